@@ -1,0 +1,96 @@
+"""Reason codes of detection, with a sentence and a next step for each.
+
+The codes are stable: scripts compare them. ``MISSING`` are those that answer
+the question (there is nothing to use); with any other code something is there
+that could not be asked, and the command line exits with 4.
+"""
+
+from __future__ import annotations
+
+__all__ = ["MISSING", "explain", "is_failure"]
+
+NO_DEVICE = "no-device"
+NO_GPU = "no-gpu"
+NO_NVML = "no-nvml"
+NO_BINDINGS = "no-bindings"
+NO_USER_DRIVER = "no-user-driver"
+DRIVER_NOT_LOADED = "driver-not-loaded"
+DRIVER_MISMATCH = "driver-mismatch"
+NO_PERMISSION = "no-permission"
+GPU_LOST = "gpu-lost"
+NOT_SUPPORTED = "not-supported"
+TIMEOUT = "timeout"
+CRASHED = "crashed"
+UNKNOWN_ERROR = "unknown-error"
+
+MISSING = frozenset({NO_DEVICE, NO_GPU})
+
+_SENTENCES = {
+    NO_DEVICE: (
+        "no NVIDIA device or driver was found",
+        "nothing to do if this machine has no NVIDIA GPU; in a container, start it "
+        "with its GPUs",
+    ),
+    NO_GPU: (
+        "the driver answers, but shows no GPU",
+        "in a container or a virtual machine, pass the GPUs through",
+    ),
+    NO_NVML: (
+        "an NVIDIA device is there, but libnvidia-ml.so.1 cannot be loaded",
+        "install the driver's libraries; in a container, give it the capability "
+        "'utility' (NVIDIA_DRIVER_CAPABILITIES)",
+    ),
+    NO_BINDINGS: (
+        "the Python package nvidia-ml-py cannot be imported",
+        "install it: pip install nvidia-ml-py",
+    ),
+    NO_USER_DRIVER: (
+        "the kernel driver is there, but the user-mode driver (libcuda) is not",
+        "install the driver's compute libraries; in a container, give it the "
+        "capability 'compute' (NVIDIA_DRIVER_CAPABILITIES)",
+    ),
+    DRIVER_NOT_LOADED: (
+        "the NVIDIA kernel driver is not loaded",
+        "load it (modprobe nvidia), or reboot after installing it",
+    ),
+    DRIVER_MISMATCH: (
+        "the driver's libraries and the loaded kernel driver are of different versions",
+        "reboot, or reload the kernel module",
+    ),
+    NO_PERMISSION: (
+        "the driver refused access to its devices",
+        "check the permissions of /dev/nvidia*, and the container's device rules",
+    ),
+    GPU_LOST: (
+        "the GPU has fallen off the bus or is otherwise inaccessible",
+        "look into the kernel log (dmesg | grep Xid); reset the GPU or reboot",
+    ),
+    NOT_SUPPORTED: (
+        "the driver does not support the question on this device",
+        "force the values: --cuda-driver and --sm-arch",
+    ),
+    TIMEOUT: (
+        "the driver did not answer in time",
+        "see whether nvidia-smi answers; NV_VARIANT_PROVIDER_DETECT_TIMEOUT takes "
+        "more seconds",
+    ),
+    CRASHED: (
+        "the driver's library crashed while it was asked",
+        "see whether nvidia-smi works; reinstall the driver",
+    ),
+    UNKNOWN_ERROR: (
+        "the driver answered with an error that has no more precise name",
+        "see what nvidia-smi says; in a container, restart it (after a daemon reload "
+        "its devices are gone)",
+    ),
+}
+
+
+def explain(code: str) -> tuple[str, str]:
+    """``(sentence, next step)`` of a reason code, also of an unknown one."""
+    return _SENTENCES.get(code, (f"reason {code}", "see what nvidia-smi says"))
+
+
+def is_failure(code: str | None) -> bool:
+    """Is something there that could not be asked?"""
+    return code is not None and code not in MISSING

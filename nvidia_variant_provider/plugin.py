@@ -1,0 +1,54 @@
+"""The endpoint that installers call: ``nvidia_variant_provider.plugin``.
+
+Keep this module and what it imports small: an installer pays for it in every
+process, and whatever it prints to stdout breaks the installer's protocol.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from .detection import detect
+from .errors import SelectionWarning
+from .overrides import minor_version_compatibility
+from .supported import NAMESPACE, all_features, supported_features
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .properties import VariantFeatureConfig
+
+__all__ = ["NvidiaVariantPlugin"]
+
+
+class NvidiaVariantPlugin:
+    """Variant provider plugin for the namespace ``nvidia`` (PEP 817, PEP 850)."""
+
+    namespace = NAMESPACE
+    is_aot_plugin = False
+    is_build_plugin = False
+    all_properties_compatible = False
+
+    @classmethod
+    def get_all_configs(cls) -> list[VariantFeatureConfig]:
+        """All features with every value that a wheel may declare; new lists."""
+        return all_features()
+
+    @classmethod
+    def get_supported_configs(cls) -> list[VariantFeatureConfig]:
+        """The features and values that this machine supports, best first.
+
+        Empty without an NVIDIA driver. The environment variables are read at
+        every call. What the answer had to leave out is said by a warning.
+
+        :raises OverrideError: a forced value is malformed.
+        """
+        environ = os.environ
+        environment = detect(environ)
+        features, notes = supported_features(
+            environment,
+            minor_version_compatibility=minor_version_compatibility(environ),
+        )
+        for note in notes:
+            warnings.warn(note, SelectionWarning, stacklevel=2)
+        return features

@@ -1,0 +1,30 @@
+"""What holds for every test: no override and no user configuration leaks in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The machine's own driver, overrides and ``variants.toml`` do not count."""
+    for name in list(os.environ):
+        if name.startswith("NV_VARIANT_PROVIDER_"):
+            monkeypatch.delenv(name)
+    empty = tmp_path_factory.mktemp("empty")
+    monkeypatch.setenv("NV_VARIANT_PROVIDER_SYSROOT", str(empty))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(empty))
+    monkeypatch.setenv("XDG_CONFIG_DIRS", str(empty))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(empty / "cache"))
+    monkeypatch.chdir(empty)
+
+
+@pytest.fixture
+def fixtures() -> Path:
+    """The folder ``fixtures/`` of the checkout."""
+    return Path(__file__).parents[1] / "fixtures"
