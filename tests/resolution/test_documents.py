@@ -1,0 +1,96 @@
+"""Strict JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nvidia_variant_provider import documents
+from nvidia_variant_provider.documents import parse_json, read_bytes
+from nvidia_variant_provider.errors import InputError, join, shown
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(json_values)
+def test_what_json_writes_is_read(value: object) -> None:
+    assert parse_json(json.dumps(value)) == value
+
+
+@given(st.text() | st.binary())
+def test_any_other_text_is_an_input_error(text: str | bytes) -> None:
+    try:
+        parse_json(text, "file.json")
+    except InputError as error:
+        assert str(error).startswith("file.json: ")
+        assert str(error).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (b'{"a": 1, "a": 2}', "a: the key is given twice"),
+        (b'{"x": [{"a.b": 1, "a.b": 2}]}', "x[0].a.b: the key is given twice"),
+        (b'{"a": {"b": [1, NaN]}}', "a.b[1]: NaN is not JSON"),
+        (b'{"a": -Infinity}', "a: -Infinity is not JSON"),
+        (b'{"a": {"b": 1, "b": 2}, "a": 3}', "a: the key is given twice"),
+        (b"\xff", "not UTF-8: byte 0"),
+        (b'{"a": "\xe9"}', "not UTF-8: byte 7"),
+        ("\ufeff{}".encode(), "starts with a byte order mark"),
+        ('{"a": 1}'.encode("utf-16"), "not UTF-8"),
+        (b"{", "not JSON: Expecting property name"),
+        (b"", "not JSON"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"a":' * 200_000, "nested too deeply"),
+        (b"[" + b"9" * 10_000 + b"]", "a number is too long"),
+    ],
+    ids=lambda value: repr(value[:20]),
+)
+def test_flaws(text: bytes, line: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_json(text, "f.json")
+    assert str(caught.value).startswith(f"f.json: {line}")
+    assert caught.value.exit_code == 3
+
+
+def test_oversized_file_is_not_read_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert documents.MAX_BYTES == 64 * 1024 * 1024
+    path = tmp_path / "big.json"
+    with path.open("wb") as file:
+        file.truncate(documents.MAX_BYTES + 1)
+    with pytest.raises(InputError, match="larger than 64 MiB"):
+        read_bytes(path)
+    monkeypatch.setattr(documents, "MAX_BYTES", 8)
+    with pytest.raises(InputError, match="larger than"):
+        parse_json('"123456789"')
+
+
+@pytest.mark.parametrize("name", ["missing", ".", "nul\0"])
+def test_unreadable_path(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_bytes(f"{tmp_path}/{name}")
+
+
+def test_places() -> None:
+    assert join("", "variants") == "variants"
+    assert join(join("a", "cu12.6"), 2) == "a.cu12.6[2]"
+    assert join("a", "b c\n") == r"a.'b c\n'"
+    assert join("a", "") == "a.''"
+
+
+@given(st.text())
+def test_shown_text_fits_one_line(text: str) -> None:
+    found = shown(text)
+    assert found.isascii()
+    assert found.isprintable()
+    assert len(found) <= 60

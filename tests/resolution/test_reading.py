@@ -1,0 +1,311 @@
+"""Reading metadata of every schema version, and refusing what is not valid."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.metadata import read_metadata
+
+HOST = "https://variants-schema.wheelnext.dev"
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """A valid document of version 0.2.0, with some top-level keys replaced."""
+    found: dict[str, Any] = {
+        "$schema": f"{HOST}/v0.2.0.json",
+        "default-priorities": {"namespace": ["nvidia"]},
+        "providers": {"nvidia": {"requires": ["nvidia-variant-provider"]}},
+        "variants": {
+            "null": {},
+            "cu126": {"nvidia": {"sm_arch": ["80_real", "90_real"]}},
+        },
+    }
+    found.update(changes)
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def old_document(version: str | None, **changes: Any) -> dict[str, Any]:
+    """The same for the versions of PEP 817 and before."""
+    url = f"{HOST}/{version}.json" if version else f"{HOST}/"
+    return document(**{"$schema": url, **changes})
+
+
+@pytest.mark.parametrize(
+    ("url", "number"),
+    [
+        (f"{HOST}/", "0.0.1"),
+        (f"{HOST}", "0.0.1"),
+        (f"{HOST}/v0.0.2.json", "0.0.2"),
+        (f"{HOST}/v0.0.3.json", "0.0.3"),
+        (f"{HOST}/peps/825/v0.1.0.json", "0.1.0"),
+        (f"{HOST}/peps/825/v0.1.1.json", "0.1.1"),
+        (f"{HOST}/v0.2.0.json", "0.2.0"),
+        (f"{HOST}/peps/850/v0.2.0.json", "0.2.0"),
+        ("https://packaging.python.org/schemas/variants/v0.2.0.json", "0.2.0"),
+        (f"{HOST}/v0.2.7.json", "0.2.7"),
+        (f"{HOST}/v0.9.0.json", "0.9.0"),
+    ],
+)
+def test_schema_url_decides(url: str, number: str) -> None:
+    providers = None if "/825/" in url else document()["providers"]
+    found = read_metadata(document(**{"$schema": url, "providers": providers}))
+    assert str(found.schema) == number
+
+
+@pytest.mark.parametrize(
+    ("provider", "number"),
+    [
+        ({"requires": ["x"], "enable-if": "os_name == 'posix'"}, "0.0.1"),
+        ({"requires": ["x"], "plugin-use": "all"}, "0.0.2"),
+        ({"requires": ["x"], "install-time": True}, "0.0.3"),
+        ({"requires": ["x"]}, "0.2.0"),
+        ({"static-properties": {"sm_arch": ["90_real"]}}, "0.2.0"),
+        ({"requires": ["x"], "unknown": 1}, "0.0.1"),
+    ],
+)
+def test_without_a_schema_the_shape_decides(
+    provider: dict[str, Any], number: str
+) -> None:
+    providers = {"nvidia": provider}
+    found = read_metadata(document(**{"$schema": None, "providers": providers}))
+    assert str(found.schema) == number
+
+
+def test_shape_of_documents_without_providers() -> None:
+    bare = document(**{"$schema": None, "providers": None})
+    assert str(read_metadata(bare).schema) == "0.1.1"
+    bare["default-priorities"]["feature"] = {"nvidia": ["sm_arch"]}
+    assert str(read_metadata(bare).schema) == "0.1.0"
+    bare["static-properties"] = {}
+    assert str(read_metadata(bare).schema) == "0.0.3"
+
+
+@pytest.mark.parametrize(
+    "url", [f"{HOST}/v1.0.0.json", "https://x/v12.0.0.json", f"{HOST}/v9999999.0.0.json"]
+)
+def test_unknown_major_version_is_refused(url: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_metadata(document(**{"$schema": url}))
+    assert caught.value.place == "$schema"
+
+
+def test_a_newer_minor_version_may_have_more_keys() -> None:
+    newer = document(**{"$schema": f"{HOST}/v0.3.0.json", "more": 1})
+    assert list(read_metadata(newer).variants) == ["null", "cu126"]
+
+
+def test_model() -> None:
+    found = read_metadata(document())
+    assert found.namespaces == ("nvidia",)
+    assert found.providers["nvidia"].requires == ("nvidia-variant-provider",)
+    assert found.variants["cu126"] == {"nvidia": {"sm_arch": ("80_real", "90_real")}}
+    assert (found.name, found.version) == (None, None)
+
+
+def test_sources(tmp_path: Path) -> None:
+    path = tmp_path / "my_torch-2.8.0+cu126-variants.json"
+    path.write_text(json.dumps(document()))
+    found = read_metadata(path)
+    assert (found.name, found.version) == ("my_torch", "2.8.0+cu126")
+    for source in (str(path), json.dumps(document()), json.dumps(document()).encode()):
+        assert read_metadata(source).variants == found.variants
+
+
+def test_file_name_that_is_no_release(tmp_path: Path) -> None:
+    path = tmp_path / "variants.json"
+    path.write_text(json.dumps(document()))
+    assert read_metadata(path).name is None
+
+
+class TestOldVersions:
+    def test_null_label(self) -> None:
+        old = old_document(None, variants={"00000000": {}})
+        assert list(read_metadata(old).variants) == ["00000000"]
+
+    def test_priorities(self) -> None:
+        priorities = {
+            "namespace": ["nvidia"],
+            "feature": {"nvidia": ["sm_arch"]},
+            "property": {"nvidia": {"sm_arch": ["90_real"]}},
+        }
+        found = read_metadata(
+            old_document("v0.0.3", **{"default-priorities": priorities})
+        )
+        assert found.feature_priorities == {"nvidia": ("sm_arch",)}
+        assert found.property_priorities == {"nvidia": {"sm_arch": ("90_real",)}}
+
+    def test_unknown_keys_are_ignored(self) -> None:
+        # PEP 817: "The tools MUST ignore unknown keys in the dictionaries".
+        read_metadata(old_document("v0.0.3", more=1))
+
+    def test_ahead_of_time_provider(self) -> None:
+        provider = {"requires": ["x"], "install-time": False}
+        found = read_metadata(
+            old_document(
+                "v0.0.3",
+                providers={"nvidia": provider},
+                **{"static-properties": {"nvidia": {"sm_arch": ["90_real"]}}},
+            )
+        )
+        static = found.providers["nvidia"].static_properties
+        assert static == {"sm_arch": ("90_real",)}
+
+    def test_install_time_provider_is_asked_despite_static_properties(self) -> None:
+        found = read_metadata(
+            old_document(
+                "v0.0.3",
+                **{"static-properties": {"nvidia": {"sm_arch": ["90_real"]}}},
+            )
+        )
+        assert found.providers["nvidia"].static_properties is None
+
+    @pytest.mark.parametrize("use", ["build", "none"])
+    def test_plugin_that_is_not_asked_when_installing(self, use: str) -> None:
+        priorities = {
+            "namespace": ["nvidia"],
+            "property": {"nvidia": {"sm_arch": ["90_real"]}},
+        }
+        found = read_metadata(
+            old_document(
+                "v0.0.2",
+                providers={"nvidia": {"requires": ["x"], "plugin-use": use}},
+                **{"default-priorities": priorities},
+            )
+        )
+        static = found.providers["nvidia"].static_properties
+        assert static == {"sm_arch": ("90_real",)}
+
+
+def provider(**fields: Any) -> dict[str, Any]:
+    names = {key.replace("_", "-"): value for key, value in fields.items()}
+    return {"providers": {"nvidia": names}}
+
+
+def variants(**labels: Any) -> dict[str, Any]:
+    return {"variants": labels}
+
+
+DEFECTS: list[tuple[dict[str, Any], str, str]] = [
+    ({"$schema": 5}, "$schema", "expected a string, found a number"),
+    ({"$schema": "x"}, "$schema", "no schema of variant metadata"),
+    ({"more": 1}, "more", "version 0.2.0 has no such key"),
+    ({"variants": None}, "top level", "variants is missing"),
+    ({"variants": []}, "variants", "expected an object, found a list"),
+    ({"default-priorities": None}, "top level", "default-priorities is missing"),
+    ({"default-priorities": {}}, "default-priorities", "namespace is missing"),
+    (
+        {"default-priorities": {"namespace": "nvidia"}},
+        "default-priorities.namespace",
+        "expected a list, found a string",
+    ),
+    (
+        {"default-priorities": {"namespace": ["nvidia", "nvidia"]}},
+        "default-priorities.namespace[1]",
+        "given twice",
+    ),
+    (
+        {"default-priorities": {"namespace": ["nvidia"], "feature": {}}},
+        "default-priorities.feature",
+        "no such key",
+    ),
+    ({"providers": {"NVIDIA": {}}}, "providers", "no namespace"),
+    ({"providers": {"nvidia": None}}, "providers.nvidia", "found null"),
+    (provider(requires="x"), "providers.nvidia.requires", "expected a list"),
+    (provider(requires=["x", 1]), "providers.nvidia.requires[1]", "a string"),
+    (provider(optional="yes"), "providers.nvidia.optional", "expected a boolean"),
+    (provider(enable_if="x"), "providers.nvidia.enable-if", "no such key"),
+    (
+        provider(static_properties={"sm_arch": []}),
+        "providers.nvidia.static-properties.sm_arch",
+        "no value",
+    ),
+    (
+        provider(static_properties={"sm_arch": ["90"]}, feature_order=["x"]),
+        "providers.nvidia.feature-order",
+        "does not list the features",
+    ),
+    (variants(null={"nvidia": {"sm_arch": ["90_real"]}}), "variants.null", "null"),
+    (variants(cu126={}), "variants.cu126", "only the label null"),
+    (variants(cu126={"nvidia": {}}), "variants.cu126.nvidia", "no feature"),
+    (variants(cu126={"amd": {"x": ["y"]}}), "variants.cu126.amd", "not in default"),
+    (variants(cu126={"nvidia": {"sm_arch": []}}), "variants.cu126.nvidia.sm_arch", ""),
+    (
+        variants(cu126={"nvidia": {"sm_arch": ["80_real", "90_real", 5]}}),
+        "variants.cu126.nvidia.sm_arch[2]",
+        "expected a string, found a number",
+    ),
+    (
+        variants(cu126={"nvidia": {"sm_arch": ["80_real", "90_REAL"]}}),
+        "variants.cu126.nvidia.sm_arch[1]",
+        "'90_REAL' has other than a-z, 0-9, _ and .",
+    ),
+    (
+        variants(cu126={"nvidia": {"sm_arch": ["80_real", "80_real"]}}),
+        "variants.cu126.nvidia.sm_arch[1]",
+        "'80_real' is given twice",
+    ),
+    (variants(cu126={"nvidia": {"sm-arch": ["x"]}}), "variants.cu126.nvidia", "sm-arch"),
+    (variants(**{"cu 126": {}}), "variants", "'cu 126' is no label"),
+    (variants(**{"cu126\n": {}}), "variants", r"'cu126\n' is no label"),
+    (variants(**{"../x": {}}), "variants", "no label"),
+]
+
+
+@pytest.mark.parametrize(("change", "place", "message"), DEFECTS)
+def test_defects_have_a_place(
+    change: dict[str, Any], place: str, message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        read_metadata(document(**change), path="f.json")
+    assert caught.value.place == place
+    assert message in caught.value.message
+    assert str(caught.value).startswith(f"f.json: {place}: ")
+
+
+def test_plugin_use_is_one_of_three() -> None:
+    old = old_document("v0.0.2", **provider(requires=["x"], plugin_use="install"))
+    with pytest.raises(InputError, match=r"plugin-use: 'install' is none of"):
+        read_metadata(old)
+
+
+@pytest.mark.parametrize("value", [[], "x", 5, None, True])
+def test_document_is_an_object(value: object) -> None:
+    with pytest.raises(InputError):
+        read_metadata(json.dumps({"x": value})[6:-1].encode())
+
+
+def test_version_0_1_has_no_providers() -> None:
+    url = {"$schema": f"{HOST}/peps/825/v0.1.1.json"}
+    with pytest.raises(InputError, match="providers: version 0.1.1 has no such key"):
+        read_metadata(document(**url))
+
+
+paths = st.lists(st.integers(0, 9), min_size=1, max_size=6)
+junk = st.sampled_from([None, 1, 1.5, True, "", "X", [], {}, [[]], {"a": {}}, ["a", "a"]])
+
+
+@given(paths, junk)
+def test_any_value_in_any_place_is_read_or_refused(path: list[int], value: Any) -> None:
+    mutated = copy.deepcopy(document())
+    parent: Any = mutated
+    for step in path:
+        keys = list(parent) if isinstance(parent, dict) else list(range(len(parent)))
+        key = keys[step % len(keys)]
+        if not isinstance(parent[key], (dict, list)) or not parent[key]:
+            break
+        if step == path[-1]:
+            break
+        parent = parent[key]
+    parent[key] = value
+    try:
+        read_metadata(mutated)
+    except InputError as error:
+        assert error.place
