@@ -1,0 +1,92 @@
+"""The public Python API."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from . import detection
+from .configuration import Priorities, load_priorities
+from .documents import parse_json, read_bytes
+from .environment import Environment
+from .errors import InputError
+from .metadata import VariantsMetadata, read_metadata
+from .overrides import minor_version_compatibility
+from .resolver import Resolution, resolve_metadata
+
+__all__ = ["Environment", "Resolution", "detect", "read_environment", "resolve"]
+
+
+def detect(environ: Mapping[str, str] = os.environ) -> Environment:
+    """What this machine has, forced values first.
+
+    :param environ: environment variables; see the README for those that count.
+    :raises OverrideError: a forced value is malformed.
+    """
+    return detection.detect(environ)
+
+
+def read_environment(path: str | os.PathLike[str]) -> Environment:
+    """A snapshot: what ``detect --json`` printed, or its ``data`` alone.
+
+    :raises InputError: it cannot be read, or is not valid.
+    """
+    name = str(path)
+    try:
+        document = parse_json(read_bytes(path))
+        if isinstance(document, dict) and document.get("command") == "detect":
+            environment = Environment.from_dict(document.get("data"), "data")
+        else:
+            environment = Environment.from_dict(document)
+    except InputError as error:
+        error.path = name
+        raise
+    return environment.replace(source="snapshot")
+
+
+def resolve(
+    variants_json: str
+    | bytes
+    | os.PathLike[str]
+    | Mapping[str, Any]
+    | VariantsMetadata,
+    *,
+    environment: Environment | None = None,
+    supported: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+    every_gpu: bool = False,
+    enable_optional: bool | Collection[str] = False,
+    priorities: Priorities | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Resolution:
+    """Order the labels of a release for a machine.
+
+    :param variants_json: a path, a JSON text, a parsed document or metadata
+        that `read_metadata` returned.
+    :param environment: the machine; `detect` says it when it is not given.
+    :param supported: the answers of other namespaces, as
+        ``{namespace: {feature: [value, ...]}}``, best first. They go before
+        those of installed plugins.
+    :param every_gpu: keep only labels with a supported ``sm_arch`` value for
+        each GPU.
+    :param enable_optional: optional providers to ask: namespaces, or all.
+    :param priorities: instead of those of the user's ``variants.toml``.
+    :param environ: where the opt-in to minor-version compatibility is read, and
+        what `detect` is given.
+    :raises InputError: the metadata or ``variants.toml`` is not valid.
+    :raises OverrideError: a forced value is malformed.
+    """
+    metadata = (
+        variants_json
+        if isinstance(variants_json, VariantsMetadata)
+        else read_metadata(variants_json)
+    )
+    return resolve_metadata(
+        metadata,
+        detect(environ) if environment is None else environment,
+        supported=supported,
+        every_gpu=every_gpu,
+        enable_optional=enable_optional,
+        minor_version_compatibility=minor_version_compatibility(environ),
+        priorities=load_priorities() if priorities is None else priorities,
+    )

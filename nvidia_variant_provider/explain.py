@@ -1,0 +1,120 @@
+"""Sentences for people: why a label lost on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .detection import reasons
+from .environment import ComputeCapability, Environment
+from .ordering import Mismatch
+from .providers import Answer
+from .supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND
+
+__all__ = ["Reason", "explain"]
+
+_THOR = {"11.0": "101", "10.1": "110"}
+"""Thor is 10.1 to CUDA 12 and 11.0 from CUDA 13 on; same device, two numbers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason:
+    """One cause for which a label does not fit.
+
+    :param wanted: the values of the label; one of them would do.
+    :param offered: the supported values of that feature, best first.
+    """
+
+    namespace: str
+    feature: str
+    wanted: tuple[str, ...]
+    offered: tuple[str, ...]
+    sentence: str
+
+    def to_dict(self) -> dict[str, object]:
+        """The same names as keys."""
+        return {
+            "namespace": self.namespace,
+            "feature": self.feature,
+            "wanted": list(self.wanted),
+            "offered": list(self.offered),
+            "sentence": self.sentence,
+        }
+
+
+def explain(
+    mismatch: Mismatch, environment: Environment, answers: Mapping[str, Answer]
+) -> Reason:
+    """The mismatch as a `Reason`, in the words of the machine at hand."""
+    answer = answers.get(mismatch.namespace, Answer())
+    if answer.why_not:
+        sentence = f"{mismatch.namespace} is not supported: {answer.why_not}"
+    elif mismatch.namespace == NAMESPACE:
+        sentence = _nvidia(mismatch, environment)
+    else:
+        sentence = _general(mismatch)
+    return Reason(
+        namespace=mismatch.namespace,
+        feature=mismatch.feature,
+        wanted=mismatch.wanted,
+        offered=mismatch.offered,
+        sentence=sentence,
+    )
+
+
+def _general(mismatch: Mismatch) -> str:
+    name = f"{mismatch.namespace} :: {mismatch.feature}"
+    wanted = _listed(mismatch.wanted)
+    if not mismatch.offered:
+        return f"it needs {name} {wanted}, and this machine supports no value of it"
+    offered = _listed(mismatch.offered)
+    return f"it needs {name} {wanted}, and this machine supports {offered}"
+
+
+def _nvidia(mismatch: Mismatch, environment: Environment) -> str:
+    driver = environment.cuda_driver_version
+    if driver is None:
+        sentence, _ = reasons.explain(environment.reason or reasons.NO_DEVICE)
+        return f"it needs an NVIDIA driver: {sentence}"
+    wanted = _listed(mismatch.wanted)
+    if mismatch.feature == LOWER_BOUND:
+        return f"it needs a driver for CUDA {wanted} or newer, this one is for {driver}"
+    if mismatch.feature == UPPER_BOUND:
+        return f"it is for drivers older than CUDA {wanted}, this one is for {driver}"
+    if mismatch.feature == SM_ARCH:
+        return _sm_arch(mismatch, environment)
+    return _general(mismatch)
+
+
+def _sm_arch(mismatch: Mismatch, environment: Environment) -> str:
+    wanted, capabilities = mismatch.wanted, environment.compute_capabilities
+    if not capabilities:
+        why = reasons.explain(environment.reason or reasons.NO_GPU)[0]
+        return f"it has kernels for {_listed(wanted)}, and no GPU can be read: {why}"
+    # The answer describes the highest GPU, unless every GPU has to be covered.
+    gpu = next(
+        (c for c in capabilities if f"{c.sm}_real" in mismatch.offered[:1]),
+        capabilities[0],
+    )
+    sentence = f"it has no kernels for compute capability {gpu}, only {_listed(wanted)}"
+    other = _THOR.get(str(gpu))
+    if other is not None and f"{other}_real" in wanted:
+        return f"{sentence}; Thor is {other} to other CUDA majors, see its builds"
+    ptx = [value for value in wanted if _is_older_ptx(value, gpu)]
+    if ptx:
+        sentence += (
+            f"; the driver could compile its PTX ({', '.join(ptx)}), but variant "
+            f"properties match that of {gpu.major}.0 only"
+        )
+    return sentence
+
+
+def _is_older_ptx(value: str, capability: ComputeCapability) -> bool:
+    number, _, kind = value.partition("_")
+    return kind == "virtual" and number.isdigit() and int(number) <= int(capability.sm)
+
+
+def _listed(values: tuple[str, ...], limit: int = 8) -> str:
+    if len(values) > limit:
+        return f"{', '.join(values[:limit])} and {len(values) - limit} more"
+    return ", ".join(values)

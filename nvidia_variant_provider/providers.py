@@ -1,0 +1,116 @@
+"""The answer for each namespace of a document: what the machine supports.
+
+PEP 850: it comes from static properties in the metadata, from a provider
+plugin, or from a list that the user gives in place of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .environment import Environment
+from .metadata.model import Provider, VariantsMetadata
+from .supported import NAMESPACE, supported_features
+
+__all__ = ["ENTRY_POINT_GROUP", "Answer", "find_answers"]
+
+ENTRY_POINT_GROUP = "variant_plugins"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What is supported in one namespace.
+
+    :param features: ``{feature: (value, ...)}``, both ordered, best first.
+    :param why_not: a sentence, when the namespace has no answer at all.
+    :param notes: sentences about what the answer had to leave out.
+    """
+
+    features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    why_not: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def find_answers(
+    metadata: VariantsMetadata,
+    environment: Environment,
+    *,
+    supported: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+    enable_optional: bool | Collection[str] = False,
+    minor_version_compatibility: bool = False,
+) -> dict[str, Answer]:
+    """The answers for all namespaces that labels of ``metadata`` use.
+
+    :param supported: answers that the user gives; they go before all others,
+        and giving one enables an optional provider.
+    :param enable_optional: the optional providers to ask, or all of them.
+    """
+    given = supported or {}
+    used = {space for properties in metadata.variants.values() for space in properties}
+    answers: dict[str, Answer] = {}
+    plugins: list[str] = []
+    for namespace in metadata.namespaces:
+        if namespace not in used:
+            continue
+        provider = metadata.providers.get(namespace, Provider())
+        enabled = (
+            enable_optional
+            if isinstance(enable_optional, bool)
+            else namespace in enable_optional
+        )
+        if namespace in given:
+            answers[namespace] = Answer(
+                features={name: tuple(v) for name, v in given[namespace].items()}
+            )
+        elif provider.optional and not enabled:
+            # PEP 817: "the installer MUST NOT query said provider by default,
+            # and instead assume that its properties are incompatible".
+            answers[namespace] = Answer(
+                why_not="its provider is optional and was not enabled"
+            )
+        elif provider.enable_if and not _marker_holds(provider.enable_if):
+            # PEP 817: "It MUST NOT use any providers whose markers do not match".
+            answers[namespace] = Answer(
+                why_not=f"its provider is not for this platform ({provider.enable_if})"
+            )
+        elif provider.static_properties is not None:
+            answers[namespace] = Answer(features=_ordered(provider))
+        elif namespace == NAMESPACE:
+            answers[namespace] = _own(environment, minor_version_compatibility)
+        elif provider.builtin is not None:
+            answers[namespace] = Answer(
+                why_not=f"its provider is built into installers ({provider.builtin})"
+            )
+        else:
+            plugins.append(namespace)
+    if plugins:
+        from .plugins import ask_plugins
+
+        answers.update(ask_plugins(plugins))
+    return answers
+
+
+def _own(environment: Environment, minor_version_compatibility: bool) -> Answer:
+    features, notes = supported_features(
+        environment, minor_version_compatibility=minor_version_compatibility
+    )
+    return Answer(
+        features={feature.name: tuple(feature.values) for feature in features},
+        notes=tuple(notes),
+    )
+
+
+def _ordered(provider: Provider) -> Mapping[str, tuple[str, ...]]:
+    static = provider.static_properties or {}
+    return {name: static[name] for name in provider.feature_order or static}
+
+
+def _marker_holds(text: str) -> bool:
+    """Does an environment marker hold here? One that cannot be read does not."""
+    from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
+
+    try:
+        return Marker(text).evaluate()
+    except (InvalidMarker, UndefinedEnvironmentName):
+        return False

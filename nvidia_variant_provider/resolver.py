@@ -1,0 +1,174 @@
+"""`Environment` and metadata to a `Resolution`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from .configuration import Priorities
+from .environment import Environment
+from .explain import Reason, explain
+from .metadata.model import VariantsMetadata
+from .ordering import Mismatch, Rejections, order
+from .properties import VariantProperty
+from .providers import Answer, find_answers
+from .supported import NAMESPACE, SM_ARCH, supported_sm_arch
+
+__all__ = ["Resolution", "resolve_metadata"]
+
+
+class _Reasons(Mapping[str, tuple[Reason, ...]]):
+    """Why each label lost; the sentences are made when they are asked for."""
+
+    def __init__(
+        self,
+        rejections: Rejections,
+        uncovered: Mapping[str, tuple[Mismatch, ...]],
+        environment: Environment,
+        answers: Mapping[str, Answer],
+    ) -> None:
+        self._rejections = rejections
+        self._uncovered = uncovered
+        self._environment = environment
+        self._answers = answers
+
+    def __getitem__(self, label: str) -> tuple[Reason, ...]:
+        found = self._uncovered.get(label) or self._rejections[label]
+        return tuple(explain(item, self._environment, self._answers) for item in found)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._rejections
+        yield from self._uncovered
+
+    def __len__(self) -> int:
+        return len(self._rejections) + len(self._uncovered)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resolution:
+    """Which builds of a release a machine can run.
+
+    :param compatible: the labels that fit, best first.
+    :param rejected: each other label, with the reasons.
+    :param environment: the machine that was resolved for.
+    :param metadata: the document that was resolved.
+    :param notes: sentences about what the machine's answer had to leave out.
+    """
+
+    compatible: tuple[str, ...]
+    rejected: Mapping[str, tuple[Reason, ...]]
+    environment: Environment
+    metadata: VariantsMetadata
+    notes: tuple[str, ...] = ()
+
+    @property
+    def selected(self) -> str | None:
+        """The best label, or ``None`` when none fits."""
+        return self.compatible[0] if self.compatible else None
+
+    def properties(self, label: str) -> list[VariantProperty]:
+        """The properties of a label, in lexical order."""
+        return sorted(
+            (
+                VariantProperty(namespace, feature, value)
+                for namespace, features in self.metadata.variants[label].items()
+                for feature, values in features.items()
+                for value in values
+            ),
+            key=str,
+        )
+
+
+def resolve_metadata(
+    metadata: VariantsMetadata,
+    environment: Environment,
+    *,
+    supported: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+    every_gpu: bool = False,
+    enable_optional: bool | Collection[str] = False,
+    minor_version_compatibility: bool = False,
+    priorities: Priorities | None = None,
+) -> Resolution:
+    """Filter and order the labels of ``metadata`` for ``environment``.
+
+    :param every_gpu: keep only labels with a supported ``sm_arch`` value for
+        each GPU that could be read, and those without nvidia properties.
+    """
+    preferred = priorities or Priorities()
+    answers = find_answers(
+        metadata,
+        environment,
+        supported=supported,
+        enable_optional=enable_optional,
+        minor_version_compatibility=minor_version_compatibility,
+    )
+    ordering = order(
+        metadata.variants,
+        # What the user prefers goes before what the publisher does.
+        namespaces=(*preferred.namespaces, *metadata.namespaces),
+        supported={name: answer.features for name, answer in answers.items()},
+        feature_priorities={
+            name: (
+                *preferred.features.get(name, ()),
+                *metadata.feature_priorities.get(name, ()),
+            )
+            for name in answers
+        },
+        property_priorities={
+            name: _joined(
+                preferred.properties.get(name, {}),
+                metadata.property_priorities.get(name, {}),
+            )
+            for name in answers
+        },
+    )
+    uncovered = (
+        _uncovered(ordering.compatible, metadata, environment, answers)
+        if every_gpu
+        else {}
+    )
+    return Resolution(
+        compatible=tuple(x for x in ordering.compatible if x not in uncovered),
+        rejected=_Reasons(ordering.rejected, uncovered, environment, answers),
+        environment=environment,
+        metadata=metadata,
+        notes=tuple(note for answer in answers.values() for note in answer.notes),
+    )
+
+
+def _joined(
+    first: Mapping[str, Sequence[str]], second: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
+    return {
+        feature: (*first.get(feature, ()), *second.get(feature, ()))
+        for feature in (*first, *second)
+    }
+
+
+def _uncovered(
+    labels: Sequence[str],
+    metadata: VariantsMetadata,
+    environment: Environment,
+    answers: Mapping[str, Answer],
+) -> dict[str, tuple[Mismatch, ...]]:
+    """The labels that leave out a GPU, with a mismatch for each such GPU."""
+    ptx = any(
+        value.endswith("_virtual")
+        for value in answers.get(NAMESPACE, Answer()).features.get(SM_ARCH, ())
+    )
+    offers = [
+        tuple(supported_sm_arch(capability, ptx=ptx))
+        for capability in environment.compute_capabilities
+    ]
+    found: dict[str, tuple[Mismatch, ...]] = {}
+    for label in labels:
+        features = metadata.variants[label].get(NAMESPACE)
+        if features is None:
+            continue
+        wanted = features.get(SM_ARCH, ())
+        missing = [offer for offer in offers if not set(wanted) & set(offer)]
+        if missing:
+            found[label] = tuple(
+                Mismatch(NAMESPACE, SM_ARCH, wanted, offer) for offer in missing
+            )
+    return found
