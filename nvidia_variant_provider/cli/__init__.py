@@ -1,0 +1,104 @@
+"""The command line ``nvidia-variant-provider VERB``.
+
+One module per verb, with ``configure_parser`` and ``execute``. A verb returns a
+`Result`; only `render` prints. Only the module of the verb that runs is
+imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Protocol
+
+from .. import __version__
+from ..errors import ProviderError, UsageError
+from .render import render
+from .result import Result
+
+__all__ = ["main"]
+
+PROGRAM = "nvidia-variant-provider"
+
+VERBS = {
+    "detect": "what is on this machine, and how it was found",
+    "properties": "the variant properties that this machine supports",
+    "resolve": "which builds of a release this machine can run, best first",
+}
+
+
+class _Verb(Protocol):
+    """The module of a verb."""
+
+    def configure_parser(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def execute(
+        self, options: argparse.Namespace, environ: Mapping[str, str]
+    ) -> Result: ...
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors are raised, so that ``--json`` can report them as well."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, hint=f"see {self.prog} --help")
+
+
+def _parser(arguments: Sequence[str]) -> _Parser:
+    # Without abbreviations: a flag of a later version could make one ambiguous.
+    parser = _Parser(
+        prog=PROGRAM,
+        description="Which build of a GPU package fits this machine, or another.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"%(prog)s {__version__}"
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, summary in VERBS.items():
+        verb = verbs.add_parser(
+            name, help=summary, description=summary, allow_abbrev=False
+        )
+        if name in arguments:
+            _module(name).configure_parser(verb)
+            verb.add_argument(
+                "--json", action="store_true", help="print a JSON report instead"
+            )
+    return parser
+
+
+def _module(verb: str) -> _Verb:
+    module: Any = importlib.import_module(f".{verb}", __name__)
+    verb_module: _Verb = module
+    return verb_module
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return the exit code.
+
+    0 fine; 1 findings, or nothing compatible; 2 usage; 3 input unreadable or
+    invalid; 4 detection failed or bad override.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        # Text from metadata or a driver may not fit the terminal's encoding.
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    command = next((word for word in arguments if word in VERBS), None)
+    try:
+        options = _parser(arguments).parse_args(arguments)
+        result = _module(options.verb).execute(options, os.environ)
+    except ProviderError as error:
+        result = Result(exit_code=error.exit_code, errors=(error,))
+    try:
+        render(result, command=command, as_json="--json" in arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (head, less) has what it wanted; nothing more can be said,
+        # and Python's own flush at exit must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return result.exit_code

@@ -1,0 +1,62 @@
+"""``properties``: the provider's answer, one property a line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from ..detection import reasons
+from ..overrides import minor_version_compatibility
+from ..properties import VariantProperty
+from ..supported import NAMESPACE, all_features, supported_features
+from . import machine
+from .result import Result
+
+__all__ = ["configure_parser", "execute"]
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument(
+        "--all", action="store_true", help="every property that a wheel may declare"
+    )
+    machine.add_options(parser)
+
+
+def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
+    """``data`` is the namespace and its features, values best first."""
+    notes: list[str] = []
+    exit_code = 0
+    if options.all:
+        features = all_features()
+    else:
+        environment = machine.find_environment(options, environ)
+        features, notes = supported_features(
+            environment,
+            minor_version_compatibility=minor_version_compatibility(environ),
+        )
+        if reasons.is_failure(environment.reason):
+            exit_code = 4
+        if environment.reason:
+            sentence, step = reasons.explain(environment.reason)
+            notes = [*notes, f"{environment.reason}: {sentence}; {step}"]
+    return Result(
+        exit_code=exit_code,
+        data={
+            "namespace": NAMESPACE,
+            "features": [
+                {
+                    "name": feature.name,
+                    "values": feature.values,
+                    "multi_value": feature.multi_value,
+                }
+                for feature in features
+            ],
+        },
+        text=[
+            str(VariantProperty(NAMESPACE, feature.name, value))
+            for feature in features
+            for value in feature.values
+        ],
+        notes=notes,
+    )

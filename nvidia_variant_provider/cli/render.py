@@ -1,0 +1,74 @@
+"""Printing: text for people, or the JSON report.
+
+Tables are drawn by rich when it is installed and the output is a terminal;
+piped output is plain, so that it stays the same for scripts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from .result import Result, Table
+
+__all__ = ["SCHEMA_VERSION", "render"]
+
+SCHEMA_VERSION = 1
+"""Of the JSON report, `schemas/report.schema.json`."""
+
+
+def render(result: Result, *, command: str | None, as_json: bool) -> None:
+    """Print ``result`` to stdout; its notes, and its errors as text, to stderr."""
+    for note in result.notes:
+        print(f"warning: {_one_line(note)}", file=sys.stderr)
+    if as_json:
+        report = {
+            "schema_version": SCHEMA_VERSION,
+            "command": command,
+            "status": result.status,
+            "data": result.data,
+            "errors": [error.to_dict() for error in result.errors],
+        }
+        print(json.dumps(report, indent=2))
+        return
+    for block in result.text:
+        if isinstance(block, Table):
+            _print_table(block)
+        else:
+            print(_one_line(block))
+    for error in result.errors:
+        print(f"error: {_one_line(str(error))}", file=sys.stderr)
+
+
+def _print_table(table: Table) -> None:
+    if sys.stdout.isatty():
+        try:
+            from rich.box import SIMPLE_HEAD
+            from rich.console import Console
+            from rich.table import Table as RichTable
+            from rich.text import Text
+        except ImportError:
+            pass
+        else:
+            drawn = RichTable(*table.header, box=SIMPLE_HEAD, pad_edge=False)
+            for row in table.rows:
+                # Plain strings would be read as markup: [bold] and the like.
+                drawn.add_row(*(Text(_one_line(cell)) for cell in row))
+            # rich itself honours NO_COLOR and the terminal's width.
+            Console().print(drawn)
+            return
+    rows = [[_one_line(cell) for cell in row] for row in (table.header, *table.rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print(_aligned(row, widths))
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+    return "  ".join(cells).rstrip()
+
+
+def _one_line(text: str) -> str:
+    """``text`` without line ends, terminal escapes or other control characters."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -1,0 +1,102 @@
+"""``resolve``: which builds of a release a machine can run, best first."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+
+from ..api import resolve
+from ..detection import reasons
+from ..documents import read_stream
+from ..errors import InputError, UsageError, shown
+from ..metadata import VariantsMetadata, read_metadata
+from ..resolver import Resolution
+from . import machine
+from .result import Result, Table
+
+__all__ = ["configure_parser", "execute"]
+
+_WIDTH = 80
+_SUFFIX = "-variants.json"
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="a {name}-{version}-variants.json, a folder with one, or - for stdin",
+    )
+    parser.add_argument(
+        "--explain", action="store_true", help="say why each other label lost"
+    )
+    machine.add_options(parser)
+
+
+def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
+    """``data``: ``selected``, ``compatible``, ``rejected``, ``environment``."""
+    metadata = _read(options.file)
+    environment = machine.find_environment(options, environ)
+    resolution = resolve(metadata, environment=environment, environ=environ)
+    failed = reasons.is_failure(environment.reason)
+    return Result(
+        exit_code=4 if failed else 0 if resolution.selected else 1,
+        data={
+            "selected": resolution.selected,
+            "compatible": list(resolution.compatible),
+            "rejected": {
+                label: [reason.to_dict() for reason in found]
+                for label, found in resolution.rejected.items()
+            },
+            "environment": environment.to_dict(),
+        },
+        text=_text(resolution, explain=options.explain),
+        notes=[*resolution.notes, *machine.failure_note(environment)],
+    )
+
+
+def _read(file: str) -> VariantsMetadata:
+    if file == "-":
+        return read_metadata(read_stream(sys.stdin.buffer, "stdin"), path="stdin")
+    if not os.path.isdir(file):
+        return read_metadata(os.fspath(file))
+    names = sorted(name for name in os.listdir(file) if name.endswith(_SUFFIX))
+    if not names:
+        message = f"the folder has no file *{_SUFFIX}"
+        raise InputError(message, path=file, hint="name the file itself")
+    if len(names) > 1:
+        found = ", ".join(shown(name) for name in names[:5])
+        message = f"the folder has {len(names)} files *{_SUFFIX}: {found}"
+        raise UsageError(message, path=file, hint="name one of them")
+    return read_metadata(os.path.join(file, names[0]))
+
+
+def _text(resolution: Resolution, *, explain: bool) -> list[str | Table]:
+    text: list[str | Table] = []
+    selected = resolution.selected
+    if selected is None:
+        text.append("No label fits this machine.")
+    else:
+        release = _release(resolution.metadata)
+        title = f" {release}variant_hash={selected} "
+        text.append(title.center(_WIDTH, "#"))
+        text += [f"Variant-property: {p}" for p in resolution.properties(selected)]
+        text.append("#" * _WIDTH)
+    if explain and selected is not None:
+        text.append(f"Fits, best first: {', '.join(resolution.compatible)}")
+    if explain or selected is None:
+        text += [
+            f"{label} does not fit: {reason.sentence}"
+            for label, found in resolution.rejected.items()
+            for reason in found
+        ]
+    return text
+
+
+def _release(metadata: VariantsMetadata) -> str:
+    if metadata.name is None:
+        return ""
+    # File names have "_" where project names have "-" (PEP 427).
+    return f"{metadata.name.replace('_', '-')}=={metadata.version}; "

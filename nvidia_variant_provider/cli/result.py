@@ -1,0 +1,39 @@
+"""What a verb returns, for `render` to print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..errors import ProviderError
+
+__all__ = ["Result", "Table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text under a header."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """The outcome of a verb.
+
+    :param data: the ``data`` of the JSON report; ``None`` when the verb failed.
+    :param text: what people read: lines and tables, in order.
+    :param notes: sentences for stderr, whichever the form of the report.
+    """
+
+    exit_code: int = 0
+    data: Mapping[str, object] | None = None
+    text: Sequence[str | Table] = ()
+    notes: Sequence[str] = ()
+    errors: Sequence[ProviderError] = field(default=())
+
+    @property
+    def status(self) -> str:
+        """``ok``, ``findings`` or ``error``, after the exit code."""
+        return {0: "ok", 1: "findings"}.get(self.exit_code, "error")
