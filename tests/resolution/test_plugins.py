@@ -1,0 +1,99 @@
+"""Other provider plugins that are installed here: real entry points."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from nvidia_variant_provider.plugins import ask_plugins
+
+
+def install(folder: Path, name: str, body: str, endpoint: str) -> None:
+    """A distribution with a plugin for the namespace ``cpu``, as pip leaves it."""
+    (folder / f"{name}.py").write_text(textwrap.dedent(body))
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[variant_plugins]\ncpu = {endpoint}\n")
+
+
+CONFIG = """
+    class Config:
+        def __init__(self, name, values):
+            self.name, self.values, self.multi_value = name, values, False
+"""
+AS_CLASS = CONFIG + """
+    class Plugin:
+        def get_supported_configs(self):
+            print("noise")
+            return [Config("level", ["v3", "v2"])]
+"""
+AS_MODULE = CONFIG + """
+    def get_supported_configs():
+        return [Config("level", ["v1"])]
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def forget_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("first", "second"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def test_class_endpoint(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    install(site, "first", AS_CLASS, "first:Plugin")
+    answer = ask_plugins(["cpu"])["cpu"]
+    assert answer.features == {"level": ("v3", "v2")}
+    # What a plugin prints must not get into a report on stdout.
+    assert capsys.readouterr() == ("", "noise\n")
+
+
+def test_module_endpoint(site: Path) -> None:
+    install(site, "first", AS_MODULE, "first")
+    assert ask_plugins(["cpu"])["cpu"].features == {"level": ("v1",)}
+
+
+def test_our_own_is_found_by_its_entry_point() -> None:
+    answer = ask_plugins(["nvidia"])["nvidia"]
+    assert answer.why_not is None
+    assert answer.features == {}
+
+
+def test_nothing_installed() -> None:
+    assert "no provider plugin" in (ask_plugins(["cpu"])["cpu"].why_not or "")
+
+
+def test_two_plugins_for_one_namespace(site: Path) -> None:
+    install(site, "first", AS_MODULE, "first")
+    install(site, "second", AS_MODULE, "second")
+    why_not = ask_plugins(["cpu"])["cpu"].why_not
+    assert why_not == "several installed plugins claim it: first, second"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("import no_such_module", "ModuleNotFoundError"),
+        ("def get_supported_configs(): raise OSError('x')", "OSError: x"),
+        ("def get_supported_configs(): raise SystemExit(3)", "SystemExit: 3"),
+        ("def get_supported_configs(): return 5", "TypeError"),
+        (f"{CONFIG}\n    def get_supported_configs():\n        return [Config('l', [5])]",
+         "not a string"),
+        ("", "AttributeError"),
+    ],
+)
+def test_a_plugin_that_fails_is_a_reason(site: Path, body: str, message: str) -> None:
+    install(site, "first", body, "first")
+    answer = ask_plugins(["cpu"])["cpu"]
+    assert answer.features == {}
+    assert "its plugin first failed with" in (answer.why_not or "")
+    assert message in (answer.why_not or "")
