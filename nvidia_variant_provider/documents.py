@@ -25,6 +25,7 @@ __all__ = [
     "parse_json",
     "read_bytes",
     "read_stream",
+    "unreadable",
 ]
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -48,19 +49,27 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a regular file of at most `MAX_BYTES`."""
     name = str(path)
     try:
-        with open(path, "rb") as file:
-            return read_stream(file, name)
+        file = open(path, "rb")  # noqa: SIM115  # closed below
     except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        reason = getattr(error, "strerror", None) or str(error)
-        message = f"cannot be read: {reason}"
-        raise InputError(message, path=name, hint="check the path") from None
+        raise unreadable(error, name) from None
+    with file:
+        return read_stream(file, name)
+
+
+def unreadable(error: Exception, name: str) -> InputError:
+    """The system's refusal as an error that names the file."""
+    # A path with a NUL byte is a ValueError, which has no strerror.
+    reason = getattr(error, "strerror", None) or str(error)
+    message = f"cannot be read: {reason}"
+    return InputError(message, path=name, hint="check the path")
 
 
 def read_stream(file: BinaryIO, name: str) -> bytes:
     """The bytes that are left in ``file``, at most `MAX_BYTES`."""
-    data = file.read(MAX_BYTES + 1)
+    try:
+        data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise unreadable(error, name) from None
     if len(data) > MAX_BYTES:
         message = f"larger than {MAX_BYTES // 1024 // 1024} MiB"
         raise InputError(message, path=name, hint="this is no variant metadata")

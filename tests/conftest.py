@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support.native import compile_libraries
 
 
 @pytest.fixture(autouse=True)
@@ -28,3 +29,11 @@ def clean_environment(
 def fixtures() -> Path:
     """The folder ``fixtures/`` of the checkout."""
     return Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the fake ``libnvidia-ml.so.1`` and ``libcuda.so.1``."""
+    folder = tmp_path_factory.mktemp("libraries")
+    compile_libraries(folder)
+    return folder

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
 from .. import __version__
-from ..errors import ProviderError, UsageError
+from ..errors import InputError, ProviderError, UsageError
 from .render import render
 from .result import Result
 
@@ -94,11 +94,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = _module(options.verb).execute(options, os.environ)
     except ProviderError as error:
         result = Result(exit_code=error.exit_code, errors=(error,))
+    except KeyboardInterrupt:
+        return 130  # what a shell reports for a process that SIGINT ended
     try:
         render(result, command=command, as_json="--json" in arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader (head, less) has what it wanted; nothing more can be said,
         # and Python's own flush at exit must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _discard_stdout()
+    except OSError as error:
+        _discard_stdout()
+        print(f"error: stdout: cannot be written: {error.strerror}", file=sys.stderr)
+        return InputError.exit_code
     return result.exit_code
+
+
+def _discard_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -6,10 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from ..api import resolve
 from ..detection import reasons
-from ..documents import read_stream
+from ..documents import read_stream, unreadable
 from ..errors import InputError, UsageError, shown
 from ..metadata import VariantsMetadata, read_metadata
 from ..resolver import Resolution
@@ -59,10 +60,16 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 def _read(file: str) -> VariantsMetadata:
     if file == "-":
+        if sys.stdin is None:  # closed by the caller: <&-
+            raise InputError("cannot be read: closed", path="stdin", hint="name a file")
         return read_metadata(read_stream(sys.stdin.buffer, "stdin"), path="stdin")
     if not os.path.isdir(file):
-        return read_metadata(os.fspath(file))
-    names = sorted(name for name in os.listdir(file) if name.endswith(_SUFFIX))
+        # A path, even when it starts as a JSON text does.
+        return read_metadata(Path(file))
+    try:
+        names = sorted(name for name in os.listdir(file) if name.endswith(_SUFFIX))
+    except OSError as error:
+        raise unreadable(error, file) from None
     if not names:
         message = f"the folder has no file *{_SUFFIX}"
         raise InputError(message, path=file, hint="name the file itself")
@@ -70,7 +77,7 @@ def _read(file: str) -> VariantsMetadata:
         found = ", ".join(shown(name) for name in names[:5])
         message = f"the folder has {len(names)} files *{_SUFFIX}: {found}"
         raise UsageError(message, path=file, hint="name one of them")
-    return read_metadata(os.path.join(file, names[0]))
+    return read_metadata(Path(file, names[0]))
 
 
 def _text(resolution: Resolution, *, explain: bool) -> list[str | Table]:

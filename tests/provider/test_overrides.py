@@ -67,7 +67,20 @@ def test_compute_capability() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["90", "9", "abc", "9.", ".0", "9.0.1", "-1.2", "9.0a", "٩.٠", "9.²", " 9.0"]
+    "text",
+    [
+        "90",
+        "9",
+        "abc",
+        "9.",
+        ".0",
+        "9.0.1",
+        "-1.2",
+        "9.0a",
+        "\u0669.\u0660",
+        "9.\u00b2",
+        " 9.0",
+    ],
 )
 def test_malformed_compute_capability(text: str) -> None:
     with pytest.raises(OverrideError) as caught:

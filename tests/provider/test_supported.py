@@ -19,7 +19,9 @@ from nvidia_variant_provider.supported import (
 )
 
 
-def machine(cuda: str | None, *capabilities: str, kernel: str | None = None) -> Environment:
+def machine(
+    cuda: str | None, *capabilities: str, kernel: str | None = None
+) -> Environment:
     return Environment(
         cuda_driver_version=CudaVersion.parse(cuda) if cuda else None,
         kernel_driver_version=kernel,

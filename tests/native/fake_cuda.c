@@ -1,0 +1,130 @@
+/* A stand-in for libcuda.so.1 that answers from a scenario file. */
+#include "scenario.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    NOT_INITIALIZED = 3,
+    NO_DEVICE_FOUND = 100,
+    INVALID_DEVICE = 101,
+    CAPABILITY_MAJOR = 75,
+    CAPABILITY_MINOR = 76,
+};
+
+const char sc_library[] = "cuda";
+
+static int initialised;
+
+/* `bad`: the caller's own arguments cannot be right. */
+static int begin(const char *function, long long device, int bad)
+{
+    int code = sc_call(function, device);
+    if (code != SUCCESS)
+        return code;
+    return !initialised ? NOT_INITIALIZED : bad ? INVALID_VALUE : SUCCESS;
+}
+
+static int device_code(int device)
+{
+    return device < 0 || device >= sc_number(NO_DEVICE, "count") ? INVALID_DEVICE : SUCCESS;
+}
+
+/* No device at all is an error here, unless the scenario says "error.cuInit = 0". */
+ENTRY(int, cuInit)(unsigned flags)
+{
+    int code = sc_call(__func__, NO_DEVICE);
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (code != SUCCESS)
+        return code;
+    if (flags != 0)
+        return INVALID_VALUE;
+    if (visible != NULL && (*visible == '\0' || strcmp(visible, "-1") == 0))
+        return NO_DEVICE_FOUND;
+    if (sc_number(NO_DEVICE, "count") == 0 && sc_get(NO_DEVICE, "error.cuInit") == NULL)
+        return NO_DEVICE_FOUND;
+    initialised = 1;
+    return SUCCESS;
+}
+
+/* Needs no cuInit, as documented. */
+ENTRY(int, cuDriverGetVersion)(int *version)
+{
+    int code = sc_call(__func__, NO_DEVICE);
+    if (code == SUCCESS && version == NULL)
+        return INVALID_VALUE;
+    if (code == SUCCESS)
+        *version = (int)sc_number(NO_DEVICE, "cuda_version");
+    return code;
+}
+
+ENTRY(int, cuDeviceGetCount)(int *count)
+{
+    int code = begin(__func__, NO_DEVICE, count == NULL);
+    if (code == SUCCESS)
+        *count = (int)sc_number(NO_DEVICE, "count");
+    return code;
+}
+
+ENTRY(int, cuDeviceGet)(int *device, int ordinal)
+{
+    int code = begin(__func__, ordinal, device == NULL);
+    code = code ? code : device_code(ordinal);
+    if (code == SUCCESS)
+        *device = ordinal;
+    return code;
+}
+
+ENTRY(int, cuDeviceGetAttribute)(int *value, int attribute, int device)
+{
+    int major, minor;
+    int known = attribute == CAPABILITY_MAJOR || attribute == CAPABILITY_MINOR;
+    int code = begin(__func__, device, value == NULL || !known);
+    code = code ? code : device_code(device);
+    if (code == SUCCESS) {
+        sc_capability(device, &major, &minor);
+        *value = attribute == CAPABILITY_MAJOR ? major : minor;
+    }
+    return code;
+}
+
+/* A name that does not fit is cut, and always ends with a NUL. */
+ENTRY(int, cuDeviceGetName)(char *name, int length, int device)
+{
+    int code = begin(__func__, device, name == NULL || length <= 0);
+    code = code ? code : device_code(device);
+    if (code == SUCCESS) {
+        const char *text = sc_text(device, "name");
+        size_t room = (size_t)length - 1;
+        size_t kept = strlen(text) < room ? strlen(text) : room;
+        memcpy(name, text, kept);
+        name[kept] = '\0';
+    }
+    return code;
+}
+
+ENTRY(int, cuGetErrorName)(int error, const char **name)
+{
+    static const struct {
+        int code;
+        const char *name;
+    } names[] = {
+        {SUCCESS, "CUDA_SUCCESS"},
+        {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},
+        {NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED"},
+        {NO_DEVICE_FOUND, "CUDA_ERROR_NO_DEVICE"},
+        {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE"},
+        {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
+        {999, "CUDA_ERROR_UNKNOWN"},
+    };
+    int code = sc_call(__func__, NO_DEVICE);
+    if (code != SUCCESS || name == NULL)
+        return code ? code : INVALID_VALUE;
+    *name = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].code == error)
+            *name = names[i].name;
+    return *name == NULL ? INVALID_VALUE : SUCCESS;
+}

@@ -1,0 +1,219 @@
+"""Fake ``libnvidia-ml.so.1`` and ``libcuda.so.1``, for tests without a driver.
+
+Both are compiled from the C files in ``tests/native``. They answer from the text file
+that the environment variable ``NV_FAKE_SCENARIO`` names, read when the library is
+loaded (or on the first call, if the variable is set only then)::
+
+    # a comment; in values, \\xNN is a byte and \\\\ a backslash
+    log = /absolute/path                  # each load and each call appends one line
+    LIB.cuda_version = 12090              # LIB is nvml or cuda
+    LIB.count = 2                         # -2147483648 .. 4294967295
+    LIB.device.N.capability = 9.0         # N is an index, or * for every device
+    LIB.device.N.name = NVIDIA H100
+    nvml.driver_version = 575.57.08
+    nvml.nvml_version = 12.575.57.08
+    nvml.libcuda = present | missing
+    nvml.known_cuda_version = 13000       # what the old query says without libcuda
+    LIB.error.FUNCTION = 18               # the code that the call returns
+    LIB.behaviour.FUNCTION = sleep | sleep SECONDS | slow MILLISECONDS | hang | segv
+                           | abort | exit STATUS | print TEXT
+    LIB.behaviour.load = ...              # the same, when the library is loaded
+    LIB.device.N.error.FUNCTION, LIB.device.N.behaviour.FUNCTION   # for one device
+
+(The comments at the ends of lines are for the reader; a file has comments on lines of
+their own.) An unknown key, a key given twice, a malformed value, a missing file, and a
+value that is asked for and not given, all abort the process with a message on stderr
+and, where there is a log, a ``FATAL`` line in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    Value = str | bytes | int | Path
+
+NVML_SONAME = "libnvidia-ml.so.1"
+CUDA_SONAME = "libcuda.so.1"
+VARIABLE = "NV_FAKE_SCENARIO"
+
+_DEVICE_FUNCTIONS: dict[str, tuple[str, ...]] = {
+    "nvml": (
+        "nvmlDeviceGetHandleByIndex_v2",
+        "nvmlDeviceGetName",
+        "nvmlDeviceGetCudaComputeCapability",
+    ),
+    "cuda": ("cuDeviceGet", "cuDeviceGetAttribute", "cuDeviceGetName"),
+}
+FUNCTIONS: dict[str, tuple[str, ...]] = {
+    "nvml": (
+        "nvmlInitWithFlags",
+        "nvmlInit_v2",
+        "nvmlShutdown",
+        "nvmlErrorString",
+        "nvmlSystemGetDriverVersion",
+        "nvmlSystemGetNVMLVersion",
+        "nvmlSystemGetCudaDriverVersion",
+        "nvmlSystemGetCudaDriverVersion_v2",
+        "nvmlDeviceGetCount_v2",
+        *_DEVICE_FUNCTIONS["nvml"],
+    ),
+    "cuda": (
+        "cuInit",
+        "cuDriverGetVersion",
+        "cuDeviceGetCount",
+        "cuGetErrorName",
+        *_DEVICE_FUNCTIONS["cuda"],
+    ),
+}
+_PLAIN_KEYS: dict[str, tuple[str, ...]] = {
+    "nvml": (
+        "driver_version",
+        "nvml_version",
+        "cuda_version",
+        "known_cuda_version",
+        "libcuda",
+        "count",
+    ),
+    "cuda": ("cuda_version", "count"),
+}
+
+
+def cc_available() -> bool:
+    """Whether the fake libraries can be compiled and used here."""
+    return sys.platform == "linux" and shutil.which("cc") is not None
+
+
+needs_compiler = pytest.mark.skipif(
+    # In CI a skip would hide that nothing was tested: there the compiler must be.
+    not cc_available() and "CI" not in os.environ,
+    reason="needs Linux and the C compiler cc (Debian package gcc)",
+)
+
+
+def compile_libraries(folder: Path, *, without: Collection[str] = ()) -> None:
+    """Compile both libraries into ``folder``, without the entry points named."""
+    unknown = set(without).difference(*FUNCTIONS.values())
+    if unknown:
+        raise ValueError(f"no such entry points: {sorted(unknown)}")
+    sources = Path(__file__).resolve().parents[1] / "native"
+    for source, soname in (("fake_nvml.c", NVML_SONAME), ("fake_cuda.c", CUDA_SONAME)):
+        subprocess.run(
+            [
+                *("cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror"),
+                *("-shared", "-fPIC", f"-Wl,-soname,{soname}"),
+                *(f"-DWITHOUT_{function}" for function in without),
+                *("-o", str(folder / soname)),
+                *(str(sources / name) for name in (source, "scenario.c")),
+            ],
+            check=True,
+        )
+
+
+def environment(folder: Path, scenario: Path) -> dict[str, str]:
+    """What a process must have in its environment to meet the fake libraries."""
+    return {"LD_LIBRARY_PATH": str(folder), VARIABLE: str(scenario)}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A scenario file; the keys of ``nvml`` and ``cuda`` lack that very prefix."""
+
+    nvml: Mapping[str, Value] = field(default_factory=dict)
+    cuda: Mapping[str, Value] = field(default_factory=dict)
+    log: Path | None = None
+
+    def but(
+        self,
+        *,
+        both: Mapping[str, Value | None] | None = None,
+        nvml: Mapping[str, Value | None] | None = None,
+        cuda: Mapping[str, Value | None] | None = None,
+        log: Path | None = None,
+    ) -> Scenario:
+        """The same scenario with some keys changed, or taken out (``None``)."""
+        return replace(
+            self,
+            nvml=_merged(self.nvml, both, nvml),
+            cuda=_merged(self.cuda, both, cuda),
+            log=log or self.log,
+        )
+
+    def text(self) -> str:
+        """The text of the file; ``ValueError`` for a key that does not exist."""
+        lines = [] if self.log is None else [f"log = {_escaped(self.log)}"]
+        for library, values in (("nvml", self.nvml), ("cuda", self.cuda)):
+            for key, value in values.items():
+                if not _is_key(library, key):
+                    raise ValueError(f"no such key: {library}.{key}")
+                lines.append(f"{library}.{key} = {_escaped(value)}")
+        return "".join(f"{line}\n" for line in lines)
+
+    def write(self, path: Path) -> Path:
+        """Write the file, and return its path."""
+        path.write_text(self.text(), encoding="ascii")
+        return path
+
+
+def machine(
+    *capabilities: str,
+    cuda_version: int = 12090,
+    driver_version: str = "575.57.08",
+    log: Path | None = None,
+) -> Scenario:
+    """A healthy machine with one GPU per capability, on which both libraries agree."""
+    both: dict[str, Value] = {"cuda_version": cuda_version, "count": len(capabilities)}
+    for index, capability in enumerate(capabilities):
+        both[f"device.{index}.capability"] = capability
+        both[f"device.{index}.name"] = f"Fake GPU {index}"
+    nvml: dict[str, Value] = {
+        "driver_version": driver_version,
+        "nvml_version": f"{cuda_version // 1000}.{driver_version}",
+    }
+    return Scenario(nvml={**nvml, **both}, cuda=both, log=log)
+
+
+def _merged(*layers: Mapping[str, Value | None] | None) -> dict[str, Value]:
+    merged = {key: value for layer in layers for key, value in (layer or {}).items()}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def _is_key(library: str, key: str) -> bool:
+    plain, functions = _PLAIN_KEYS[library], (*FUNCTIONS[library], "load")
+    about_device = re.fullmatch(r"device\.(?:\*|0|[1-9][0-9]{0,8})\.(.+)", key)
+    if about_device is not None:
+        key = about_device[1]
+        plain, functions = ("capability", "name"), _DEVICE_FUNCTIONS[library]
+    kind, dot, function = key.partition(".")
+    if not dot:
+        return key in plain
+    silent = kind == "error" and function in ("nvmlErrorString", "load")
+    return kind in ("error", "behaviour") and function in functions and not silent
+
+
+def _escaped(value: Value) -> str:
+    raw = (
+        value
+        if isinstance(value, bytes)
+        else str(value).encode(errors="surrogateescape")
+    )
+    if b"\0" in raw:
+        raise ValueError("a value cannot hold a NUL")
+    last = len(raw) - 1
+    return "".join(
+        f"\\x{byte:02x}"
+        if not 32 <= byte < 127 or byte == 0x5C or (byte == 32 and at in (0, last))
+        else chr(byte)
+        for at, byte in enumerate(raw)
+    )
