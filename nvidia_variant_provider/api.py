@@ -65,8 +65,8 @@ def resolve(
         that `read_metadata` returned.
     :param environment: the machine; `detect` says it when it is not given.
     :param supported: the answers of other namespaces, as
-        ``{namespace: {feature: [value, ...]}}``, best first. They go before
-        those of installed plugins.
+        ``{namespace: {feature: [value, ...]}}``, best first. They stand in
+        place of a plugin; static properties of the metadata go before them.
     :param every_gpu: keep only labels with a supported ``sm_arch`` value for
         each GPU.
     :param enable_optional: optional providers to ask: namespaces, or all.

@@ -42,8 +42,7 @@ def find_answers(
 ) -> dict[str, Answer]:
     """The answers for all namespaces that labels of ``metadata`` use.
 
-    :param supported: answers that the user gives; they go before all others,
-        and giving one enables an optional provider.
+    :param supported: answers that the user gives in place of asking a plugin.
     :param enable_optional: the optional providers to ask, or all of them.
     """
     given = supported or {}
@@ -59,11 +58,7 @@ def find_answers(
             if isinstance(enable_optional, bool)
             else namespace in enable_optional
         )
-        if namespace in given:
-            answers[namespace] = Answer(
-                features={name: tuple(v) for name, v in given[namespace].items()}
-            )
-        elif provider.optional and not enabled:
+        if provider.optional and not enabled:
             # PEP 817: "the installer MUST NOT query said provider by default,
             # and instead assume that its properties are incompatible".
             answers[namespace] = Answer(
@@ -76,6 +71,10 @@ def find_answers(
             )
         elif provider.static_properties is not None:
             answers[namespace] = Answer(features=_ordered(provider))
+        elif namespace in given:
+            answers[namespace] = Answer(
+                features={name: tuple(v) for name, v in given[namespace].items()}
+            )
         elif namespace == NAMESPACE:
             answers[namespace] = _own(environment, minor_version_compatibility)
         elif provider.builtin is not None:

@@ -98,7 +98,7 @@ def metadata_from_dict(
     }
     statics = {
         _name(namespace, "static-properties"): _features(
-            items, join("static-properties", namespace)
+            items, join("static-properties", namespace), empty=True
         )
         for namespace, items in _section(fields, "static-properties", "")
     }
@@ -134,7 +134,7 @@ def _provider(item: object, schema: SchemaVersion, place: str) -> Provider:
     static = None
     if "static-properties" in fields:
         where = join(place, "static-properties")
-        static = _features(fields["static-properties"], where)
+        static = _features(fields["static-properties"], where, empty=True)
     order = _names(fields.get("feature-order", []), join(place, "feature-order"))
     if order and set(order) != set(static or ()):
         message = "does not list the features of static-properties"

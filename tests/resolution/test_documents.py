@@ -30,8 +30,11 @@ def test_any_other_text_is_an_input_error(text: str | bytes) -> None:
     try:
         parse_json(text, "file.json")
     except InputError as error:
-        assert str(error).startswith("file.json: ")
-        assert str(error).isprintable()
+        line = str(error)
+    else:
+        line = "file.json: no error"
+    assert line.startswith("file.json: ")
+    assert line.isprintable()
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def machine(cuda: str | None, *capabilities: str) -> Environment:
 
 
 def metadata(
-    variants: dict[str, Any], *, version: str = "v0.2.0", **changes: Any
+    variants: dict[str, Any], version: str = "v0.2.0", /, **changes: Any
 ) -> dict[str, Any]:
     namespaces = list({space: None for item in variants.values() for space in item})
     found: dict[str, Any] = {
@@ -199,10 +199,12 @@ class TestOtherNamespaces:
 class TestProviders:
     environment = machine("12.8", "8.0")
 
-    def build(self, provider: dict[str, Any], version: str = "v0.2.0") -> dict[str, Any]:
+    def build(
+        self, provider: dict[str, Any], version: str = "v0.2.0"
+    ) -> dict[str, Any]:
         return metadata(
             {"l": {"blas": {"library": ["mkl"]}}, "null": {}},
-            version=version,
+            version,
             providers={"blas": provider},
         )
 
@@ -210,6 +212,21 @@ class TestProviders:
         static = {"static-properties": {"library": ["openblas", "mkl"]}}
         found = api.resolve(self.build(static), environment=self.environment)
         assert found.compatible == ("l", "null")
+
+    def test_static_properties_go_before_given_answers(self) -> None:
+        # PEP 850: a given list stands "in place of querying the plugins".
+        builds = self.build({"static-properties": {"library": ["openblas"]}})
+        found = api.resolve(
+            builds,
+            environment=self.environment,
+            supported={"blas": {"library": ["mkl"]}},
+        )
+        assert found.compatible == ("null",)
+
+    def test_an_empty_static_list_supports_nothing(self) -> None:
+        builds = self.build({"static-properties": {"library": []}})
+        found = api.resolve(builds, environment=self.environment)
+        assert found.compatible == ("null",)
 
     def test_static_properties_replace_our_own_answer(self) -> None:
         builds = metadata(
@@ -240,7 +257,7 @@ class TestProviders:
             assert found.selected == "l"
         given = {"blas": {"library": ["mkl"]}}
         found = api.resolve(builds, environment=self.environment, supported=given)
-        assert found.selected == "l"
+        assert found.selected == "null"
 
     def test_builtin_provider_is_unsupported(self) -> None:
         found = api.resolve(
@@ -259,7 +276,7 @@ class TestProviders:
     def test_enable_if(self, marker: str, fits: bool) -> None:
         builds = metadata(
             {"cu126": gpu_build("12.6", "80_real"), "null": {}},
-            version="v0.0.3",
+            "v0.0.3",
             providers={"nvidia": {"requires": ["x"], "enable-if": marker}},
         )
         found = api.resolve(builds, environment=self.environment)
@@ -312,7 +329,10 @@ class TestVariantsToml:
         [
             ("x = ", "not TOML: "),
             ("priorities = []", "priorities: unknown key"),
-            ('namespace_priorities = "nvidia"', "namespace_priorities: expected a list"),
+            (
+                'namespace_priorities = "nvidia"',
+                "namespace_priorities: expected a list",
+            ),
             (
                 "property_priorities.nvidia.sm_arch = [5]",
                 "property_priorities.nvidia.sm_arch[0]: expected a string",
