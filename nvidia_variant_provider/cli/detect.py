@@ -6,7 +6,9 @@ import argparse
 from collections.abc import Mapping
 
 from ..detection import reasons
+from ..detection.cache import NO_CACHE, cache_file, clear
 from ..environment import Environment
+from ..errors import InputError
 from . import machine
 from .result import Result, Table
 
@@ -17,11 +19,21 @@ DETECTION_FAILED = 4
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
+    parser.add_argument(
+        "--no-cache", action="store_true", help="ask the driver, whatever is remembered"
+    )
+    parser.add_argument(
+        "--clear-cache", action="store_true", help="forget what is remembered, then ask"
+    )
     machine.add_options(parser)
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """``data`` is the snapshot of the machine."""
+    if options.clear_cache:
+        _clear_cache(environ)
+    if options.no_cache:
+        environ = {**environ, NO_CACHE: "1"}
     environment = machine.find_environment(options, environ)
     failed = reasons.is_failure(environment.reason)
     return Result(
@@ -29,6 +41,17 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         data=environment.to_dict(),
         text=_text(environment),
     )
+
+
+def _clear_cache(environ: Mapping[str, str]) -> None:
+    path = cache_file({**environ, NO_CACHE: ""})
+    if path is None:
+        return
+    try:
+        clear(path)
+    except OSError as error:
+        message = f"cannot be removed: {error.strerror}"
+        raise InputError(message, path=path, hint="remove it yourself") from None
 
 
 def _text(environment: Environment) -> list[str | Table]:

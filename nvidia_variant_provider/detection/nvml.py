@@ -2,63 +2,78 @@
 
 Only version, count, handle, name and capability are asked: other calls fail
 under MIG or without permissions. A GPU that cannot be read is reported and
-never hides the others.
+never hides the others. The codes are those of `reasons`.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Any
-
 import pynvml
+from snapshot import (  # type: ignore[import-not-found]  # beside the child's script
+    compute_capability,
+    cuda_version,
+    document,
+    gpu,
+    is_count,
+    text,
+)
 
-# Codes are those of reasons.py, which this script cannot import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+UNKNOWN_ERROR = "unknown-error"
+
 _REASONS = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED: "not-supported",
+    pynvml.NVML_ERROR_NO_PERMISSION: "no-permission",
+    pynvml.NVML_ERROR_INSUFFICIENT_POWER: "insufficient-power",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "driver-not-loaded",
+    pynvml.NVML_ERROR_TIMEOUT: "timeout",
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no-nvml",
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "not-supported",
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "driver-not-loaded",
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "driver-mismatch",
-    pynvml.NVML_ERROR_NO_PERMISSION: "no-permission",
     pynvml.NVML_ERROR_GPU_IS_LOST: "gpu-lost",
-    pynvml.NVML_ERROR_NOT_SUPPORTED: "not-supported",
-    pynvml.NVML_ERROR_TIMEOUT: "timeout",
+    pynvml.NVML_ERROR_RESET_REQUIRED: "reset-required",
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: "no-permission",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "driver-mismatch",
 }
 
 
-def query() -> dict[str, Any]:
-    """The document of the child.
-
-    Keys: ``cuda_driver_version`` (the driver's integer, or null),
-    ``kernel_driver_version``, ``reason`` and ``gpus`` (``index``, ``name``,
-    ``compute_capability`` as two integers, ``reason``).
-    """
-    answer: dict[str, Any] = {
-        "cuda_driver_version": None,
-        "kernel_driver_version": None,
-        "reason": None,
-        "gpus": [],
-    }
+def ask() -> Iterator[dict[str, Any]]:
+    """What NVML says, as documents that are more complete each time."""
+    answer: dict[str, Any] = document("nvml")
     try:
-        # Without GPUs attached, initialisation still succeeds with this flag.
+        # Initialising attaches to no GPU this way, so that a lost one is no error.
         pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
     except pynvml.NVMLError as error:
         answer["reason"] = _reason(error)
-        return answer
-    # The CUDA version decides; this one, and a GPU's name, are for people.
-    with suppress(pynvml.NVMLError):
-        answer["kernel_driver_version"] = _text(pynvml.nvmlSystemGetDriverVersion())
+        yield answer
+        return
+    answer["kernel_driver_version"] = _name(pynvml.nvmlSystemGetDriverVersion)
     try:
-        answer["cuda_driver_version"] = _cuda_version()
+        answer["cuda_driver_version"] = cuda_version(_cuda_version())
+        if answer["cuda_driver_version"] is None:
+            answer["reason"] = UNKNOWN_ERROR
     except pynvml.NVMLError as error:
+        # Here NVML itself is there: it is libcuda that it has not found.
         missing = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
         answer["reason"] = "no-user-driver" if missing else _reason(error)
+    yield answer
     try:
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
         answer["reason"] = answer["reason"] or _reason(error)
-        count = 0
-    answer["gpus"] = [_gpu(index) for index in range(count)]
-    return answer
+        yield answer
+        return
+    if not is_count(count):
+        answer["reason"] = answer["reason"] or UNKNOWN_ERROR
+        yield answer
+        return
+    answer["gpus"] = [gpu(index) for index in range(count)]
+    yield answer
+    for found in answer["gpus"]:
+        _fill(found)
+        yield answer
 
 
 def _cuda_version() -> int:
@@ -72,29 +87,26 @@ def _cuda_version() -> int:
     return int(pynvml.nvmlSystemGetCudaDriverVersion())
 
 
-def _gpu(index: int) -> dict[str, Any]:
-    gpu: dict[str, Any] = {
-        "index": index,
-        "name": None,
-        "compute_capability": None,
-        "reason": None,
-    }
+def _fill(found: dict[str, Any]) -> None:
     try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        gpu["compute_capability"] = list(
-            pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-        )
+        handle = pynvml.nvmlDeviceGetHandleByIndex(found["index"])
+        numbers = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
     except pynvml.NVMLError as error:
-        gpu["reason"] = _reason(error)
-        return gpu
-    with suppress(pynvml.NVMLError):
-        gpu["name"] = _text(pynvml.nvmlDeviceGetName(handle))
-    return gpu
+        found["reason"] = _reason(error)
+        return
+    found["compute_capability"] = compute_capability(numbers)
+    found["reason"] = None if found["compute_capability"] else UNKNOWN_ERROR
+    found["name"] = _name(pynvml.nvmlDeviceGetName, handle)
+
+
+def _name(question: Callable[..., bytes | str], *arguments: object) -> str | None:
+    """A text for people: nothing depends on it, so that no error counts."""
+    try:
+        return text(question(*arguments))  # type: ignore[no-any-return]
+    except (pynvml.NVMLError, UnicodeDecodeError):
+        return None
 
 
 def _reason(error: pynvml.NVMLError) -> str:
-    return _REASONS.get(error.value, "unknown-error")
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    # Not str(error): for a code that it does not know it asks the library again.
+    return _REASONS.get(error.value, UNKNOWN_ERROR)

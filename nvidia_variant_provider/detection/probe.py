@@ -1,26 +1,25 @@
-"""Asking the native libraries in a child process, with a deadline.
+"""Asking the native libraries in child processes, with one deadline for all.
 
-A driver can hang for ever in the kernel, crash the process or print to stdout;
-none of it may reach the installer.
+NVML is asked first, and libcuda where NVML knows no CUDA version or no compute
+capability: Jetsons without NVML, containers without the capability "utility".
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
-from importlib.machinery import PathFinder
 
-from ..documents import parse_json
-from ..environment import ComputeCapability, CudaVersion, Environment, Gpu
+from ..environment import Environment
 from ..errors import OverrideError, shown
 from . import reasons
+from .presence import is_wsl_only, kernel_driver_version, library_path
+from .quick_json import loads
+from .spawn import run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["DEADLINE", "TIMEOUT", "deadline", "probe"]
 
@@ -29,6 +28,8 @@ DEADLINE = 20.0
 """Seconds; 8 x A100 without persistence mode take longest, idle GPUs 1.5 s."""
 
 _CHILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "child.py")
+_PENDING = "pending"
+_SILENT = (reasons.NO_NVML, reasons.NO_BINDINGS, reasons.NOT_SUPPORTED)
 
 
 def deadline(environ: Mapping[str, str]) -> float:
@@ -49,77 +50,100 @@ def deadline(environ: Mapping[str, str]) -> float:
     return seconds
 
 
-def probe(environ: Mapping[str, str]) -> Environment:
-    """What NVML says about this machine, or why it said nothing."""
-    seconds = deadline(environ)
-    bindings = PathFinder.find_spec("pynvml")
-    if bindings is None or bindings.origin is None:
+def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
+    """What the native libraries say about this machine, or why they do not.
+
+    :param traces: of `find_traces`, not empty.
+    """
+    end = time.monotonic() + deadline(environ)
+    variables = _variables(environ)
+    nvml = _ask("nvml", variables, end)
+    found = nvml
+    if nvml.cuda_driver_version is None or not nvml.compute_capabilities:
+        libcuda = _ask("libcuda", variables, end)
+        found = _better(nvml, libcuda)
+    if found.reason == reasons.NO_NVML and is_wsl_only(traces):
+        # WSL shows its host's GPU of any make; without NVIDIA's libraries it is
+        # none of NVIDIA's.
+        found = found.replace(reason=reasons.NO_DEVICE)
+    if found.reason is None and not found.compute_capabilities:
+        # GPUs of which none can be read have the same cause, as a rule.
+        reason = found.gpus[0].reason if found.gpus else reasons.NO_GPU
+        found = found.replace(reason=reason)
+    kernel = kernel_driver_version(environ) or nvml.kernel_driver_version
+    known = found.cuda_driver_version is not None or found.gpus
+    return found.replace(
+        kernel_driver_version=kernel, source=found.source if known else None
+    )
+
+
+def _better(nvml: Environment, libcuda: Environment) -> Environment:
+    """The answer to go by, where NVML's is not complete."""
+    if libcuda.cuda_driver_version is None:
+        # Where NVML is not there to say why, what libcuda says is more telling,
+        # unless it is not there either.
+        if nvml.reason in _SILENT and libcuda.reason != reasons.NO_USER_DRIVER:
+            return nvml.replace(reason=libcuda.reason)
+        return nvml
+    # A version alone is nothing to go by when NVML says what is wrong: libcuda
+    # knows its own also where no kernel driver is loaded.
+    silent = nvml.reason in (*_SILENT, reasons.CRASHED)
+    return libcuda if libcuda.compute_capabilities or silent else nvml
+
+
+def _variables(environ: Mapping[str, str]) -> dict[str, str]:
+    variables = dict(environ)
+    # The mask is for the program that runs now, not for what gets installed.
+    variables.pop("CUDA_VISIBLE_DEVICES", None)
+    # Indices as NVML counts.
+    variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    path = library_path(environ)
+    if path is not None:
+        variables["LD_LIBRARY_PATH"] = path
+    return variables
+
+
+def _ask(library: str, variables: Mapping[str, str], end: float) -> Environment:
+    """The last document of a child; a hang or a crash becomes its reason."""
+    bindings = _bindings_folder()
+    if library == "nvml" and bindings is None:
         return Environment(reason=reasons.NO_BINDINGS)
-    command = [sys.executable, "-I", "-S", _CHILD, os.path.dirname(bindings.origin)]
-    # The mask is for the running program, not for what gets installed.
-    variables = {k: v for k, v in environ.items() if k != "CUDA_VISIBLE_DEVICES"}
-    answer = _run(command, variables, seconds)
-    if isinstance(answer, str):
-        return Environment(reason=answer)
-    return _environment(answer)
-
-
-def _run(
-    command: list[str], variables: dict[str, str], seconds: float
-) -> dict[str, Any] | str:
-    """The child's JSON document, or a reason code."""
-    end = time.monotonic() + seconds
-    try:
-        child = subprocess.Popen(  # noqa: S603  # our own script and interpreter
-            command,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+    left = end - time.monotonic()
+    if left <= 0 or not sys.executable:
+        return Environment(
+            reason=reasons.TIMEOUT if left <= 0 else reasons.UNKNOWN_ERROR
         )
+    command = [sys.executable, "-I", "-S", _CHILD, library, bindings or ""]
+    try:
+        output, in_time = run(command, variables, left)
     except OSError:
-        return reasons.UNKNOWN_ERROR
+        return Environment(reason=reasons.UNKNOWN_ERROR)
+    # What follows the last line end is half a document.
+    *lines, _ = output.decode("ascii", "replace").split("\n")
+    ended = lines[-1:] == ["end"]
+    if ended:
+        lines.pop()
+    broken = None if ended else reasons.CRASHED if in_time else reasons.TIMEOUT
+    if not lines:
+        return Environment(reason=broken or reasons.UNKNOWN_ERROR)
     try:
-        output, _ = child.communicate(timeout=max(0.0, end - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        child.kill()
-        # A child that is stuck in the kernel cannot die: waiting for it would
-        # hang the installer as well. It is left to init.
-        if child.stdout is not None:
-            child.stdout.close()
-        child.returncode = child.poll() or -9
-        return reasons.TIMEOUT
-    try:
-        answer = parse_json(output)
+        found = Environment.from_dict(loads(lines[-1]))
     except ValueError:
-        return reasons.CRASHED
-    # A child that was killed after it had answered has not answered.
-    return answer if child.returncode == 0 else reasons.CRASHED
-
-
-def _environment(answer: dict[str, Any]) -> Environment:
+        return Environment(reason=broken or reasons.UNKNOWN_ERROR)
     gpus = tuple(
-        Gpu(
-            index=gpu["index"],
-            name=gpu["name"],
-            compute_capability=(
-                ComputeCapability(*gpu["compute_capability"])
-                if gpu["compute_capability"]
-                else None
-            ),
-            reason=gpu["reason"],
-        )
-        for gpu in answer["gpus"]
+        gpu.replace(reason=broken) if gpu.reason == _PENDING else gpu
+        for gpu in found.gpus
     )
-    number = answer["cuda_driver_version"]
-    cuda = CudaVersion.from_driver(number) if number else None
-    reason = answer["reason"]
-    if reason is None and not gpus:
-        reason = reasons.NO_GPU
-    return Environment(
-        cuda_driver_version=cuda,
-        kernel_driver_version=answer["kernel_driver_version"],
-        source="nvml" if cuda or gpus else None,
-        reason=reason,
-        gpus=gpus,
-    )
+    found = found.replace(gpus=gpus)
+    # With an answer, only the GPUs that are missing from it have a reason.
+    if found.cuda_driver_version is not None and found.compute_capabilities:
+        return found
+    return found.replace(reason=found.reason or broken)
+
+
+def _bindings_folder() -> str | None:
+    """The folder of nvidia-ml-py, without importing it here."""
+    from importlib.machinery import PathFinder
+
+    spec = PathFinder.find_spec("pynvml")
+    return os.path.dirname(spec.origin) if spec and spec.origin else None

@@ -7,6 +7,10 @@ that could not be asked, and the command line exits with 4.
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
 __all__ = ["MISSING", "explain", "is_failure"]
 
 NO_DEVICE = "no-device"
@@ -14,6 +18,11 @@ NO_GPU = "no-gpu"
 NO_NVML = "no-nvml"
 NO_BINDINGS = "no-bindings"
 NO_USER_DRIVER = "no-user-driver"
+COMPAT_NOT_SUPPORTED = "compat-not-supported"
+MPS_UNREACHABLE = "mps-unreachable"
+NOT_READY = "not-ready"
+INSUFFICIENT_POWER = "insufficient-power"
+RESET_REQUIRED = "reset-required"
 DRIVER_NOT_LOADED = "driver-not-loaded"
 DRIVER_MISMATCH = "driver-mismatch"
 NO_PERMISSION = "no-permission"
@@ -65,6 +74,26 @@ _SENTENCES = {
         "the GPU has fallen off the bus or is otherwise inaccessible",
         "look into the kernel log (dmesg | grep Xid); reset the GPU or reboot",
     ),
+    COMPAT_NOT_SUPPORTED: (
+        "the cuda-compat libraries in use do not support this GPU",
+        "take them off the loader path; only data-centre GPUs can use them",
+    ),
+    MPS_UNREACHABLE: (
+        "the CUDA MPS server cannot be reached",
+        "start nvidia-cuda-mps-control, or unset CUDA_MPS_PIPE_DIRECTORY",
+    ),
+    NOT_READY: (
+        "the system is not ready for CUDA yet",
+        "on NVSwitch machines, start nvidia-fabricmanager of the driver's version",
+    ),
+    INSUFFICIENT_POWER: (
+        "the GPU's external power is not connected properly",
+        "check its power cables",
+    ),
+    RESET_REQUIRED: (
+        "the GPU needs a reset",
+        "reset it (nvidia-smi --gpu-reset), or reboot",
+    ),
     NOT_SUPPORTED: (
         "the driver does not support the question on this device",
         "force the values: --cuda-driver and --sm-arch",
@@ -91,6 +120,6 @@ def explain(code: str) -> tuple[str, str]:
     return _SENTENCES.get(code, (f"reason {code}", "see what nvidia-smi says"))
 
 
-def is_failure(code: str | None) -> bool:
+def is_failure(code: str | None) -> TypeGuard[str]:
     """Is something there that could not be asked?"""
     return code is not None and code not in MISSING

@@ -73,10 +73,10 @@ class TestPresence:
         # The real platform cannot be had here.
         monkeypatch.setattr(sys, "platform", "win32")
         (tmp_path / "System32").mkdir()
-        assert find_traces({"SystemRoot": str(tmp_path)}) == []
+        assert find_traces({"SYSTEMROOT": str(tmp_path)}) == []
         library = tmp_path / "System32" / "nvcuda.dll"
         library.touch()
-        assert find_traces({"SystemRoot": str(tmp_path)}) == [str(library)]
+        assert find_traces({"SYSTEMROOT": str(tmp_path)}) == [str(library)]
 
 
 def test_without_traces_no_process_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +166,7 @@ class TestNvml:
 
     @pytest.mark.parametrize("behaviour", ["segv", "abort", "exit 0", "exit 3"])
     def test_a_crash_is_a_reason(self, behaviour: str) -> None:
-        crash = {"behaviour.nvmlDeviceGetCount_v2": behaviour}
-        found = detect(self.variables(machine("9.0").but(nvml=crash)))
-        assert found.reason == "crashed"
+        crash = {"behaviour.nvmlInitWithFlags": behaviour}
+        fails = {"error.cuInit": 999}
+        scenario = machine("9.0").but(nvml=crash, cuda=fails)
+        assert detect(self.variables(scenario)).reason == "crashed"

@@ -1,0 +1,62 @@
+"""Parts of the documents that `child` prints, in the form of a snapshot.
+
+Runs in the child process only. Whatever a driver may answer, the parts are
+well-formed: an answer that makes no sense is no answer.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PENDING = "pending"
+"""The reason of a GPU that was not asked yet."""
+
+_MAX_GPUS = 1024
+
+
+def document(source: str) -> dict[str, object]:
+    """An empty document."""
+    return {
+        "cuda_driver_version": None,
+        "kernel_driver_version": None,
+        "source": source,
+        "reason": None,
+        "gpus": [],
+    }
+
+
+def cuda_version(number: int) -> str | None:
+    """``12.9`` for 12090; ``None`` for a number that is no CUDA version."""
+    if not 1000 <= number < 100_000:
+        return None
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def compute_capability(numbers: Sequence[int]) -> str | None:
+    """``9.0`` for (9, 0); ``None`` for numbers that are no compute capability."""
+    major, minor = numbers
+    if not (0 < major < 100 and 0 <= minor < 100):
+        return None
+    return f"{major}.{minor}"
+
+
+def is_count(number: int) -> bool:
+    """Can there be so many GPUs?"""
+    return 0 <= number <= _MAX_GPUS
+
+
+def gpu(index: int) -> dict[str, object]:
+    """A GPU that was not asked yet."""
+    return {
+        "index": index,
+        "name": None,
+        "compute_capability": None,
+        "reason": PENDING,
+    }
+
+
+def text(value: bytes | str) -> str:
+    """A name as text, also when it is not UTF-8."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,101 @@
+"""Running a child process with a deadline; both ways of starting one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from nvidia_variant_provider.detection import spawn
+
+Run = Callable[[Sequence[str], Mapping[str, str], float], tuple[bytes, bool]]
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
+
+
+@pytest.fixture(
+    # Windows has the second one only; it works everywhere.
+    params=[
+        pytest.param(spawn._run_with_posix_spawn, marks=posix, id="posix_spawn"),
+        pytest.param(spawn._run_with_subprocess, id="subprocess"),
+    ]
+)
+def run(request: pytest.FixtureRequest) -> Run:
+    found: Run = request.param
+    return found
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", code]
+
+
+def test_output_and_end(run: Run) -> None:
+    assert run(python("print('x' * 200_000)"), os.environ, 60) == (
+        b"x" * 200_000 + os.linesep.encode(),
+        True,
+    )
+
+
+def test_environment_is_the_given_one(run: Run) -> None:
+    code = "import os; print(os.environ['A'], 'B' in os.environ)"
+    output, _ = run(python(code), {"A": "1", "SYSTEMROOT": ""}, 60)
+    assert output.split() == [b"1", b"False"]
+
+
+def test_stdin_is_empty_and_stderr_goes_nowhere(
+    run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = "import sys; sys.stderr.write('noise'); print(repr(sys.stdin.read()))"
+    assert run(python(code), os.environ, 60)[0].strip() == b"''"
+    assert capfd.readouterr().err == ""
+
+
+@posix
+def test_what_was_written_before_the_deadline_is_kept(run: Run) -> None:
+    code = "import sys, time; print('known', flush=True); time.sleep(1000)"
+    output, in_time = run(python(code), os.environ, 2)
+    assert (output, in_time) == (b"known\n", False)
+
+
+@posix
+def test_a_child_that_ignores_signals_is_not_waited_for(run: Run) -> None:
+    code = (
+        "import signal, time\n"
+        "for number in range(1, 65):\n"
+        "    try: signal.signal(number, signal.SIG_IGN)\n"
+        "    except (OSError, ValueError): pass\n"
+        "time.sleep(1000)"
+    )
+    start = time.monotonic()
+    assert run(python(code), os.environ, 0.5)[1] is False
+    # Not a speed test: whoever waits for it waits for a quarter of an hour.
+    assert time.monotonic() - start < 50
+
+
+def test_a_program_that_is_not_there(run: Run) -> None:
+    with pytest.raises(OSError, match="no-such-program"):
+        run(["/no-such-program"], os.environ, 60)
+
+
+@posix
+def test_a_crash_is_an_end_without_output(run: Run) -> None:
+    code = f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})"
+    assert run(python(code), os.environ, 60) == (b"", True)
+
+
+@posix
+def test_no_descriptor_and_no_zombie_is_left() -> None:
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(5):
+        spawn.run(python("pass"), os.environ, 60)
+    assert len(os.listdir("/dev/fd")) == before
+    for _ in range(1000):
+        spawn._reap()
+        if not spawn._left:
+            break
+        time.sleep(0.01)
+    assert spawn._left == []
