@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .detection import reasons
 from .environment import ComputeCapability, Environment
 from .ordering import Mismatch
+from .overrides import MINOR_VERSION_COMPATIBILITY
 from .providers import Answer
 from .supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND
 
@@ -43,14 +44,24 @@ class Reason:
 
 
 def explain(
-    mismatch: Mismatch, environment: Environment, answers: Mapping[str, Answer]
+    mismatch: Mismatch,
+    environment: Environment,
+    answers: Mapping[str, Answer],
+    *,
+    relaxed: Sequence[Mismatch] | None = None,
 ) -> Reason:
-    """The mismatch as a `Reason`, in the words of the machine at hand."""
+    """The mismatch as a `Reason`, in the words of the machine at hand.
+
+    :param relaxed: what would be left of the label's mismatches under
+        minor-version compatibility; ``None`` when that is in force already.
+    """
     answer = answers.get(mismatch.namespace, Answer())
     if answer.why_not:
         sentence = f"{mismatch.namespace} is not supported: {answer.why_not}"
     elif mismatch.namespace == NAMESPACE:
         sentence = _nvidia(mismatch, environment)
+        if mismatch.feature == LOWER_BOUND and relaxed is not None:
+            sentence += _outlook(environment, relaxed)
     else:
         sentence = _general(mismatch)
     return Reason(
@@ -84,6 +95,23 @@ def _nvidia(mismatch: Mismatch, environment: Environment) -> str:
     if mismatch.feature == SM_ARCH:
         return _sm_arch(mismatch, environment)
     return _general(mismatch)
+
+
+def _outlook(environment: Environment, relaxed: Sequence[Mismatch]) -> str:
+    """What minor-version compatibility would make of a strict lower bound."""
+    if not relaxed:
+        return (
+            "; its machine code would run under CUDA's minor-version compatibility "
+            f"({MINOR_VERSION_COMPATIBILITY}=1)"
+        )
+    features = {item.feature for item in relaxed if item.namespace == NAMESPACE}
+    has_ptx_only = SM_ARCH in features and environment.compute_capabilities
+    if LOWER_BOUND in features or not has_ptx_only:
+        return ""
+    return (
+        "; minor-version compatibility would not help: it covers machine code, and "
+        f"the build has none for {environment.compute_capabilities[0]}"
+    )
 
 
 def _sm_arch(mismatch: Mismatch, environment: Environment) -> str:

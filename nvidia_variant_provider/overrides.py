@@ -83,6 +83,8 @@ def apply_forced(
     found: Environment, cuda: CudaVersion | None, capability: ComputeCapability | None
 ) -> Environment:
     """``found`` with the forced values in place of what was found."""
+    if cuda is None and capability is None:
+        return found
     cuda_source = gpu_source = found.source
     if cuda is not None:
         cuda_source = "forced"

@@ -13,7 +13,7 @@ from .environment import Environment
 from .metadata.model import Provider, VariantsMetadata
 from .supported import NAMESPACE, supported_features
 
-__all__ = ["ENTRY_POINT_GROUP", "Answer", "find_answers"]
+__all__ = ["ENTRY_POINT_GROUP", "Answer", "find_answers", "own_answer"]
 
 ENTRY_POINT_GROUP = "variant_plugins"
 
@@ -76,7 +76,9 @@ def find_answers(
                 features={name: tuple(v) for name, v in given[namespace].items()}
             )
         elif namespace == NAMESPACE:
-            answers[namespace] = _own(environment, minor_version_compatibility)
+            answers[namespace] = own_answer(
+                environment, minor_version_compatibility=minor_version_compatibility
+            )
         elif provider.builtin is not None:
             answers[namespace] = Answer(
                 why_not=f"its provider is built into installers ({provider.builtin})"
@@ -90,7 +92,10 @@ def find_answers(
     return answers
 
 
-def _own(environment: Environment, minor_version_compatibility: bool) -> Answer:
+def own_answer(
+    environment: Environment, *, minor_version_compatibility: bool = False
+) -> Answer:
+    """The answer of this package for its namespace."""
     features, notes = supported_features(
         environment, minor_version_compatibility=minor_version_compatibility
     )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from .configuration import Priorities
 from .environment import Environment
 from .explain import Reason, explain
 from .metadata.model import VariantsMetadata
-from .ordering import Mismatch, Rejections, order
+from .ordering import Mismatch, Ordering, Rejections, order
 from .properties import VariantProperty
-from .providers import Answer, find_answers
+from .providers import Answer, find_answers, own_answer
 from .supported import NAMESPACE, SM_ARCH, supported_sm_arch
 
 __all__ = ["Resolution", "resolve_metadata"]
@@ -26,15 +27,26 @@ class _Reasons(Mapping[str, tuple[Reason, ...]]):
         uncovered: Mapping[str, tuple[Mismatch, ...]],
         environment: Environment,
         answers: Mapping[str, Answer],
+        relax: Callable[[], Rejections] | None,
     ) -> None:
         self._rejections = rejections
         self._uncovered = uncovered
         self._environment = environment
         self._answers = answers
+        self._relax = cache(relax) if relax else None
 
     def __getitem__(self, label: str) -> tuple[Reason, ...]:
-        found = self._uncovered.get(label) or self._rejections[label]
-        return tuple(explain(item, self._environment, self._answers) for item in found)
+        relaxed: Sequence[Mismatch] | None = None
+        if label in self._uncovered:
+            found = self._uncovered[label]
+        else:
+            found = self._rejections[label]
+            if self._relax is not None:
+                relaxed = self._relax().get(label, ())
+        return tuple(
+            explain(item, self._environment, self._answers, relaxed=relaxed)
+            for item in found
+        )
 
     def __iter__(self) -> Iterator[str]:
         yield from self._rejections
@@ -102,7 +114,34 @@ def resolve_metadata(
         enable_optional=enable_optional,
         minor_version_compatibility=minor_version_compatibility,
     )
-    ordering = order(
+    ordering = _order(metadata, answers, preferred)
+    uncovered = (
+        _uncovered(ordering.compatible, metadata, environment, answers)
+        if every_gpu
+        else {}
+    )
+
+    def relax() -> Rejections:
+        answer = own_answer(environment, minor_version_compatibility=True)
+        return _order(metadata, {**answers, NAMESPACE: answer}, preferred).rejected
+
+    # An answer that is not our own does not change with the opt-in.
+    own = own_answer(environment) == answers.get(NAMESPACE)
+    return Resolution(
+        compatible=tuple(x for x in ordering.compatible if x not in uncovered),
+        rejected=_Reasons(
+            ordering.rejected, uncovered, environment, answers, relax if own else None
+        ),
+        environment=environment,
+        metadata=metadata,
+        notes=tuple(note for answer in answers.values() for note in answer.notes),
+    )
+
+
+def _order(
+    metadata: VariantsMetadata, answers: Mapping[str, Answer], preferred: Priorities
+) -> Ordering:
+    return order(
         metadata.variants,
         # What the user prefers goes before what the publisher does.
         namespaces=(*preferred.namespaces, *metadata.namespaces),
@@ -121,18 +160,6 @@ def resolve_metadata(
             )
             for name in answers
         },
-    )
-    uncovered = (
-        _uncovered(ordering.compatible, metadata, environment, answers)
-        if every_gpu
-        else {}
-    )
-    return Resolution(
-        compatible=tuple(x for x in ordering.compatible if x not in uncovered),
-        rejected=_Reasons(ordering.rejected, uncovered, environment, answers),
-        environment=environment,
-        metadata=metadata,
-        notes=tuple(note for answer in answers.values() for note in answer.notes),
     )
 
 

@@ -6,6 +6,8 @@ reimplement them and wheels in the field depend on them.
 
 from __future__ import annotations
 
+from .detection import reasons
+from .drivers import outrun_kernel_driver
 from .environment import CudaVersion
 from .properties import VariantFeatureConfig
 
@@ -91,6 +93,9 @@ def supported_features(
     ``notes`` are sentences about what the answer had to leave out.
     """
     notes: list[str] = []
+    if reasons.is_failure(environment.reason):
+        sentence, step = reasons.explain(environment.reason)
+        notes.append(f"{environment.reason}: {sentence}; {step}")
     capabilities = environment.compute_capabilities
     driver = environment.cuda_driver_version
     if driver is None:
@@ -112,6 +117,13 @@ def supported_features(
             f"CUDA {driver} of the driver cannot be named by variant properties: "
             f"it counts as {version}"
         )
+    kernel = outrun_kernel_driver(environment)
+    if kernel is not None:
+        notes.append(
+            f"the user-mode driver is for CUDA {driver}, the kernel driver "
+            f"{environment.kernel_driver_version} for {kernel}: the answer goes by the "
+            "first, as cuda-compat libraries allow on data-centre GPUs only"
+        )
     lower = [*_minors(version.major, version.minor, 0), str(version.major)]
     lower += _majors(version.major - 1, OLDEST.major)
     relaxed = minor_version_compatibility and _above_floor(environment)
@@ -131,6 +143,10 @@ def supported_features(
             f"compute capability {capabilities[0]} cannot be named by variant "
             "properties (5.0 to 12.9 can): no sm_arch is supported"
         )
+    unread = [gpu for gpu in environment.gpus if gpu.compute_capability is None]
+    if capabilities and unread:
+        listed = ", ".join(f"{gpu.index} ({gpu.reason})" for gpu in unread)
+        notes.append(f"the answer does not cover GPUs that cannot be read: {listed}")
     others = [str(c) for c in capabilities[1:] if c.major != capabilities[0].major]
     if others:
         notes.append(

@@ -6,18 +6,23 @@ import argparse
 from collections.abc import Mapping
 
 from ..api import detect, read_environment
-from ..detection import reasons
 from ..environment import Environment
 from ..errors import OverrideError
 from ..overrides import (
     CUDA_DRIVER_VERSION,
+    MINOR_VERSION_COMPATIBILITY,
     SM_ARCH,
     apply_forced,
     forced_compute_capability,
     forced_cuda_version,
 )
 
-__all__ = ["add_options", "failure_note", "find_environment"]
+__all__ = [
+    "add_compatibility_option",
+    "add_options",
+    "find_environment",
+    "with_compatibility",
+]
 
 _FLAGS = {CUDA_DRIVER_VERSION: "--cuda-driver", SM_ARCH: "--sm-arch"}
 
@@ -42,6 +47,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_compatibility_option(parser: argparse.ArgumentParser) -> None:
+    """``--minor-version-compatibility``, for verbs whose answer it changes."""
+    parser.add_argument(
+        "--minor-version-compatibility",
+        action="store_true",
+        help="builds for a newer minor of the driver's CUDA major fit too, after "
+        "all others",
+    )
+
+
+def with_compatibility(
+    options: argparse.Namespace, environ: Mapping[str, str]
+) -> Mapping[str, str]:
+    """``environ``, opted in when the option is given."""
+    if not options.minor_version_compatibility:
+        return environ
+    return {**environ, MINOR_VERSION_COMPATIBILITY: "1"}
+
+
 def find_environment(
     options: argparse.Namespace, environ: Mapping[str, str]
 ) -> Environment:
@@ -63,12 +87,3 @@ def find_environment(
         if error.path in given:
             error.path = _FLAGS[error.path]
         raise
-
-
-def failure_note(environment: Environment) -> list[str]:
-    """One line when something is there that could not be asked, else nothing."""
-    reason = environment.reason
-    if reason is None or not reasons.is_failure(reason):
-        return []
-    sentence, step = reasons.explain(reason)
-    return [f"{reason}: {sentence}; {step}"]

@@ -20,6 +20,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="every property that a wheel may declare"
     )
+    machine.add_compatibility_option(parser)
     machine.add_options(parser)
 
 
@@ -33,11 +34,14 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         environment = machine.find_environment(options, environ)
         features, notes = supported_features(
             environment,
-            minor_version_compatibility=minor_version_compatibility(environ),
+            minor_version_compatibility=minor_version_compatibility(
+                machine.with_compatibility(options, environ)
+            ),
         )
         if reasons.is_failure(environment.reason):
             exit_code = 4
-        if environment.reason:
+        elif environment.reason:
+            # That nothing is there is no fault, but an empty answer wants a word.
             sentence, step = reasons.explain(environment.reason)
             notes = [*notes, f"{environment.reason}: {sentence}; {step}"]
     return Result(

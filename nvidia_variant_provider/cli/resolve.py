@@ -33,6 +33,12 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain", action="store_true", help="say why each other label lost"
     )
+    parser.add_argument(
+        "--every-gpu",
+        action="store_true",
+        help="only builds that have code for each GPU, not just for the highest",
+    )
+    machine.add_compatibility_option(parser)
     machine.add_options(parser)
 
 
@@ -40,7 +46,12 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """``data``: ``selected``, ``compatible``, ``rejected``, ``environment``."""
     metadata = _read(options.file)
     environment = machine.find_environment(options, environ)
-    resolution = resolve(metadata, environment=environment, environ=environ)
+    resolution = resolve(
+        metadata,
+        environment=environment,
+        every_gpu=options.every_gpu,
+        environ=machine.with_compatibility(options, environ),
+    )
     failed = reasons.is_failure(environment.reason)
     return Result(
         exit_code=4 if failed else 0 if resolution.selected else 1,
@@ -54,7 +65,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             "environment": environment.to_dict(),
         },
         text=_text(resolution, explain=options.explain),
-        notes=[*resolution.notes, *machine.failure_note(environment)],
+        notes=resolution.notes,
     )
 
 

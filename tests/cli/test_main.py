@@ -112,7 +112,8 @@ class TestResolve:
             "cu126 does not fit: it has no kernels for compute capability 12.0, only "
             "50_real, 60_real, 70_real, 75_real, 80_real, 86_real, 90_real",
             "cu129 does not fit: it needs a driver for CUDA 12.9 or newer, this one "
-            "is for 12.8",
+            "is for 12.8; its machine code would run under CUDA's minor-version "
+            "compatibility (NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY=1)",
         ]
 
     def test_nothing_compatible_is_exit_1_with_reasons(
@@ -161,6 +162,27 @@ class TestResolve:
         path = tmp_path / "my_torch-1.0-variants.json"
         path.write_bytes(torch.read_bytes())
         assert "# my-torch==1.0; " in run("resolve", path, *FORCED).out
+
+    def test_minor_version_compatibility(self, run: Run, torch: Path) -> None:
+        arguments = ("resolve", torch, "--cuda-driver", "12.2", "--sm-arch", "8.0")
+        assert "variant_hash=00000000" in run(*arguments).out
+        found = run(*arguments, "--minor-version-compatibility")
+        assert "variant_hash=cu126" in found.out
+        lines = run("properties", *arguments[2:], "--minor-version-compatibility").out
+        assert "nvidia :: cuda_version_lower_bound :: 12.20" in lines
+
+    def test_every_gpu(self, run: Run, torch: Path, tmp_path: Path) -> None:
+        path = tmp_path / "machine.json"
+        gpus = [
+            {"index": 0, "compute_capability": "12.0"},
+            {"index": 1, "compute_capability": "7.0"},
+        ]
+        path.write_text(json.dumps({"cuda_driver_version": "12.9", "gpus": gpus}))
+        arguments = ("resolve", torch, "--environment", path)
+        found = run(*arguments)
+        assert "variant_hash=cu129" in found.out
+        assert "may have no kernels for 7.0" in found.err
+        assert "variant_hash=00000000" in run(*arguments, "--every-gpu").out
 
     def test_notes_go_to_stderr(self, run: Run, torch: Path) -> None:
         found = run("resolve", torch, "--cuda-driver", "16.0", "--sm-arch", "9.0")

@@ -129,6 +129,57 @@ def test_minor_version_compatibility() -> None:
     assert found.compatible == ("plain", "cu126", "null")
 
 
+class TestOutlook:
+    """What minor-version compatibility would change is said with the reason."""
+
+    builds = metadata(
+        {
+            "cubin": gpu_build("12.6", "80_real"),
+            "ptx": gpu_build("12.6", "80_virtual"),
+            "other": gpu_build("12.6", "75_real"),
+            "next": gpu_build("13.0", "80_real"),
+        }
+    )
+
+    def sentence(self, label: str, **environ: str) -> str:
+        found = api.resolve(
+            self.builds, environment=machine("12.2", "8.0"), environ=environ
+        )
+        return found.rejected[label][0].sentence
+
+    def test_it_would_run(self) -> None:
+        assert self.sentence("cubin") == (
+            "it needs a driver for CUDA 12.6 or newer, this one is for 12.2; its "
+            "machine code would run under CUDA's minor-version compatibility "
+            "(NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY=1)"
+        )
+
+    def test_ptx_would_not(self) -> None:
+        assert self.sentence("ptx").endswith(
+            "; minor-version compatibility would not help: it covers machine code, "
+            "and the build has none for 8.0"
+        )
+
+    def test_another_major_would_not(self) -> None:
+        assert self.sentence("next").endswith("this one is for 12.2")
+
+    def test_in_force_it_is_not_offered(self) -> None:
+        opt_in = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
+        assert "compatibility" not in self.sentence("next", **opt_in)
+        assert "no machine code" not in self.sentence("ptx", **opt_in)
+
+
+def test_cuda_compat_is_noted() -> None:
+    environment = machine("13.0", "9.0").replace(kernel_driver_version="550.54.14")
+    (note,) = api.resolve(TORCH, environment=environment).notes
+    assert "for CUDA 13.0, the kernel driver 550.54.14 for 12.4" in note
+    for kernel in ("580.65.06", "540.3.0", "999.1", None):
+        environment = environment.replace(kernel_driver_version=kernel)
+        assert api.resolve(TORCH, environment=environment).notes == ()
+    forced = environment.replace(kernel_driver_version="550.1", source="forced+nvml")
+    assert api.resolve(TORCH, environment=forced).notes == ()
+
+
 class TestEveryGpu:
     environment = machine("13.0", "12.0", "7.0")
 
