@@ -1,0 +1,41 @@
+"""What becomes of a release on a machine: a label, no label, or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from support.uv_installer import InstallError, UvIndex
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.configuration import Priorities
+from nvidia_variant_provider.errors import InputError, OverrideError
+
+__all__ = ["REFUSED", "our_outcome", "uv_outcome"]
+
+REFUSED = "REFUSED"
+"""Metadata or machine is refused; labels have no capital letters."""
+
+
+def our_outcome(
+    metadata: Mapping[str, Any], variables: Mapping[str, str]
+) -> str | None:
+    """The label that `api.resolve` selects, without preferences of the user."""
+    try:
+        resolution = api.resolve(metadata, priorities=Priorities(), environ=variables)
+    except (InputError, OverrideError):
+        return REFUSED
+    return resolution.selected
+
+
+def uv_outcome(
+    index: UvIndex, metadata: Mapping[str, Any], variables: Mapping[str, str]
+) -> str | None:
+    """The label that uv installs, ``None`` for the non-variant wheel."""
+    try:
+        (label,) = index.install([index.publish(metadata)], variables)
+    except InstallError as error:
+        # Any other failure is no outcome of the metadata, and shows itself.
+        refused = "Failed to parse variant metadata" in str(error)
+        return REFUSED if refused else str(error)
+    return label

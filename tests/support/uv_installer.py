@@ -1,0 +1,103 @@
+"""The user's uv, installing from a local index of stub wheels."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import Distribution
+from pathlib import Path
+from typing import Any
+
+import uv
+from support.index_server import serve
+from support.wheels import publish
+
+__all__ = ["InstallError", "UvIndex", "uv_index"]
+
+
+class InstallError(Exception):
+    """uv installed nothing; the text is what it printed."""
+
+
+class UvIndex:
+    """An index, and a uv whose only index it is.
+
+    Every release is a project of its own, so that one cache serves all: uv keeps
+    project pages and metadata of an index that does not tell it otherwise.
+    """
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder = folder
+        self._url = url
+        self._count = itertools.count()
+
+    def publish(self, metadata: Mapping[str, Any]) -> str:
+        """Publish a release with a wheel a label; the value is the project's name."""
+        name = f"project-{next(self._count)}"
+        publish(self._folder / "index", metadata, name, "1.0")
+        return name
+
+    def install(
+        self, projects: Sequence[str], forced: Mapping[str, str]
+    ) -> list[str | None]:
+        """Install into a new folder; the label of each, ``None`` for non-variant.
+
+        :param forced: the environment variables that force a machine.
+        :raises InstallError: uv fails.
+        """
+        target = self._folder / f"target-{next(self._count)}"
+        command = [uv.find_uv_bin(), "pip", "install", "--no-config", "--no-deps"]
+        command += ["--preview-features", "wheel-variants"]
+        command += ["--default-index", self._url, "--target", str(target), *projects]
+        done = subprocess.run(
+            command,
+            env=self._environ(forced),
+            cwd=self._folder,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=120,
+            check=False,
+        )
+        if done.returncode:
+            raise InstallError(done.stderr)
+        labels = dict(_installed(path) for path in target.glob("*.dist-info"))
+        return [labels[project] for project in projects]
+
+    def _environ(self, forced: Mapping[str, str]) -> dict[str, str]:
+        environ = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.upper().startswith(("UV_", "NV_VARIANT_PROVIDER_"))
+            and not name.upper().endswith("_PROXY")
+        }
+        return environ | {
+            "UV_CACHE_DIR": str(self._folder / "cache"),
+            "UV_PYTHON": sys.executable,
+            "UV_PYTHON_DOWNLOADS": "never",
+            # Else uv asks the operating system for a proxy.
+            "NO_PROXY": "127.0.0.1",
+            **forced,
+        }
+
+
+@contextmanager
+def uv_index(folder: Path) -> Iterator[UvIndex]:
+    """A `UvIndex` below ``folder``, served while the context lasts."""
+    index = folder / "index"
+    index.mkdir()
+    with serve(index) as url:
+        yield UvIndex(folder, url)
+
+
+def _installed(info: Path) -> tuple[str, str | None]:
+    distribution = Distribution.at(info)
+    text = distribution.read_text("variant.json")
+    if text is None:
+        return distribution.metadata["Name"], None
+    (label,) = json.loads(text)["variants"]
+    return distribution.metadata["Name"], label

@@ -1,0 +1,134 @@
+"""Stub wheels and a package index of them, in a folder that any server can serve."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from packaging.tags import parse_tag
+from packaging.utils import canonicalize_name
+
+__all__ = ["publish", "stub_wheel", "variants_json_name", "wheel_name"]
+
+
+def wheel_name(
+    name: str, version: str, label: str | None = None, tag: str = "py3-none-any"
+) -> str:
+    """``{name}-{version}-{tag}-{label}.whl``, without a label where it is ``None``."""
+    end = "" if label is None else f"-{label}"
+    return f"{_escaped(name)}-{version}-{tag}{end}.whl"
+
+
+def variants_json_name(name: str, version: str) -> str:
+    """``{name}-{version}-variants.json``, normalized like a wheel's file name."""
+    return f"{_escaped(name)}-{version}-variants.json"
+
+
+def stub_wheel(
+    folder: str | os.PathLike[str],
+    name: str,
+    version: str,
+    label: str | None = None,
+    *,
+    variant_json: Mapping[str, Any] | None = None,
+    tag: str = "py3-none-any",
+    requires: Sequence[str] = (),
+) -> Path:
+    """Write a valid wheel with one module, and return its path.
+
+    :param label: the variant label; ``None`` for a non-variant wheel.
+    :param variant_json: what ``*.dist-info/variant.json`` says; a wheel with a
+        label and without this file is what a broken publisher makes.
+    :param requires: ``Requires-Dist`` entries.
+    """
+    module = canonicalize_name(name).replace("-", "_")
+    info = f"{_escaped(name)}-{version}.dist-info"
+    purelib = "true" if tag.endswith("-any") else "false"
+    files = {
+        f"{module}.py": f"VERSION = {version!r}\nLABEL = {label!r}\n",
+        f"{info}/METADATA": _lines(
+            "Metadata-Version: 2.1",
+            f"Name: {name}",
+            f"Version: {version}",
+            *(f"Requires-Dist: {item}" for item in requires),
+        ),
+        f"{info}/WHEEL": _lines(
+            "Wheel-Version: 1.0",
+            "Generator: stub_wheel",
+            f"Root-Is-Purelib: {purelib}",
+            *(f"Tag: {item}" for item in sorted(map(str, parse_tag(tag)))),
+        ),
+    }
+    if variant_json is not None:
+        files[f"{info}/variant.json"] = json.dumps(variant_json, indent=2)
+    rows = [
+        f"{path},sha256={_record_hash(text)},{len(text.encode())}"
+        for path, text in files.items()
+    ]
+    files[f"{info}/RECORD"] = _lines(*rows, f"{info}/RECORD,,")
+    path = Path(folder) / wheel_name(name, version, label, tag)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, text in files.items():
+            # A fixed date: the same arguments give the same bytes.
+            archive.writestr(zipfile.ZipInfo(member), text)
+    return path
+
+
+def publish(
+    folder: str | os.PathLike[str],
+    metadata: Mapping[str, Any],
+    name: str,
+    version: str,
+) -> None:
+    """Put a release with one wheel a label into the index below ``folder``.
+
+    The layout is PEP 503's: ``{project}/index.html`` beside the files it links.
+    A non-variant wheel is always there, and so is the metadata file, which is
+    written as given, valid or not. Other releases in ``folder`` stay.
+    """
+    project = Path(folder) / canonicalize_name(name)
+    stub_wheel(project, name, version)
+    for label, properties in metadata["variants"].items():
+        document = {**metadata, "variants": {label: properties}}
+        stub_wheel(project, name, version, label, variant_json=document)
+    path = project / variants_json_name(name, version)
+    path.write_text(json.dumps(metadata, indent=2), encoding="utf-8")
+    _write_page(project)
+    _write_page(Path(folder))
+
+
+def _write_page(folder: Path) -> None:
+    """Link all that is in ``folder``: the projects of an index, or their files."""
+    page = folder / "index.html"
+    links = []
+    for item in sorted(folder.iterdir()):
+        if item == page:
+            continue
+        target = f"{item.name}/"
+        if item.is_file():
+            digest = hashlib.sha256(item.read_bytes()).hexdigest()
+            target = f"{item.name}#sha256={digest}"
+        links.append(f'<a href="{html.escape(target)}">{html.escape(item.name)}</a>')
+    text = _lines("<!DOCTYPE html>", "<html><body>", *links, "</body></html>")
+    page.write_text(text, encoding="utf-8")
+
+
+def _escaped(name: str) -> str:
+    return canonicalize_name(name).replace("-", "_")
+
+
+def _record_hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def _lines(*lines: str) -> str:
+    return "".join(f"{line}\n" for line in lines)
