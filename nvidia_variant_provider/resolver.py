@@ -23,12 +23,14 @@ class _Reasons(Mapping[str, tuple[Reason, ...]]):
 
     def __init__(
         self,
+        labels: Collection[str],
         rejections: Rejections,
         uncovered: Mapping[str, tuple[Mismatch, ...]],
         environment: Environment,
         answers: Mapping[str, Answer],
         relax: Callable[[], Rejections] | None,
     ) -> None:
+        self._labels = labels
         self._rejections = rejections
         self._uncovered = uncovered
         self._environment = environment
@@ -49,8 +51,8 @@ class _Reasons(Mapping[str, tuple[Reason, ...]]):
         )
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._rejections
-        yield from self._uncovered
+        lost = self._uncovered.keys() | set(self._rejections)
+        yield from (label for label in self._labels if label in lost)
 
     def __len__(self) -> int:
         return len(self._rejections) + len(self._uncovered)
@@ -130,7 +132,12 @@ def resolve_metadata(
     return Resolution(
         compatible=tuple(x for x in ordering.compatible if x not in uncovered),
         rejected=_Reasons(
-            ordering.rejected, uncovered, environment, answers, relax if own else None
+            metadata.variants,
+            ordering.rejected,
+            uncovered,
+            environment,
+            answers,
+            relax if own else None,
         ),
         environment=environment,
         metadata=metadata,
