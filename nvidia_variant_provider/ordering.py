@@ -16,6 +16,9 @@ __all__ = ["Mismatch", "Ordering", "Rejections", "order"]
 _END = 1 << 62
 """Greater than every key: what a list that is a prefix of another ends with."""
 
+_UNSUPPORTED = -1
+"""Less than every key: of a feature that has no supported value."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
@@ -102,36 +105,36 @@ def order(
     groups: dict[tuple[int, ...], list[str]] = {}
     rejected: list[str] = []
     # Labels share their lists of values: the best of each list is found once.
-    best: dict[tuple[str, str, tuple[str, ...]], int | None] = {}
+    best: dict[tuple[str, str, tuple[str, ...]], int] = {}
     for label, properties in variants.items():
         keys: list[int] = []
         for namespace, features in properties.items():
             for feature, wanted in features.items():
                 item = (namespace, feature, wanted)
-                if item not in best:
-                    values = ranks.get((namespace, feature), {})
-                    # 4. "the one that has the lowest position in the ordered
-                    # property value list"
-                    known = [values[value] for value in wanted if value in values]
-                    best[item] = min(known) if known else None
-                key = best[item]
+                key = best.get(item)
                 if key is None:
-                    break
+                    key = best[item] = _best(wanted, ranks.get((namespace, feature)))
                 keys.append(key)
-            else:
-                continue
-            break
+        # 6. "sort the list constructed in step 4 using the sort keys"
+        keys.sort()
+        # 7. "the group with more keys is sorted earlier"
+        keys.append(_END)
+        if keys[0] == _UNSUPPORTED:
+            rejected.append(label)
         else:
-            # 6. "sort the list constructed in step 4 using the sort keys"
-            keys.sort()
-            # 7. "the group with more keys is sorted earlier"
-            keys.append(_END)
             groups.setdefault(tuple(keys), []).append(label)
-            continue
-        rejected.append(label)
     # 7. "they are ordered lexically by the variant label, ascending"
     compatible = [label for key in sorted(groups) for label in sorted(groups[key])]
     return Ordering(tuple(compatible), Rejections(variants, rejected, supported))
+
+
+def _best(wanted: Sequence[str], ranks: Mapping[str, int] | None) -> int:
+    """The key of the best supported value, or `_UNSUPPORTED`.
+
+    4. "the one that has the lowest position in the ordered property value list"
+    """
+    known = [ranks[value] for value in wanted if value in ranks] if ranks else []
+    return min(known, default=_UNSUPPORTED)
 
 
 def _ranks(

@@ -23,8 +23,9 @@ class _Reasons(Mapping[str, tuple[Reason, ...]]):
 
     def __init__(
         self,
-        labels: Collection[str],
         rejections: Rejections,
+        *,
+        labels: Collection[str],
         uncovered: Mapping[str, tuple[Mismatch, ...]],
         environment: Environment,
         answers: Mapping[str, Answer],
@@ -132,12 +133,12 @@ def resolve_metadata(
     return Resolution(
         compatible=tuple(x for x in ordering.compatible if x not in uncovered),
         rejected=_Reasons(
-            metadata.variants,
             ordering.rejected,
-            uncovered,
-            environment,
-            answers,
-            relax if own else None,
+            labels=metadata.variants,
+            uncovered=uncovered,
+            environment=environment,
+            answers=answers,
+            relax=relax if own else None,
         ),
         environment=environment,
         metadata=metadata,

@@ -217,14 +217,26 @@ def _features(item: object, place: str, *, empty: bool = False) -> Features:
     """``{feature: (value, ...)}``; without ``empty`` a feature has a value."""
     features = {}
     for feature, values in as_object(item, place).items():
-        where = join(place, feature)
         if not _NAME.fullmatch(feature):
             message = f"{shown(feature)} is no feature: a-z, 0-9 and _ only"
             raise InputError(message, place=place)
-        features[feature] = _unique(values, where, _VALUE)
-        if not features[feature] and not empty:
-            raise InputError("no value is given", place=where)
+        found = _valid(values, _VALUE)
+        if found is None:
+            found = _unique(values, join(place, feature), _VALUE)
+        if not found and not empty:
+            raise InputError("no value is given", place=join(place, feature))
+        features[feature] = found
     return features
+
+
+def _valid(value: object, grammar: re.Pattern[str]) -> tuple[str, ...] | None:
+    """What `_unique` gives, or ``None`` where it raises; it needs no place."""
+    if type(value) is not list:
+        return None
+    for item in value:
+        if type(item) is not str or not grammar.fullmatch(item):
+            return None
+    return tuple(value) if len(set(value)) == len(value) else None
 
 
 def _unique(value: object, place: str, grammar: re.Pattern[str]) -> tuple[str, ...]:

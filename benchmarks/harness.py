@@ -1,0 +1,173 @@
+"""What the benchmarks share: a fresh environment, fair timing, one table form."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = [
+    "CHECKOUT",
+    "PEER",
+    "Command",
+    "Environment",
+    "Sample",
+    "fresh_environment",
+    "options",
+    "print_machine",
+    "print_table",
+    "run",
+    "time_commands",
+    "verdict",
+]
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+PEER = "variantlib==0.2.2"
+
+# What a shell exports must not change what is measured: PYTHONDONTWRITEBYTECODE
+# alone would compile every module in every run.
+_DROPPED = ("PYTHON", "NV_VARIANT_PROVIDER_", "VARIANT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """A virtual environment with this checkout and its peer.
+
+    :param python: its interpreter.
+    :param folder: an empty folder that commands run in, so that neither the
+        checkout nor a ``variants.toml`` is found there.
+    """
+
+    python: Path
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Command:
+    """A Python process: arguments after the interpreter, variables to add."""
+
+    arguments: Sequence[str]
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The wall times of one command, in seconds."""
+
+    seconds: Sequence[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    def __str__(self) -> str:
+        """Median and range in milliseconds."""
+        low, high = min(self.seconds) * 1e3, max(self.seconds) * 1e3
+        return f"{self.median * 1e3:.1f} ({low:.1f}-{high:.1f})"
+
+
+@contextlib.contextmanager
+def fresh_environment(*others: str) -> Iterator[Environment]:
+    """A new virtual environment, with the checkout installed as a user has it.
+
+    Where packages come from is up to the configuration of pip.
+
+    :param others: requirements of further peers.
+    """
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
+        folder = Path(name)
+        _quietly([sys.executable, "-m", "venv", str(folder / "venv")])
+        scripts = "Scripts" if os.name == "nt" else "bin"
+        python = folder / "venv" / scripts / "python"
+        _quietly([str(python), "-m", "pip", "install", str(CHECKOUT), PEER, *others])
+        (folder / "work").mkdir()
+        yield Environment(python=python, folder=folder / "work")
+
+
+def _quietly(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+
+
+def run(environment: Environment, command: Command) -> str:
+    """The stdout of one run; the benchmark ends here when it fails."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
+    done = subprocess.run(
+        [str(environment.python), *command.arguments],
+        cwd=environment.folder,
+        env={**kept, **command.variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        text = " ".join(command.arguments)
+        raise SystemExit(f"{text} exited with {done.returncode}:\n{done.stderr}")
+    return done.stdout
+
+
+def time_commands(
+    environment: Environment, commands: Mapping[str, Command], runs: int
+) -> dict[str, Sample]:
+    """The wall time of whole processes, after two runs of each to warm up.
+
+    The commands take turns (A B A B ...), so that whatever else the machine
+    does falls on all of them alike.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    for number in range(-2, runs):
+        for name, command in commands.items():
+            start = time.perf_counter()
+            run(environment, command)
+            if number >= 0:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: Sample(taken) for name, taken in seconds.items()}
+
+
+def options(description: str | None, default_runs: int) -> argparse.ArgumentParser:
+    """The options of every benchmark: how often each side runs."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(
+        "--runs", type=int, default=default_runs, help="default: %(default)s"
+    )
+    return parser
+
+
+def verdict(ratio: float, limit: float) -> str:
+    """``met`` or ``missed``, for a ratio that may be ``limit`` at most."""
+    return "met" if ratio <= limit else "missed"
+
+
+def print_machine(runs: int) -> None:
+    """One line about where the figures come from."""
+    load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
+    print(
+        f"{platform.python_implementation()} {platform.python_version()} on "
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
+        f"load {load}, {runs} runs of each side in turn, medians"
+    )
+
+
+def print_table(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
+) -> None:
+    """``rows`` under ``header``; the first column is text, the others figures."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    print(f"\n{title}\n")
+    for row in (header, ["-" * width for width in widths], *rows):
+        first, *others = (
+            cell.rjust(width) if index else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        print("  ".join([first, *others]).rstrip())

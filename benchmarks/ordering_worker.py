@@ -1,0 +1,158 @@
+"""The part of `ordering` that runs in the environment with both packages.
+
+Arguments: the kind of targets, the number of labels, the number of calls, and
+the names of the sides to measure. Prints the times of each in seconds, as JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from variantlib.models.variant import VariantProperty  # type: ignore[import-untyped]
+from variantlib.resolver.lib import (  # type: ignore[import-untyped]
+    sort_and_filter_supported_variants,
+)
+from variantlib.variants_json import VariantsJson  # type: ignore[import-untyped]
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.environment import (
+    ComputeCapability,
+    CudaVersion,
+    Environment,
+    Gpu,
+)
+from nvidia_variant_provider.metadata import read_metadata
+from nvidia_variant_provider.ordering import order
+from nvidia_variant_provider.supported import all_features, supported_features
+
+MACHINE = Environment(
+    cuda_driver_version=CudaVersion(12, 9),
+    gpus=(Gpu(index=0, compute_capability=ComputeCapability(9, 0)),),
+)
+TARGETS = (50, 60, 70, 75, 80, 86, 89, 90, 100, 103, 120, 121)
+
+
+def neighbours(generator: random.Random) -> list[str]:
+    """Six targets in a row: few lists, many labels."""
+    first = generator.randrange(len(TARGETS) - 5)
+    return [f"{sm}_real" for sm in TARGETS[first : first + 6]]
+
+
+def any_six(generator: random.Random) -> list[str]:
+    """Any six of the twelve targets: 924 lists."""
+    return [f"{sm}_real" for sm in sorted(generator.sample(TARGETS, 6))]
+
+
+def catalog(generator: random.Random) -> list[str]:
+    """Any six of the values that a wheel may declare: hardly a list repeats."""
+    return generator.sample(all_features()[2].values, 6)
+
+
+KINDS = {function.__name__: function for function in (neighbours, any_six, catalog)}
+
+
+def document(labels: int, targets: Callable[[random.Random], list[str]]) -> Any:
+    """Metadata of ``labels`` labels and the null variant; the same every time."""
+    generator = random.Random(825)
+    variants: dict[str, Any] = {"null": {}}
+    for number in range(labels):
+        minor = generator.randrange(15)
+        variants[f"cu12{minor}_{number:05}"] = {
+            "nvidia": {
+                "cuda_version_lower_bound": [f"12.{minor}"],
+                "sm_arch": targets(generator),
+            }
+        }
+    return {
+        "$schema": "https://variants-schema.wheelnext.dev/v0.2.0.json",
+        "default-priorities": {"namespace": ["nvidia"]},
+        "providers": {"nvidia": {"requires": ["nvidia-variant-provider"]}},
+        "variants": variants,
+    }
+
+
+class Sides:
+    """What can be measured on one file; each method is one call."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.metadata = read_metadata(path)
+        self.descriptions = list(self.read_theirs().variants.values())
+        features, _ = supported_features(MACHINE)
+        self.supported = {"nvidia": {item.name: item.values for item in features}}
+        self.supported_theirs = [
+            VariantProperty("nvidia", item.name, value)
+            for item in features
+            for value in item.values
+        ]
+
+    def ours(self) -> list[str]:
+        found = order(
+            self.metadata.variants,
+            namespaces=self.metadata.namespaces,
+            supported=self.supported,
+        )
+        return list(found.compatible)
+
+    def theirs(self, **options: bool) -> list[str]:
+        found = sort_and_filter_supported_variants(
+            self.descriptions, self.supported_theirs, ["nvidia"], **options
+        )
+        return [description.label for description in found]
+
+    def theirs_warm(self) -> list[str]:
+        return self.theirs()
+
+    def theirs_filter(self) -> list[str]:
+        return self.theirs(filter_values=True)
+
+    def resolve(self) -> list[str]:
+        return list(api.resolve(self.metadata, environment=MACHINE).compatible)
+
+    def read(self) -> Any:
+        return read_metadata(self.path)
+
+    def read_theirs(self) -> Any:
+        with self.path.open(encoding="utf-8") as file:
+            return VariantsJson(json.load(file))
+
+    def read_json(self) -> Any:
+        return json.loads(self.path.read_bytes())
+
+    def prepare(self, side: str) -> None:
+        """Put things back to what a process finds that sorts once, as all do."""
+        if side != "theirs_warm":
+            for description in self.descriptions:
+                # Kept by the first call for those that it rejects.
+                vars(description).pop("hexdigest", None)
+        gc.collect()
+
+
+def main() -> None:
+    kind, labels, calls, *names = sys.argv[1:]
+    path = Path("many-1.0-variants.json")
+    path.write_text(json.dumps(document(int(labels), KINDS[kind])))
+    sides = Sides(path)
+    answer = sides.ours()
+    if answer != sides.theirs() or answer != sides.resolve():
+        raise SystemExit("different answers")
+    taken: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(int(calls)):
+        for name in names:
+            call = getattr(sides, name)
+            sides.prepare(name)
+            start = time.perf_counter()
+            call()
+            taken[name].append(time.perf_counter() - start)
+    json.dump(taken, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""What selectors pick for 96 machines: strictly, opted in, and uv for real.
+
+The machines are 12 GPUs with 8 drivers each. A pick is counted by what becomes
+of it on the machine, not by what the metadata claims.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.harness import (
+    CHECKOUT,
+    Command,
+    fresh_environment,
+    options,
+    print_table,
+    run,
+)
+
+UV = "uv==0.13.8"
+GPUS = "7.0 6.1 7.5 8.0 8.6 8.9 9.0 10.0 10.3 11.0 12.0 12.1".split()  # noqa: SIM905
+DRIVERS = "11.8 12.2 12.4 12.6 12.8 12.9 13.0 13.2".split()  # noqa: SIM905
+
+# CUDA version of the toolkit, targets of the machine code, targets of the PTX.
+Build = tuple[str, Sequence[int], Sequence[int]]
+RELEASES: Mapping[str, Mapping[str, Build]] = {
+    "torch 2.8.0": {
+        "cu126": ("12.6", [50, 60, 70, 75, 80, 86, 90], []),
+        "cu128": ("12.8", [75, 80, 86, 90, 100, 120], []),
+        "cu129": ("12.9", [75, 80, 86, 90, 100, 120], [120]),
+    },
+    "torch 2.9.1": {
+        "cu126": ("12.6", [50, 60, 70, 75, 80, 86, 90], []),
+        "cu128": ("12.8", [70, 75, 80, 86, 90, 100, 120], []),
+        "cu130": ("13.0", [75, 80, 86, 90, 100, 120], [120]),
+    },
+}
+SELECTORS = {
+    "strict": "strict lower bounds",
+    "relaxed": "opted in to minor-version compatibility",
+    "uv": f"uv {UV.partition('==')[2]} with preview",
+}
+OUTCOMES = {
+    "works": "works",
+    "no-kernels": "no kernels for the GPU",
+    "needless-cpu": "CPU although a build works",
+    "cpu": "CPU is right",
+}
+
+
+def main() -> None:
+    parser = options(__doc__, 1)
+    parser.add_argument("--pick", action="store_true", help="used by the script itself")
+    if parser.parse_args().pick:
+        print(json.dumps(pick_all()))
+        return
+    with fresh_environment(UV) as environment:
+        search = [str(CHECKOUT), str(CHECKOUT / "tests")]
+        variables = {"PYTHONPATH": ":".join(search)}
+        command = Command(["-m", "benchmarks.selection", "--pick"], variables)
+        picks = json.loads(run(environment, command))
+    rows = []
+    for release, builds in RELEASES.items():
+        for selector, name in SELECTORS.items():
+            found = Counter(
+                outcome(builds, picks[release][selector][driver][gpu], driver, gpu)
+                for driver in DRIVERS
+                for gpu in GPUS
+            )
+            cells = [str(found[key]) for key in OUTCOMES]
+            rows.append([f"{release}, {name}", *cells])
+        possible = Counter(
+            any(works(build, driver, gpu) for build in builds.values())
+            for driver in DRIVERS
+            for gpu in GPUS
+        )
+        cells = [str(possible[True]), "0", "0", str(possible[False])]
+        rows.append([f"{release}, possible", *cells])
+    count = len(GPUS) * len(DRIVERS)
+    print_table(
+        f"{count} machines, by what becomes of the pick", ["", *OUTCOMES.values()], rows
+    )
+
+
+def pick_all() -> dict[str, dict[str, dict[str, dict[str, str | None]]]]:
+    """``{release: {selector: {driver: {gpu: label}}}}``; runs beside uv."""
+    from support.documents import document, forced, nvidia
+    from support.uv_installer import uv_index
+
+    from nvidia_variant_provider import api
+    from nvidia_variant_provider.configuration import Priorities
+
+    opt_in = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
+    picks: dict[str, dict[str, dict[str, dict[str, str | None]]]] = {}
+    with tempfile.TemporaryDirectory() as folder, uv_index(Path(folder)) as index:
+        documents = {}
+        for release, builds in RELEASES.items():
+            labels = {
+                label: nvidia(
+                    toolkit,
+                    sm=[f"{n}_real" for n in real] + [f"{n}_virtual" for n in virtual],
+                )
+                for label, (toolkit, real, virtual) in builds.items()
+            }
+            documents[release] = document({"null": {}, **labels})
+            picks[release] = {selector: {} for selector in SELECTORS}
+        projects = {release: index.publish(d) for release, d in documents.items()}
+        for driver in DRIVERS:
+            for gpu in GPUS:
+                variables = forced(driver, gpu)
+                installed = index.install(list(projects.values()), variables)
+                for release, by_uv in zip(documents, installed, strict=True):
+                    metadata = documents[release]
+                    found: dict[str, str | None] = {"uv": by_uv}
+                    for selector, more in (("strict", {}), ("relaxed", opt_in)):
+                        found[selector] = api.resolve(
+                            metadata,
+                            environ={**variables, **more},
+                            priorities=Priorities(),
+                        ).selected
+                    for selector, label in found.items():
+                        row = picks[release][selector].setdefault(driver, {})
+                        row[gpu] = label
+    return picks
+
+
+def outcome(
+    builds: Mapping[str, Build], label: str | None, driver: str, gpu: str
+) -> str:
+    """What becomes of a pick on a machine: a key of `OUTCOMES`."""
+    if label is not None and label in builds:
+        return "works" if works(builds[label], driver, gpu) else "no-kernels"
+    possible = any(works(build, driver, gpu) for build in builds.values())
+    return "needless-cpu" if possible else "cpu"
+
+
+def works(build: Build, driver: str, gpu: str) -> bool:
+    """Does a build run: by machine code, or by PTX that the driver knows?
+
+    Machine code runs on the GPUs of its major with the same or a higher minor,
+    under drivers of the same or a newer CUDA major. PTX runs on newer GPUs too,
+    under drivers that are as new as its toolkit.
+    """
+    toolkit, real, virtual = build
+    capability = int(gpu.replace(".", ""))
+    wanted, offered = version(toolkit), version(driver)
+    native = any(n // 10 == capability // 10 and n <= capability for n in real)
+    compiled = any(n <= capability for n in virtual) and offered >= wanted
+    return (native and offered[0] >= wanted[0]) or compiled
+
+
+def version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))
+
+
+if __name__ == "__main__":
+    main()
