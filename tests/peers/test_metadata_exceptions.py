@@ -1,8 +1,8 @@
 """The same metadata read by uv 0.13.8, variantlib 0.2.2 and this project.
 
 All on one machine: CUDA 12.9 and an H100. A case that starts to fail says that a
-peer has changed: correct it, or move it to `AGREED`. Quotes are from PEP 817, 825
-and 850, as they stood with these releases.
+peer has changed: correct it, or move it to `AGREED`. Quotes are from PEP 817 and
+PEP 825.
 """
 
 from __future__ import annotations
