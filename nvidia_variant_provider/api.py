@@ -18,13 +18,17 @@ from .resolver import Resolution, resolve_metadata
 __all__ = ["Environment", "Resolution", "detect", "read_environment", "resolve"]
 
 
-def detect(environ: Mapping[str, str] = os.environ) -> Environment:
+_SNAPSHOT = "make one with: nvidia-variant-provider detect --json"
+
+
+def detect(environ: Mapping[str, str] | None = None) -> Environment:
     """What this machine has, forced values first.
 
-    :param environ: environment variables; see the README for those that count.
+    :param environ: environment variables, those of the process by default; the
+        README lists those that count.
     :raises OverrideError: a forced value is malformed.
     """
-    return detection.detect(environ)
+    return detection.detect(os.environ if environ is None else environ)
 
 
 def read_environment(path: str | os.PathLike[str]) -> Environment:
@@ -34,15 +38,22 @@ def read_environment(path: str | os.PathLike[str]) -> Environment:
     """
     name = str(path)
     try:
-        document = parse_json(read_bytes(path))
-        if isinstance(document, dict) and document.get("command") == "detect":
-            environment = Environment.from_dict(document.get("data"), "data")
-        else:
-            environment = Environment.from_dict(document)
+        environment = _snapshot(parse_json(read_bytes(path)))
     except InputError as error:
         error.path = name
         raise
     return environment.replace(source="snapshot")
+
+
+def _snapshot(document: object) -> Environment:
+    if not isinstance(document, dict) or "schema_version" not in document:
+        if isinstance(document, dict) and "variants" in document:
+            message = "this is variant metadata, not a snapshot of a machine"
+            raise InputError(message, hint=_SNAPSHOT)
+        return Environment.from_dict(document)
+    if document.get("command") != "detect":
+        raise InputError("this is not the report of detect", hint=_SNAPSHOT)
+    return Environment.from_dict(document.get("data"), "data")
 
 
 def resolve(
@@ -57,7 +68,7 @@ def resolve(
     every_gpu: bool = False,
     enable_optional: bool | Collection[str] = False,
     priorities: Priorities | None = None,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
 ) -> Resolution:
     """Order the labels of a release for a machine.
 
@@ -71,8 +82,8 @@ def resolve(
         each GPU.
     :param enable_optional: optional providers to ask: namespaces, or all.
     :param priorities: instead of those of the user's ``variants.toml``.
-    :param environ: where the opt-in to minor-version compatibility is read, and
-        what `detect` is given.
+    :param environ: environment variables, those of the process by default: what
+        `detect` is given, and where the opt-in to minor-version compatibility is.
     :raises InputError: the metadata or ``variants.toml`` is not valid.
     :raises OverrideError: a forced value is malformed.
     """
@@ -81,6 +92,7 @@ def resolve(
         if isinstance(variants_json, VariantsMetadata)
         else read_metadata(variants_json)
     )
+    environ = os.environ if environ is None else environ
     return resolve_metadata(
         metadata,
         detect(environ) if environment is None else environment,

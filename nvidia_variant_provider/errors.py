@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = [
     "ConfigurationError",
+    "DetectionError",
     "InputError",
     "MissingExtraError",
     "OverrideError",
@@ -95,6 +96,12 @@ class ConfigurationError(InputError):
 
 class OverrideError(ProviderError, ValueError):
     """A forced value is not of the form that its variable takes."""
+
+    exit_code = 4
+
+
+class DetectionError(ProviderError):
+    """Something is there that could not be asked."""
 
     exit_code = 4
 

@@ -9,8 +9,9 @@ from .detection import reasons
 from .environment import ComputeCapability, Environment
 from .ordering import Mismatch
 from .overrides import MINOR_VERSION_COMPATIBILITY
+from .overrides import SM_ARCH as FORCED_SM_ARCH
 from .providers import Answer
-from .supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND
+from .supported import LOWER_BOUND, NAMESPACE, OLDEST, SM_ARCH, UPPER_BOUND
 
 __all__ = ["Reason", "explain"]
 
@@ -87,6 +88,8 @@ def _nvidia(mismatch: Mismatch, environment: Environment) -> str:
     if driver is None:
         sentence, _ = reasons.explain(environment.reason or reasons.NO_DEVICE)
         return f"it needs an NVIDIA driver: {sentence}"
+    if driver < OLDEST:
+        return f"it needs a newer driver: this one is for CUDA {driver}"
     wanted = _listed(mismatch.wanted)
     if mismatch.feature == LOWER_BOUND:
         return f"it needs a driver for CUDA {wanted} or newer, this one is for {driver}"
@@ -118,7 +121,9 @@ def _sm_arch(mismatch: Mismatch, environment: Environment) -> str:
     wanted, capabilities = mismatch.wanted, environment.compute_capabilities
     if not capabilities:
         why = reasons.explain(environment.reason or reasons.NO_GPU)[0]
-        return f"it has kernels for {_listed(wanted)}, and no GPU can be read: {why}"
+        if environment.source == "forced":
+            why = f"none is forced ({FORCED_SM_ARCH})"
+        return f"it has kernels for {_listed(wanted)}, and no GPU is known: {why}"
     # The answer describes the highest GPU, unless every GPU has to be covered.
     gpu = next(
         (c for c in capabilities if f"{c.sm}_real" in mismatch.offered[:1]),
@@ -139,7 +144,9 @@ def _sm_arch(mismatch: Mismatch, environment: Environment) -> str:
 
 def _is_older_ptx(value: str, capability: ComputeCapability) -> bool:
     number, _, kind = value.partition("_")
-    return kind == "virtual" and number.isdigit() and int(number) <= int(capability.sm)
+    if kind != "virtual" or not number.isdigit() or capability.minor > 9:
+        return False
+    return int(number) <= int(capability.sm)
 
 
 def _listed(values: tuple[str, ...], limit: int = 8) -> str:

@@ -12,7 +12,7 @@ import warnings
 from .detection import detect
 from .errors import SelectionWarning
 from .overrides import minor_version_compatibility
-from .supported import NAMESPACE, all_features, supported_features
+from .supported import NAMESPACE, all_features, left_out, supported_features
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +49,6 @@ class NvidiaVariantPlugin:
             environment,
             minor_version_compatibility=minor_version_compatibility(environ),
         )
-        for note in notes:
+        for note in (*notes, *left_out(environment)):
             warnings.warn(note, SelectionWarning, stacklevel=2)
         return features

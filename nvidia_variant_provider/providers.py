@@ -6,6 +6,7 @@ plugin, or from a list that the user gives in place of one.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,9 @@ from .supported import NAMESPACE, supported_features
 __all__ = ["ENTRY_POINT_GROUP", "Answer", "find_answers", "own_answer"]
 
 ENTRY_POINT_GROUP = "variant_plugins"
+
+_LINUX = {"os_name": "posix", "platform_system": "Linux", "sys_platform": "linux"}
+"""What markers see of a machine with an NVIDIA driver, when they run on a Mac."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +68,7 @@ def find_answers(
             answers[namespace] = Answer(
                 why_not="its provider is optional and was not enabled"
             )
-        elif provider.enable_if and not _marker_holds(provider.enable_if):
+        elif provider.enable_if and not _marker_holds(provider.enable_if, environment):
             # PEP 817: "It MUST NOT use any providers whose markers do not match".
             answers[namespace] = Answer(
                 why_not=f"its provider is not for this platform ({provider.enable_if})"
@@ -110,11 +114,14 @@ def _ordered(provider: Provider) -> Mapping[str, tuple[str, ...]]:
     return {name: static[name] for name in provider.feature_order or static}
 
 
-def _marker_holds(text: str) -> bool:
+def _marker_holds(text: str, environment: Environment) -> bool:
     """Does an environment marker hold here? One that cannot be read does not."""
     from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
 
+    # A machine with an NVIDIA driver is no Mac: there it is another one's answer,
+    # forced or from a snapshot, that is asked for.
+    elsewhere = sys.platform == "darwin" and environment.cuda_driver_version is not None
     try:
-        return Marker(text).evaluate()
+        return Marker(text).evaluate(_LINUX if elsewhere else None)
     except (InvalidMarker, UndefinedEnvironmentName):
         return False

@@ -13,7 +13,7 @@ from .metadata.model import VariantsMetadata
 from .ordering import Mismatch, Ordering, Rejections, order
 from .properties import VariantProperty
 from .providers import Answer, find_answers, own_answer
-from .supported import NAMESPACE, SM_ARCH, supported_sm_arch
+from .supported import NAMESPACE, SM_ARCH, left_out, supported_sm_arch
 
 __all__ = ["Resolution", "resolve_metadata"]
 
@@ -142,7 +142,10 @@ def resolve_metadata(
         ),
         environment=environment,
         metadata=metadata,
-        notes=tuple(note for answer in answers.values() for note in answer.notes),
+        notes=(
+            *(note for answer in answers.values() for note in answer.notes),
+            *(left_out(environment) if own and not every_gpu else ()),
+        ),
     )
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "SM_ARCH",
     "UPPER_BOUND",
     "all_features",
+    "left_out",
     "supported_features",
     "supported_sm_arch",
 ]
@@ -147,18 +148,25 @@ def supported_features(
     if capabilities and unread:
         listed = ", ".join(f"{gpu.index} ({gpu.reason})" for gpu in unread)
         notes.append(f"the answer does not cover GPUs that cannot be read: {listed}")
-    others = [str(c) for c in capabilities[1:] if c.major != capabilities[0].major]
-    if others:
-        notes.append(
-            f"sm_arch describes the GPU of compute capability {capabilities[0]}: a "
-            f"build that is chosen by it may have no kernels for {', '.join(others)}"
-        )
     features = [
         VariantFeatureConfig(LOWER_BOUND, lower, multi_value=False),
         VariantFeatureConfig(UPPER_BOUND, upper, multi_value=False),
         VariantFeatureConfig(SM_ARCH, targets, multi_value=True),
     ]
     return [feature for feature in features if feature.values], notes
+
+
+def left_out(environment: Environment) -> list[str]:
+    """A note about GPUs that a build for the highest one may leave out."""
+    capabilities = environment.compute_capabilities
+    others = [str(c) for c in capabilities[1:] if c.major != capabilities[0].major]
+    if not others or environment.cuda_driver_version is None:
+        return []
+    return [
+        f"sm_arch describes the GPU of compute capability {capabilities[0]}: a build "
+        f"that is chosen by it may have no kernels for {', '.join(others)} (resolve "
+        "--every-gpu wants code for each)"
+    ]
 
 
 def _clamped(driver: CudaVersion) -> CudaVersion:

@@ -89,6 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     command = next((word for word in arguments if word in VERBS), None)
+    as_json = "--json" in arguments
+    # Before the verb or after it, as people type it.
+    arguments = [word for word in arguments if word != "--json"]
     try:
         options = _parser(arguments).parse_args(arguments)
         result = _module(options.verb).execute(options, os.environ)
@@ -97,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130  # what a shell reports for a process that SIGINT ended
     try:
-        render(result, command=command, as_json="--json" in arguments)
+        render(result, command=command, as_json=as_json)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader (head, less) has what it wanted; nothing more can be said,

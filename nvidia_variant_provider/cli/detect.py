@@ -14,8 +14,6 @@ from .result import Result, Table
 
 __all__ = ["configure_parser", "execute"]
 
-DETECTION_FAILED = 4
-
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
@@ -35,11 +33,12 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     if options.no_cache:
         environ = {**environ, NO_CACHE: "1"}
     environment = machine.find_environment(options, environ)
-    failed = reasons.is_failure(environment.reason)
+    errors = machine.detection_errors(environment)
     return Result(
-        exit_code=DETECTION_FAILED if failed else 0,
+        exit_code=errors[0].exit_code if errors else 0,
         data=environment.to_dict(),
         text=_text(environment),
+        errors=errors,
     )
 
 

@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Mapping
 
 from ..api import detect, read_environment
+from ..detection import reasons
 from ..environment import Environment
-from ..errors import OverrideError
+from ..errors import DetectionError, OverrideError
 from ..overrides import (
     CUDA_DRIVER_VERSION,
     MINOR_VERSION_COMPATIBILITY,
@@ -20,6 +21,7 @@ from ..overrides import (
 __all__ = [
     "add_compatibility_option",
     "add_options",
+    "detection_errors",
     "find_environment",
     "with_compatibility",
 ]
@@ -57,6 +59,15 @@ def add_compatibility_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def detection_errors(environment: Environment) -> list[DetectionError]:
+    """The error of a machine that could not be asked, or nothing."""
+    reason = environment.reason
+    if not reasons.is_failure(reason):
+        return []
+    sentence, step = reasons.explain(reason)
+    return [DetectionError(f"{reason}: {sentence}", hint=step)]
+
+
 def with_compatibility(
     options: argparse.Namespace, environ: Mapping[str, str]
 ) -> Mapping[str, str]:
@@ -71,13 +82,16 @@ def find_environment(
 ) -> Environment:
     """The machine that the options name; the flags go before all others.
 
-    With a snapshot the ``NV_VARIANT_PROVIDER_FORCE_*`` variables do not count.
+    Beside a snapshot the ``NV_VARIANT_PROVIDER_FORCE_*`` variables do not count.
     """
     flags = {
         CUDA_DRIVER_VERSION: options.cuda_driver,
         SM_ARCH: options.sm_arch,
     }
     given = {name: text for name, text in flags.items() if text is not None}
+    for name, text in given.items():
+        if not text:  # as from a shell variable that is not set
+            raise OverrideError("is empty", path=_FLAGS[name], hint="give a value")
     try:
         if options.environment is None:
             return detect({**environ, **given})
@@ -86,4 +100,5 @@ def find_environment(
     except OverrideError as error:
         if error.path in given:
             error.path = _FLAGS[error.path]
+            error.hint = (error.hint or "").removesuffix(", or unset it")
         raise

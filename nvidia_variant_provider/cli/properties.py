@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Mapping
 
 from ..detection import reasons
+from ..errors import DetectionError
 from ..overrides import minor_version_compatibility
 from ..properties import VariantProperty
-from ..supported import NAMESPACE, all_features, supported_features
+from ..supported import NAMESPACE, all_features, left_out, supported_features
 from . import machine
 from .result import Result
 
@@ -27,7 +28,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """``data`` is the namespace and its features, values best first."""
     notes: list[str] = []
-    exit_code = 0
+    errors: list[DetectionError] = []
     if options.all:
         features = all_features()
     else:
@@ -38,14 +39,14 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
                 machine.with_compatibility(options, environ)
             ),
         )
-        if reasons.is_failure(environment.reason):
-            exit_code = 4
-        elif environment.reason:
+        notes += left_out(environment)
+        errors = machine.detection_errors(environment)
+        if environment.reason and not errors:
             # That nothing is there is no fault, but an empty answer wants a word.
             sentence, step = reasons.explain(environment.reason)
             notes = [*notes, f"{environment.reason}: {sentence}; {step}"]
     return Result(
-        exit_code=exit_code,
+        exit_code=errors[0].exit_code if errors else 0,
         data={
             "namespace": NAMESPACE,
             "features": [
@@ -63,4 +64,5 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             for value in feature.values
         ],
         notes=notes,
+        errors=errors,
     )

@@ -37,8 +37,9 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
             _print_table(block)
         else:
             print(_one_line(block))
-    for error in result.errors:
-        print(f"error: {_one_line(str(error))}", file=sys.stderr)
+    if result.data is None:
+        for error in result.errors:
+            print(f"error: {_one_line(str(error))}", file=sys.stderr)
 
 
 def _print_table(table: Table) -> None:

@@ -14,10 +14,13 @@ from ..documents import read_stream, unreadable
 from ..errors import InputError, UsageError, shown
 from ..metadata import VariantsMetadata, read_metadata
 from ..resolver import Resolution
+from ..supported import NAMESPACE
 from . import machine
 from .result import Result, Table
 
 __all__ = ["configure_parser", "execute"]
+
+NOTHING_COMPATIBLE = 1
 
 _WIDTH = 80
 _SUFFIX = "-variants.json"
@@ -52,9 +55,10 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         every_gpu=options.every_gpu,
         environ=machine.with_compatibility(options, environ),
     )
-    failed = reasons.is_failure(environment.reason)
+    errors = machine.detection_errors(environment)
+    found = 0 if resolution.selected else NOTHING_COMPATIBLE
     return Result(
-        exit_code=4 if failed else 0 if resolution.selected else 1,
+        exit_code=errors[0].exit_code if errors else found,
         data={
             "selected": resolution.selected,
             "compatible": list(resolution.compatible),
@@ -65,8 +69,21 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             "environment": environment.to_dict(),
         },
         text=_text(resolution, explain=options.explain),
-        notes=resolution.notes,
+        notes=[*resolution.notes, *_without_gpu(resolution)],
+        errors=errors,
     )
+
+
+def _without_gpu(resolution: Resolution) -> list[str]:
+    """One line when a machine with a driver gets a build that does not use it."""
+    label, variants = resolution.selected, resolution.metadata.variants
+    if label is None or resolution.environment.cuda_driver_version is None:
+        return []
+    if NAMESPACE in variants[label] or not any(
+        NAMESPACE in v for v in variants.values()
+    ):
+        return []
+    return ["no GPU build fits this machine; --explain says why"]
 
 
 def _read(file: str) -> VariantsMetadata:
@@ -105,11 +122,13 @@ def _text(resolution: Resolution, *, explain: bool) -> list[str | Table]:
     if explain and selected is not None:
         text.append(f"Fits, best first: {', '.join(resolution.compatible)}")
     if explain or selected is None:
-        text += [
-            f"{label} does not fit: {reason.sentence}"
-            for label, found in resolution.rejected.items()
-            for reason in found
-        ]
+        for label, found in resolution.rejected.items():
+            # Features of a namespace that is not supported share one sentence.
+            sentences = dict.fromkeys(reason.sentence for reason in found)
+            text += [f"{label} does not fit: {sentence}" for sentence in sentences]
+        if resolution.environment.reason:
+            _, step = reasons.explain(resolution.environment.reason)
+            text.append(f"Next step: {step}")
     return text
 
 

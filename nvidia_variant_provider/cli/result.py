@@ -25,6 +25,7 @@ class Result:
     :param data: the ``data`` of the JSON report; ``None`` when the verb failed.
     :param text: what people read: lines and tables, in order.
     :param notes: sentences for stderr, whichever the form of the report.
+    :param errors: where there is ``data`` as well, the text and the notes say them.
     """
 
     exit_code: int = 0

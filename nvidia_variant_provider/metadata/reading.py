@@ -74,6 +74,9 @@ def metadata_from_dict(
     :raises InputError: a defect, with its place.
     """
     fields = as_object(document, "")
+    if "cuda_driver_version" in fields or "schema_version" in fields:
+        hint = "a snapshot of a machine goes with --environment"
+        raise InputError("this is not variant metadata", hint=hint)
     schema = find_version(fields)
     _refuse_unknown(fields, schema.keys, schema, "")
     priorities = as_object(

@@ -182,7 +182,16 @@ class TestResolve:
         found = run(*arguments)
         assert "variant_hash=cu129" in found.out
         assert "may have no kernels for 7.0" in found.err
-        assert "variant_hash=00000000" in run(*arguments, "--every-gpu").out
+        found = run(*arguments, "--every-gpu")
+        assert "variant_hash=00000000" in found.out
+        assert found.err == (
+            "warning: no GPU build fits this machine; --explain says why\n"
+        )
+
+    def test_a_shared_reason_is_said_once(self, run: Run, torch: Path) -> None:
+        lines = run("resolve", torch, "--explain").out.splitlines()
+        assert len(lines) == len(set(lines))
+        assert lines[-1].startswith("Next step: ")
 
     def test_notes_go_to_stderr(self, run: Run, torch: Path) -> None:
         found = run("resolve", torch, "--cuda-driver", "16.0", "--sm-arch", "9.0")
@@ -229,7 +238,14 @@ class TestMachineOptions:
         assert found.code == 4
         assert found.err == (
             "error: --sm-arch: '90' is not a compute capability; give MAJOR.MINOR "
-            "such as 9.0, or unset it\n"
+            "such as 9.0\n"
+        )
+
+    def test_an_empty_flag_is_not_overlooked(self, run: Run) -> None:
+        found = run("detect", "--cuda-driver", "")
+        assert (found.code, found.err) == (
+            4,
+            "error: --cuda-driver: is empty; give a value\n",
         )
 
     def test_a_bad_variable_is_named(
@@ -377,6 +393,30 @@ class TestReport:
         assert report["status"] == expected
         if report["errors"]:
             assert report["errors"][0]["exit_code"] == found.code
+
+    def test_the_option_may_stand_before_the_verb(self, run: Run) -> None:
+        assert run("--json", "detect") == run("detect", "--json")
+
+    def test_a_driver_that_cannot_be_asked_is_an_error_with_data(
+        self,
+        run: Run,
+        tmp_path: Path,
+        torch: Path,
+        report_schema: Draft202012Validator,
+    ) -> None:
+        path = tmp_path / "machine.json"
+        path.write_text(
+            '{"cuda_driver_version": null, "reason": "driver-mismatch", "gpus": []}'
+        )
+        for words in (["detect"], ["properties"], ["resolve", torch]):
+            found = run(*words, "--environment", path, "--json")
+            report = json.loads(found.out)
+            report_schema.validate(report)
+            assert (found.code, report["status"]) == (4, "error")
+            assert report["data"] is not None
+            (error,) = report["errors"]
+            assert error["message"].startswith("driver-mismatch: ")
+            assert "reboot" in error["hint"]
 
     def test_keys_are_frozen(self, run: Run, torch: Path) -> None:
         # Scripts read these names: a change needs another schema_version.

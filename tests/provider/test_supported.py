@@ -14,6 +14,7 @@ from nvidia_variant_provider.environment import (
 )
 from nvidia_variant_provider.supported import (
     all_features,
+    left_out,
     supported_features,
     supported_sm_arch,
 )
@@ -99,9 +100,10 @@ def test_highest_gpu_decides() -> None:
 
 
 def test_mixed_majors_are_noted() -> None:
-    (note,) = notes(machine("12.9", "7.5", "9.0", "8.9"))
+    (note,) = left_out(machine("12.9", "7.5", "9.0", "8.9"))
     assert "8.9, 7.5" in note
-    assert notes(machine("12.9", "8.0", "8.9")) == []
+    assert left_out(machine("12.9", "8.0", "8.9")) == []
+    assert left_out(machine(None, "7.5", "9.0")) == []
 
 
 def test_no_driver_supports_nothing() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,19 @@ def test_kernels_for_other_gpus() -> None:
     assert found.rejected["cu130"][0].sentence == (
         "it has no kernels for compute capability 7.5, only 80_real, 120_real"
     )
+
+
+def test_an_old_driver_is_the_reason_whatever_the_gpu() -> None:
+    found = api.resolve(TORCH, environment=machine("10.2", "8.0"))
+    assert {r.sentence for reasons in found.rejected.values() for r in reasons} == {
+        "it needs a newer driver: this one is for CUDA 10.2"
+    }
+
+
+def test_a_capability_that_is_not_forced_is_named() -> None:
+    environment = machine("12.9").replace(source="forced", reason="no-device")
+    sentence = api.resolve(TORCH, environment=environment).rejected["cu126"][0].sentence
+    assert "none is forced (NV_VARIANT_PROVIDER_FORCE_SM_ARCH)" in sentence
 
 
 def test_thor_has_two_numbers() -> None:
@@ -335,6 +350,21 @@ class TestProviders:
         if not fits:
             assert "not for this platform" in found.rejected["cu126"][0].sentence
 
+    def test_a_mac_can_plan_for_another_machine(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # The real platform cannot be had here.
+        monkeypatch.setattr(sys, "platform", "darwin")
+        monkeypatch.setattr(platform, "system", lambda: "Darwin")
+        marker = "platform_system == 'Linux' and sys_platform == 'linux'"
+        builds = metadata(
+            {"cu126": gpu_build("12.6", "80_real"), "null": {}},
+            "v0.0.3",
+            providers={"nvidia": {"requires": ["x"], "enable-if": marker}},
+        )
+        assert api.resolve(builds, environment=self.environment).selected == "cu126"
+        assert api.resolve(builds, environment=machine(None)).selected == "null"
+
 
 class TestVariantsToml:
     builds = metadata(
@@ -407,11 +437,34 @@ class TestSnapshots:
         environment = machine("12.8", "8.0")
         bare, report = tmp_path / "bare.json", tmp_path / "report.json"
         bare.write_text(json.dumps(environment.to_dict()))
-        data = {"command": "detect", "data": environment.to_dict()}
-        report.write_text(json.dumps(data))
+        data = {"schema_version": 1, "command": "detect"}
+        report.write_text(json.dumps({**data, "data": environment.to_dict()}))
         expected = environment.replace(source="snapshot")
         assert api.read_environment(bare) == expected
         assert api.read_environment(str(report)) == expected
+
+    @pytest.mark.parametrize(
+        ("document", "message"),
+        [
+            (TORCH, "this is variant metadata, not a snapshot"),
+            (
+                {"schema_version": 1, "command": "properties"},
+                "not the report of detect",
+            ),
+            ([], "top level: expected an object, found a list"),
+        ],
+    )
+    def test_other_files(self, document: object, message: str, tmp_path: Path) -> None:
+        path = tmp_path / "x.json"
+        path.write_text(json.dumps(document))
+        with pytest.raises(InputError, match=message):
+            api.read_environment(path)
+
+    def test_a_snapshot_is_no_metadata(self) -> None:
+        with pytest.raises(
+            InputError, match=r"not variant metadata; a snapshot .* --en"
+        ):
+            api.resolve(machine("12.9", "9.0").to_dict())
 
     def test_defects_name_the_file(self, tmp_path: Path) -> None:
         path = tmp_path / "x.json"
