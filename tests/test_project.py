@@ -64,6 +64,7 @@ def test_wheel_has_exactly_the_package_and_the_schemas(built: Path) -> None:
     assert path.name == f"nvidia_variant_provider-{__version__}-py3-none-any.whl"
     with zipfile.ZipFile(path) as wheel:
         names = set(wheel.namelist()) - strays("nvidia_variant_provider")
+    names -= {f"nvidia_variant_provider/{name}" for name in strays("schemas")}
     info = f"nvidia_variant_provider-{__version__}.dist-info"
     assert names == {
         *tracked("nvidia_variant_provider"),

@@ -1,0 +1,107 @@
+"""The verbs `detect` and `properties`, and the options that name a machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.command import CUDA, FORCED, SM, Run
+
+
+class TestMachineOptions:
+    def test_flags_go_before_variables(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(CUDA, "13.0")
+        monkeypatch.setenv(SM, "9.0")
+        data = json.loads(run("detect", "--json", "--cuda-driver", "12.4").out)["data"]
+        assert data["cuda_driver_version"] == "12.4"
+        assert data["gpus"][0]["compute_capability"] == "9.0"
+
+    def test_snapshot(
+        self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "machine.json"
+        path.write_text(run("detect", "--json", *FORCED).out)
+        monkeypatch.setenv(CUDA, "13.0")
+        data = json.loads(run("detect", "--json", "--environment", path).out)["data"]
+        assert (data["cuda_driver_version"], data["source"]) == ("12.9", "snapshot")
+        found = run("detect", "--json", "--environment", path, "--sm-arch", "9.0")
+        data = json.loads(found.out)["data"]
+        assert data["gpus"][0]["compute_capability"] == "9.0"
+        assert data["source"] == "snapshot+forced"
+
+    def test_broken_snapshot(self, run: Run, tmp_path: Path) -> None:
+        path = tmp_path / "machine.json"
+        path.write_text('{"gpus": []}')
+        found = run("properties", "--environment", path)
+        assert (found.code, found.out) == (3, "")
+        assert found.err.startswith(f"error: {path}: top level: cuda_driver_version is")
+
+    @pytest.mark.parametrize("verb", ["detect", "properties"])
+    def test_a_bad_flag_is_named(self, verb: str, run: Run) -> None:
+        found = run(verb, "--sm-arch", "90")
+        assert found.code == 4
+        assert found.err == (
+            "error: --sm-arch: '90' is not a compute capability; give MAJOR.MINOR "
+            "such as 9.0\n"
+        )
+
+    def test_an_empty_flag_is_not_overlooked(self, run: Run) -> None:
+        found = run("detect", "--cuda-driver", "")
+        assert (found.code, found.err) == (
+            4,
+            "error: --cuda-driver: is empty; give a value\n",
+        )
+
+    def test_a_bad_variable_is_named(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(CUDA, "abc")
+        found = run("detect", "--sm-arch", "9.0")
+        assert found.code == 4
+        assert found.err.startswith(f"error: {CUDA}: 'abc' is not a CUDA version")
+
+
+class TestDetect:
+    def test_nothing_there(self, run: Run) -> None:
+        found = run("detect")
+        assert found.code == 0
+        assert "no-device: no NVIDIA device or driver was found" in found.out
+        assert "Next step: " in found.out
+
+    def test_gpus(self, run: Run) -> None:
+        assert run("detect", *FORCED).out.splitlines() == [
+            "CUDA version of the driver: 12.9",
+            "Kernel driver:              unknown",
+            "Source:                     forced",
+            "GPU  Name     Compute capability  Problem",
+            "0    unknown  7.5",
+        ]
+
+    def test_a_snapshot_cannot_send_escapes_to_the_terminal(
+        self, run: Run, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "machine.json"
+        gpus = [{"index": 0, "name": "\x1b[31mred\n", "compute_capability": "9.0"}]
+        path.write_text(json.dumps({"cuda_driver_version": "12.9", "gpus": gpus}))
+        assert r"\x1b[31mred\n" in run("detect", "--environment", path).out
+
+
+class TestProperties:
+    def test_answer(self, run: Run) -> None:
+        found = run("properties", *FORCED)
+        lines = found.out.splitlines()
+        assert lines[0] == "nvidia :: cuda_version_lower_bound :: 12.9"
+        assert lines[-1] == "nvidia :: sm_arch :: 70_virtual"
+        assert (found.code, found.err) == (0, "")
+
+    def test_all(self, run: Run) -> None:
+        lines = run("properties", "--all").out.splitlines()
+        assert len(lines) == 110 + 110 + 160
+
+    def test_an_empty_answer_says_why(self, run: Run) -> None:
+        found = run("properties")
+        assert (found.code, found.out) == (0, "")
+        assert found.err.startswith("warning: no-device: ")

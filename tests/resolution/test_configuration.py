@@ -1,0 +1,120 @@
+"""What the user has: `variants.toml` and snapshots."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.builds import TORCH, gpu_build, machine, metadata
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.errors import ConfigurationError, InputError
+
+
+class TestVariantsToml:
+    builds = metadata(
+        {
+            "cu126": gpu_build("12.6", "80_real"),
+            "cu128": gpu_build("12.8", "80_real"),
+            "mkl": {"blas": {"library": ["mkl"]}},
+        },
+        providers={
+            "nvidia": {"requires": ["nvidia-variant-provider"]},
+            "blas": {"static-properties": {"library": ["mkl"]}},
+        },
+    )
+
+    def order(self, text: str | None = None) -> tuple[str, ...]:
+        if text is not None:
+            Path("variants.toml").write_text(text)
+        return api.resolve(self.builds, environment=machine("12.8", "8.0")).compatible
+
+    def test_namespaces(self) -> None:
+        assert self.order() == ("cu128", "cu126", "mkl")
+        found = self.order('namespace_priorities = ["blas", "x"]')
+        assert found == ("mkl", "cu128", "cu126")
+
+    def test_features_and_values(self) -> None:
+        text = (
+            'feature_priorities.nvidia = ["sm_arch"]\n'
+            'property_priorities.nvidia.cuda_version_lower_bound = ["12.6"]\n'
+        )
+        assert self.order(text) == ("cu126", "cu128", "mkl")
+
+    def test_the_working_folder_goes_before_the_user(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("platformdirs.user_config_dir", lambda *_, **__: tmp_path)
+        user = tmp_path / "variants.toml"
+        user.write_text('namespace_priorities = ["blas"]')
+        assert self.order() == ("mkl", "cu128", "cu126")
+        assert self.order("") == ("cu128", "cu126", "mkl")
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("x = ", "not TOML: "),
+            ("priorities = []", "priorities: unknown key"),
+            (
+                'namespace_priorities = "nvidia"',
+                "namespace_priorities: expected a list",
+            ),
+            (
+                "property_priorities.nvidia.sm_arch = [5]",
+                "property_priorities.nvidia.sm_arch[0]: expected a string",
+            ),
+        ],
+    )
+    def test_a_broken_file_is_an_error(self, text: str, message: str) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            self.order(text)
+        assert str(caught.value).startswith(f"{Path.cwd()}/variants.toml: {message}")
+        assert "\n" not in str(caught.value)
+
+    def test_a_file_that_is_not_utf_8_is_an_error(self) -> None:
+        Path("variants.toml").write_bytes(b"\xff")
+        with pytest.raises(ConfigurationError, match="not TOML"):
+            self.order()
+
+
+class TestSnapshots:
+    def test_both_forms(self, tmp_path: Path) -> None:
+        environment = machine("12.8", "8.0")
+        bare, report = tmp_path / "bare.json", tmp_path / "report.json"
+        bare.write_text(json.dumps(environment.to_dict()))
+        data = {"schema_version": 1, "command": "detect"}
+        report.write_text(json.dumps({**data, "data": environment.to_dict()}))
+        expected = environment.replace(source="snapshot")
+        assert api.read_environment(bare) == expected
+        assert api.read_environment(str(report)) == expected
+
+    @pytest.mark.parametrize(
+        ("document", "message"),
+        [
+            (TORCH, "this is variant metadata, not a snapshot"),
+            (
+                {"schema_version": 1, "command": "properties"},
+                "not the report of detect",
+            ),
+            ([], "top level: expected an object, found a list"),
+        ],
+    )
+    def test_other_files(self, document: object, message: str, tmp_path: Path) -> None:
+        path = tmp_path / "x.json"
+        path.write_text(json.dumps(document))
+        with pytest.raises(InputError, match=message):
+            api.read_environment(path)
+
+    def test_a_snapshot_is_no_metadata(self) -> None:
+        with pytest.raises(
+            InputError, match=r"not variant metadata; a snapshot .* --en"
+        ):
+            api.resolve(machine("12.9", "9.0").to_dict())
+
+    def test_defects_name_the_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "x.json"
+        path.write_text('{"cuda_driver_version": 12.9, "gpus": []}')
+        with pytest.raises(InputError) as caught:
+            api.read_environment(path)
+        assert str(caught.value).startswith(f"{path}: cuda_driver_version: expected")

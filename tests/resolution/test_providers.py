@@ -1,0 +1,151 @@
+"""Where the answers of namespaces come from."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from typing import Any
+
+import pytest
+from support.builds import gpu_build, machine, metadata
+
+from nvidia_variant_provider import api
+
+
+class TestOtherNamespaces:
+    builds = metadata(
+        {
+            "v3": {"x86_64": {"level": ["v3"]}},
+            "cu126_v3": {**gpu_build("12.6", "80_real"), "x86_64": {"level": ["v3"]}},
+            "cu126": gpu_build("12.6", "80_real"),
+            "null": {},
+        },
+        **{"default-priorities": {"namespace": ["nvidia", "x86_64"]}},
+    )
+    environment = machine("12.8", "8.0")
+
+    def test_without_an_answer_a_namespace_is_unsupported(self) -> None:
+        found = api.resolve(self.builds, environment=self.environment)
+        assert found.compatible == ("cu126", "null")
+        assert found.rejected["v3"][0].sentence == (
+            "x86_64 is not supported: no provider plugin for it is installed here"
+        )
+
+    def test_answers_can_be_given(self) -> None:
+        found = api.resolve(
+            self.builds,
+            environment=self.environment,
+            supported={"x86_64": {"level": ["v3", "v2"]}},
+        )
+        assert found.compatible == ("cu126_v3", "cu126", "v3", "null")
+        found = api.resolve(
+            self.builds,
+            environment=self.environment,
+            supported={"x86_64": {"level": ["v2"]}},
+        )
+        assert "needs x86_64 :: level v3" in found.rejected["v3"][0].sentence
+        assert "supports v2" in found.rejected["v3"][0].sentence
+
+
+class TestProviders:
+    environment = machine("12.8", "8.0")
+
+    def build(
+        self, provider: dict[str, Any], version: str = "v0.2.0"
+    ) -> dict[str, Any]:
+        return metadata(
+            {"l": {"blas": {"library": ["mkl"]}}, "null": {}},
+            version,
+            providers={"blas": provider},
+        )
+
+    def test_static_properties(self) -> None:
+        static = {"static-properties": {"library": ["openblas", "mkl"]}}
+        found = api.resolve(self.build(static), environment=self.environment)
+        assert found.compatible == ("l", "null")
+
+    def test_static_properties_go_before_given_answers(self) -> None:
+        # PEP 850: a given list stands "in place of querying the plugins".
+        builds = self.build({"static-properties": {"library": ["openblas"]}})
+        found = api.resolve(
+            builds,
+            environment=self.environment,
+            supported={"blas": {"library": ["mkl"]}},
+        )
+        assert found.compatible == ("null",)
+
+    def test_an_empty_static_list_supports_nothing(self) -> None:
+        builds = self.build({"static-properties": {"library": []}})
+        found = api.resolve(builds, environment=self.environment)
+        assert found.compatible == ("null",)
+
+    def test_static_properties_replace_our_own_answer(self) -> None:
+        builds = metadata(
+            {"cu126": gpu_build("12.6", "80_real")},
+            providers={
+                "nvidia": {
+                    "static-properties": {
+                        "cuda_version_lower_bound": ["12.6"],
+                        "sm_arch": ["80_real"],
+                    },
+                    "feature-order": ["sm_arch", "cuda_version_lower_bound"],
+                }
+            },
+        )
+        found = api.resolve(builds, environment=machine(None))
+        assert found.selected == "cu126"
+
+    def test_optional_provider_is_off_unless_enabled(self) -> None:
+        static = {"static-properties": {"library": ["mkl"]}, "optional": True}
+        builds = self.build(static)
+        found = api.resolve(builds, environment=self.environment)
+        assert found.compatible == ("null",)
+        assert "optional" in found.rejected["l"][0].sentence
+        for enabled in (True, ["blas"]):
+            found = api.resolve(
+                builds, environment=self.environment, enable_optional=enabled
+            )
+            assert found.selected == "l"
+        given = {"blas": {"library": ["mkl"]}}
+        found = api.resolve(builds, environment=self.environment, supported=given)
+        assert found.selected == "null"
+
+    def test_builtin_provider_is_unsupported(self) -> None:
+        found = api.resolve(
+            self.build({"builtin": "abi_dependency"}), environment=self.environment
+        )
+        assert "built into installers" in found.rejected["l"][0].sentence
+
+    @pytest.mark.parametrize(
+        ("marker", "fits"),
+        [
+            ("python_version >= '3'", True),
+            ("platform_system == 'Plan9'", False),
+            ("no marker", False),
+        ],
+    )
+    def test_enable_if(self, marker: str, fits: bool) -> None:
+        builds = metadata(
+            {"cu126": gpu_build("12.6", "80_real"), "null": {}},
+            "v0.0.3",
+            providers={"nvidia": {"requires": ["x"], "enable-if": marker}},
+        )
+        found = api.resolve(builds, environment=self.environment)
+        assert ("cu126" in found.compatible) is fits
+        if not fits:
+            assert "not for this platform" in found.rejected["cu126"][0].sentence
+
+    def test_a_mac_can_plan_for_another_machine(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # The real platform cannot be had here.
+        monkeypatch.setattr(sys, "platform", "darwin")
+        monkeypatch.setattr(platform, "system", lambda: "Darwin")
+        marker = "platform_system == 'Linux' and sys_platform == 'linux'"
+        builds = metadata(
+            {"cu126": gpu_build("12.6", "80_real"), "null": {}},
+            "v0.0.3",
+            providers={"nvidia": {"requires": ["x"], "enable-if": marker}},
+        )
+        assert api.resolve(builds, environment=self.environment).selected == "cu126"
+        assert api.resolve(builds, environment=machine(None)).selected == "null"

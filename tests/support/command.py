@@ -1,0 +1,25 @@
+"""Running the command line in the test's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+__all__ = ["CUDA", "FORCED", "SM", "Outcome", "Run"]
+
+CUDA = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
+SM = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
+
+FORCED = ("--cuda-driver", "12.9", "--sm-arch", "7.5")
+"""The machine of the tutorial."""
+
+
+class Outcome(NamedTuple):
+    """Exit code, stdout and stderr."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
