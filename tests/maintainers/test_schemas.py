@@ -1,0 +1,450 @@
+"""The JSON Schemas of variant metadata: what they accept and what they refuse."""
+
+from __future__ import annotations
+
+import copy
+import json
+import zipfile
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from support.documents import PROVIDER, nvidia
+from support.variantlib_peer import run_command
+from support.wheels import stub_wheel, variants_json_name
+from variantlib.api import (  # type: ignore[import-untyped]
+    VariantDescription,
+    VariantProperty,
+    make_variant_dist_info,
+)
+from variantlib.errors import ValidationError  # type: ignore[import-untyped]
+from variantlib.variants_json import VariantsJson  # type: ignore[import-untyped]
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.metadata import read_metadata
+from nvidia_variant_provider.metadata.versions import find_version
+
+ROOT = Path(__file__).parents[2]
+SCHEMAS = ROOT / "schemas" / "variants-json"
+FIXTURES = sorted((ROOT / "fixtures" / "variants-json").rglob("*-variants.json"))
+
+HOST = "https://variants-schema.wheelnext.dev"
+URLS = {
+    "0.0.1": f"{HOST}/",
+    "0.0.2": f"{HOST}/v0.0.2.json",
+    "0.0.3": f"{HOST}/v0.0.3.json",
+    "0.1.0": f"{HOST}/peps/825/v0.1.0.json",
+    "0.1.1": f"{HOST}/peps/825/v0.1.1.json",
+    "0.2.0": f"{HOST}/v0.2.0.json",
+}
+ALL = tuple(URLS)
+OLD = ("0.0.1", "0.0.2", "0.0.3")
+PEP_850 = ("0.2.0",)
+STRICT = ("0.1.0", "0.1.1", "0.2.0")
+PRIORITIES = (*OLD, "0.1.0")
+PROVIDERS = (*OLD, "0.2.0")
+
+VALIDATORS = {
+    version: Draft202012Validator(
+        json.loads((SCHEMAS / f"v{version}.schema.json").read_bytes())
+    )
+    for version in ALL
+}
+
+
+def accepts(version: str, document: object) -> bool:
+    return bool(VALIDATORS[version].is_valid(document))
+
+
+def clean(version: str) -> dict[str, Any]:
+    """A document that has all keys of its version."""
+    found: dict[str, Any] = {
+        "$schema": URLS[version],
+        "default-priorities": {"namespace": ["nvidia", "blas", "abi_dependency"]},
+        "variants": {
+            "null": {},
+            "cu126": nvidia("12.6", sm=["80_real", "90_real"]),
+            "cu126_b": {
+                **nvidia("12.6"),
+                "blas": {"library": ["mkl", "openblas"], "threads": ["on"]},
+                "abi_dependency": {"torch": ["2.9"]},
+            },
+        },
+    }
+    if version in PRIORITIES:
+        found["default-priorities"] |= {
+            "feature": {"nvidia": ["sm_arch"], "blas": []},
+            "property": {"nvidia": {"sm_arch": ["90_real"]}, "blas": {"library": []}},
+        }
+    if version in PROVIDERS:
+        blas = {"requires": ["blas-provider"], "optional": True}
+        found["providers"] = {"nvidia": dict(PROVIDER), "blas": blas}
+    if version in OLD:
+        found["variants"]["00000000"] = {}
+        found["providers"]["nvidia"]["enable-if"] = "platform_system == 'Linux'"
+    if version == "0.0.2":
+        found["providers"]["nvidia"]["plugin-use"] = "all"
+        found["providers"]["blas"] = {"plugin-use": "none"}
+    if version == "0.0.3":
+        found["providers"]["nvidia"]["install-time"] = True
+        found["providers"]["blas"] = {"install-time": False}
+        found["static-properties"] = {"blas": {"library": ["mkl"], "threads": []}}
+    if version == "0.2.0":
+        found["providers"]["abi_dependency"] = {"builtin": "abi_dependency"}
+        found["providers"]["blas"] = {
+            "static-properties": {"library": ["mkl", "openblas"], "threads": ["on"]},
+            "feature-order": ["threads", "library"],
+            "optional": True,
+        }
+    # Nothing is shared, so that a test may change the document.
+    return copy.deepcopy(found)
+
+
+REMOVED = "(removed)"
+
+
+def changed(version: str, place: tuple[str, ...], value: Any) -> Any:
+    """The clean document with one key set, or removed."""
+    found = parent = clean(version)
+    for key in place[:-1]:
+        parent = parent[key]
+    parent[place[-1]] = value
+    if value is REMOVED:
+        del parent[place[-1]]
+    # The values of the table are shared.
+    return copy.deepcopy(found)
+
+
+CU126 = nvidia("12.6")
+SPACES = ("default-priorities", "namespace")
+SM = ("variants", "cu126", "nvidia", "sm_arch")
+OURS = ("providers", "nvidia")
+BLAS = ("providers", "blas")
+
+# Versions, place, and values each of which makes a document of its own.
+Table: TypeAlias = list[tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...]]]
+
+DEFECTS: Table = [
+    # The whole document.
+    (ALL, ("variants",), (REMOVED, [])),
+    (ALL, ("default-priorities",), (REMOVED, None)),
+    (ALL, ("$schema",), (5, f"{HOST}/v0.0.4.json")),
+    (STRICT, ("$schema",), (REMOVED, f"{HOST}/v1.0.0.json")),
+    (("0.1.1",), ("$schema",), (URLS["0.1.0"],)),
+    (STRICT, ("more",), (1,)),
+    (STRICT, ("static-properties",), ({},)),
+    (("0.1.0", "0.1.1"), ("providers",), ({},)),
+    (PROVIDERS, ("providers",), (REMOVED, [], {"BLAS": {"requires": ["x"]}})),
+    # Priorities.
+    (ALL, SPACES, (REMOVED, [], "nvidia", ["nvidia", "nvidia"], ["nvidia", 1])),
+    (ALL, SPACES, (["NVIDIA"], ["n.vidia"], ["nvidia\n"])),
+    (STRICT, ("default-priorities", "more"), ([],)),
+    (PEP_850, ("default-priorities", "feature"), ({},)),
+    (("0.1.1", "0.2.0"), ("default-priorities", "property"), ({},)),
+    (PRIORITIES, ("default-priorities", "feature"), ([], {"a": ["b", "b"]})),
+    (PRIORITIES, ("default-priorities", "feature", "nvidia"), (["a.b"],)),
+    (PRIORITIES, ("default-priorities", "property", "nvidia"), (["a"], {"a": ["A"]})),
+    # Labels.
+    (ALL, ("variants",), ({"cu-126": CU126}, {"CU126": CU126}, {"": CU126})),
+    (ALL, ("variants",), ({"cu126\n": CU126}, {"null": CU126})),
+    (ALL, ("variants", "cu126"), ({}, None)),
+    (("0.0.1",), ("variants", "x" * 9), (CU126,)),
+    (("0.0.2", "0.0.3", "0.1.0"), ("variants", "x" * 17), (CU126,)),
+    (OLD, ("variants", "00000000"), (CU126,)),
+    (STRICT, ("variants", "00000000"), ({},)),
+    # Properties.
+    (ALL, ("variants", "cu126"), ({"nvidia": {}}, {"nvidia": []})),
+    (ALL, ("variants", "cu126"), ({"n.vidia": {"sm_arch": ["90_real"]}},)),
+    (ALL, ("variants", "cu126", "nvidia"), ({"sm-arch": ["x"]}, {"sm.arch": ["x"]})),
+    (ALL, SM, ([], "90_real", ["90_real", "90_real"], [90], [""])),
+    (ALL, SM, (["90_REAL"], ["90 real"], ["90_real\n"])),
+    # Providers.
+    (PROVIDERS, BLAS, (None, {}, {"requires": "x"}, {"requires": [1]})),
+    (PROVIDERS, BLAS, ({"requires": [""]}, {"requires": ["x"], "optional": "yes"})),
+    (PROVIDERS, (*OURS, "plugin-api"), ("a:b:c", "", "a b", ":b", "a:", None)),
+    (OLD, (*OURS, "requires"), (["x", "x"], REMOVED)),
+    (OLD, (*OURS, "enable-if"), ("", None)),
+    (("0.0.2",), (*BLAS, "plugin-use"), ("build", REMOVED)),
+    (("0.0.2",), (*OURS, "plugin-use"), ("install",)),
+    (("0.0.3",), (*BLAS, "install-time"), (True, REMOVED)),
+    (("0.0.3",), (*OURS, "install-time"), ("no",)),
+    (("0.0.3",), ("static-properties", "blas"), (["a"], {"a": ["b", "b"]})),
+    # Exactly one source of an answer, and what goes with it.
+    (PEP_850, OURS, ({"optional": True}, {"requires": []}, {"requires": ["x\n"]})),
+    (PEP_850, OURS, ({"builtin": ""}, {"builtin": 1}, {"build-requires": ["x"]})),
+    (PEP_850, (*OURS, "static-properties"), ({"a": ["b"]},)),
+    (PEP_850, (*OURS, "builtin"), ("nvidia",)),
+    (PEP_850, (*OURS, "feature-order"), (["sm_arch"],)),
+    (PEP_850, (*OURS, "enable-if"), ("os_name == 'nt'",)),
+    (PEP_850, (*OURS, "install-time"), (True,)),
+    (PEP_850, OURS, ({"builtin": "x", "plugin-api": "a:b"},)),
+    (PEP_850, (*BLAS, "builtin"), ("blas",)),
+    (PEP_850, (*BLAS, "plugin-api"), ("a:b",)),
+    (PEP_850, (*BLAS, "static-properties"), ({}, {"a": []}, {"a-b": ["c"]})),
+    (PEP_850, (*BLAS, "feature-order"), ([], REMOVED, ["library", "library"])),
+]
+
+NEAR_MISSES: Table = [
+    # Before 0.1.0 tools have to ignore what they do not know.
+    (OLD, ("$schema",), (REMOVED,)),
+    (OLD, ("more",), (1,)),
+    (OLD, ("default-priorities", "more"), ([],)),
+    (OLD, (*BLAS, "more"), (1,)),
+    (OLD, BLAS, ({"requires": []},)),
+    (("0.0.1",), ("$schema",), (HOST,)),
+    (PEP_850, ("$schema",), (f"{HOST}/peps/850/v0.2.0.json", "http://x/y/v0.2.0.json")),
+    (ALL, ("variants",), ({}, {"null": {}}, {"nulls": CU126, "_.0": CU126})),
+    (ALL, SPACES, (["nvidia", "blas", "abi_dependency", "unused"],)),
+    (("0.0.1",), ("variants", "x" * 8), (CU126,)),
+    (("0.0.2", "0.0.3", "0.1.0"), ("variants", "x" * 16), (CU126,)),
+    (("0.1.1", "0.2.0"), ("variants",), ({"x" * 400: CU126, "00000000": CU126},)),
+    (ALL, SM, (["."], ["1.2_a"])),
+    (PROVIDERS, OURS, ({"requires": ["x"]}, {"requires": ["x >= 1 ; a == 'b'", "y"]})),
+    (PROVIDERS, (*OURS, "plugin-api"), ("a.b", "a.b : C.d", REMOVED)),
+    (PROVIDERS, (*OURS, "optional"), (False, True)),
+    (("0.0.2",), (*OURS, "plugin-use"), ("build", "none", REMOVED)),
+    (PEP_850, OURS, ({"builtin": "x", "optional": True},)),
+    (PEP_850, BLAS, ({"static-properties": {"a": ["b"]}, "feature-order": ["a"]},)),
+    (PEP_850, BLAS, ({"static-properties": {"a": ["b"]}},)),
+]
+
+
+def rows(table: Table) -> list[Any]:
+    return [
+        pytest.param(version, place, value, id=f"{version}-{'.'.join(place)}-{value}")
+        for versions, place, values in table
+        for version in versions
+        for value in values
+    ]
+
+
+class TestSchemas:
+    def test_one_for_each_version(self) -> None:
+        found = sorted(path.name for path in SCHEMAS.iterdir())
+        assert found == [f"v{version}.schema.json" for version in ALL]
+
+    @pytest.mark.parametrize("version", ALL)
+    def test_is_a_schema(self, version: str) -> None:
+        schema = VALIDATORS[version].schema
+        Draft202012Validator.check_schema(schema)
+        assert schema["$id"] == f"urn:nvidia-variant-provider:variants-json:{version}"
+        assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+    @pytest.mark.parametrize("version", ALL)
+    def test_clean_document(self, version: str) -> None:
+        document = clean(version)
+        assert list(VALIDATORS[version].iter_errors(document)) == []
+        assert str(read_metadata(document).schema) == version
+
+    @pytest.mark.parametrize(("version", "place", "value"), rows(DEFECTS))
+    def test_defect(self, version: str, place: tuple[str, ...], value: Any) -> None:
+        assert not accepts(version, changed(version, place, value))
+
+    @pytest.mark.parametrize(("version", "place", "value"), rows(NEAR_MISSES))
+    def test_near_miss(self, version: str, place: tuple[str, ...], value: Any) -> None:
+        document = changed(version, place, value)
+        assert list(VALIDATORS[version].iter_errors(document)) == []
+        # What a schema accepts and the reader refuses has a test of its own.
+        read_metadata(document)
+
+    @pytest.mark.parametrize("document", [[], None, "x", 1, {}])
+    def test_no_metadata_at_all(self, document: object) -> None:
+        assert not any(accepts(version, document) for version in ALL)
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda x: x.relative_to(ROOT).as_posix())
+def test_fixture(path: Path) -> None:
+    document = json.loads(path.read_bytes())
+    version = str(find_version(document))
+    assert list(VALIDATORS[version].iter_errors(document)) == []
+
+
+PEP_LABELS: dict[str, Any] = {
+    "null": {},
+    "x86_64_v3_openblas": {
+        "x86_64": {"level": ["v3"]},
+        "blas_lapack": {"library": ["openblas"]},
+    },
+    "x86_64_v4_mkl": {"x86_64": {"level": ["v4"]}, "blas_lapack": {"library": ["mkl"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "labels"),
+    [
+        ("x86_64 aarch64 blas_lapack", ["x86_64_v3_openblas"]),  # a wheel's
+        ("x86_64 aarch64 blas_lapack", list(PEP_LABELS)),  # an index's
+        ("nvidia amd", ["null"]),  # the one of torch
+    ],
+)
+def test_examples_of_pep_825(namespaces: str, labels: list[str]) -> None:
+    document = {
+        "$schema": URLS["0.1.1"],
+        "default-priorities": {"namespace": namespaces.split()},
+        "variants": {label: PEP_LABELS[label] for label in labels},
+    }
+    assert accepts("0.1.1", document)
+    # The version before has the same keys, but limits the length of labels.
+    document["$schema"] = URLS["0.1.0"]
+    assert accepts("0.1.0", document) == all(len(label) <= 16 for label in labels)
+
+
+WHEELS: dict[str, tuple[str, ...]] = {
+    "null": (),
+    "cu128": (
+        "nvidia :: cuda_version_lower_bound :: 12.8",
+        "nvidia :: sm_arch :: 90_real",
+        "nvidia :: sm_arch :: 90_virtual",
+    ),
+    "cu128_mkl_of_torch_2.9": (
+        "abi_dependency :: torch :: 2.9",
+        "blas :: library :: mkl",
+        "nvidia :: cuda_version_lower_bound :: 12.8",
+    ),
+}
+
+
+class TestVariantlib:
+    """What variantlib 0.2.2 writes; it writes 0.2.0 whatever it has read."""
+
+    def written(self, label: str, *properties: str) -> dict[str, Any]:
+        """``variant.json`` of a wheel that is built with the clean document."""
+        info = VariantsJson({**clean("0.2.0"), "variants": {}})
+        found = [VariantProperty.from_str(text) for text in properties]
+        document = make_variant_dist_info(VariantDescription(found, label), info)
+        return dict(json.loads(document))
+
+    @pytest.mark.parametrize("label", WHEELS)
+    def test_of_a_wheel(self, label: str) -> None:
+        document = self.written(label, *WHEELS[label])
+        assert list(VALIDATORS["0.2.0"].iter_errors(document)) == []
+        assert list(document["variants"]) == [label]
+        # Without providers, it is what PEP 825 describes.
+        del document["providers"]
+        document["$schema"] = URLS["0.1.1"]
+        assert list(VALIDATORS["0.1.1"].iter_errors(document)) == []
+
+    def test_of_an_index(self, tmp_path: Path) -> None:
+        for label, properties in WHEELS.items():
+            document = self.written(label, *properties)
+            stub_wheel(tmp_path, "torch", "2.9.1", label, variant_json=document)
+        run_command("generate-index-json", "--directory", str(tmp_path))
+        written = tmp_path / variants_json_name("torch", "2.9.1")
+        document = json.loads(written.read_bytes())
+        assert list(VALIDATORS["0.2.0"].iter_errors(document)) == []
+        assert set(document["variants"]) == set(WHEELS)
+        assert json.loads(VariantsJson(document).to_str()) == document
+
+    def test_of_make_variant(self, tmp_path: Path) -> None:
+        pytest.importorskip("build.env", reason="variantlib make-variant needs build")
+        project = tmp_path / "pyproject.toml"
+        project.write_text(
+            "[variant.default-priorities]\n"
+            'namespace = ["nvidia"]\n'
+            "[variant.providers.nvidia]\n"
+            f"requires = {json.dumps(PROVIDER['requires'])}\n"
+            f"plugin-api = {json.dumps(PROVIDER['plugin-api'])}\n"
+        )
+        wheel, out = stub_wheel(tmp_path, "torch", "2.9.1"), tmp_path / "out"
+        out.mkdir()
+        command = ["make-variant", "--no-isolation", "-f", str(wheel), "-o", str(out)]
+        command += ["--pyproject-toml", str(project)]
+        properties = [f"-p{text}" for text in WHEELS["cu128"]]
+        run_command(*command, "--null-variant")
+        run_command(*command, "--variant-label", "cu128", *properties)
+        run_command(*command, *properties)
+        assert len(list(out.iterdir())) == 3
+        for path in out.iterdir():
+            with zipfile.ZipFile(path) as archive:
+                text = archive.read("torch-2.9.1.dist-info/variant.json")
+            assert accepts("0.2.0", json.loads(text))
+
+    def test_without_any_information(self) -> None:
+        """The one thing it writes that is refused, by its own reader as well."""
+        document = json.loads(make_variant_dist_info(VariantDescription([], "null")))
+        assert document["default-priorities"] == {"namespace": []}
+        assert not accepts("0.2.0", document)
+        with pytest.raises(ValidationError):
+            VariantsJson(document)
+
+
+# What a schema cannot say: it compares no two places of a document.
+EXCEPTIONS = (
+    "the namespace is not in default-priorities.namespace",
+    "does not list the features of static-properties",
+)
+
+# The other way round the schemas are stricter on purpose. The reader takes a
+# document without $schema or providers (its shape tells the version), a provider
+# with no source of an answer or several, an endpoint of any form, null for an
+# endpoint, and labels of any length: installers degrade, publishers should not.
+
+junk: st.SearchStrategy[Any] = st.one_of(
+    st.sampled_from([None, True, 0, 1.5, "", "X", "x", "a.b", "x\n", [], {}, [1]]),
+    st.sampled_from([["a", "a"], ["A"], ["a"], {"a": {}}, {"a": ["b"]}, {"A": ["b"]}]),
+    st.text(max_size=4),
+)
+keys = st.one_of(
+    st.sampled_from(["null", "nvidia", "other", "", "a-b", "a.b", "a\n", "feature"]),
+    st.sampled_from(sorted({*find_version(clean("0.2.0")).provider_keys, "enable-if"})),
+    st.text(max_size=3),
+)
+
+
+def containers(value: Any) -> list[Any]:
+    """All objects and arrays of a document, the document first."""
+    found = [value]
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, (dict, list)):
+            found += containers(item)
+    return found
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> dict[str, Any]:
+    """The clean document of 0.2.0 after a few changes anywhere."""
+    document = clean("0.2.0")
+    for _ in range(draw(st.integers(1, 3))):
+        parent = draw(st.sampled_from(containers(document)))
+        places = list(parent) if isinstance(parent, dict) else list(range(len(parent)))
+        if not places:
+            continue
+        place = draw(st.sampled_from(places))
+        how = draw(st.sampled_from(["value", "remove", "rename", "add", "repeat"]))
+        if how == "value":
+            parent[place] = copy.deepcopy(draw(junk))
+        elif how == "remove":
+            del parent[place]
+        elif isinstance(parent, list):
+            item = parent[place] if how == "repeat" else draw(junk)
+            parent.append(copy.deepcopy(item))
+        elif how == "rename":
+            parent[draw(keys)] = parent.pop(place)
+        else:
+            parent[draw(keys)] = copy.deepcopy(parent[place])
+    return document
+
+
+@given(mutated())
+@example(changed("0.2.0", ("variants", "x"), {"other": {"a": ["b"]}}))
+@example(changed("0.2.0", (*BLAS, "feature-order"), ["library"]))
+@settings(max_examples=300)
+def test_what_the_reader_refuses_the_schema_refuses(document: dict[str, Any]) -> None:
+    if accepts("0.2.0", document):
+        try:
+            read_metadata(document)
+        except InputError as error:
+            if error.message not in EXCEPTIONS:
+                raise
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_exceptions(version: str) -> None:
+    """Only the reader sees that a namespace is not declared."""
+    document = changed(version, ("variants", "x"), {"other": {"a": ["b"]}})
+    assert accepts(version, document)
+    with pytest.raises(InputError, match=EXCEPTIONS[0]):
+        read_metadata(document)
