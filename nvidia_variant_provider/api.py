@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from . import detection
@@ -15,7 +15,18 @@ from .metadata import VariantsMetadata, read_metadata
 from .overrides import minor_version_compatibility
 from .resolver import Resolution, resolve_metadata
 
-__all__ = ["Environment", "Resolution", "detect", "read_environment", "resolve"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .lint.findings import Finding
+
+__all__ = [
+    "Environment",
+    "Resolution",
+    "detect",
+    "read_environment",
+    "resolve",
+    "validate",
+]
 
 
 _SNAPSHOT = "make one with: nvidia-variant-provider detect --json"
@@ -102,3 +113,22 @@ def resolve(
         minor_version_compatibility=minor_version_compatibility(environ),
         priorities=load_priorities() if priorities is None else priorities,
     )
+
+
+def validate(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    select: Collection[str] = (),
+    ignore: Collection[str] = (),
+) -> list[Finding]:
+    """Check metadata, wheels, folders and project pages before they are published.
+
+    :param paths: files, folders or URLs of project pages. What cannot be read is a
+        finding.
+    :param select: prefixes of rules to keep, as ``NV3``; all when it is empty.
+    :param ignore: prefixes of rules to leave out.
+    :raises UsageError: a prefix of no rule.
+    """
+    from .lint.runner import check_paths
+
+    return check_paths(paths, select=select, ignore=ignore)

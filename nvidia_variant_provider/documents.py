@@ -6,6 +6,7 @@ and an index could then read two different things out of one file.
 
 from __future__ import annotations
 
+from ._frozen import Frozen
 from .errors import InputError, join, shown
 
 TYPE_CHECKING = False
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_BYTES",
+    "Flaw",
     "as_boolean",
     "as_integer",
     "as_list",
@@ -23,6 +25,7 @@ __all__ = [
     "as_string",
     "as_strings",
     "parse_json",
+    "parse_lenient",
     "read_bytes",
     "read_stream",
     "unreadable",
@@ -32,17 +35,44 @@ MAX_BYTES = 64 * 1024 * 1024
 """No document is read beyond this many bytes."""
 
 
+class Flaw(Frozen):
+    """What a JSON text has that JSON does not allow, with its place.
+
+    :param kind: one of the three constants.
+    """
+
+    BYTE_ORDER_MARK = "byte order mark"
+    DUPLICATE_KEY = "duplicate key"
+    CONSTANT = "constant"
+
+    __slots__ = ("hint", "kind", "message", "place")
+
+    kind: str
+    place: str
+    message: str
+    hint: str
+
+    def __init__(self, kind: str, place: str, message: str, hint: str) -> None:
+        self._set(kind=kind, place=place, message=message, hint=hint)
+
+
 class _DuplicateKeys(dict):  # type: ignore[type-arg]
     """An object that gave a key twice, kept so that its place can be named."""
 
-    key: str
+    keys_given_twice: list[str]
 
 
-class _Constant:
-    """``NaN`` or ``Infinity``, which JSON has not."""
+class _Constant(float):
+    """``NaN`` or ``Infinity``, which JSON has not; a float, as `json` has it."""
+
+    def __new__(cls, text: str) -> _Constant:
+        return float.__new__(cls, text.replace("Infinity", "inf"))
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -82,6 +112,20 @@ def parse_json(data: bytes | str, path: str | None = None) -> Any:
     :raises InputError: not UTF-8, byte order mark, malformed, nested too
         deeply, a key given twice, ``NaN`` or ``Infinity``.
     """
+    value, flaws = parse_lenient(data, path)
+    for flaw in flaws:
+        place = flaw.place or None
+        raise InputError(flaw.message, path=path, place=place, hint=flaw.hint)
+    return value
+
+
+def parse_lenient(data: bytes | str, path: str | None = None) -> tuple[Any, list[Flaw]]:
+    """The value of a JSON text with flaws that a parser could get over.
+
+    Of a key that is given twice the last counts, and ``NaN`` is a number.
+
+    :raises InputError: there is no value: not UTF-8, malformed, too deep.
+    """
     import json
 
     if isinstance(data, bytes):
@@ -93,24 +137,30 @@ def parse_json(data: bytes | str, path: str | None = None) -> Any:
     if len(data) > MAX_BYTES:
         message = f"larger than {MAX_BYTES // 1024 // 1024} MiB"
         raise InputError(message, path=path, hint="this is no variant metadata")
+    flaws: list[Flaw] = []
     if data.startswith("\ufeff"):
-        raise InputError(
-            "starts with a byte order mark", path=path, hint="save it without one"
-        )
-    flaws: list[object] = []
+        message, hint = "starts with a byte order mark", "save it without one"
+        flaws.append(Flaw(Flaw.BYTE_ORDER_MARK, "", message, hint))
+        data = data[1:]
+    marks: list[object] = []
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
         if len(found) == len(items):
             return found
-        seen: set[str] = set()
         marked = _DuplicateKeys(found)
-        marked.key = next(k for k, _ in items if k in seen or seen.add(k))  # type: ignore[func-returns-value]
-        flaws.append(marked)
+        seen: set[str] = set()
+        twice: dict[str, None] = {}
+        for key, _ in items:
+            if key in seen:
+                twice[key] = None
+            seen.add(key)
+        marked.keys_given_twice = list(twice)
+        marks.append(marked)
         return marked
 
     def constant(text: str) -> _Constant:
-        flaws.append(text)
+        marks.append(text)
         return _Constant(text)
 
     try:
@@ -123,24 +173,24 @@ def parse_json(data: bytes | str, path: str | None = None) -> Any:
         message = "nested too deeply" if deep else "a number is too long"
         hint = "this is no variant metadata"
         raise InputError(message, path=path, hint=hint) from None
-    if flaws:
-        _reject_flaws(value, path)
-    return value
+    return value, flaws + (_find_flaws(value) if marks else [])
 
 
-def _reject_flaws(document: object, path: str | None) -> None:
-    for where, value in _walk(document):
-        place = where
+def _find_flaws(document: object) -> list[Flaw]:
+    flaws = []
+    for place, value in _walk(document):
         if isinstance(value, _DuplicateKeys):
-            place = join(where, value.key)
             message, hint = "the key is given twice", "keep one of them"
+            flaws += [
+                Flaw(Flaw.DUPLICATE_KEY, join(place, key), message, hint)
+                for key in value.keys_given_twice
+            ]
         elif isinstance(value, _Constant):
-            message, hint = f"{value.text} is not JSON", "write a string or a number"
-        else:
-            continue
-        raise InputError(message, path=path, place=place, hint=hint)
-    # The flaw is inside a value that a later duplicate has replaced.
-    raise InputError("a key is given twice", path=path, hint="keep one of them")
+            message, hint = f"{value} is not JSON", "write a string or a number"
+            flaws.append(Flaw(Flaw.CONSTANT, place, message, hint))
+    # Else the flaw is inside a value that a later duplicate has replaced, and
+    # that duplicate has been found.
+    return flaws
 
 
 def _walk(document: object) -> Iterator[tuple[str, object]]:

@@ -120,6 +120,6 @@ def join(place: str, key: str | int) -> str:
     """The place of ``key`` below ``place``: ``a.b``, or ``a[2]`` for an index."""
     if isinstance(key, int):
         return f"{place}[{key}]"
-    plain = key.isascii() and key.translate(_PUNCTUATION).isalnum()
+    plain = len(key) <= 60 and key.isascii() and key.translate(_PUNCTUATION).isalnum()
     name = key if plain else shown(key)
     return f"{place}.{name}" if place else name

@@ -6,6 +6,8 @@ reimplement them and wheels in the field depend on them.
 
 from __future__ import annotations
 
+import sys
+
 from .detection import reasons
 from .drivers import outrun_kernel_driver
 from .environment import CudaVersion
@@ -44,7 +46,7 @@ _MIN_SM, _MAX_SM = (5, 0), (12, 9)
 # CUDA 11.0 was published with Linux driver 450.51, but minor-version
 # compatibility starts with 450.80.02 (452.39 on Windows). The floors of the
 # later majors are the first drivers that report them.
-_FLOOR_OF_11 = (450, 80)
+_FLOOR_OF_11 = (452, 39) if sys.platform == "win32" else (450, 80)
 
 
 def _majors(newest: int, oldest: int) -> Iterator[str]:

@@ -28,6 +28,10 @@ VERBS = {
     "detect": "what is on this machine, and how it was found",
     "properties": "the variant properties that this machine supports",
     "resolve": "which builds of a release this machine can run, best first",
+    "matrix": "which build of a release each driver x GPU gets",
+    "diff": "which lanes (driver x GPU) change their build between two releases",
+    "upgrade": "rewrite variant metadata in the current schema",
+    "validate": "check metadata, wheels and index folders before they are published",
 }
 
 

@@ -22,7 +22,7 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
     """Print ``result`` to stdout; its notes, and its errors as text, to stderr."""
     for note in result.notes:
         print(f"warning: {_one_line(note)}", file=sys.stderr)
-    if as_json:
+    if as_json or result.as_json:
         report = {
             "schema_version": SCHEMA_VERSION,
             "command": command,

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from ..api import resolve
 from ..detection import reasons
-from ..documents import read_stream, unreadable
-from ..errors import InputError, UsageError, shown
-from ..metadata import VariantsMetadata, read_metadata
+from ..metadata import VariantsMetadata
 from ..resolver import Resolution
 from ..supported import NAMESPACE
 from . import machine
+from .releases import read_release
 from .result import Result, Table
 
 __all__ = ["configure_parser", "execute"]
@@ -23,7 +19,6 @@ __all__ = ["configure_parser", "execute"]
 NOTHING_COMPATIBLE = 1
 
 _WIDTH = 80
-_SUFFIX = "-variants.json"
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +42,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """``data``: ``selected``, ``compatible``, ``rejected``, ``environment``."""
-    metadata = _read(options.file)
+    metadata = read_release(options.file)
     environment = machine.find_environment(options, environ)
     resolution = resolve(
         metadata,
@@ -84,28 +79,6 @@ def _without_gpu(resolution: Resolution) -> list[str]:
     ):
         return []
     return ["no GPU build fits this machine; --explain says why"]
-
-
-def _read(file: str) -> VariantsMetadata:
-    if file == "-":
-        if sys.stdin is None:  # closed by the caller: <&-
-            raise InputError("cannot be read: closed", path="stdin", hint="name a file")
-        return read_metadata(read_stream(sys.stdin.buffer, "stdin"), path="stdin")
-    if not os.path.isdir(file):
-        # A path, even when it starts as a JSON text does.
-        return read_metadata(Path(file))
-    try:
-        names = sorted(name for name in os.listdir(file) if name.endswith(_SUFFIX))
-    except OSError as error:
-        raise unreadable(error, file) from None
-    if not names:
-        message = f"the folder has no file *{_SUFFIX}"
-        raise InputError(message, path=file, hint="name the file itself")
-    if len(names) > 1:
-        found = ", ".join(shown(name) for name in names[:5])
-        message = f"the folder has {len(names)} files *{_SUFFIX}: {found}"
-        raise UsageError(message, path=file, hint="name one of them")
-    return read_metadata(Path(file, names[0]))
 
 
 def _text(resolution: Resolution, *, explain: bool) -> list[str | Table]:

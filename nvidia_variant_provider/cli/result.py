@@ -25,6 +25,7 @@ class Result:
     :param data: the ``data`` of the JSON report; ``None`` when the verb failed.
     :param text: what people read: lines and tables, in order.
     :param notes: sentences for stderr, whichever the form of the report.
+    :param as_json: the verb was asked for the JSON report in a way of its own.
     :param errors: where there is ``data`` as well, the text and the notes say them.
     """
 
@@ -33,6 +34,7 @@ class Result:
     text: Sequence[str | Table] = ()
     notes: Sequence[str] = ()
     errors: Sequence[ProviderError] = field(default=())
+    as_json: bool = False
 
     @property
     def status(self) -> str:

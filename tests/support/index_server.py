@@ -6,12 +6,16 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import (
+    BaseHTTPRequestHandler,
+    SimpleHTTPRequestHandler,
+    ThreadingHTTPServer,
+)
 from typing import Any
 
-__all__ = ["serve"]
+__all__ = ["serve", "start_server"]
 
 
 class _Handler(SimpleHTTPRequestHandler):
@@ -38,7 +42,13 @@ class _Server(ThreadingHTTPServer):
 @contextmanager
 def serve(folder: str | os.PathLike[str]) -> Iterator[str]:
     """Serve ``folder`` while the context lasts; the value is its URL, with a slash."""
-    handler = functools.partial(_Handler, directory=os.fspath(folder))
+    with start_server(functools.partial(_Handler, directory=os.fspath(folder))) as url:
+        yield url
+
+
+@contextmanager
+def start_server(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve with ``handler`` while the context lasts; the value is the URL."""
     with _Server(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(
             target=server.serve_forever, kwargs={"poll_interval": 0.02}

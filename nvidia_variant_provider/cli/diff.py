@@ -1,0 +1,64 @@
+"""``diff``: which lanes (driver x GPU) change their build between two releases."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from ..errors import UsageError
+from . import machine
+from .result import Result
+
+__all__ = ["configure_parser", "execute"]
+
+_FORMATS = ("text", "markdown", "json")
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    for name in ("old", "new"):
+        parser.add_argument(
+            name,
+            metavar=name.upper(),
+            help=f"the {name} release: a {{name}}-{{version}}-variants.json, a folder "
+            "with one, or - for stdin",
+        )
+    parser.add_argument(
+        "--format",
+        choices=_FORMATS,
+        default="text",
+        help="the form of the document; json is the report that --json prints "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="also the lanes that stay the same"
+    )
+    machine.add_compatibility_option(parser)
+
+
+def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
+    """``data``: all ``lanes``; exit code 1 when one of them is lost."""
+    from ..comparing import LOST, compare, release_names
+    from ..overrides import minor_version_compatibility
+    from ..reports.differences import Differences, markdown_lines, text_lines
+    from .releases import read_release
+
+    relaxed = minor_version_compatibility(machine.with_compatibility(options, environ))
+    if options.old == options.new == "-":
+        raise UsageError("OLD and NEW are both stdin", hint="name a file for one")
+    old, new = read_release(options.old), read_release(options.new)
+    lanes = compare(old, new, minor_version_compatibility=relaxed)
+    names = release_names(old, new)
+    notes = []
+    if old.name and new.name and old.name != new.name:
+        notes.append(f"{names[0]} and {names[1]} are different projects")
+    data = {"lanes": [lane.to_dict() for lane in lanes]}
+    differences = Differences(old=names[0], new=names[1], lanes=lanes)
+    lines = markdown_lines if options.format == "markdown" else text_lines
+    return Result(
+        exit_code=1 if any(lane.change == LOST for lane in lanes) else 0,
+        data=data,
+        text=lines(differences, with_same=options.all),
+        notes=notes,
+        as_json=options.format == "json",
+    )

@@ -1,0 +1,42 @@
+"""The metadata that a verb is given as its FILE."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from ..documents import read_stream, unreadable
+from ..errors import InputError, UsageError, shown
+from ..metadata import VariantsMetadata, read_metadata
+
+__all__ = ["read_release"]
+
+_SUFFIX = "-variants.json"
+
+
+def read_release(file: str) -> VariantsMetadata:
+    """The metadata of a file, of a folder that holds one, or of ``-``: stdin.
+
+    :raises InputError: it cannot be read, or is not valid.
+    :raises UsageError: the folder holds several.
+    """
+    if file == "-":
+        if sys.stdin is None:  # closed by the caller: <&-
+            raise InputError("cannot be read: closed", path="stdin", hint="name a file")
+        return read_metadata(read_stream(sys.stdin.buffer, "stdin"), path="stdin")
+    if not os.path.isdir(file):
+        # A path, even when it starts as a JSON text does.
+        return read_metadata(Path(file))
+    try:
+        names = sorted(name for name in os.listdir(file) if name.endswith(_SUFFIX))
+    except OSError as error:
+        raise unreadable(error, file) from None
+    if not names:
+        message = f"the folder has no file *{_SUFFIX}"
+        raise InputError(message, path=file, hint="name the file itself")
+    if len(names) > 1:
+        found = ", ".join(shown(name) for name in names[:5])
+        message = f"the folder has {len(names)} files *{_SUFFIX}: {found}"
+        raise UsageError(message, path=file, hint="name one of them")
+    return read_metadata(Path(file, names[0]))

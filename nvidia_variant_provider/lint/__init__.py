@@ -1,0 +1,1 @@
+"""Checking metadata and wheels before they are published."""

@@ -1,0 +1,190 @@
+"""NV312, NV313, NV315: what the labels of a release give which machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..coverage import all_capabilities, all_drivers, every_value
+from ..environment import ComputeCapability, CudaVersion, Environment, Gpu
+from ..errors import join
+from ..knowledge import gpu_models, toolkits
+from ..metadata.model import Properties, VariantsMetadata
+from ..ordering import order
+from ..providers import own_answer
+from ..supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND
+from .collector import Collector
+from .meaning import Claim, claim_of
+
+__all__ = ["check_selection", "find_shadowed"]
+
+_MAX_OTHERS = 64
+"""Answers of other namespaces to try; more would cost more than they tell."""
+
+
+def check_selection(metadata: VariantsMetadata, found: Collector) -> None:
+    """Check a document that reads well: what its labels give which machines."""
+    _check_generations(metadata, found)
+    for label, winner in find_shadowed(metadata).items():
+        if winner is None:
+            message = "no driver and GPU fit it"
+            hint = "correct its properties, or remove the label"
+        else:
+            message = f"wherever it fits, {winner} is preferred"
+            hint = f"make it differ from {winner}, or remove it"
+        found.add("NV315", join("variants", label), message, hint)
+
+
+def _claims(metadata: VariantsMetadata) -> dict[str, Claim]:
+    return {
+        label: claim_of({f: list(v) for f, v in properties[NAMESPACE].items()})
+        for label, properties in metadata.variants.items()
+        if NAMESPACE in properties
+    }
+
+
+def _check_generations(metadata: VariantsMetadata, found: Collector) -> None:
+    claims = [claim for claim in _claims(metadata).values() if claim.real]
+    if not claims:
+        return
+    newest = max(claim.lower or CudaVersion(11) for claim in claims)
+    numbers = sorted({number for claim in claims for number in claim.real})
+    covered = {number // 10 for number in numbers}
+    emitted = {
+        int(target)
+        for version, toolkit in toolkits().items()
+        if version <= newest
+        for target in toolkit.targets
+        if target.isdigit()
+    }
+    ptx = [number for claim in claims for number in claim.virtual]
+    for model in gpu_models().values():
+        number = int(model.compute_capability.sm)
+        major = model.compute_capability.major
+        reached = any(target <= number for target in ptx)
+        first_of_major = model.compute_capability.minor == 0
+        if not first_of_major or model.tegra or major in covered or reached:
+            continue
+        if numbers[0] < number and number in emitted:
+            message = (
+                f"no label has code for compute capability {major}.x "
+                f"({model.architecture}: {model.name})"
+            )
+            hint = f"add {number}_real: CUDA {newest} emits it"
+            found.add("NV312", "variants", message, hint)
+    if not ptx:
+        message = f"GPUs newer than {numbers[-1]} get the build for CPUs"
+        hint = f"add PTX for the newest target: {numbers[-1]}_virtual"
+        found.add("NV313", "variants", message, hint)
+
+
+def find_shadowed(metadata: VariantsMetadata) -> dict[str, str | None]:
+    """Labels that no machine selects, with the label that is preferred to them.
+
+    ``None`` instead of a label: it fits no machine at all. All drivers with all
+    GPUs are tried, without a GPU and without a driver as well, each with every
+    answer of the other namespaces as in `_other_answers`. Where those are too many
+    to try, nothing is said of labels that use other namespaces.
+    """
+    others = _other_answers(metadata)
+    variants = metadata.variants
+    tried = set(variants)
+    if len(others) > _MAX_OTHERS:
+        others = others[:1]
+        tried = {
+            label for label, item in variants.items() if item.keys() <= {NAMESPACE}
+        }
+    machines = list(_distinct_answers(metadata))
+    winners: dict[str, str] = {}
+    selected: set[str] = set()
+    for other in others:
+        for own in machines:
+            labels = order(
+                variants,
+                namespaces=metadata.namespaces,
+                supported={**other, NAMESPACE: own},
+                feature_priorities=metadata.feature_priorities,
+                property_priorities=metadata.property_priorities,
+            ).compatible
+            selected.update(labels[:1])
+            for label in labels[1:]:
+                winners[label] = labels[0]
+        if len(selected) == len(variants):
+            break
+    shadowed = (x for x in variants if x in tried and x not in selected)
+    return {label: winners.get(label) for label in shadowed}
+
+
+def _distinct_answers(
+    metadata: VariantsMetadata,
+) -> Iterator[Mapping[str, tuple[str, ...]]]:
+    """The answers of all machines, cut down to values that labels use; each once."""
+    provider = metadata.providers.get(NAMESPACE)
+    if provider is not None and provider.static_properties is not None:
+        yield provider.static_properties
+        return
+    used = {
+        feature: _values(metadata.variants, feature)
+        for feature in (LOWER_BOUND, UPPER_BOUND, SM_ARCH)
+    }
+    seen = set()
+    bounds: dict[tuple[tuple[str, ...], ...], CudaVersion] = {}
+    for cuda in all_drivers():
+        answer = own_answer(Environment(cuda_driver_version=cuda)).features
+        bounds[
+            tuple(
+                tuple(v for v in answer.get(feature, ()) if v in used[feature])
+                for feature in (LOWER_BOUND, UPPER_BOUND)
+            )
+        ] = cuda
+    # Without a driver nothing of the namespace is supported.
+    yield {}
+    for cuda in bounds.values():
+        for capability in (None, *all_capabilities()):
+            answer = own_answer(_machine(cuda, capability)).features
+            cut = {
+                feature: tuple(v for v in values if v in used.get(feature, ()))
+                for feature, values in answer.items()
+            }
+            key = tuple(sorted(cut.items()))
+            if key not in seen:
+                seen.add(key)
+                yield cut
+
+
+def _machine(cuda: CudaVersion, capability: ComputeCapability | None) -> Environment:
+    gpus = () if capability is None else (Gpu(index=0, compute_capability=capability),)
+    return Environment(cuda_driver_version=cuda, gpus=gpus)
+
+
+def _values(variants: Mapping[str, Properties], feature: str) -> frozenset[str]:
+    return frozenset(
+        value
+        for properties in variants.values()
+        for value in properties.get(NAMESPACE, {}).get(feature, ())
+    )
+
+
+def _other_answers(
+    metadata: VariantsMetadata,
+) -> list[Mapping[str, Mapping[str, Sequence[str]]]]:
+    """Answers of the other namespaces: all values, then just those of each label.
+
+    Their providers are not here to say which values come with which; a label's own
+    values are an answer in which no other label can be better by accident.
+    """
+    answers: list[Mapping[str, Mapping[str, Sequence[str]]]] = [every_value(metadata)]
+    seen = set()
+    for properties in metadata.variants.values():
+        own = {
+            namespace: features
+            for namespace, features in properties.items()
+            if namespace != NAMESPACE
+        }
+        key = tuple(
+            (namespace, tuple(sorted(features.items())))
+            for namespace, features in sorted(own.items())
+        )
+        if key not in seen:
+            seen.add(key)
+            answers.append(own)
+    return answers

@@ -1,0 +1,1 @@
+"""Documents for people: the matrix of a release, the difference of two."""

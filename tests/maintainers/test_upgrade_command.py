@@ -1,0 +1,482 @@
+"""``upgrade`` on files and on folders with wheels."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import sys
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.documents import PROVIDER, TORCH, document, nvidia
+from support.variantlib_peer import run_command
+from support.wheels import stub_wheel
+
+from nvidia_variant_provider import wheel_archive
+from nvidia_variant_provider.cli import main
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.wheel_archive import parse_wheel_name
+from nvidia_variant_provider.wheel_metadata import read_wheel_metadata
+
+HOST = "https://variants-schema.wheelnext.dev"
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)["data"]
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: object) -> Outcome:
+        code = main(["upgrade", *map(str, arguments)])
+        return Outcome(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def tutorial(fixtures: Path) -> Path:
+    return fixtures / "variants-json" / "torch-2.8.0-variants.json"
+
+
+@pytest.fixture
+def current(fixtures: Path) -> Path:
+    return fixtures / "variants-json" / "torch-2.9.1-variants.json"
+
+
+class TestFile:
+    def test_stdout(self, run: Run, tutorial: Path) -> None:
+        found = run(tutorial)
+        assert found.code == 1
+        assert json.loads(found.out)["$schema"] == f"{HOST}/v0.2.0.json"
+        assert found.out.endswith("}\n")
+        enable_if, null, wheels = found.err.splitlines()
+        assert enable_if.startswith(f"warning: {tutorial}: providers.nvidia.enable-if")
+        assert "variants.00000000: the null variant is now spelled null" in null
+        assert "build the wheels anew" in wheels
+
+    def test_lossless_is_exit_0(self, run: Run, current: Path) -> None:
+        found = run(current, "--to", "0.2.0")
+        assert (found.code, found.err) == (0, "")
+        assert json.loads(found.out) == json.loads(current.read_bytes())
+
+    def test_output(self, run: Run, tutorial: Path, tmp_path: Path) -> None:
+        text = run(tutorial).out
+        out = tmp_path / "torch-2.8.0-variants.json"
+        found = run(tutorial, "-o", out)
+        assert (found.code, found.out) == (1, f"{out}: from version 0.0.1 to 0.2.0\n")
+        assert out.read_text() == text
+        # In place, and again: nothing is left to do.
+        assert run(out, "-o", out).code == 0
+        assert out.read_text() == text
+        assert os.listdir(tmp_path) == [out.name]
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
+    def test_permissions_and_links_stay(
+        self, run: Run, tutorial: Path, tmp_path: Path
+    ) -> None:
+        target, link = tmp_path / "target", tmp_path / "link"
+        target.write_text("old")
+        target.chmod(0o640)
+        link.symlink_to(target)
+        run(tutorial, "-o", link)
+        assert link.is_symlink()
+        assert stat.S_IMODE(target.stat().st_mode) == 0o640
+        assert json.loads(target.read_bytes())["variants"]["null"] == {}
+
+    def test_report(self, run: Run, tutorial: Path) -> None:
+        data = run(tutorial, "--json").data
+        assert data["document"] == json.loads(run(tutorial).out)
+        (file,) = data["files"]
+        assert {key: file[key] for key in ("path", "from", "to", "changed")} == {
+            "path": str(tutorial),
+            "from": "0.0.1",
+            "to": "0.2.0",
+            "changed": True,
+        }
+        assert [len(file[k]) for k in ("losses", "notes", "problems")] == [2, 1, 0]
+        keys = {"place", "message", "hint", "reorders"}
+        assert all(remark.keys() == keys for remark in file["losses"])
+
+    def test_stdin(
+        self, run: Run, tutorial: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stdin = io.TextIOWrapper(io.BytesIO(tutorial.read_bytes()))
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert json.loads(run("-").out)["variants"]["null"] == {}
+
+    def test_problem_writes_nothing(self, run: Run, tmp_path: Path) -> None:
+        source = document({"v3": {"x86_64": {"level": ["v3"]}}}, namespaces=["x86_64"])
+        path, out = tmp_path / "a-1-variants.json", tmp_path / "out"
+        path.write_text(json.dumps(source | {"providers": {}}))
+        found = run(path, "-o", out)
+        assert (found.code, found.out, out.exists()) == (1, "", False)
+        first, last = found.err.splitlines()
+        assert "providers.x86_64: the namespace has no provider" in first
+        assert last.endswith("nothing was written")
+        assert run(path, "--json").data["files"][0]["to"] is None
+
+    @pytest.mark.parametrize(
+        ("arguments", "code"),
+        [
+            (["missing-1-variants.json"], 3),
+            (["missing-1-variants.json", "--to", "0.1.1"], 2),
+            (["."], 2),
+            ([".", "--index", "-o", "x"], 2),
+            (["missing", "--index"], 3),
+            ([".", "--index"], 3),
+        ],
+    )
+    def test_errors_are_one_line(
+        self, arguments: list[str], code: int, run: Run
+    ) -> None:
+        found = run(*arguments)
+        assert (found.code, found.out) == (code, "")
+        assert found.err.startswith("error: ")
+        assert len(found.err.splitlines()) == 1
+
+    def test_output_that_cannot_be_written(
+        self, run: Run, tutorial: Path, tmp_path: Path
+    ) -> None:
+        for out in (tmp_path / "missing" / "x", tmp_path):
+            found = run(tutorial, "-o", out)
+            assert found.code == 3
+            assert found.err.startswith(f"error: {out}: cannot be written: ")
+        assert not list(tmp_path.iterdir())
+
+
+def wheels(folder: Path, release: Mapping[str, Any], **options: Any) -> list[Path]:
+    """A wheel for each label of ``release``, the version being 2.9."""
+    return [
+        stub_wheel(
+            folder,
+            "torch",
+            "2.9",
+            label,
+            variant_json={**release, "variants": {label: properties}},
+            **options,
+        )
+        for label, properties in release["variants"].items()
+    ]
+
+
+def rebuilt(folder: Path) -> Any:
+    return json.loads((folder / "torch-2.9-variants.json").read_bytes())
+
+
+class TestIndex:
+    def test_generated(self, run: Run, tmp_path: Path) -> None:
+        wheels(tmp_path, TORCH)
+        stub_wheel(tmp_path, "torch", "2.9")
+        found = run("--index", tmp_path)
+        path = tmp_path / "torch-2.9-variants.json"
+        line = f"{path}: made from the wheels, in version 0.2.0\n"
+        assert found == Outcome(0, line, "")
+        data = path.read_bytes()
+        assert json.loads(data) == TORCH
+        assert run(tmp_path, "--index").out == f"{path}: already as in version 0.2.0\n"
+        # variantlib makes the same of them.
+        path.unlink()
+        run_command("generate-index-json", "-d", str(tmp_path))
+        assert path.read_bytes() + b"\n" == data
+
+    def test_same_bytes_whatever_the_platforms(self, run: Run, tmp_path: Path) -> None:
+        wheels(tmp_path, TORCH, tag="cp312-cp312-linux_x86_64")
+        run("--index", tmp_path)
+        data = (tmp_path / "torch-2.9-variants.json").read_bytes()
+        wheels(tmp_path, TORCH, tag="cp310-cp310-win_amd64")
+        assert run("--index", tmp_path).code == 0
+        assert (tmp_path / "torch-2.9-variants.json").read_bytes() == data
+
+    def test_files_without_wheels_are_upgraded(
+        self, run: Run, tutorial: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / tutorial.name).write_bytes(tutorial.read_bytes())
+        (tmp_path / "torch-2.8.0-py3-none-any.whl").write_bytes(b"not looked at")
+        found = run("--index", tmp_path, "--json")
+        assert (found.code, len(found.data["files"])) == (1, 1)
+        assert found.data["document"] is None
+        text = (tmp_path / tutorial.name).read_text()
+        assert text == run(tutorial).out
+        assert run("--index", tmp_path).code == 0
+
+    def test_old_wheels(self, run: Run, tutorial: Path, tmp_path: Path) -> None:
+        wheels(tmp_path, json.loads(tutorial.read_bytes()))
+        found = run("--index", tmp_path, "--json")
+        assert found.code == 1
+        (file,) = found.data["files"]
+        assert [loss["place"] for loss in file["losses"]] == [
+            "providers.nvidia.enable-if",
+            "variants.00000000",
+        ]
+        assert [note["place"] for note in file["notes"]] == ["variant.json"]
+        assert rebuilt(tmp_path) == json.loads(run(tutorial).out)
+
+    def test_priorities_are_judged_by_all_labels(
+        self, run: Run, fixtures: Path, tmp_path: Path
+    ) -> None:
+        path = next((fixtures / "variants-json/priorities/feature").glob("*s.json"))
+        wheels(tmp_path, json.loads(path.read_bytes()))
+        (file,) = run("--index", tmp_path, "--json").data["files"]
+        (loss,) = file["losses"]
+        assert loss["reorders"]
+
+    def test_wheels_of_two_versions(
+        self, run: Run, fixtures: Path, tmp_path: Path
+    ) -> None:
+        folders = [
+            fixtures / "variants-json" / f"schema-{x}" for x in ("0.0.3", "0.2.0")
+        ]
+        old, new = (
+            json.loads((x / "torch-2.8.0-variants.json").read_bytes()) for x in folders
+        )
+        labels = new["variants"]
+        wheels(tmp_path, old | {"variants": {"cu126": labels["cu126"]}})
+        wheels(tmp_path, new | {"variants": {"cu128": labels["cu128"], "null": {}}})
+        run("--index", tmp_path)
+        assert rebuilt(tmp_path)["variants"].keys() == {"cu126", "cu128", "null"}
+
+    def test_longer_list_of_namespaces(self, run: Run, tmp_path: Path) -> None:
+        x86 = {"static-properties": {"level": ["v3"]}}
+        wheels(tmp_path, TORCH)
+        both = document(
+            {"v3": {"x86_64": {"level": ["v3"]}}},
+            providers={"nvidia": PROVIDER, "x86_64": x86},
+        )
+        wheels(tmp_path, both)
+        assert run("--index", tmp_path).code == 0
+        found = rebuilt(tmp_path)
+        assert found["default-priorities"]["namespace"] == ["nvidia", "x86_64"]
+        assert found["providers"].keys() == {"nvidia", "x86_64"}
+
+    def test_old_file_is_overruled_by_the_wheels(
+        self, run: Run, tmp_path: Path
+    ) -> None:
+        wheels(tmp_path, TORCH)
+        variants = {
+            **TORCH["variants"],
+            "cu999": nvidia("12.0"),
+            "cu126": nvidia("12.0"),
+        }
+        path = tmp_path / "torch-2.9-variants.json"
+        path.write_text(json.dumps({**TORCH, "variants": variants}))
+        found = run("--index", tmp_path, "--json")
+        (file,) = found.data["files"]
+        assert [(loss["place"], loss["message"]) for loss in file["losses"]] == [
+            ("variants.cu126", "the wheels say otherwise"),
+            ("variants.cu999", "no wheel here has it"),
+        ]
+        assert (found.code, rebuilt(tmp_path)) == (1, TORCH)
+
+    def test_old_file_that_cannot_be_read(self, run: Run, tmp_path: Path) -> None:
+        path = tmp_path / "torch-2.9-variants.json"
+        path.write_text("{")
+        assert run("--index", tmp_path).code == 1
+        assert path.read_text() == "{"
+        wheels(tmp_path, TORCH)
+        found = run("--index", tmp_path)
+        assert (found.code, rebuilt(tmp_path)) == (1, TORCH)
+        assert "not JSON" in found.err
+
+
+def of_one(label: str, **changes: Any) -> dict[str, Any]:
+    return {**TORCH, "variants": {label: TORCH["variants"][label]}, **changes}
+
+
+class TestInconsistent:
+    @pytest.mark.parametrize(
+        ("changes", "place"),
+        [
+            ({"variants": {"cu126": nvidia("12.6")}}, "variants.cu126"),
+            (
+                {"providers": {"nvidia": {"requires": ["x"]}}},
+                "providers.nvidia",
+            ),
+            (
+                {
+                    "default-priorities": {"namespace": ["x86_64", "nvidia"]},
+                    "providers": {"nvidia": PROVIDER, "x86_64": {"requires": ["x"]}},
+                },
+                "default-priorities.namespace",
+            ),
+            (
+                {
+                    "$schema": f"{HOST}/v0.0.3.json",
+                    "providers": {"nvidia": {**PROVIDER, "requires": ["x"]}},
+                },
+                "providers.nvidia",
+            ),
+        ],
+    )
+    def test_both_wheels_are_named(
+        self, changes: dict[str, Any], place: str, run: Run, tmp_path: Path
+    ) -> None:
+        one, two = (
+            stub_wheel(tmp_path, "torch", "2.9", "cu126", variant_json=item, tag=tag)
+            for item, tag in (
+                (of_one("cu126"), "py3-none-any"),
+                (of_one("cu126", **changes), "py3-none-win_amd64"),
+            )
+        )
+        found = run("--index", tmp_path, "--json")
+        assert (found.code, sorted(os.listdir(tmp_path))) == (1, [one.name, two.name])
+        (file,) = found.data["files"]
+        (problem,) = file["problems"]
+        assert problem["place"] == place
+        assert one.name in problem["message"]
+        assert two.name in problem["message"]
+
+    def test_priorities(self, run: Run, tmp_path: Path) -> None:
+        old = of_one("cu126", **{"$schema": f"{HOST}/v0.0.3.json"})
+        stub_wheel(tmp_path, "torch", "2.9", "cu126", variant_json=old)
+        old = of_one("cu128", **{"$schema": f"{HOST}/v0.0.3.json"})
+        old["default-priorities"] = {"namespace": ["nvidia"], "feature": {"nvidia": []}}
+        stub_wheel(tmp_path, "torch", "2.9", "cu128", variant_json=old)
+        found = run("--index", tmp_path)
+        assert found.code == 1
+        assert "default-priorities.feature.nvidia: torch-2.9-" in found.err
+
+    def test_other_releases_are_written(self, run: Run, tmp_path: Path) -> None:
+        wheels(tmp_path, TORCH)
+        (tmp_path / "other-1-py3-none-any-cu126.whl").write_bytes(b"")
+        assert run("--index", tmp_path).code == 1
+        assert rebuilt(tmp_path) == TORCH
+        assert not (tmp_path / "other-1-variants.json").exists()
+
+    def test_two_files_for_one_release(self, run: Run, tmp_path: Path) -> None:
+        for name in ("torch-2.9-variants.json", "Torch-2.9-variants.json"):
+            (tmp_path / name).write_text(json.dumps(TORCH))
+        if len(os.listdir(tmp_path)) == 1:
+            pytest.skip("this file system does not tell them apart")
+        found = run("--index", tmp_path)
+        assert found.code == 1
+        assert "are for the same release" in found.err
+
+    @pytest.mark.parametrize(
+        "name", ["x.whl", "a-b-c-variants.json", "a-x-variants.json"]
+    )
+    def test_names_of_another_form(self, name: str, run: Run, tmp_path: Path) -> None:
+        (tmp_path / name).write_text(json.dumps(TORCH))
+        found = run("--index", tmp_path)
+        assert found.code == 1
+        assert f"{name}: not " in found.err
+
+
+class TestWheels:
+    @pytest.mark.parametrize(
+        ("name", "parts"),
+        [
+            ("torch-2.8.0-cp313-cp313-linux_x86_64", ("torch", "2.8.0", None)),
+            ("torch-2.8.0-cp313-cp313-linux_x86_64-cu129", ("torch", "2.8.0", "cu129")),
+            ("torch-2.8.0-1-cp313-cp313-linux_x86_64", ("torch", "2.8.0", None)),
+            ("torch-2.8.0-1a-cp313-cp313-win32-null", ("torch", "2.8.0", "null")),
+            (
+                "My.Project-1.0.0+CU.1-py3-none-any-0.1_a",
+                ("my_project", "1.0.0+cu.1", "0.1_a"),
+            ),
+        ],
+    )
+    def test_names(self, name: str, parts: tuple[str, str, str | None]) -> None:
+        found = parse_wheel_name(f"{name}.whl")
+        assert (found.name, found.version, found.label) == parts
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "torch-2.8.0-cp313-cp313-linux_x86_64-CU129",
+            "torch-2.8.0-cp313-cp313-linux_x86_64-cu+129",
+            "torch-2.8.0-cp313-cp313-linux_x86_64-",
+            "torch-x-cp313-cp313-linux_x86_64-cu129",
+            "torch-2.8.0",
+            "torch-2.8.0-1-cp313-cp313-win32-null-null",
+        ],
+    )
+    def test_other_names(self, name: str) -> None:
+        with pytest.raises(InputError):
+            parse_wheel_name(f"{name}.whl")
+
+    @pytest.mark.parametrize(
+        "members",
+        [
+            {},
+            {"variant.json": "{}"},
+            {"a/b.dist-info/variant.json": "{}"},
+            {"a.dist-info/variant.json": "{}"},
+            {"a.dist-info/variant.json": "["},
+            {"a.dist-info/variant.json": json.dumps(TORCH)},
+            {"a.dist-info/variant.json": json.dumps(of_one("cu128"))},
+            {
+                "a.dist-info/variant.json": json.dumps(of_one("cu126")),
+                "b.dist-info/variant.json": json.dumps(of_one("cu126")),
+            },
+        ],
+    )
+    def test_without_usable_metadata(
+        self, members: Mapping[str, str], run: Run, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "torch-2.9-py3-none-any-cu126.whl"
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, text in members.items():
+                archive.writestr(name, text)
+        found = run("--index", tmp_path)
+        assert found.code == 1
+        assert f": {path.name}" in found.err
+        assert os.listdir(tmp_path) == [path.name]
+
+    def test_a_member_that_is_too_large(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("nvidia_variant_provider.documents.MAX_BYTES", 1 << 20)
+        path = tmp_path / "bomb.whl"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a.dist-info/variant.json", b" " * (4 << 20))
+        with pytest.raises(InputError, match="larger than 1 MiB"):
+            read_wheel_metadata(path, "cu126")
+
+    def test_a_list_of_members_that_is_too_large(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = stub_wheel(
+            tmp_path, "torch", "2.9", "cu126", variant_json=of_one("cu126")
+        )
+        read_wheel_metadata(path, "cu126")
+        monkeypatch.setattr(wheel_archive, "MAX_DIRECTORY", 100)
+        with pytest.raises(InputError, match="list of members"):
+            read_wheel_metadata(path, "cu126")
+
+    @settings(
+        deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
+    @given(data=st.data())
+    def test_damaged_archives(self, data: st.DataObject, tmp_path: Path) -> None:
+        path = stub_wheel(
+            tmp_path, "torch", "2.9", "cu126", variant_json=of_one("cu126")
+        )
+        content = bytearray(path.read_bytes())
+        for _ in range(data.draw(st.integers(1, 4))):
+            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(
+                st.integers(0, 255)
+            )
+        path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+        try:
+            metadata, _ = read_wheel_metadata(path, "cu126")
+        except InputError as error:
+            assert str(path) in str(error)  # noqa: PT017
+        else:
+            assert list(metadata.variants) == ["cu126"]

@@ -1,0 +1,108 @@
+"""Upgraded metadata in the hands of uv 0.13.8 and variantlib 0.2.2.
+
+Both refuse the tutorial's file as it was published.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.documents import forced
+from support.outcomes import REFUSED, uv_outcome
+from support.uv_installer import InstallError, UvIndex, uv_index
+from support.variantlib_peer import by_priority, isolate, variantlib_outcome
+from support.wheels import publish, stub_wheel
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.configuration import Priorities
+from nvidia_variant_provider.metadata import read_metadata
+from nvidia_variant_provider.metadata.upgrading import upgrade
+from nvidia_variant_provider.metadata.writing import to_dict
+
+FOLDER = Path(__file__).parents[2] / "fixtures" / "variants-json"
+TUTORIAL = FOLDER / "torch-2.8.0-variants.json"
+SCHEMAS = sorted(FOLDER.glob("schema-*/*-variants.json"))
+DRIVERS = ("11.8", "12.4", "12.6", "12.8", "12.9", "13.0")
+CAPABILITIES = ("4.0", "5.0", "7.0", "7.5", "8.9", "9.0", "10.0", "12.0", "12.1")
+GRID = [(cuda, sm) for cuda in DRIVERS for sm in CAPABILITIES]
+H100 = forced("12.9", "9.0")
+
+
+def document(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_bytes())
+    return found
+
+
+def upgraded(path: Path) -> dict[str, Any]:
+    metadata = upgrade(read_metadata(path)).metadata
+    assert metadata is not None
+    return to_dict(metadata)
+
+
+def labels_of_original(path: Path, cuda: str, sm: str) -> list[str]:
+    found = api.resolve(path, priorities=Priorities(), environ=forced(cuda, sm))
+    return ["null" if x == "00000000" else x for x in found.compatible]
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UvIndex]:
+    with uv_index(tmp_path_factory.mktemp("uv")) as value:
+        yield value
+
+
+@pytest.fixture(scope="module")
+def projects(index: UvIndex) -> list[str]:
+    """The tutorial's release, and the same from each schema version."""
+    return [index.publish(upgraded(path)) for path in (TUTORIAL, *SCHEMAS)]
+
+
+@pytest.mark.parametrize(("cuda", "sm"), GRID)
+def test_uv(cuda: str, sm: str, index: UvIndex, projects: list[str]) -> None:
+    wanted = labels_of_original(TUTORIAL, cuda, sm)[0]
+    found = index.install(projects, forced(cuda, sm))
+    assert found == [wanted] * len(projects)
+
+
+@pytest.mark.parametrize("path", [TUTORIAL, SCHEMAS[0], SCHEMAS[1], SCHEMAS[2]])
+def test_both_refuse_the_original(
+    path: Path, index: UvIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isolate(monkeypatch, tmp_path)
+    assert uv_outcome(index, document(path), H100) == REFUSED
+    assert variantlib_outcome(document(path)) == REFUSED
+
+
+def test_variantlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    isolate(monkeypatch, tmp_path)
+    for cuda, sm in (
+        ("12.4", "9.0"),
+        ("12.6", "7.0"),
+        ("12.9", "12.0"),
+        ("13.0", "8.9"),
+    ):
+        for name, value in forced(cuda, sm).items():
+            monkeypatch.setenv(name, value)
+        wanted = labels_of_original(TUTORIAL, cuda, sm)
+        assert by_priority(upgraded(TUTORIAL)) == wanted
+        for path in SCHEMAS:
+            assert by_priority(upgraded(path), ask_again=False) == wanted
+
+
+def test_old_wheels_have_to_be_built_anew(tmp_path: Path) -> None:
+    """As the note says: the index's file is fine, uv refuses what is in the wheel."""
+    with uv_index(tmp_path) as index:
+        publish(tmp_path / "index", upgraded(TUTORIAL), "torch", "1.0")
+        project = tmp_path / "index" / "torch"
+        old = document(TUTORIAL)
+        old["variants"] = {"cu129": old["variants"]["cu129"]}
+        (project / "index.html").unlink()
+        stub_wheel(project, "torch", "1.0", "cu129", variant_json=old)
+        (project / "index.html").write_text(
+            "".join(f'<a href="{x.name}">{x.name}</a>' for x in project.glob("*-*"))
+        )
+        with pytest.raises(InstallError, match=r"variant\.json"):
+            index.install(["torch"], H100)
