@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 from .errors import InputError, shown
 
@@ -27,18 +27,14 @@ _LABEL = re.compile(r"[a-z0-9_.]+")
 MAX_NAME = 255
 """Characters of a file name; file systems and indexes have no longer ones."""
 
-MAX_MEMBER = 16 * 1024 * 1024
+MAX_MEMBER = 4 * 1024 * 1024
 """Bytes of a file of ``*.dist-info`` that is read."""
 
-MAX_DIRECTORY = 64 * 1024 * 1024
+MAX_READ = 4 * 1024 * 1024
 """No archive is opened whose list of members has more bytes. The largest wheels
 known have 16,000 members, which is 2 MiB."""
 
 _CHUNK = 65536
-_END = b"PK\x05\x06"
-_END_SIZE = 22
-_MAX_COMMENT = 65535
-
 _BROKEN = (
     EOFError,
     IndexError,
@@ -109,8 +105,8 @@ def open_wheel(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
     """
     try:
         with open(source, "rb") if isinstance(source, str) else source as file:
-            _check_directory(file)
-            with zipfile.ZipFile(file) as archive:
+            bounded: Any = _Bounded(file)
+            with zipfile.ZipFile(bounded) as archive:
                 yield archive
     except InputError:
         raise
@@ -123,19 +119,31 @@ def open_wheel(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
         raise InputError(message, hint="build or upload the wheel again") from None
 
 
-def _check_directory(file: IO[bytes]) -> None:
-    """Refuse a list of members that would take all memory.
+class _Bounded:
+    """A file that refuses to read much at once.
 
-    Its size is in the end record, 12 bytes after the magic number.
+    `zipfile` reads the whole list of members in one go, of the length that a record
+    at the end claims; there are several such records, and ways to hide one.
     """
-    size = file.seek(0, io.SEEK_END)
-    file.seek(max(0, size - _END_SIZE - _MAX_COMMENT))
-    tail = file.read(_END_SIZE + _MAX_COMMENT)
-    file.seek(0)
-    at = tail.rfind(_END)
-    if at >= 0 and int.from_bytes(tail[at + 12 : at + 16], "little") > MAX_DIRECTORY:
-        message = f"its list of members is larger than {MAX_DIRECTORY >> 20} MiB"
-        raise InputError(message, hint="this is no wheel")
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._size = file.seek(0, io.SEEK_END)
+        self.seek = file.seek
+        self.tell = file.tell
+        self.close = file.close
+
+    def seekable(self) -> bool:
+        """Can it be read from anywhere."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """At most ``size`` bytes, if they are not too many."""
+        left = max(0, self._size - self._file.tell())
+        if (left if size < 0 else min(size, left)) > MAX_READ:
+            message = f"its list of members is larger than {MAX_READ >> 20} MiB"
+            raise InputError(message, hint="this is no wheel")
+        return self._file.read(size)
 
 
 def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:

@@ -17,7 +17,7 @@ __all__ = ["check_grammar"]
 _NAME = re.compile(r"[a-z0-9_]+")
 _VALUE = re.compile(r"[a-z0-9_.]+")
 # PEP 817, "API endpoint": an import path, and perhaps an object path.
-_REFERENCE = re.compile(r"[A-Za-z_][\w.]*(?:\s*:\s*[A-Za-z_][\w.]*)?", re.ASCII)
+_REFERENCE = re.compile(r"[A-Za-z_][\w.]*(?: *: *[A-Za-z_][\w.]*)?", re.ASCII)
 _LENGTHS = {(0, 0, 1): 8, (0, 0, 2): 16, (0, 0, 3): 16}
 
 

@@ -100,7 +100,9 @@ def check_files(path: str, files: Iterable[IndexFile]) -> list[Finding]:
             key = (_normalised(match["name"]), _release_version(match["version"]))
             if key != (match["name"], match["version"]):
                 _add_name(file, page)
-            releases.setdefault(key, _Release()).metadata = file
+            release = releases.setdefault(key, _Release())
+            if release.metadata is None or key == (match["name"], match["version"]):
+                release.metadata = file
         elif file.name.endswith(".whl"):
             wheel = _wheel_name(file.name, page)
             if wheel is not None:
@@ -152,6 +154,12 @@ def _check_release(release_name: str, path: str, release: _Release) -> list[Find
         hint = "make it: nvidia-variant-provider upgrade --index FOLDER"
         found.add("NV409", "", message, hint)
     wheels = _check_wheels(labelled, found)
+    for file, name in release.wheels if labelled or release.metadata else ():
+        if name.label is None:
+            # What stock installers take: it has no variant.json to compare.
+            alone = Collector(file.path)
+            _check_content(file, name, alone)
+            found.findings += alone.findings
     if isinstance(document, dict):
         plain = len(labelled) < len(release.wheels)
         _compare_labels(document, labelled, found, plain=plain)

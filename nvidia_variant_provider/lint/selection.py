@@ -17,7 +17,7 @@ from .meaning import Claim, claim_of
 
 __all__ = ["check_selection", "find_shadowed"]
 
-_MAX_OTHERS = 64
+_MAX_TRIES = 64
 """Answers of other namespaces to try; more would cost more than they tell."""
 
 
@@ -81,22 +81,16 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, str | None]:
     """Labels that no machine selects, with the label that is preferred to them.
 
     ``None`` instead of a label: it fits no machine at all. All drivers with all
-    GPUs are tried, without a GPU and without a driver as well, each with every
-    answer of the other namespaces as in `_other_answers`. Where those are too many
-    to try, nothing is said of labels that use other namespaces.
+    GPUs are tried, without a GPU and without a driver as well; first with every
+    value of the other namespaces supported, then with those of each label that is
+    left. Where those are too many to try, nothing is said of the rest.
     """
-    others = _other_answers(metadata)
     variants = metadata.variants
-    tried = set(variants)
-    if len(others) > _MAX_OTHERS:
-        others = others[:1]
-        tried = {
-            label for label, item in variants.items() if item.keys() <= {NAMESPACE}
-        }
     machines = list(_distinct_answers(metadata))
     winners: dict[str, str] = {}
     selected: set[str] = set()
-    for other in others:
+
+    def select(other: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
         for own in machines:
             labels = order(
                 variants,
@@ -108,10 +102,22 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, str | None]:
             selected.update(labels[:1])
             for label in labels[1:]:
                 winners[label] = labels[0]
-        if len(selected) == len(variants):
-            break
-    shadowed = (x for x in variants if x in tried and x not in selected)
-    return {label: winners.get(label) for label in shadowed}
+
+    select(every_value(metadata))
+    shadowed: dict[str, str | None] = {}
+    tries = 0
+    for label, properties in variants.items():
+        own = {n: f for n, f in properties.items() if n != NAMESPACE}
+        if label not in selected and (own or not properties) and tries < _MAX_TRIES:
+            # Their providers are not here to say which values come together. With
+            # just the label's own, no other label is better by accident.
+            tries += 1
+            select(own)
+        if label not in selected and (not own or tries < _MAX_TRIES):
+            shadowed[label] = winners.get(label)
+    return {
+        label: winner for label, winner in shadowed.items() if label not in selected
+    }
 
 
 def _distinct_answers(
@@ -162,29 +168,3 @@ def _values(variants: Mapping[str, Properties], feature: str) -> frozenset[str]:
         for properties in variants.values()
         for value in properties.get(NAMESPACE, {}).get(feature, ())
     )
-
-
-def _other_answers(
-    metadata: VariantsMetadata,
-) -> list[Mapping[str, Mapping[str, Sequence[str]]]]:
-    """Answers of the other namespaces: all values, then just those of each label.
-
-    Their providers are not here to say which values come with which; a label's own
-    values are an answer in which no other label can be better by accident.
-    """
-    answers: list[Mapping[str, Mapping[str, Sequence[str]]]] = [every_value(metadata)]
-    seen = set()
-    for properties in metadata.variants.values():
-        own = {
-            namespace: features
-            for namespace, features in properties.items()
-            if namespace != NAMESPACE
-        }
-        key = tuple(
-            (namespace, tuple(sorted(features.items())))
-            for namespace, features in sorted(own.items())
-        )
-        if key not in seen:
-            seen.add(key)
-            answers.append(own)
-    return answers

@@ -173,9 +173,11 @@ def _check_items(value: object, place: str, key: str, found: Collector) -> None:
 
 
 def _check_sources(provider: Mapping[str, Any], place: str, found: Collector) -> None:
-    given = [key for key in _SOURCES if provider.get(key)]
-    if len(given) != 1:
+    given = [key for key in _SOURCES if key in provider]
+    if len(given) != 1 or not provider[given[0]]:
         what = " and ".join(given) if given else "none of them"
+        if len(given) == 1:
+            what = f"an empty {given[0]}"
         message = f"needs exactly one of {', '.join(_SOURCES)}; it has {what}"
         found.add("NV110", place, message, "keep the one that answers")
     if "plugin-api" in provider and not provider.get("requires"):

@@ -456,7 +456,7 @@ class TestWheels:
             tmp_path, "torch", "2.9", "cu126", variant_json=of_one("cu126")
         )
         read_wheel_metadata(path, "cu126")
-        monkeypatch.setattr(wheel_archive, "MAX_DIRECTORY", 100)
+        monkeypatch.setattr(wheel_archive, "MAX_READ", 100)
         with pytest.raises(InputError, match="list of members"):
             read_wheel_metadata(path, "cu126")
 
