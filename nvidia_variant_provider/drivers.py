@@ -13,7 +13,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .environment import Environment
 
-__all__ = ["CUDA_OF_BRANCH", "cuda_of_kernel_driver", "outrun_kernel_driver"]
+__all__ = [
+    "CUDA_OF_BRANCH",
+    "cuda_of_kernel_driver",
+    "driver_numbers",
+    "outrun_kernel_driver",
+]
 
 CUDA_OF_BRANCH = {
     450: CudaVersion(11, 0),
@@ -44,10 +49,21 @@ CUDA_OF_BRANCH = {
 """By the first part of the kernel driver's version. Tegra has branches of its own."""
 
 
+def driver_numbers(version: str | None) -> tuple[int, int] | None:
+    """The first two numbers of a driver version: (575, 57) of ``575.57.08``."""
+    major, _, rest = (version or "").partition(".")
+    minor = rest.partition(".")[0]
+    if not (version or "").isascii() or not 0 < len(major) < 6 or not len(minor) < 6:
+        return None
+    if not major.isdigit() or not minor.isdigit():
+        return None
+    return int(major), int(minor)
+
+
 def cuda_of_kernel_driver(version: str | None) -> CudaVersion | None:
     """The CUDA version of the branch of a kernel driver, if it is known."""
-    branch = (version or "").partition(".")[0]
-    return CUDA_OF_BRANCH.get(int(branch)) if branch.isdecimal() else None
+    parts = driver_numbers(version)
+    return CUDA_OF_BRANCH.get(parts[0]) if parts else None
 
 
 def outrun_kernel_driver(environment: Environment) -> CudaVersion | None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     T = TypeVar("T", bound="_MajorMinor")
 
+_MAX_TEXT = 256
+
 __all__ = ["ComputeCapability", "CudaVersion", "Environment", "Gpu"]
 
 
@@ -244,7 +246,13 @@ def _known(data: object, keys: tuple[str, ...], place: str) -> Mapping[str, obje
 
 def _text(fields: Mapping[str, object], key: str, place: str) -> str | None:
     value = fields.get(key)
-    return None if value is None else as_string(value, join(place, key))
+    if value is None:
+        return None
+    text = as_string(value, join(place, key))
+    if len(text) > _MAX_TEXT:
+        message = f"{len(text)} characters, {_MAX_TEXT} are allowed"
+        raise InputError(message, place=join(place, key))
+    return text
 
 
 def _version(

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CUDA_DRIVER_VERSION",
+    "DETECT_TIMEOUT",
     "MINOR_VERSION_COMPATIBILITY",
     "SM_ARCH",
     "apply_forced",
+    "detection_timeout",
     "forced_compute_capability",
     "forced_cuda_version",
     "minor_version_compatibility",
@@ -22,6 +24,13 @@ __all__ = [
 CUDA_DRIVER_VERSION = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
 SM_ARCH = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
 MINOR_VERSION_COMPATIBILITY = "NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY"
+DETECT_TIMEOUT = "NV_VARIANT_PROVIDER_DETECT_TIMEOUT"
+
+_TIMEOUT = 20.0
+"""Seconds; 8 x A100 without persistence mode take longest, idle GPUs 1.5 s."""
+
+_MAX_NUMBER = 9999
+"""Of a forced version: the text of a snapshot has room for as many digits."""
 
 
 def forced_cuda_version(environ: Mapping[str, str]) -> CudaVersion | None:
@@ -48,7 +57,8 @@ def forced_cuda_version(environ: Mapping[str, str]) -> CudaVersion | None:
         hint = "give a version such as 12.9, or unset it"
         message = f"{shown(text)} is not a CUDA version"
         raise OverrideError(message, path=CUDA_DRIVER_VERSION, hint=hint) from None
-    return CudaVersion(release[0], release[1] if len(release) > 1 else 0)
+    major, minor = (*release, 0)[:2]
+    return CudaVersion(min(major, _MAX_NUMBER), min(minor, _MAX_NUMBER))
 
 
 def forced_compute_capability(environ: Mapping[str, str]) -> ComputeCapability | None:
@@ -77,6 +87,25 @@ def minor_version_compatibility(environ: Mapping[str, str]) -> bool:
         message, hint = f"{shown(text)} is neither 0 nor 1", "give 1, or unset it"
         raise OverrideError(message, path=MINOR_VERSION_COMPATIBILITY, hint=hint)
     return text == "1"
+
+
+def detection_timeout(environ: Mapping[str, str]) -> float:
+    """Seconds that detection may take.
+
+    :raises OverrideError: the variable holds no positive number.
+    """
+    text = environ.get(DETECT_TIMEOUT)
+    if not text:
+        return _TIMEOUT
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 3600:  # also false for NaN
+        message = f"{shown(text)} is not a number of seconds up to 3600"
+        hint = "give a number above 0, or unset it"
+        raise OverrideError(message, path=DETECT_TIMEOUT, hint=hint)
+    return seconds
 
 
 def apply_forced(

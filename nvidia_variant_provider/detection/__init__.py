@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..environment import Environment
 from ..overrides import (
     apply_forced,
+    detection_timeout,
     forced_compute_capability,
     forced_cuda_version,
 )
@@ -33,6 +34,7 @@ def detect(environ: Mapping[str, str]) -> Environment:
     capability = forced_compute_capability(environ)
     if cuda is not None and capability is not None:
         return apply_forced(Environment(), cuda, capability)
+    detection_timeout(environ)  # a malformed one is said whether it matters or not
     traces = find_traces(environ)
     if not traces:
         found = Environment(reason=reasons.NO_DEVICE)

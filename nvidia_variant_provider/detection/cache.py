@@ -12,6 +12,8 @@ import sys
 import time
 
 from ..environment import Environment
+from ..overrides import detection_timeout
+from . import reasons
 from .presence import kernel_driver_version, library_path
 from .quick_json import dumps, loads
 
@@ -42,7 +44,7 @@ def cache_file(environ: Mapping[str, str]) -> str | None:
     if sys.platform != "linux" or environ.get(NO_CACHE) == "1":
         return None
     folder = environ.get("XDG_CACHE_HOME", "").strip()
-    if not folder:
+    if not os.path.isabs(folder):
         home = environ.get("HOME")
         if not home:
             return None
@@ -62,7 +64,10 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
     except (OSError, ValueError):
         return None
     kernel = kernel_driver_version(environ) or ""
-    return [__version__, boot, mounts, kernel, library_path(environ) or "", *traces]
+    # With more time, a driver that was too slow may answer.
+    seconds = f"{detection_timeout(environ):g}"
+    libraries = library_path(environ) or ""
+    return [__version__, boot, mounts, kernel, seconds, libraries, *traces]
 
 
 def load(path: str, key: Sequence[str]) -> Environment | None:
@@ -81,7 +86,15 @@ def load(path: str, key: Sequence[str]) -> Environment | None:
             return None
         found = Environment.from_dict(document["environment"])
         age = time.time() - document["time"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ):
         return None
     problems = found.reason or any(gpu.reason for gpu in found.gpus)
     # A file from the future is a clock that was set back: its age is unknown.
@@ -89,13 +102,18 @@ def load(path: str, key: Sequence[str]) -> Environment | None:
 
 
 def store(path: str, key: Sequence[str], found: Environment) -> None:
-    """Keep a result; where that is not possible, do nothing."""
+    """Keep a result; where that is not possible, do nothing.
+
+    What failed on this side says nothing of the machine, and is not kept.
+    """
+    if found.reason in (reasons.NO_BINDINGS, reasons.PROBE_FAILED):
+        return
     document = {
         "key": list(key),
         "time": int(time.time()),
         "environment": found.to_dict(),
     }
-    unfinished = f"{path}.{os.getpid()}"
+    unfinished = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

@@ -1,10 +1,11 @@
 """The child process of `probe`: asks one native library.
 
 Run as a script in isolated mode, never imported. Arguments: ``nvml`` or
-``libcuda``, and the folder of nvidia-ml-py. It prints a JSON document in a line
-of its own whenever it has learnt something, so that what is known survives a
-hang or a crash, and a line ``end`` when it is done. A document has the keys of
-a snapshot; a GPU that was not asked yet has the reason ``pending``.
+``libcuda``, the folder of nvidia-ml-py, and the seconds after which nobody waits
+any more. It prints a line ``ready`` before it loads anything foreign, a JSON
+document in a line of its own whenever it has learnt something, so that what is
+known survives a hang or a crash, and a line ``end`` when it is done. A document
+has the keys of a snapshot; a GPU that was not asked yet has the reason ``pending``.
 """
 
 from __future__ import annotations
@@ -17,24 +18,36 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-def main(library: str, bindings: str) -> None:
+def main(library: str, bindings: str, seconds: int) -> None:
     """Ask ``library`` and print what it says."""
+    _end_after(seconds)
     # The native library shares this process's stdout: keep the real one aside.
     answer_to = os.dup(1)
     os.dup2(2, 1)
     # Isolated mode leaves the standard library only; what lies in these two
     # folders is found after it.
     sys.path += [os.path.dirname(os.path.abspath(__file__)), bindings]
+    from quick_json import dumps  # type: ignore[import-not-found]  # beside this script
+
+    _write(answer_to, "ready\n")
     if library == "nvml":
         _stand_in_for_imports()
-        import nvml as questions  # type: ignore[import-not-found]  # beside this script
+        import nvml as questions  # type: ignore[import-not-found]
     else:
         import libcuda as questions  # type: ignore[import-not-found]
-    from quick_json import dumps  # type: ignore[import-not-found]
-
     for document in questions.ask():
         _write(answer_to, f"{dumps(document)}\n")
     _write(answer_to, "end\n")
+
+
+def _end_after(seconds: int) -> None:
+    """Do not outlive a parent that was killed while the driver hangs."""
+    try:
+        # `signal` itself would import enum.
+        from _signal import alarm  # type: ignore[import-not-found]
+    except ImportError:
+        return
+    alarm(seconds)
 
 
 def _write(descriptor: int, text: str) -> None:
@@ -65,6 +78,6 @@ def _module(name: str) -> ModuleType:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
     # Driver threads and exit handlers have crashed processes that were done.
     os._exit(0)

@@ -44,8 +44,11 @@ def find_traces(environ: Mapping[str, str]) -> list[str]:
     devices = os.path.join(root, "dev")
     try:
         names = sorted(os.listdir(devices))
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         names = []
+    except OSError:
+        # Something is there that cannot be looked at: the libraries may know.
+        return [devices]
     found = [
         os.path.join(devices, name)
         for name in names

@@ -11,7 +11,7 @@ import sys
 import time
 
 from ..environment import Environment
-from ..errors import OverrideError, shown
+from ..overrides import detection_timeout
 from . import reasons
 from .presence import is_wsl_only, kernel_driver_version, library_path
 from .quick_json import loads
@@ -21,33 +21,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["DEADLINE", "TIMEOUT", "deadline", "probe"]
-
-TIMEOUT = "NV_VARIANT_PROVIDER_DETECT_TIMEOUT"
-DEADLINE = 20.0
-"""Seconds; 8 x A100 without persistence mode take longest, idle GPUs 1.5 s."""
+__all__ = ["probe"]
 
 _CHILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "child.py")
 _PENDING = "pending"
 _SILENT = (reasons.NO_NVML, reasons.NO_BINDINGS, reasons.NOT_SUPPORTED)
-
-
-def deadline(environ: Mapping[str, str]) -> float:
-    """Seconds that detection may take.
-
-    :raises OverrideError: the variable holds no positive number.
-    """
-    text = environ.get(TIMEOUT)
-    if not text:
-        return DEADLINE
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= 3600:  # also false for NaN
-        message = f"{shown(text)} is not a number of seconds from 0 to 3600"
-        raise OverrideError(message, path=TIMEOUT, hint="give a number, or unset it")
-    return seconds
 
 
 def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
@@ -55,7 +33,7 @@ def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
 
     :param traces: of `find_traces`, not empty.
     """
-    end = time.monotonic() + deadline(environ)
+    end = time.monotonic() + detection_timeout(environ)
     variables = _variables(environ)
     nvml = _ask("nvml", variables, end)
     found = nvml
@@ -92,7 +70,8 @@ def _better(nvml: Environment, libcuda: Environment) -> Environment:
 
 
 def _variables(environ: Mapping[str, str]) -> dict[str, str]:
-    variables = dict(environ)
+    # A name that is empty or has a "=" can be inherited, but not passed on.
+    variables = {k: v for k, v in environ.items() if k and "=" not in k}
     # The mask is for the program that runs now, not for what gets installed.
     variables.pop("CUDA_VISIBLE_DEVICES", None)
     # Indices as NVML counts.
@@ -109,22 +88,24 @@ def _ask(library: str, variables: Mapping[str, str], end: float) -> Environment:
     if library == "nvml" and bindings is None:
         return Environment(reason=reasons.NO_BINDINGS)
     left = end - time.monotonic()
-    if left <= 0 or not sys.executable:
-        return Environment(
-            reason=reasons.TIMEOUT if left <= 0 else reasons.UNKNOWN_ERROR
-        )
+    if left <= 0:
+        return Environment(reason=reasons.TIMEOUT)
+    if not sys.executable:
+        return Environment(reason=reasons.PROBE_FAILED)
     command = [sys.executable, "-I", "-S", _CHILD, library, bindings or ""]
     try:
-        output, in_time = run(command, variables, left)
-    except OSError:
-        return Environment(reason=reasons.UNKNOWN_ERROR)
+        output, in_time = run([*command, str(int(left) + 2)], variables, left)
+    except (OSError, ValueError):
+        return Environment(reason=reasons.PROBE_FAILED)
     # What follows the last line end is half a document.
     *lines, _ = output.decode("ascii", "replace").split("\n")
     ended = lines[-1:] == ["end"]
     if ended:
         lines.pop()
     broken = None if ended else reasons.CRASHED if in_time else reasons.TIMEOUT
-    if not lines:
+    if in_time and lines[:1] != ["ready"]:
+        return Environment(reason=reasons.PROBE_FAILED)
+    if len(lines) < 2:
         return Environment(reason=broken or reasons.UNKNOWN_ERROR)
     try:
         found = Environment.from_dict(loads(lines[-1]))
@@ -145,5 +126,18 @@ def _bindings_folder() -> str | None:
     """The folder of nvidia-ml-py, without importing it here."""
     from importlib.machinery import PathFinder
 
-    spec = PathFinder.find_spec("pynvml")
-    return os.path.dirname(spec.origin) if spec and spec.origin else None
+    # What lies in the working folder is not for this process.
+    path = sys.path[1:] if sys.path[:1] in ([""], [_working_folder()]) else sys.path
+    spec = PathFinder.find_spec("pynvml", path)
+    if spec is None or spec.origin is None:
+        return None
+    folder = os.path.dirname(spec.origin)
+    # Old releases of the distribution pynvml bring it as a package.
+    return os.path.dirname(folder) if spec.submodule_search_locations else folder
+
+
+def _working_folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return None

@@ -18,6 +18,7 @@ NO_GPU = "no-gpu"
 NO_NVML = "no-nvml"
 NO_BINDINGS = "no-bindings"
 NO_USER_DRIVER = "no-user-driver"
+PROBE_FAILED = "probe-failed"
 COMPAT_NOT_SUPPORTED = "compat-not-supported"
 MPS_UNREACHABLE = "mps-unreachable"
 NOT_READY = "not-ready"
@@ -52,6 +53,10 @@ _SENTENCES = {
     NO_BINDINGS: (
         "the Python package nvidia-ml-py cannot be imported",
         "install it: pip install nvidia-ml-py",
+    ),
+    PROBE_FAILED: (
+        "the process that asks the driver could not be started",
+        "see whether this Python can run another one: python -I -S -c pass",
     ),
     NO_USER_DRIVER: (
         "the kernel driver is there, but the user-mode driver (libcuda) is not",

@@ -14,6 +14,7 @@ PENDING = "pending"
 """The reason of a GPU that was not asked yet."""
 
 _MAX_GPUS = 1024
+_MAX_TEXT = 256
 
 
 def document(source: str) -> dict[str, object]:
@@ -59,4 +60,5 @@ def gpu(index: int) -> dict[str, object]:
 
 def text(value: bytes | str) -> str:
     """A name as text, also when it is not UTF-8."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    name = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return name[:_MAX_TEXT]

@@ -18,7 +18,7 @@ __all__ = ["run"]
 
 _SIGKILL = 9  # POSIX fixes it; `signal` would import enum and functools for it
 
-_left: list[int] = []
+_left: set[int] = set()
 """Children that had not ended yet when their answer was there."""
 
 
@@ -45,48 +45,67 @@ def _run_with_posix_spawn(
 
     end = time.monotonic() + seconds
     _reap()
-    reader, writer = os.pipe()
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    try:
-        actions = [
-            (os.POSIX_SPAWN_DUP2, nowhere, 0),
-            (os.POSIX_SPAWN_DUP2, writer, 1),
-            (os.POSIX_SPAWN_DUP2, nowhere, 2),
-        ]
-        words = tuple(command)
-        pid = os.posix_spawn(words[0], words, variables, file_actions=actions)
-    except OSError:
-        os.close(reader)
-        raise
-    finally:
-        os.close(writer)
-        os.close(nowhere)
-    _left.append(pid)
-    output = b""
+    pid, reader = _start(command, variables)
+    chunks: list[bytes] = []
     waiting = select.poll()
     waiting.register(reader, select.POLLIN)
+    in_time = False
     try:
         while (left := end - time.monotonic()) > 0 and waiting.poll(left * 1000):
             chunk = os.read(reader, 65536)
             if not chunk:
-                return output, True
-            output += chunk
-        os.kill(pid, _SIGKILL)
+                in_time = True
+                break
+            chunks.append(chunk)
     finally:
+        # Also when somebody presses Ctrl-C.
         os.close(reader)
+        _left.add(pid)
+        if not in_time:
+            _kill(pid)
         _reap()
-    return output, False
+    return b"".join(chunks), in_time
+
+
+def _start(command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, int]:
+    """The child's pid, and where its stdout can be read."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    try:
+        reader, writer = os.pipe()
+        try:
+            actions = [
+                (os.POSIX_SPAWN_DUP2, nowhere, 0),
+                (os.POSIX_SPAWN_DUP2, writer, 1),
+                (os.POSIX_SPAWN_DUP2, nowhere, 2),
+            ]
+            words = tuple(command)
+            pid = os.posix_spawn(words[0], words, variables, file_actions=actions)
+        except BaseException:
+            os.close(reader)
+            raise
+        finally:
+            os.close(writer)
+    finally:
+        os.close(nowhere)
+    return pid, reader
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, _SIGKILL)
+    except OSError:  # it has ended meanwhile
+        return
 
 
 def _reap() -> None:
     """Collect the children that have ended, without waiting for the others."""
-    for pid in list(_left):
+    for pid in tuple(_left):
         try:
             ended, _ = os.waitpid(pid, os.WNOHANG)
         except ChildProcessError:  # somebody else has collected it
             ended = pid
         if ended:
-            _left.remove(pid)
+            _left.discard(pid)
 
 
 def _run_with_subprocess(

@@ -49,6 +49,8 @@ def test_cuda_version_agrees_with_packaging(text: str) -> None:
         release: tuple[int, ...] | None = (*Version(text).release, 0)[:2]
     except InvalidVersion:
         release = None
+    if release is not None:  # what a snapshot has room for
+        release = tuple(min(number, 9999) for number in release)
     try:
         found: tuple[int, ...] | None = forced_cuda_version({CUDA_DRIVER_VERSION: text})
     except OverrideError:

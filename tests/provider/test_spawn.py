@@ -98,4 +98,4 @@ def test_no_descriptor_and_no_zombie_is_left() -> None:
         if not spawn._left:
             break
         time.sleep(0.01)
-    assert spawn._left == []
+    assert not spawn._left
