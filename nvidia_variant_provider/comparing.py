@@ -22,10 +22,8 @@ from .coverage import (
     machine,
 )
 from .environment import ComputeCapability, CudaVersion
-from .explain import Reason, explain
 from .knowledge import runs_machine_code
 from .metadata.model import NULL_LABELS, VariantsMetadata
-from .ordering import Mismatch
 from .overrides import MINOR_VERSION_COMPATIBILITY
 from .resolver import Resolution, resolve_metadata
 from .supported import LOWER_BOUND, NAMESPACE, SM_ARCH
@@ -291,9 +289,7 @@ def _silent(now: Cell) -> str:
 
 
 def _why(label: str, resolution: Resolution) -> str:
-    sentences = ", and ".join(
-        _bare(reason, resolution) for reason in resolution.rejected[label]
-    )
+    sentences = ", and ".join(reason.cause for reason in resolution.rejected[label])
     return f"{label} does not fit ({_features(label, resolution)}): {sentences}"
 
 
@@ -304,17 +300,6 @@ def _features(label: str, resolution: Resolution) -> str:
         else f"{reason.namespace} :: {reason.feature}"
         for reason in resolution.rejected[label]
     )
-
-
-def _bare(reason: Reason, resolution: Resolution) -> str:
-    """The sentence without the outlook on minor-version compatibility.
-
-    That is a workaround, which has a place of its own.
-    """
-    if reason.namespace != NAMESPACE or not reason.offered:
-        return reason.sentence
-    mismatch = Mismatch(NAMESPACE, reason.feature, reason.wanted, reason.offered)
-    return explain(mismatch, resolution.environment, {}, relaxed=None).sentence
 
 
 def _is_promised(target: str, capability: ComputeCapability) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,9 +37,11 @@ def candidate_files() -> list[str]:
 
     Working folder, Python environment, user and site configuration folders.
     """
-    folders = [os.getcwd(), sys.prefix]
+    folders = [sys.prefix]
+    with suppress(OSError):  # the working folder may have been removed
+        folders.insert(0, os.getcwd())
     files = [os.path.join(folder, FILE_NAME) for folder in folders]
-    if any(map(os.path.exists, files)):
+    if any(map(os.path.isfile, files)):
         return files
     import platformdirs
 
@@ -55,7 +58,7 @@ def load_priorities() -> Priorities:
     :raises ConfigurationError: the file cannot be read or is not valid.
     """
     for path in candidate_files():
-        if os.path.exists(path):
+        if os.path.isfile(path):
             return _read(path)
     return Priorities()
 

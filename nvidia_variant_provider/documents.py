@@ -194,15 +194,38 @@ def _find_flaws(document: object) -> list[Flaw]:
 
 
 def _walk(document: object) -> Iterator[tuple[str, object]]:
-    """Every value with its place; no recursion, whatever the depth."""
-    waiting: list[tuple[str, object]] = [("", document)]
-    while waiting:
-        place, value = waiting.pop()
-        yield place, value
-        if isinstance(value, dict):
-            waiting += [(join(place, key), item) for key, item in value.items()]
-        elif isinstance(value, list):
-            waiting += [(join(place, index), item) for index, item in enumerate(value)]
+    """Every object and constant with its place.
+
+    Neither recursion, whatever the depth, nor memory for more than one value of
+    each level: a place is made for what is yielded only.
+    """
+    if isinstance(document, _Constant):
+        yield "", document
+    keys: list[str | int] = []
+    levels = [_items(document)]
+    if isinstance(document, dict):
+        yield "", document
+    while levels:
+        for key, value in levels[-1]:
+            if isinstance(value, (dict, _Constant)):
+                place = ""
+                for step in (*keys, key):
+                    place = join(place, step)
+                yield place, value
+            if isinstance(value, (dict, list)):
+                keys.append(key)
+                levels.append(_items(value))
+                break
+        else:
+            levels.pop()
+            if keys:
+                keys.pop()
+
+
+def _items(value: object) -> Iterator[tuple[str | int, object]]:
+    if isinstance(value, dict):
+        return iter(value.items())
+    return enumerate(value) if isinstance(value, list) else iter(())
 
 
 def _wrong(value: object, wanted: str, place: str) -> InputError:
@@ -213,7 +236,7 @@ def _wrong(value: object, wanted: str, place: str) -> InputError:
 
 def as_object(value: object, place: str) -> Mapping[str, Any]:
     """``value``, if it is a JSON object with string keys."""
-    if type(value) is dict:
+    if type(value) is dict and all(type(key) is str for key in value):
         return value
     # Callers of the Python API may pass any mapping; a JSON text cannot.
     from collections.abc import Mapping

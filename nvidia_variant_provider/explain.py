@@ -11,9 +11,18 @@ from .ordering import Mismatch
 from .overrides import MINOR_VERSION_COMPATIBILITY
 from .overrides import SM_ARCH as FORCED_SM_ARCH
 from .providers import Answer
-from .supported import LOWER_BOUND, NAMESPACE, OLDEST, SM_ARCH, UPPER_BOUND
+from .supported import (
+    LOWER_BOUND,
+    NAMESPACE,
+    OLDEST,
+    SM_ARCH,
+    UPPER_BOUND,
+    all_features,
+)
 
 __all__ = ["Reason", "explain"]
+
+_BOUNDS = frozenset(all_features()[0].values)
 
 _THOR = {"11.0": "101", "10.1": "110"}
 """Thor is 10.1 to CUDA 12 and 11.0 from CUDA 13 on; same device, two numbers."""
@@ -25,16 +34,24 @@ class Reason:
 
     :param wanted: the values of the label; one of them would do.
     :param offered: the supported values of that feature, best first.
+    :param cause: why, in the words of the machine at hand.
+    :param outlook: what minor-version compatibility would make of it; may be empty.
     """
 
     namespace: str
     feature: str
     wanted: tuple[str, ...]
     offered: tuple[str, ...]
-    sentence: str
+    cause: str
+    outlook: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Cause and outlook."""
+        return self.cause + self.outlook
 
     def to_dict(self) -> dict[str, object]:
-        """The same names as keys."""
+        """The fields as JSON; ``sentence`` for cause and outlook."""
         return {
             "namespace": self.namespace,
             "feature": self.feature,
@@ -57,20 +74,22 @@ def explain(
         minor-version compatibility; ``None`` when that is in force already.
     """
     answer = answers.get(mismatch.namespace, Answer())
+    outlook = ""
     if answer.why_not:
-        sentence = f"{mismatch.namespace} is not supported: {answer.why_not}"
-    elif mismatch.namespace == NAMESPACE:
-        sentence = _nvidia(mismatch, environment)
+        cause = f"{mismatch.namespace} is not supported: {answer.why_not}"
+    elif mismatch.namespace == NAMESPACE and answer.own:
+        cause = _nvidia(mismatch, environment)
         if mismatch.feature == LOWER_BOUND and relaxed is not None:
-            sentence += _outlook(environment, relaxed)
+            outlook = _outlook(environment, relaxed)
     else:
-        sentence = _general(mismatch)
+        cause = _general(mismatch)
     return Reason(
         namespace=mismatch.namespace,
         feature=mismatch.feature,
         wanted=mismatch.wanted,
         offered=mismatch.offered,
-        sentence=sentence,
+        cause=cause,
+        outlook=outlook,
     )
 
 
@@ -91,6 +110,8 @@ def _nvidia(mismatch: Mismatch, environment: Environment) -> str:
     if driver < OLDEST:
         return f"it needs a newer driver: this one is for CUDA {driver}"
     wanted = _listed(mismatch.wanted)
+    if mismatch.feature in (LOWER_BOUND, UPPER_BOUND) and _is_unknown(mismatch):
+        return f"it has the bound {wanted}, which no driver supports"
     if mismatch.feature == LOWER_BOUND:
         return f"it needs a driver for CUDA {wanted} or newer, this one is for {driver}"
     if mismatch.feature == UPPER_BOUND:
@@ -98,6 +119,10 @@ def _nvidia(mismatch: Mismatch, environment: Environment) -> str:
     if mismatch.feature == SM_ARCH:
         return _sm_arch(mismatch, environment)
     return _general(mismatch)
+
+
+def _is_unknown(mismatch: Mismatch) -> bool:
+    return all(value not in _BOUNDS for value in mismatch.wanted)
 
 
 def _outlook(environment: Environment, relaxed: Sequence[Mismatch]) -> str:
@@ -119,6 +144,8 @@ def _outlook(environment: Environment, relaxed: Sequence[Mismatch]) -> str:
 
 def _sm_arch(mismatch: Mismatch, environment: Environment) -> str:
     wanted, capabilities = mismatch.wanted, environment.compute_capabilities
+    if not wanted:
+        return "it does not say for which GPUs it has code"
     if not capabilities:
         why = reasons.explain(environment.reason or reasons.NO_GPU)[0]
         if environment.source == "forced":
@@ -150,6 +177,8 @@ def _is_older_ptx(value: str, capability: ComputeCapability) -> bool:
 
 
 def _listed(values: tuple[str, ...], limit: int = 8) -> str:
-    if len(values) > limit:
-        return f"{', '.join(values[:limit])} and {len(values) - limit} more"
-    return ", ".join(values)
+    texts = [
+        value if len(value) <= 40 else f"{value[:37]}..." for value in values[:limit]
+    ]
+    more = f" and {len(values) - limit} more" if len(values) > limit else ""
+    return ", ".join(texts) + more

@@ -50,16 +50,24 @@ class Rejections(Mapping[str, tuple[Mismatch, ...]]):
         self._variants = variants
         self._labels = dict.fromkeys(labels)
         self._supported = supported
+        self._sets: dict[tuple[str, str], tuple[tuple[str, ...], frozenset[str]]] = {}
+
+    def _offered(
+        self, namespace: str, feature: str
+    ) -> tuple[tuple[str, ...], frozenset[str]]:
+        if (namespace, feature) not in self._sets:
+            values = tuple(self._supported.get(namespace, {}).get(feature, ()))
+            self._sets[namespace, feature] = values, frozenset(values)
+        return self._sets[namespace, feature]
 
     def __getitem__(self, label: str) -> tuple[Mismatch, ...]:
         if label not in self._labels:
             raise KeyError(label)
         found = []
         for namespace, features in self._variants[label].items():
-            answer = self._supported.get(namespace, {})
             for feature, wanted in features.items():
-                offered = tuple(answer.get(feature, ()))
-                if not set(wanted) & set(offered):
+                offered, known = self._offered(namespace, feature)
+                if known.isdisjoint(wanted):
                     found.append(Mismatch(namespace, feature, wanted, offered))
         return tuple(found)
 
@@ -170,5 +178,5 @@ def _first(
 ) -> list[str]:
     """``supported`` without repetition, the ``preferred`` ones first."""
     known = dict.fromkeys(supported)
-    head = [item for item in dict.fromkeys(preferred) if item in known]
+    head = {item: None for item in preferred if item in known}
     return [*head, *(item for item in known if item not in head)]

@@ -1,7 +1,7 @@
 """Asking the other provider plugins that are installed here.
 
 Plugins of the entry-point group ``variant_plugins`` are other people's code: an
-exception of one becomes a reason, and what it prints does not reach stdout.
+exception of one becomes a reason, and what it prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ def _features(point: EntryPoint) -> Mapping[str, tuple[str, ...]]:
         plugin = plugin()
     features = {}
     for config in plugin.get_supported_configs():
+        if isinstance(config.values, str):
+            raise TypeError("the values of a feature are one string")
         values = tuple(config.values)
         if not isinstance(config.name, str) or not all(
             isinstance(value, str) for value in values

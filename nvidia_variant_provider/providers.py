@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .environment import Environment
+from .errors import shown
 from .metadata.model import Provider, VariantsMetadata
 from .supported import NAMESPACE, supported_features
 
@@ -29,11 +30,13 @@ class Answer:
     :param features: ``{feature: (value, ...)}``, both ordered, best first.
     :param why_not: a sentence, when the namespace has no answer at all.
     :param notes: sentences about what the answer had to leave out.
+    :param own: it is this package's, about the environment at hand.
     """
 
     features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     why_not: str | None = None
     notes: tuple[str, ...] = ()
+    own: bool = False
 
 
 def find_answers(
@@ -68,10 +71,14 @@ def find_answers(
             answers[namespace] = Answer(
                 why_not="its provider is optional and was not enabled"
             )
-        elif provider.enable_if and not _marker_holds(provider.enable_if, environment):
+        elif provider.enable_if and not (
+            holds := _marker_holds(provider.enable_if, environment)
+        ):
             # PEP 817: "It MUST NOT use any providers whose markers do not match".
             answers[namespace] = Answer(
                 why_not=f"its provider is not for this platform ({provider.enable_if})"
+                if holds is not None
+                else f"its marker cannot be read ({shown(provider.enable_if)})"
             )
         elif provider.static_properties is not None:
             answers[namespace] = Answer(features=_ordered(provider))
@@ -106,6 +113,7 @@ def own_answer(
     return Answer(
         features={feature.name: tuple(feature.values) for feature in features},
         notes=tuple(notes),
+        own=True,
     )
 
 
@@ -114,14 +122,14 @@ def _ordered(provider: Provider) -> Mapping[str, tuple[str, ...]]:
     return {name: static[name] for name in provider.feature_order or static}
 
 
-def _marker_holds(text: str, environment: Environment) -> bool:
-    """Does an environment marker hold here? One that cannot be read does not."""
-    from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
+def _marker_holds(text: str, environment: Environment) -> bool | None:
+    """Does an environment marker hold here? ``None``: it cannot be read."""
+    from packaging.markers import Marker
 
     # A machine with an NVIDIA driver is no Mac: there it is another one's answer,
     # forced or from a snapshot, that is asked for.
     elsewhere = sys.platform == "darwin" and environment.cuda_driver_version is not None
     try:
         return Marker(text).evaluate(_LINUX if elsewhere else None)
-    except (InvalidMarker, UndefinedEnvironmentName):
-        return False
+    except (ValueError, RecursionError):  # all that packaging raises is one of them
+        return None

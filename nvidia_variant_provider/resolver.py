@@ -129,7 +129,7 @@ def resolve_metadata(
         return _order(metadata, {**answers, NAMESPACE: answer}, preferred).rejected
 
     # An answer that is not our own does not change with the opt-in.
-    own = own_answer(environment) == answers.get(NAMESPACE)
+    own = answers.get(NAMESPACE, Answer()).own
     return Resolution(
         compatible=tuple(x for x in ordering.compatible if x not in uncovered),
         rejected=_Reasons(
@@ -138,7 +138,7 @@ def resolve_metadata(
             uncovered=uncovered,
             environment=environment,
             answers=answers,
-            relax=relax if own else None,
+            relax=relax if own and not minor_version_compatibility else None,
         ),
         environment=environment,
         metadata=metadata,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from .detection import reasons
-from .drivers import outrun_kernel_driver
+from .drivers import driver_numbers, outrun_kernel_driver
 from .environment import CudaVersion
 from .properties import VariantFeatureConfig
 
@@ -96,7 +96,7 @@ def supported_features(
     ``notes`` are sentences about what the answer had to leave out.
     """
     notes: list[str] = []
-    if reasons.is_failure(environment.reason):
+    if reasons.is_failure(environment.reason) or environment.reason == reasons.NO_GPU:
         sentence, step = reasons.explain(environment.reason)
         notes.append(f"{environment.reason}: {sentence}; {step}")
     capabilities = environment.compute_capabilities
@@ -183,10 +183,8 @@ def _above_floor(environment: Environment) -> bool:
     Source: NVIDIA's CUDA compatibility guide. An unknown kernel driver (forced
     values) is taken by the CUDA version alone.
     """
-    driver, kernel = environment.cuda_driver_version, environment.kernel_driver_version
+    driver = environment.cuda_driver_version
+    kernel = driver_numbers(environment.kernel_driver_version)
     if driver is None or driver.major != 11 or kernel is None:
         return driver is not None
-    parts = kernel.split(".")
-    if not all(part.isdigit() for part in parts[:2]) or len(parts) < 2:
-        return True
-    return (int(parts[0]), int(parts[1])) >= _FLOOR_OF_11
+    return kernel >= _FLOOR_OF_11

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import itertools
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any, NoReturn, Protocol
 
 from .. import __version__
 from ..errors import InputError, ProviderError, UsageError
-from .render import render
+from .render import complain, render
 from .result import Result
 
 __all__ = ["main"]
@@ -88,6 +89,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     invalid; 4 detection failed or bad override.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if sys.stderr is None:  # closed by the caller: else print() takes stdout
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the process's life
+    if sys.stdout is None:
+        print("error: stdout: cannot be written: closed", file=sys.stderr)
+        return InputError.exit_code
     for stream in (sys.stdout, sys.stderr):
         # Text from metadata or a driver may not fit the terminal's encoding.
         with contextlib.suppress(AttributeError, ValueError):
@@ -97,24 +103,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Before the verb or after it, as people type it.
     arguments = [word for word in arguments if word != "--json"]
     try:
-        options = _parser(arguments).parse_args(arguments)
-        result = _module(options.verb).execute(options, os.environ)
-    except ProviderError as error:
-        result = Result(exit_code=error.exit_code, errors=(error,))
-    except KeyboardInterrupt:
-        return 130  # what a shell reports for a process that SIGINT ended
-    try:
+        try:
+            options = _parser(arguments).parse_args(arguments)
+            options.json = as_json
+            result = _module(options.verb).execute(options, os.environ)
+        except ProviderError as error:
+            result = Result(exit_code=error.exit_code, errors=(error,))
+            as_json = as_json or _has_json_format(arguments)
+        except MemoryError:
+            scarce = InputError("not enough memory", hint="is it the file you meant?")
+            result = Result(exit_code=scarce.exit_code, errors=(scarce,))
         render(result, command=command, as_json=as_json)
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130  # what a shell reports for a process that SIGINT ended
     except BrokenPipeError:
         # The reader (head, less) has what it wanted; nothing more can be said,
         # and Python's own flush at exit must not fail again.
         _discard_stdout()
     except OSError as error:
         _discard_stdout()
-        print(f"error: stdout: cannot be written: {error.strerror}", file=sys.stderr)
+        complain(f"error: stdout: cannot be written: {error.strerror}")
         return InputError.exit_code
     return result.exit_code
+
+
+def _has_json_format(arguments: Sequence[str]) -> bool:
+    pairs = itertools.pairwise(arguments)
+    return "--format=json" in arguments or ("--format", "json") in pairs
 
 
 def _discard_stdout() -> None:

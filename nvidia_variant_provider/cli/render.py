@@ -6,13 +6,14 @@ piped output is plain, so that it stays the same for scripts.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Sequence
 
 from .result import Result, Table
 
-__all__ = ["SCHEMA_VERSION", "render"]
+__all__ = ["SCHEMA_VERSION", "complain", "render"]
 
 SCHEMA_VERSION = 1
 """Of the JSON report, `schemas/report.schema.json`."""
@@ -21,7 +22,7 @@ SCHEMA_VERSION = 1
 def render(result: Result, *, command: str | None, as_json: bool) -> None:
     """Print ``result`` to stdout; its notes, and its errors as text, to stderr."""
     for note in result.notes:
-        print(f"warning: {_one_line(note)}", file=sys.stderr)
+        complain(f"warning: {_one_line(note)}")
     if as_json or result.as_json:
         report = {
             "schema_version": SCHEMA_VERSION,
@@ -39,7 +40,13 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
             print(_one_line(block))
     if result.data is None:
         for error in result.errors:
-            print(f"error: {_one_line(str(error))}", file=sys.stderr)
+            complain(f"error: {_one_line(str(error))}")
+
+
+def complain(line: str) -> None:
+    """Print a line to stderr, if that takes it; the exit code says the rest."""
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def _print_table(table: Table) -> None:

@@ -57,10 +57,13 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         data={
             "selected": resolution.selected,
             "compatible": list(resolution.compatible),
+            # The reasons of very many labels take longer than all the rest.
             "rejected": {
                 label: [reason.to_dict() for reason in found]
                 for label, found in resolution.rejected.items()
-            },
+            }
+            if options.json
+            else {},
             "environment": environment.to_dict(),
         },
         text=_text(resolution, explain=options.explain),

@@ -113,9 +113,15 @@ def metadata_from_dict(
     }
     for namespace, provider in providers.items():
         providers[namespace] = _with_answer(
-            provider, fields["providers"][namespace], namespace, statics, values
+            provider,
+            schema,
+            fields["providers"][namespace],
+            namespace=namespace,
+            statics=statics,
+            values=values,
         )
     variants = as_object(_required(fields, "variants", ""), "variants")
+    declared = frozenset(namespaces)
     return VariantsMetadata(
         name=name,
         version=version,
@@ -125,7 +131,7 @@ def metadata_from_dict(
         feature_priorities=features,
         property_priorities=values,
         variants={
-            label: _variant(label, properties, schema, namespaces)
+            label: _variant(label, properties, schema, declared)
             for label, properties in variants.items()
         },
     )
@@ -160,18 +166,21 @@ def _provider(item: object, schema: SchemaVersion, place: str) -> Provider:
 
 def _with_answer(
     provider: Provider,
+    schema: SchemaVersion,
     fields: Mapping[str, Any],
+    *,
     namespace: str,
     statics: Mapping[str, Features],
     values: Mapping[str, Features],
 ) -> Provider:
     """The provider with the answer that versions 0.0.x keep elsewhere."""
     answer: Features | None = None
-    if fields.get("plugin-use", "all") != "all":
+    known = schema.provider_keys
+    if "plugin-use" in known and fields.get("plugin-use", "all") != "all":
         # 0.0.2: such a plugin is not asked when installing; the supported
         # values are those that default-priorities.property lists.
         answer = values.get(namespace, {})
-    elif not fields.get("install-time", True):
+    elif "install-time" in known and not fields.get("install-time", True):
         # PEP 817: "For ahead-of-time providers, they MUST use the static
         # metadata embedded in the wheel instead."
         answer = statics.get(namespace, {})
@@ -187,7 +196,7 @@ def _with_answer(
 
 
 def _variant(
-    label: str, item: object, schema: SchemaVersion, namespaces: tuple[str, ...]
+    label: str, item: object, schema: SchemaVersion, namespaces: frozenset[str]
 ) -> Properties:
     place = f"variants.{label}"
     if not _VALUE.fullmatch(label):
@@ -250,10 +259,12 @@ def _unique(value: object, place: str, grammar: re.Pattern[str]) -> tuple[str, .
             allowed = "a-z, 0-9 and _" if grammar is _NAME else "a-z, 0-9, _ and ."
             raise InputError(f"{shown(item)} has other than {allowed}", place=where)
     found = tuple(items)
-    if len(set(found)) != len(found):
-        index, item = next((i, v) for i, v in enumerate(found) if v in found[:i])
-        message = f"{shown(item)} is given twice"
-        raise InputError(message, place=join(place, index))
+    seen: set[str] = set()
+    for index, item in enumerate(found):
+        if item in seen:
+            message = f"{shown(item)} is given twice"
+            raise InputError(message, place=join(place, index))
+        seen.add(item)
     return found
 
 
