@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from support.command import Run
 from support.documents import TORCH, TORCH_LABELS, document, nvidia
 from support.strategies import documents
 
-from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.comparing import (
     CHANGED,
     GAINED,
@@ -34,30 +33,14 @@ from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.reports.differences import Differences, make_groups
 from nvidia_variant_provider.reports.lanes import describe_lanes
 
+VERB = "diff"
+
 CU130 = ["75_real", "80_real", "86_real", "90_real", "100_real", "120_real"]
 CU130_ONLY = document({"null": {}, "cu130": nvidia("13.0", sm=CU130)})
 """What a release looks like that drops all CUDA 12 builds."""
 
 DRIVERS = [CudaVersion(11, 8), CudaVersion(12, 4), CudaVersion(12, 9), CudaVersion(13)]
 GPUS = [ComputeCapability(*gpu) for gpu in ((5, 2), (7, 0), (9, 0), (12, 0))]
-
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Outcome]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: object) -> Outcome:
-        code = main(["diff", *map(str, arguments)])
-        return Outcome(code, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture

@@ -6,20 +6,19 @@ import json
 import os
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.command import Run
 from support.documents import TORCH, TORCH_LABELS, document, nvidia
 from support.strategies import documents
 
 from nvidia_variant_provider import api
-from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.configuration import Priorities
 from nvidia_variant_provider.coverage import (
     Cell,
@@ -37,6 +36,8 @@ from nvidia_variant_provider.reports.grid import Grid, caption, make_grid
 from nvidia_variant_provider.reports.lines import WIDTH, markdown, text_blocks
 from nvidia_variant_provider.reports.page import html_page
 from nvidia_variant_provider.reports.style import DARK, LIGHT, Theme, tone_classes
+
+VERB = "matrix"
 
 VOID = {"meta", "wbr", "br", "link", "img", "input", "hr"}
 
@@ -56,23 +57,7 @@ KERNELS = document(
 SAMPLES = {"torch": TORCH, "kernels": KERNELS}
 
 
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Outcome]
 Picks = dict[tuple[str, str], str]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: object) -> Outcome:
-        code = main(["matrix", *map(str, arguments)])
-        return Outcome(code, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture

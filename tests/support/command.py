@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = ["CUDA", "FORCED", "SM", "Outcome", "Run"]
 
@@ -20,6 +21,11 @@ class Outcome(NamedTuple):
     code: int
     out: str
     err: str
+
+    @property
+    def data(self) -> Any:
+        """``data`` of the report that ``--json`` printed."""
+        return json.loads(self.out)["data"]
 
 
 Run = Callable[..., Outcome]

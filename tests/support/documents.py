@@ -7,7 +7,15 @@ from typing import Any
 
 from nvidia_variant_provider.overrides import CUDA_DRIVER_VERSION, SM_ARCH
 
-__all__ = ["PROVIDER", "TORCH", "TORCH_LABELS", "document", "forced", "nvidia"]
+__all__ = [
+    "PROVIDER",
+    "TORCH",
+    "TORCH_LABELS",
+    "document",
+    "forced",
+    "nvidia",
+    "of_one",
+]
 
 SCHEMA = "https://variants-schema.wheelnext.dev/v0.2.0.json"
 
@@ -65,6 +73,11 @@ TORCH_LABELS: Mapping[str, Any] = {
 """The GPU builds of a release such as torch 2.9.1."""
 
 TORCH = document({"null": {}, **TORCH_LABELS})
+
+
+def of_one(label: str, **changes: Any) -> dict[str, Any]:
+    """What the wheel ``label`` of `TORCH` says of itself, with ``changes``."""
+    return {**TORCH, "variants": {label: TORCH["variants"][label]}, **changes}
 
 
 def forced(cuda: str, sm: str) -> dict[str, str]:
