@@ -73,7 +73,7 @@ def check_wheel(path: str) -> list[Finding]:
 def _local(path: str) -> IndexFile:
     try:
         time = os.stat(path).st_mtime
-    except OSError:
+    except (OSError, ValueError):
         time = None
     return IndexFile(
         name=os.path.basename(path),
@@ -287,7 +287,7 @@ def _compare_times(
         if file.time is not None and file.time > metadata.time
     ]
     if newer:
-        message = f"{len(newer)} wheels are newer than it, {min(newer)} for one"
+        message = f"is older than its wheels, {min(newer)} for one"
         hint = "write it again: nvidia-variant-provider upgrade --index FOLDER"
         found.add("NV410", "", message, hint)
 

@@ -24,13 +24,14 @@ _MAX_TRIES = 64
 def check_selection(metadata: VariantsMetadata, found: Collector) -> None:
     """Check a document that reads well: what its labels give which machines."""
     _check_generations(metadata, found)
-    for label, winner in find_shadowed(metadata).items():
-        if winner is None:
+    for label, winners in find_shadowed(metadata).items():
+        if not winners:
             message = "no driver and GPU fit it"
             hint = "correct its properties, or remove the label"
         else:
-            message = f"wherever it fits, {winner} is preferred"
-            hint = f"make it differ from {winner}, or remove it"
+            names = ", ".join(winners[:5])
+            message = f"wherever it fits, another label is preferred: {names}"
+            hint = "make it better than those on some machine, or remove it"
         found.add("NV315", join("variants", label), message, hint)
 
 
@@ -46,16 +47,9 @@ def _check_generations(metadata: VariantsMetadata, found: Collector) -> None:
     claims = [claim for claim in _claims(metadata).values() if claim.real]
     if not claims:
         return
-    newest = max(claim.lower or CudaVersion(11) for claim in claims)
     numbers = sorted({number for claim in claims for number in claim.real})
     covered = {number // 10 for number in numbers}
-    emitted = {
-        int(target)
-        for version, toolkit in toolkits().items()
-        if version <= newest
-        for target in toolkit.targets
-        if target.isdigit()
-    }
+    builders = sorted({claim.lower for claim in claims if claim.lower is not None})
     ptx = [number for claim in claims for number in claim.virtual]
     for model in gpu_models().values():
         number = int(model.compute_capability.sm)
@@ -64,12 +58,13 @@ def _check_generations(metadata: VariantsMetadata, found: Collector) -> None:
         first_of_major = model.compute_capability.minor == 0
         if not first_of_major or model.tegra or major in covered or reached:
             continue
-        if numbers[0] < number and number in emitted:
+        emitter = _newest_emitter(builders, number)
+        if numbers[0] < number and emitter is not None:
             message = (
                 f"no label has code for compute capability {major}.x "
                 f"({model.architecture}: {model.name})"
             )
-            hint = f"add {number}_real: CUDA {newest} emits it"
+            hint = f"add {number}_real: CUDA {emitter} emits it"
             found.add("NV312", "variants", message, hint)
     if not ptx:
         message = f"GPUs newer than {numbers[-1]} get the build for CPUs"
@@ -77,17 +72,26 @@ def _check_generations(metadata: VariantsMetadata, found: Collector) -> None:
         found.add("NV313", "variants", message, hint)
 
 
-def find_shadowed(metadata: VariantsMetadata) -> dict[str, str | None]:
-    """Labels that no machine selects, with the label that is preferred to them.
+def _newest_emitter(builders: Sequence[CudaVersion], number: int) -> CudaVersion | None:
+    """The newest of the toolkits in use that emits code for ``number``."""
+    for version in reversed(builders):
+        toolkit = toolkits().get(version)
+        if toolkit is not None and str(number) in toolkit.targets:
+            return version
+    return None
 
-    ``None`` instead of a label: it fits no machine at all. All drivers with all
+
+def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
+    """Labels that no machine selects, with the labels that are preferred to them.
+
+    Without any of those, it fits no machine at all. All drivers with all
     GPUs are tried, without a GPU and without a driver as well; first with every
     value of the other namespaces supported, then with those of each label that is
     left. Where those are too many to try, nothing is said of the rest.
     """
     variants = metadata.variants
     machines = list(_distinct_answers(metadata))
-    winners: dict[str, str] = {}
+    winners: dict[str, dict[str, None]] = {}
     selected: set[str] = set()
 
     def select(other: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
@@ -101,10 +105,10 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, str | None]:
             ).compatible
             selected.update(labels[:1])
             for label in labels[1:]:
-                winners[label] = labels[0]
+                winners.setdefault(label, {})[labels[0]] = None
 
     select(every_value(metadata))
-    shadowed: dict[str, str | None] = {}
+    shadowed: list[str] = []
     tries = 0
     for label, properties in variants.items():
         own = {n: f for n, f in properties.items() if n != NAMESPACE}
@@ -114,9 +118,11 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, str | None]:
             tries += 1
             select(own)
         if label not in selected and (not own or tries < _MAX_TRIES):
-            shadowed[label] = winners.get(label)
+            shadowed.append(label)
     return {
-        label: winner for label, winner in shadowed.items() if label not in selected
+        label: tuple(winners.get(label, ()))
+        for label in shadowed
+        if label not in selected
     }
 
 
