@@ -1,0 +1,351 @@
+"""The rules for a folder of wheels and metadata: a trigger and a near miss each."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.wheels import publish, stub_wheel, variants_json_name
+
+from nvidia_variant_provider.lint.findings import ERROR, RULES, Finding
+from nvidia_variant_provider.lint.runner import check_paths
+
+CLEAN: Any = json.loads(
+    (Path(__file__).parents[2] / "fixtures" / "lint" / "clean.json").read_bytes()
+)
+NAME, VERSION = "torch", "2.9.1"
+LINUX = "py3-none-manylinux_2_28_x86_64"
+WHEEL = "torch-2.9.1-py3-none-any-{}.whl"
+
+
+class Folder:
+    """The files of a release that has nothing wrong, to be spoilt."""
+
+    def __init__(self, path: Path, document: Any = CLEAN, name: str = NAME) -> None:
+        self.path = path
+        publish(path, document, name, VERSION)
+        self.files = path / name.lower().replace("_", "-").replace(".", "-")
+        self.index = self.files / variants_json_name(name, VERSION)
+
+    def wheel(self, label: str, **options: Any) -> Path:
+        """Write a wheel anew; by default its ``variant.json`` is the right one."""
+        options.setdefault("variant_json", self.own(label))
+        return stub_wheel(self.files, NAME, VERSION, label, **options)
+
+    def own(self, label: str, **changes: Any) -> Any:
+        """What ``variant.json`` of a label says."""
+        variants = {label: CLEAN["variants"].get(label, {})}
+        return copy.deepcopy({**CLEAN, "variants": variants, **changes})
+
+    def write(self, **changes: Any) -> None:
+        """Change keys of the metadata file."""
+        document = {**json.loads(self.index.read_bytes()), **changes}
+        self.index.write_text(json.dumps(document), encoding="utf-8")
+
+    def remove(self, *names: str) -> None:
+        """Remove files."""
+        for name in names:
+            (self.files / name).unlink()
+
+    def settle(self, **ages: int) -> None:
+        """Give all files one time: a test writes them one after the other.
+
+        :param ages: of labels whose wheels are this many seconds newer.
+        """
+        for path in self.files.iterdir():
+            label = path.stem.rpartition("-")[2]
+            time = 1_700_000_000 + ages.get(label, 0)
+            os.utime(path, (time, time))
+
+
+Spoil = Callable[[Folder], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """How to spoil a release, the codes that come, and what is just not wrong."""
+
+    spoil: Spoil
+    codes: frozenset[str]
+    near_miss: Spoil
+    why: str = ""
+
+
+def only_for_linux(folder: Folder) -> None:
+    folder.wheel("cu12", tag=LINUX)
+    folder.remove(WHEEL.format("cu12"))
+
+
+def case(codes: str, spoil: Spoil, near_miss: Spoil, why: str = "") -> Case:
+    return Case(
+        spoil=spoil, codes=frozenset(codes.split()), near_miss=near_miss, why=why
+    )
+
+
+def rename_index(folder: Folder, name: str) -> None:
+    folder.index = folder.index.rename(folder.files / name)
+
+
+def other_properties() -> Any:
+    variants = copy.deepcopy(CLEAN["variants"])
+    variants["cu12"]["nvidia"]["sm_arch"].remove("70_real")
+    return variants
+
+
+def reordered_properties() -> Any:
+    variants = copy.deepcopy(CLEAN["variants"])
+    variants["cu12"]["nvidia"]["sm_arch"].reverse()
+    return variants
+
+
+def relabelled(folder: Folder, variants: Any) -> Any:
+    return folder.own("cu12", variants={"cu12": variants["cu12"]})
+
+
+def longer_namespaces() -> dict[str, Any]:
+    return {
+        "default-priorities": {"namespace": ["nvidia", "x86_64"]},
+        "providers": {**CLEAN["providers"], "x86_64": {"builtin": "x86_64"}},
+    }
+
+
+def other_order(folder: Folder) -> None:
+    folder.write(**longer_namespaces())
+    own = longer_namespaces()
+    own["default-priorities"]["namespace"].reverse()
+    folder.wheel("cu12", variant_json=folder.own("cu12", **own))
+
+
+def other_provider(folder: Folder) -> None:
+    providers = copy.deepcopy(CLEAN["providers"])
+    providers["nvidia"]["requires"] = ["nvidia-variant-provider"]
+    folder.wheel("cu12", variant_json=folder.own("cu12", providers=providers))
+
+
+def without(label: str) -> dict[str, Any]:
+    variants = {k: v for k, v in CLEAN["variants"].items() if k != label}
+    return {"variants": variants}
+
+
+CASES: dict[str, Case] = {
+    "NV401": case(
+        "NV401",
+        lambda f: rename_index(f, "torch-v2.9.1-variants.json"),
+        Folder.settle,
+    ),
+    "NV402": case(
+        "NV402",
+        lambda f: f.remove(WHEEL.format("cu12")),
+        only_for_linux,
+    ),
+    "NV403": case(
+        "NV403",
+        lambda f: f.write(**without("cu13")),
+        lambda f: stub_wheel(f.files, NAME, VERSION, tag=LINUX),
+    ),
+    "NV404": case(
+        "NV404",
+        lambda f: f.wheel("cu12", variant_json=None),
+        lambda f: stub_wheel(f.files, NAME, VERSION, variant_json=None),
+    ),
+    "NV405": case(
+        "NV405",
+        lambda f: f.write(variants=other_properties()),
+        lambda f: f.write(variants=reordered_properties()),
+    ),
+    "NV406 order": case("NV406", other_order, lambda f: f.write(**longer_namespaces())),
+    "NV406 provider": case("NV406", other_provider, lambda f: f.wheel("cu12")),
+    "NV407": case(
+        "NV405 NV407",
+        lambda f: f.wheel(
+            "cu12", tag=LINUX, variant_json=relabelled(f, other_properties())
+        ),
+        lambda f: f.wheel(
+            "cu12", tag=LINUX, variant_json=relabelled(f, reordered_properties())
+        ),
+        "one of the two differs from the metadata file as well",
+    ),
+    "NV408 labelled": case(
+        "NV408",
+        lambda f: f.wheel(
+            "cu12", requires=["x; 'nvidia :: sm_arch :: 90' in variant_properties"]
+        ),
+        lambda f: f.wheel("cu12", requires=["variant_label; extra == 'gpu'"]),
+    ),
+    "NV408 plain": case(
+        "NV408",
+        lambda f: stub_wheel(
+            f.files, NAME, VERSION, requires=["x; variant_label == 'cu12'"]
+        ),
+        lambda f: stub_wheel(f.files, NAME, VERSION, requires=["variant_features"]),
+    ),
+    "NV409": case(
+        "NV409",
+        lambda f: f.remove(f.index.name),
+        lambda f: f.remove(f.index.name, *map(WHEEL.format, CLEAN["variants"])),
+    ),
+    "NV410": case(
+        "NV410",
+        lambda f: f.settle(cu12=1),
+        lambda f: f.settle(cu12=-1),
+    ),
+    "NV411 labelled": case(
+        "NV411",
+        lambda f: (f.files / WHEEL.format("cu12")).write_bytes(b"<html>"),
+        lambda f: f.wheel("cu12"),
+    ),
+    "NV411 plain": case(
+        "NV411",
+        lambda f: (f.files / "torch-2.9.1-py3-none-any.whl").write_bytes(b"<html>"),
+        lambda f: stub_wheel(f.files, NAME, VERSION),
+    ),
+    "NV411 name": case(
+        "NV411",
+        lambda f: (f.files / "torch-2.9.1.whl").write_bytes(b""),
+        lambda f: (f.files / "torch-2.9.1.tar.gz").write_bytes(b""),
+    ),
+    "NV412": case(
+        "NV412",
+        lambda f: f.wheel("cu12", variant_json=f.own("cu13")),
+        lambda f: f.wheel("cu12", variant_json=f.own("cu12")),
+    ),
+}
+
+
+def lint(path: Path) -> list[Finding]:
+    return check_paths([path])
+
+
+def errors_and_warnings(findings: list[Finding]) -> set[str]:
+    return {f.code for f in findings if f.severity != "note"}
+
+
+def test_a_good_release(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.settle()
+    assert lint(folder.files) == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_trigger(name: str, tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.settle()
+    CASES[name].spoil(folder)
+    if "NV410" not in name:
+        folder.settle()
+    findings = lint(folder.files)
+    assert errors_and_warnings(findings) == CASES[name].codes
+    for finding in findings:
+        assert finding.severity == RULES[finding.code].severity
+        assert finding.path.startswith(str(folder.files))
+        assert finding.message
+        assert finding.hint
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_near_miss(name: str, tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.settle()
+    CASES[name].near_miss(folder)
+    if "NV410" not in name:
+        folder.settle()
+    assert errors_and_warnings(lint(folder.files)) == set()
+
+
+def test_every_rule_has_a_trigger_and_a_near_miss() -> None:
+    families = {code for code in RULES if code >= "NV4"}
+    assert {name[:5] for name in CASES} == families
+    assert all(name[:5] in row.codes for name, row in CASES.items())
+    assert all(row.codes == {name[:5]} or row.why for name, row in CASES.items())
+
+
+def test_metadata_file_of_a_name_that_is_no_release(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    rename_index(folder, "Torch-2.9.1-variants.json")
+    folder.settle()
+    # It is not read at all, so that the wheels have none.
+    assert errors_and_warnings(lint(folder.files)) == {"NV401", "NV409"}
+
+
+@pytest.mark.parametrize("version", ["2.9.1RC1", "v2.9.1", "2.09.1", "2.9.1.post-1"])
+def test_version_that_is_not_normalised(version: str, tmp_path: Path) -> None:
+    document = json.dumps({**CLEAN, "variants": {"null": {}}})
+    path = tmp_path / f"torch-{version}-variants.json"
+    path.write_text(document, encoding="utf-8")
+    assert "NV401" in {f.code for f in lint(tmp_path)}
+
+
+def test_name_that_is_normalised(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, name="My.Torch_Fork")
+    assert folder.index.name == "my_torch_fork-2.9.1-variants.json"
+    folder.settle()
+    assert lint(folder.files) == []
+
+
+def test_the_non_variant_wheel_is_a_fallback(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, {**CLEAN, **without("null")})
+    folder.settle()
+    assert lint(folder.files) == []
+    (folder.files / "torch-2.9.1-py3-none-any.whl").unlink()
+    assert {f.code for f in lint(folder.files)} == {"NV114"}
+    # The file alone cannot know of the wheel.
+    assert {f.code for f in lint(folder.index)} == {"NV114"}
+
+
+def test_releases_do_not_disturb_each_other(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    publish(tmp_path, {**CLEAN, **without("cu13")}, NAME, "2.10.0")
+    (folder.files / "torch-2.9.1-py3-none-any-cu13.whl").unlink()
+    folder.settle()
+    (finding,) = lint(folder.files)
+    assert (finding.code, finding.path) == ("NV402", str(folder.index))
+
+
+def test_an_error_in_metadata_is_found_in_folder_and_wheel(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    own = folder.own("cu12")
+    own["providers"]["nvidia"]["optional"] = True
+    wheel = folder.wheel("cu12", variant_json=own)
+    folder.settle()
+    assert ("NV314", str(wheel)) in {(f.code, f.path) for f in lint(folder.files)}
+    assert {f.code for f in lint(wheel)} == {"NV314"}
+
+
+def test_a_wheel_is_not_told_what_its_release_lacks(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    assert lint(folder.wheel("cu13")) == []
+    assert lint(folder.wheel("null")) == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"variants": []}', "null"])
+def test_variant_json_or_index_that_says_nothing(text: str, tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.index.write_text(text, encoding="utf-8")
+    assert ERROR in {f.severity for f in lint(folder.files)}
+
+
+@pytest.mark.parametrize("value", [[], {}, None, 1, {"nvidia": []}, {"nvidia": [[]]}])
+def test_wrong_types_on_both_sides(value: object, tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for key in ("default-priorities", "providers"):
+        folder.wheel("cu12", variant_json=folder.own("cu12", **{key: value}))
+        assert ERROR in {f.severity for f in lint(folder.files)}
+        folder.write(**{key: value})
+        assert ERROR in {f.severity for f in lint(folder.files)}
+    for variants in (value, {"cu12": value}, {"cu12": {"nvidia": {"sm_arch": value}}}):
+        folder.wheel("cu12", variant_json=folder.own("cu12", variants=variants))
+        folder.write(variants=variants)
+        assert ERROR in {f.severity for f in lint(folder.files)}
+
+
+def test_empty_folder(tmp_path: Path) -> None:
+    assert [f.code for f in lint(tmp_path)] == ["NV100"]
+    (tmp_path / "README").write_text("", encoding="utf-8")
+    (tmp_path / "torch").mkdir()
+    assert [f.code for f in lint(tmp_path)] == ["NV100"]
