@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +187,33 @@ def test_unusable_streams(torch: Path) -> None:
         )
         assert done.stderr.startswith(message)
         assert (done.returncode, done.stdout) == (3, "")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "word"),
+    [(">&-", 3, "stdout"), ("2>&-", 0, "cu129"), ("<&-", 0, "cu129")],
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="the shell of POSIX")
+def test_closed_streams(redirection: str, code: int, word: str, torch: Path) -> None:
+    words = [sys.executable, "-m", "nvidia_variant_provider", "resolve", *FORCED]
+    command = f"{shlex.join([*words, str(torch)])} {redirection}"
+    found = subprocess.run(
+        ["sh", "-c", command], check=False, capture_output=True, text=True
+    )
+    assert found.returncode == code
+    assert word in found.stdout + found.stderr
+    assert "Traceback" not in found.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a folder in use stays there")
+def test_a_working_folder_that_is_gone(
+    run: Run, torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert run("resolve", *FORCED, torch).code == 0
 
 
 def test_a_reader_that_stops_early_is_no_error() -> None:

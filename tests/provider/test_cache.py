@@ -141,6 +141,14 @@ def test_a_problem_is_remembered_for_ten_minutes(
     assert node.times_asked() == asked
 
 
+def test_a_short_deadlines_problem_does_not_count_for_a_longer_one(
+    node: Machine,
+) -> None:
+    variables = {"NV_VARIANT_PROVIDER_DETECT_TIMEOUT": "19"}
+    assert [node.times_asked(**variables) for _ in range(2)] == [1, 0]
+    assert node.times_asked() == 1
+
+
 @pytest.mark.parametrize(
     "text",
     [

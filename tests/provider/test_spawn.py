@@ -7,6 +7,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -85,6 +87,50 @@ def test_a_program_that_is_not_there(run: Run) -> None:
 def test_a_crash_is_an_end_without_output(run: Run) -> None:
     code = f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})"
     assert run(python(code), os.environ, 60) == (b"", True)
+
+
+@posix
+def test_an_interrupt_ends_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    def start(*arguments: Any) -> tuple[int, int]:
+        pid, reader = _start(*arguments)
+        started.append(pid)
+        return pid, reader
+
+    class Interrupted:
+        """What Ctrl-C makes of the wait."""
+
+        def register(self, *_: object) -> None: ...
+
+        def poll(self, _: float) -> list[object]:
+            raise KeyboardInterrupt
+
+    _start = spawn._start
+    monkeypatch.setattr(spawn, "_start", start)
+    monkeypatch.setattr("select.poll", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        spawn._run_with_posix_spawn(
+            python("import time; time.sleep(1000)"), os.environ, 60
+        )
+    (pid,) = started
+    for _ in range(1000):
+        spawn._reap()
+        if pid not in spawn._left:
+            break
+        time.sleep(0.01)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@posix
+def test_threads_do_not_wait_for_each_others_children() -> None:
+    def ask(number: int) -> tuple[bytes, bool]:
+        return spawn.run(python(f"print({number})"), os.environ, 60)
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(ask, range(32)))
+    assert found == [(f"{number}\n".encode(), True) for number in range(32)]
 
 
 @posix
