@@ -6,6 +6,8 @@ and an index could then read two different things out of one file.
 
 from __future__ import annotations
 
+import sys
+
 from ._frozen import Frozen
 from .errors import InputError, join, shown
 
@@ -27,6 +29,7 @@ __all__ = [
     "parse_json",
     "parse_lenient",
     "read_bytes",
+    "read_stdin",
     "read_stream",
     "unreadable",
 ]
@@ -92,6 +95,13 @@ def unreadable(error: Exception, name: str) -> InputError:
     reason = getattr(error, "strerror", None) or str(error)
     message = f"cannot be read: {reason}"
     return InputError(message, path=name, hint="check the path")
+
+
+def read_stdin() -> bytes:
+    """The bytes of standard input, at most `MAX_BYTES`."""
+    if sys.stdin is None:  # closed by the caller: <&-
+        raise InputError("cannot be read: closed", path="stdin", hint="name a file")
+    return read_stream(sys.stdin.buffer, "stdin")
 
 
 def read_stream(file: BinaryIO, name: str) -> bytes:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
-from ..documents import read_stream, unreadable
+from ..documents import read_stdin, unreadable
 from ..errors import InputError, UsageError, shown
 from ..metadata import VariantsMetadata, read_metadata
 
@@ -22,9 +21,7 @@ def read_release(file: str) -> VariantsMetadata:
     :raises UsageError: the folder holds several.
     """
     if file == "-":
-        if sys.stdin is None:  # closed by the caller: <&-
-            raise InputError("cannot be read: closed", path="stdin", hint="name a file")
-        return read_metadata(read_stream(sys.stdin.buffer, "stdin"), path="stdin")
+        return read_metadata(read_stdin(), path="stdin")
     if not os.path.isdir(file):
         # A path, even when it starts as a JSON text does.
         return read_metadata(Path(file))
@@ -37,6 +34,7 @@ def read_release(file: str) -> VariantsMetadata:
         raise InputError(message, path=file, hint="name the file itself")
     if len(names) > 1:
         found = ", ".join(shown(name) for name in names[:5])
-        message = f"the folder has {len(names)} files *{_SUFFIX}: {found}"
+        more = ", ..." if len(names) > 5 else ""
+        message = f"the folder has {len(names)} files *{_SUFFIX}: {found}{more}"
         raise UsageError(message, path=file, hint="name one of them")
     return read_metadata(Path(file, names[0]))

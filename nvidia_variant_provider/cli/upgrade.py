@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -107,15 +106,13 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result: 
 def _single(path: str, output: str | None) -> Result:
     import json
 
-    from ..documents import read_bytes, read_stream
+    from ..documents import read_bytes, read_stdin
     from ..metadata.writing import replace_file
 
     if path != "-":
         name, data = path, read_bytes(path)
-    elif sys.stdin is None:  # closed by the caller: <&-
-        raise InputError("cannot be read: closed", path="stdin", hint="name a file")
     else:
-        name, data = "stdin", read_stream(sys.stdin.buffer, "stdin")
+        name, data = "stdin", read_stdin()
     file = _upgraded(name, data)
     text: list[str] = []
     if file.text is not None and output is not None:

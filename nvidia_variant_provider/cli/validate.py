@@ -18,7 +18,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "paths",
         metavar="PATH",
         nargs="+",
-        help="a *-variants.json, a wheel, a folder of both, or a project page's URL",
+        help="a *-variants.json, or - for stdin; a wheel, a folder of both, or a "
+        "project page's URL",
     )
     parser.add_argument(
         "--select",

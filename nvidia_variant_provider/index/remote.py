@@ -6,6 +6,7 @@ looking into one does not download it.
 
 from __future__ import annotations
 
+import base64
 import http.client
 import io
 import re
@@ -20,7 +21,7 @@ from typing import Any
 from ..documents import MAX_BYTES
 from ..errors import InputError, MissingExtraError, shown
 
-__all__ = ["RangeFile", "RemoteFile", "fetch", "read_page"]
+__all__ = ["RangeFile", "RemoteFile", "fetch", "read_page", "redacted"]
 
 TIMEOUT = 20.0
 """Seconds without an answer."""
@@ -32,6 +33,7 @@ _ACCEPT = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
     "text/html;q=0.1"
 )
+_CREDENTIALS = re.compile(r"(https?://)([^/?#]*)@")
 _CHUNK = 65536
 _BLOCK = 256 * 1024
 
@@ -64,7 +66,7 @@ def read_page(url: str) -> list[RemoteFile]:
         raise MissingExtraError(
             "reading a page needs simple-repository", hint=hint
         ) from None
-    data, headers, url = _get(url, {"Accept": _ACCEPT})
+    data, headers, base = _get(url, {"Accept": _ACCEPT})
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         text = data.decode("utf-8")
@@ -78,13 +80,13 @@ def read_page(url: str) -> list[RemoteFile]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
-        message = f"is no project page: {type(error).__name__}: {shown(error)}"
+        message = f"is no project page: {_defect(error)}"
         hint = "name a page of a simple index (PEP 503, PEP 691)"
         raise InputError(message, path=url, hint=hint) from None
     return [
         RemoteFile(
             name=file.filename,
-            url=urllib.parse.urljoin(url, file.url),
+            url=_with_credentials(urllib.parse.urljoin(base, file.url), url),
             time=file.upload_time.timestamp() if file.upload_time else None,
         )
         for file in page.files
@@ -97,6 +99,33 @@ def fetch(url: str) -> bytes:
     :raises InputError: it cannot be had.
     """
     return _get(url, {})[0]
+
+
+def redacted(url: str) -> str:
+    """``url`` as it may be shown: without the user and password in it."""
+    return _CREDENTIALS.sub(r"\1****@", url, count=1)
+
+
+def _with_credentials(url: str, page: str) -> str:
+    """``url`` with the user and password of ``page``, on the same server."""
+    match = _CREDENTIALS.match(page)
+    if match is None:
+        return url
+    bare = _CREDENTIALS.sub(r"\1", page, count=1)
+    here, there = map(urllib.parse.urlsplit, (bare, url))
+    if (here.scheme, here.netloc) != (there.scheme, there.netloc):
+        return url
+    return match[0] + url[len(match[1]) :]
+
+
+def _defect(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"there is no {shown(error.args[0])}"
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8"
+    if isinstance(error, ValueError):
+        return shown(error)
+    return "its parts have other types than those of a page"
 
 
 def _get(url: str, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str], str]:
@@ -115,7 +144,15 @@ def _open(url: str, headers: Mapping[str, str]) -> Any:
     if not url.startswith(("http://", "https://")):
         message = "only http and https are read"
         raise InputError(message, path=url, hint="check the page's links")
-    request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310
+    match = _CREDENTIALS.match(url)
+    bare = _CREDENTIALS.sub(r"\1", url, count=1)
+    request = urllib.request.Request(bare, headers=dict(headers))  # noqa: S310
+    if match is not None:
+        # Not to be sent along to where a redirect leads.
+        pair = urllib.parse.unquote_to_bytes(match[2])
+        pair = pair if b":" in pair else pair + b":"
+        basic = base64.b64encode(pair).decode("ascii")
+        request.add_unredirected_header("Authorization", f"Basic {basic}")
     return urllib.request.urlopen(request, timeout=TIMEOUT)  # noqa: S310
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 
-from ..index.remote import RangeFile, RemoteFile, fetch, read_page
+from ..errors import InputError
+from ..index.remote import RangeFile, RemoteFile, fetch, read_page, redacted
+from .collector import Collector
 from .findings import Finding
 from .release import IndexFile, check_files
 from .wheels import WheelContent, read_wheel
@@ -13,11 +15,14 @@ __all__ = ["check_page"]
 
 
 def check_page(url: str) -> list[Finding]:
-    """Check the files that a project page lists.
-
-    :raises InputError: the page cannot be read.
-    """
-    return check_files(url, map(_remote, read_page(url)))
+    """Check the files that a project page lists."""
+    try:
+        files = read_page(url)
+    except InputError as error:
+        found = Collector(redacted(url))
+        found.add("NV100", "", error.message, error.hint or "")
+        return found.findings
+    return check_files(redacted(url), map(_remote, files))
 
 
 def _remote(file: RemoteFile) -> IndexFile:
@@ -27,7 +32,7 @@ def _remote(file: RemoteFile) -> IndexFile:
 
     return IndexFile(
         name=file.name,
-        path=file.url,
+        path=redacted(file.url),
         time=file.time,
         read=lambda: fetch(file.url),
         open_wheel=open_wheel,

@@ -296,7 +296,8 @@ def _wheel_name(name: str, found: Collector) -> WheelName | None:
     try:
         return parse_wheel_name(name)
     except InputError as error:
-        found.add("NV411", name, error.message, error.hint or "")
+        place = "" if os.path.basename(found.path) == name else name
+        found.add("NV411", place, error.message, error.hint or "")
         return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Sequence
 
-from ..documents import read_bytes
+from ..documents import read_bytes, read_stdin
 from ..errors import InputError, UsageError
 from .collector import Collector
 from .documents import check_text
@@ -23,8 +23,9 @@ def check_paths(
 ) -> list[Finding]:
     """The findings about all ``paths``, sorted by path, code and place.
 
-    :param paths: metadata files, wheels, folders of an index, or URLs of project
-        pages. What cannot be read is a finding, never a pass.
+    :param paths: metadata files, wheels, folders of an index, URLs of project
+        pages, or ``-`` for a metadata file on standard input. What cannot be read
+        is a finding, never a pass.
     :param select: prefixes of codes to keep; all of them when it is empty.
     :param ignore: prefixes of codes to leave out.
     :raises UsageError: a prefix of no rule.
@@ -52,17 +53,17 @@ def fails(findings: Sequence[Finding], *, strict: bool) -> bool:
 
 
 def _check(path: str) -> list[Finding]:
-    found = Collector(path)
-    try:
-        if path.startswith(("http://", "https://")):
-            from .pages import check_page
+    if path.startswith(("http://", "https://")):
+        from .pages import check_page
 
-            return check_page(path)
+        return check_page(path)
+    found = Collector("stdin" if path == "-" else path)
+    try:
         if os.path.isdir(path):
             return check_folder(path)
         if path.endswith(".whl"):
             return check_wheel(path)
-        data = read_bytes(path)
+        data = read_stdin() if path == "-" else read_bytes(path)
     except InputError as error:
         found.add("NV100", "", error.message, error.hint or "")
         return found.findings

@@ -86,7 +86,9 @@ def _check_schema(
             "NV106",
             "$schema",
             f"version {version} is not read by uv 0.13.8 and variantlib 0.2.2",
-            "rewrite it: nvidia-variant-provider upgrade FILE",
+            "build the wheel again, with metadata of a newer version"
+            if found.path.endswith(".whl")
+            else "rewrite it: nvidia-variant-provider upgrade FILE",
         )
     return version
 

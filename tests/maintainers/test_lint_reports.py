@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -367,3 +368,24 @@ def test_every_rule_has_a_section() -> None:
         assert f'<a id="{code}"></a>' in section
         assert f"\n{RULES[code].severity.capitalize()}. " in section
         assert "\nFix: " in section
+
+
+def test_the_readme_lists_every_rule() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| [NV")]
+    assert rows == [
+        f"| [{code}](docs/rules.md#{code}) | {rule.severity} | {rule.title} "
+        f"| {rule.clients} |"
+        for code, rule in RULES.items()
+    ]
+
+
+def test_standard_input(
+    fixtures: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = fixtures / "variants-json" / "torch-2.8.0-variants.json"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    assert main(["validate", "-"]) == 1
+    assert capsys.readouterr().out.startswith("stdin: $schema: NV106 error: ")

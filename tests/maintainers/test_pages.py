@@ -41,6 +41,7 @@ def index(
     as_json: bool = False,
     answers: Mapping[str, Answer] | None = None,
     times: Mapping[str, str] | None = None,
+    credentials: str | None = None,
 ) -> Iterator[RangeServer]:
     if as_json:
         page = {
@@ -64,7 +65,8 @@ def index(
         body, kind = b"<!DOCTYPE html>" + "".join(links).encode(), "text/html"
     served = {PROJECT: Answer(body=body, kind=kind)}
     served |= {f"/files/{name}": Answer(body=data) for name, data in files.items()}
-    with serve_answers({**served, **(answers or {})}) as server:
+    served |= answers or {}
+    with serve_answers(served, credentials=credentials) as server:
         yield server
 
 
@@ -103,7 +105,8 @@ def test_upload_times_count(files: dict[str, bytes]) -> None:
         (Answer(body=b"{", kind=JSON), "no project page"),
         (Answer(body=b"[]", kind=JSON), "no project page"),
         (Answer(body=b'{"files": 5}', kind=JSON), "no project page"),
-        (Answer(body=b"\xff", kind="text/html"), "no project page"),
+        (Answer(body=b'{"meta": {}}', kind=JSON), "there is no 'files'"),
+        (Answer(body=b"\xff", kind="text/html"), "not UTF-8"),
         (Answer(body=b"x", kind="image/png"), "not a project page"),
         (Answer(body=b"<a>" * 50, kind="text/html", fault="cut"), "cut off"),
         (Answer(status=302, headers={"Location": PROJECT}), "HTTP 302"),
@@ -195,6 +198,34 @@ def test_a_range_file_is_a_file() -> None:
             buffer = bytearray(size)
             count = file.readinto(buffer)
             assert bytes(buffer[:count]) == body[start : start + size]
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["html", "json"])
+def test_credentials_in_the_url_are_used_and_not_shown(
+    files: dict[str, bytes], as_json: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del files["torch-2.9.1-variants.json"]
+    with index(files, as_json=as_json, credentials="me:s3cr@t") as server:
+        page = f"{server.url}{PROJECT}"
+        for user in ("me:s3cr%40t", "me:wr0ng"):
+            assert main(["validate", page.replace("://", f"://{user}@")]) == 1
+            output = capsys.readouterr()
+            assert page.replace("://", "://****@") in output.out
+            assert user not in output.out + output.err
+            assert ("HTTP 401" in output.out) == (user == "me:wr0ng")
+            assert ("NV409" in output.out) == (user != "me:wr0ng")
+            assert "NV411" not in output.out  # the wheels could be read
+
+
+def test_credentials_do_not_follow_a_redirect() -> None:
+    page = Answer(body=b"<!DOCTYPE html>", kind="text/html")
+    with serve_answers({PROJECT: page}, credentials="me:x") as elsewhere:
+        moved = Answer(status=302, headers={"Location": elsewhere.url + PROJECT})
+        with serve_answers({PROJECT: moved}, credentials="me:x") as server:
+            url = server.url.replace("://", "://me:x@")
+            (finding,) = check_paths([url + PROJECT])
+    assert elsewhere.requests
+    assert "HTTP 401" in finding.message
 
 
 def test_command_line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -41,8 +42,14 @@ class RangeServer:
 
 
 @contextmanager
-def serve_answers(answers: Mapping[str, Answer]) -> Iterator[RangeServer]:
-    """Serve ``answers`` by path while the context lasts."""
+def serve_answers(
+    answers: Mapping[str, Answer], *, credentials: str | None = None
+) -> Iterator[RangeServer]:
+    """Serve ``answers`` by path while the context lasts.
+
+    :param credentials: ``user:password``, without which all is refused.
+    """
+    expected = base64.b64encode((credentials or "").encode()).decode()
     requests: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -54,6 +61,9 @@ def serve_answers(answers: Mapping[str, Answer]) -> Iterator[RangeServer]:
         def do_GET(self) -> None:
             requests.append(f"{self.path} {self.headers.get('Range', 'whole')}")
             answer = answers.get(self.path, Answer(status=404))
+            given = self.headers.get("Authorization", "")
+            if credentials is not None and given != f"Basic {expected}":
+                answer = Answer(status=401)
             body, status = answer.body, answer.status
             headers = {"Content-Type": answer.kind, **(answer.headers or {})}
             asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
