@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from nvidia_variant_provider import __version__
+from nvidia_variant_provider.detection import reasons
 
 ROOT = Path(__file__).parents[1]
 
@@ -143,6 +145,39 @@ class TestReadme:
             check=True,
         )
         assert done.stdout in self.text
+
+    def test_sessions_are_what_the_commands_print(self) -> None:
+        blocks = re.findall(r"```console\n\$ (.+)\n((?:.+\n|\n)*?)```", self.text)
+        # Those that the reader of a clone can run as they stand.
+        sessions = {
+            command: output for command, output in blocks if " fixtures/" in command
+        }
+        assert {command.split()[1] for command in sessions} >= {
+            "diff",
+            "matrix",
+            "resolve",
+            "validate",
+        }
+        for command, output in sessions.items():
+            program, *words = shlex.split(command)
+            done = subprocess.run(
+                [sys.executable, "-m", program.replace("-", "_"), *words],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+            assert done.stdout == output, command
+
+    def test_reasons_are_documented(self) -> None:
+        codes = {
+            value
+            for name, value in vars(reasons).items()
+            if name.isupper() and isinstance(value, str)
+        }
+        assert codes
+        assert {code for code in codes if f"`{code}`" not in self.text} == set()
 
     def test_ci_runs_the_test_command_of_the_readme(self) -> None:
         found = re.findall(r"^.*bin/pytest$", self.text, re.MULTILINE)
