@@ -124,12 +124,9 @@ def _ordered(provider: Provider) -> Mapping[str, tuple[str, ...]]:
 
 def _marker_holds(text: str, environment: Environment) -> bool | None:
     """Does an environment marker hold here? ``None``: it cannot be read."""
-    from packaging.markers import Marker
+    from .pep508 import marker_holds
 
     # A machine with an NVIDIA driver is no Mac: there it is another one's answer,
     # forced or from a snapshot, that is asked for.
     elsewhere = sys.platform == "darwin" and environment.cuda_driver_version is not None
-    try:
-        return Marker(text).evaluate(_LINUX if elsewhere else None)
-    except (ValueError, RecursionError):  # all that packaging raises is one of them
-        return None
+    return marker_holds(text, _LINUX if elsewhere else None)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import join, shown
 from ..metadata.versions import LATEST, SchemaVersion
+from ..pep508 import parse_marker
 from .collector import Collector
 from .structure import labels_of, lists_of
 
@@ -77,7 +78,7 @@ def _check_provider(provider: Mapping[str, Any], place: str, found: Collector) -
     if isinstance(requires, list):
         _check_requirements(requires, join(place, "requires"), found)
     marker = provider.get("enable-if")
-    if isinstance(marker, str) and not _is_marker(marker):
+    if isinstance(marker, str) and parse_marker(marker) is None:
         message = f"{shown(marker)} is not an environment marker"
         found.add("NV211", join(place, "enable-if"), message, "correct it")
 
@@ -93,16 +94,6 @@ def _check_requirements(requires: list[Any], place: str, found: Collector) -> No
         except (InvalidRequirement, RecursionError) as error:
             message = f"{shown(text)}: {shown(str(error).partition(chr(10))[0])}"
             found.add("NV210", join(place, index), message, "correct it (PEP 508)")
-
-
-def _is_marker(text: str) -> bool:
-    from packaging.markers import InvalidMarker, Marker
-
-    try:
-        Marker(text)
-    except (InvalidMarker, RecursionError):
-        return False
-    return True
 
 
 def _check_values(values: list[Any], place: str, found: Collector) -> None:

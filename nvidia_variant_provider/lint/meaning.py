@@ -11,6 +11,7 @@ from typing import Any
 from ..environment import CudaVersion
 from ..errors import join, shown
 from ..knowledge import toolkits
+from ..pep508 import parse_requirement
 from ..supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND, all_features
 from .collector import Collector
 from .structure import labels_of
@@ -270,12 +271,10 @@ def _problem_for_uv(provider: Mapping[str, Any]) -> tuple[str, str, str] | None:
 def _problem_with_requirement(
     requires: Sequence[object], hint: str
 ) -> tuple[str, str, str] | None:
-    from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
 
-    try:
-        requirement = Requirement(str(requires[0]))
-    except (InvalidRequirement, RecursionError):
+    requirement = parse_requirement(str(requires[0]))
+    if requirement is None:
         return None  # NV210 says so
     unusual = requirement.marker or requirement.extras or requirement.url
     if canonicalize_name(requirement.name) != "nvidia-variant-provider" or unusual:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import InputError, join
+from ..pep508 import marker_holds, parse_requirement
 from ..supported import NAMESPACE
 from .model import NULL_LABELS, Features, Properties, Provider, VariantsMetadata
 from .reordering import first_difference
@@ -233,14 +234,12 @@ def _provider(
 
 def _known_to_uv(provider: Provider) -> bool:
     """Does uv 0.13.8 take its own NVIDIA provider for this one (measured)?"""
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    try:
-        (item,) = map(Requirement, provider.requires)
-    except (InvalidRequirement, ValueError):
+    if len(provider.requires) != 1:
         return False
+    item = parse_requirement(provider.requires[0])
     return (
-        provider.plugin_api == PLUGIN_API
+        item is not None
+        and provider.plugin_api == PLUGIN_API
         and item.name == "nvidia-variant-provider"
         and not (item.marker or item.extras or item.url)
         and item.specifier.contains("0.0.1")
@@ -352,15 +351,9 @@ def _report_marker(
 
 
 def _holds_where_drivers_are(text: str) -> bool:
-    from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
-
     if any(word in text for word in _NOT_OF_THE_PLATFORM):
         return False
-    try:
-        marker = Marker(text)
-        return all(marker.evaluate(platform) for platform in _PLATFORMS)
-    except (InvalidMarker, UndefinedEnvironmentName):
-        return False
+    return all(marker_holds(text, platform) for platform in _PLATFORMS)
 
 
 def _report_priorities(

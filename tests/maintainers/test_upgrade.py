@@ -251,6 +251,8 @@ class TestMarkers:
             ("platform_machine == 'x86_64' or platform_machine == 'AMD64'", True),
             ("python_version >= '3.1'", True),
             ("no marker", True),
+            ("os_name ~= 'x'", True),
+            (f"{'(' * 5000}os_name", True),
         ],
     )
     def test_of_nvidia(self, marker: str, reorders: bool) -> None:
@@ -273,6 +275,12 @@ class TestMarkers:
 
 
 class TestProviders:
+    @pytest.mark.parametrize("requirement", ["???", f"a; {'(' * 5000}os_name"])
+    def test_a_requirement_that_cannot_be_read(self, requirement: str) -> None:
+        provider = {**PROVIDER, "requires": [requirement]}
+        found = upgraded(document(TORCH_LABELS, providers={"nvidia": provider}))
+        assert "providers.nvidia" in places(found.notes)
+
     @pytest.mark.parametrize("version", ["v0.1.0", "v0.1.1"])
     def test_nvidia_is_added(self, version: str) -> None:
         source = old({"nvidia": {}}, version=f"peps/825/{version}")
