@@ -12,11 +12,11 @@ import os
 import sys
 
 from snapshot import (  # type: ignore[import-not-found]  # beside the child's script
-    compute_capability,
+    UNKNOWN_ERROR,
     cuda_version,
     document,
-    gpu,
-    is_count,
+    fill_gpus,
+    set_capability,
     text,
 )
 
@@ -24,8 +24,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
-
-UNKNOWN_ERROR = "unknown-error"
 
 _NO_DEVICE = 100
 _REASONS = {
@@ -99,18 +97,7 @@ def ask() -> Iterator[dict[str, Any]]:
         answer["reason"] = answer["reason"] or error.reason
         yield answer
         return
-    if not is_count(count):
-        answer["reason"] = answer["reason"] or UNKNOWN_ERROR
-        yield answer
-        return
-    answer["gpus"] = [gpu(index) for index in range(count)]
-    yield answer
-    # Each document is a whole one: of very many GPUs not all are worth one.
-    step = 1 + count // 64
-    for number, found in enumerate(answer["gpus"], 1):
-        _fill(driver, found)
-        if number % step == 0 or number == count:
-            yield answer
+    yield from fill_gpus(answer, count, lambda found: _fill(driver, found))
 
 
 def _fill(driver: _Driver, found: dict[str, Any]) -> None:
@@ -123,8 +110,7 @@ def _fill(driver: _Driver, found: dict[str, Any]) -> None:
     except _CudaError as error:
         found["reason"] = error.reason
         return
-    found["compute_capability"] = compute_capability(numbers)
-    found["reason"] = None if found["compute_capability"] else UNKNOWN_ERROR
+    set_capability(found, numbers)
     name = ctypes.create_string_buffer(256)
     try:
         driver.call("cuDeviceGetName", name, len(name), device)

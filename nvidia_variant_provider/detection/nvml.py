@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import pynvml
 from snapshot import (  # type: ignore[import-not-found]  # beside the child's script
-    compute_capability,
+    UNKNOWN_ERROR,
     cuda_version,
     document,
-    gpu,
-    is_count,
+    fill_gpus,
+    set_capability,
     text,
 )
 
@@ -21,8 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
-
-UNKNOWN_ERROR = "unknown-error"
 
 _REASONS = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: "not-supported",
@@ -65,18 +63,7 @@ def ask() -> Iterator[dict[str, Any]]:
         answer["reason"] = answer["reason"] or _reason(error)
         yield answer
         return
-    if not is_count(count):
-        answer["reason"] = answer["reason"] or UNKNOWN_ERROR
-        yield answer
-        return
-    answer["gpus"] = [gpu(index) for index in range(count)]
-    yield answer
-    # Each document is a whole one: of very many GPUs not all are worth one.
-    step = 1 + count // 64
-    for number, found in enumerate(answer["gpus"], 1):
-        _fill(found)
-        if number % step == 0 or number == count:
-            yield answer
+    yield from fill_gpus(answer, count, _fill)
 
 
 def _cuda_version() -> int:
@@ -97,8 +84,7 @@ def _fill(found: dict[str, Any]) -> None:
     except pynvml.NVMLError as error:
         found["reason"] = _reason(error)
         return
-    found["compute_capability"] = compute_capability(numbers)
-    found["reason"] = None if found["compute_capability"] else UNKNOWN_ERROR
+    set_capability(found, numbers)
     found["name"] = _name(pynvml.nvmlDeviceGetName, handle)
 
 
@@ -112,4 +98,5 @@ def _name(question: Callable[..., bytes | str], *arguments: object) -> str | Non
 
 def _reason(error: pynvml.NVMLError) -> str:
     # Not str(error): for a code that it does not know it asks the library again.
-    return _REASONS.get(error.value, UNKNOWN_ERROR)
+    reason: str = _REASONS.get(error.value, UNKNOWN_ERROR)
+    return reason

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
 
 PENDING = "pending"
 """The reason of a GPU that was not asked yet."""
+
+UNKNOWN_ERROR = "unknown-error"
 
 _MAX_GPUS = 1024
 _MAX_TEXT = 256
@@ -35,7 +38,7 @@ def cuda_version(number: int) -> str | None:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def compute_capability(numbers: Sequence[int]) -> str | None:
+def _compute_capability(numbers: Sequence[int]) -> str | None:
     """``9.0`` for (9, 0); ``None`` for numbers that are no compute capability."""
     major, minor = numbers
     if not (0 < major < 100 and 0 <= minor < 100):
@@ -43,12 +46,34 @@ def compute_capability(numbers: Sequence[int]) -> str | None:
     return f"{major}.{minor}"
 
 
-def is_count(number: int) -> bool:
-    """Can there be so many GPUs?"""
-    return 0 <= number <= _MAX_GPUS
+def fill_gpus(
+    answer: dict[str, Any], count: int, fill: Callable[[dict[str, Any]], None]
+) -> Iterator[dict[str, Any]]:
+    """Ask ``count`` GPUs, and yield ``answer`` as it becomes more complete.
+
+    :param fill: asks for the GPU with an ``index``, and sets its other keys.
+    """
+    if not 0 <= count <= _MAX_GPUS:
+        answer["reason"] = answer["reason"] or UNKNOWN_ERROR
+        yield answer
+        return
+    answer["gpus"] = [_gpu(index) for index in range(count)]
+    yield answer
+    # Each document is a whole one: of very many GPUs not all are worth one.
+    step = 1 + count // 64
+    for number, found in enumerate(answer["gpus"], 1):
+        fill(found)
+        if number % step == 0 or number == count:
+            yield answer
 
 
-def gpu(index: int) -> dict[str, object]:
+def set_capability(found: dict[str, Any], numbers: Sequence[int]) -> None:
+    """Set the compute capability of a GPU, or why it has none."""
+    found["compute_capability"] = _compute_capability(numbers)
+    found["reason"] = None if found["compute_capability"] else UNKNOWN_ERROR
+
+
+def _gpu(index: int) -> dict[str, object]:
     """A GPU that was not asked yet."""
     return {
         "index": index,
