@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..documents import Flaw, parse_lenient
 from ..errors import InputError
-from ..metadata.model import VariantsMetadata
 from ..metadata.reading import metadata_from_dict
 from .collector import Collector
 from .grammar import check_grammar
@@ -21,8 +22,11 @@ _CODES = {
 }
 
 
-def check_text(data: bytes, found: Collector) -> VariantsMetadata | None:
-    """Check the bytes of a metadata file; what `check_document` gives."""
+def check_text(data: bytes, found: Collector) -> Any:
+    """Check the bytes of a metadata file.
+
+    What they hold comes back, or ``None`` when it is not plain JSON.
+    """
     try:
         document, flaws = parse_lenient(data)
     except InputError as error:
@@ -30,18 +34,18 @@ def check_text(data: bytes, found: Collector) -> VariantsMetadata | None:
         return None
     for flaw in flaws:
         found.add(_CODES[flaw.kind], flaw.place or "top level", flaw.message, flaw.hint)
-    return check_document(document, found)
+    check_document(document, found)
+    return None if flaws else document
 
 
-def check_document(document: object, found: Collector) -> VariantsMetadata | None:
+def check_document(document: object, found: Collector) -> None:
     """Check a parsed document.
 
-    All that can be told is collected, whatever is wrong besides. The metadata
-    comes back when it reads well enough to say what its labels select.
+    All that can be told is collected, whatever is wrong besides.
     """
     version = check_structure(document, found)
     if not isinstance(document, dict):
-        return None
+        return
     check_grammar(document, version, found)
     check_meaning(document, found)
     try:
@@ -49,6 +53,5 @@ def check_document(document: object, found: Collector) -> VariantsMetadata | Non
     except InputError:
         # The findings above say what is wrong; a label that cannot be read cannot
         # be ordered either.
-        return None
+        return
     check_selection(metadata, found)
-    return metadata

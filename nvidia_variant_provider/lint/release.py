@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..documents import parse_json, read_bytes
+from ..documents import read_bytes
 from ..errors import InputError, join, shown
 from ..wheel_archive import WheelName, parse_wheel_name
 from .collector import Collector
@@ -146,8 +146,7 @@ def _check_release(release_name: str, path: str, release: _Release) -> list[Find
         except InputError as error:
             found.add("NV100", "", error.message, error.hint or "")
         else:
-            check_text(data, found)
-            document = _parsed(data)
+            document = check_text(data, found)
     labelled = [(file, name) for file, name in release.wheels if name.label is not None]
     if release.metadata is None and labelled:
         message = f"{release_name} has labelled wheels and no {release_name}{_SUFFIX}"
@@ -209,11 +208,10 @@ def _check_content(
         message = f"the label is {name.label}, and there is no variant.json"
         found.add("NV404", "", message, "build it with variant metadata")
         return None
-    check_text(content.variant_json, found)
+    document = check_text(content.variant_json, found)
     # One wheel says nothing of what its release gives other machines.
     alone = ("NV114", "NV312", "NV313", "NV315")
     found.findings = [f for f in found.findings if f.code not in alone]
-    document = _parsed(content.variant_json)
     if not isinstance(document, dict):
         return None
     labels = document.get("variants")
@@ -299,13 +297,6 @@ def _wheel_name(name: str, found: Collector) -> WheelName | None:
         place = "" if os.path.basename(found.path) == name else name
         found.add("NV411", place, error.message, error.hint or "")
         return None
-
-
-def _parsed(data: bytes) -> Any:
-    try:
-        return parse_json(data)
-    except InputError:
-        return None  # check_text has said so
 
 
 def _as_sets(properties: object) -> object:
