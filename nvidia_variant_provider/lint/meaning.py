@@ -11,6 +11,7 @@ from typing import Any
 from ..environment import CudaVersion
 from ..errors import join, shown
 from ..knowledge import toolkits
+from ..metadata.model import PLUGIN_API, REQUIRES
 from ..pep508 import parse_requirement
 from ..supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND, all_features
 from .collector import Collector
@@ -18,7 +19,6 @@ from .structure import labels_of
 
 __all__ = ["Claim", "check_meaning", "claim_of"]
 
-PLUGIN_API = "nvidia_variant_provider.plugin:NvidiaVariantPlugin"
 _TARGET = re.compile(r"([0-9]{2,3})([af]?)_(real|virtual)")
 _CU_LABEL = re.compile(r"cu([0-9]{2})([0-9])(?![0-9])")
 
@@ -46,10 +46,11 @@ def check_meaning(document: Mapping[str, Any], found: Collector) -> None:
             continue
         uses = True
         place = join(join("variants", label), NAMESPACE)
+        claim = claim_of(features)
         _check_features(features, place, found)
-        _check_bounds(features, place, found)
-        _check_label(label, features, place, found)
-        _check_targets(label, features, place, found)
+        _check_bounds(claim, place, found)
+        _check_label(label, claim, place, found)
+        _check_targets(label, features, claim, place, found)
     providers = document.get("providers")
     provider = providers.get(NAMESPACE) if isinstance(providers, dict) else None
     if uses and isinstance(provider, dict) and not provider.get("static-properties"):
@@ -126,8 +127,7 @@ def _add_unknown(feature: str, value: str, place: str, found: Collector) -> None
     found.add("NV302", place, message, hint)
 
 
-def _check_bounds(features: Mapping[str, Any], place: str, found: Collector) -> None:
-    claim = claim_of(features)
+def _check_bounds(claim: Claim, place: str, found: Collector) -> None:
     if claim.upper is None:
         return
     if claim.lower is not None and claim.lower >= claim.upper:
@@ -139,10 +139,8 @@ def _check_bounds(features: Mapping[str, Any], place: str, found: Collector) -> 
         found.add("NV305", join(place, UPPER_BOUND), message, hint)
 
 
-def _check_label(
-    label: str, features: Mapping[str, Any], place: str, found: Collector
-) -> None:
-    claim, named = claim_of(features), _named(label)
+def _check_label(label: str, claim: Claim, place: str, found: Collector) -> None:
+    named = _named(label)
     if named is None or claim.lower is None:
         return
     # A bound that minor-version compatibility loosens stays within the major.
@@ -153,9 +151,12 @@ def _check_label(
 
 
 def _check_targets(
-    label: str, features: Mapping[str, Any], place: str, found: Collector
+    label: str,
+    features: Mapping[str, Any],
+    claim: Claim,
+    place: str,
+    found: Collector,
 ) -> None:
-    claim = claim_of(features)
     if SM_ARCH not in features:
         if LOWER_BOUND in features or UPPER_BOUND in features:
             message = "a driver alone selects it, also where it has no code for the GPU"
@@ -261,7 +262,7 @@ def _problem_for_uv(provider: Mapping[str, Any]) -> tuple[str, str, str] | None:
             "uv knows its provider by this text only",
             f"use {PLUGIN_API}",
         )
-    hint = 'use ["nvidia-variant-provider>=0.0.1,<1.0.0"]'
+    hint = f'use ["{REQUIRES}"]'
     requires = provider.get("requires")
     if not isinstance(requires, list) or len(requires) != 1:
         return "requires", "uv wants exactly one requirement", hint

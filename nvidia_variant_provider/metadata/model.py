@@ -8,7 +8,15 @@ from typing import TypeAlias
 
 from .versions import SchemaVersion
 
-__all__ = ["NULL_LABELS", "Features", "Properties", "Provider", "VariantsMetadata"]
+__all__ = [
+    "NULL_LABELS",
+    "PLUGIN_API",
+    "REQUIRES",
+    "Features",
+    "Properties",
+    "Provider",
+    "VariantsMetadata",
+]
 
 Features: TypeAlias = Mapping[str, tuple[str, ...]]
 """``{feature: (value, ...)}``."""
@@ -18,6 +26,11 @@ Properties: TypeAlias = Mapping[str, Features]
 
 NULL_LABELS = ("null", "00000000")
 """The null variant's label, and its spelling before version 0.0.2."""
+
+REQUIRES = "nvidia-variant-provider>=0.0.1,<1.0.0"
+PLUGIN_API = "nvidia_variant_provider.plugin:NvidiaVariantPlugin"
+"""How published metadata names the provider of ``nvidia``, and the only names by
+which uv 0.13.8 knows it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

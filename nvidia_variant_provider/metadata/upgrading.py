@@ -14,17 +14,20 @@ from typing import Any
 from ..errors import InputError, join
 from ..pep508 import marker_holds, parse_requirement
 from ..supported import NAMESPACE
-from .model import NULL_LABELS, Features, Properties, Provider, VariantsMetadata
+from .model import (
+    NULL_LABELS,
+    PLUGIN_API,
+    REQUIRES,
+    Features,
+    Properties,
+    Provider,
+    VariantsMetadata,
+)
 from .reordering import first_difference
 from .versions import LATEST
 from .writing import find_defects
 
-__all__ = ["PLUGIN_API", "REQUIRES", "Remark", "Upgrade", "find_unread", "upgrade"]
-
-REQUIRES = "nvidia-variant-provider>=0.0.1,<1.0.0"
-PLUGIN_API = "nvidia_variant_provider.plugin:NvidiaVariantPlugin"
-"""How published metadata names the provider of ``nvidia``, and the only names by
-which uv 0.13.8 knows it."""
+__all__ = ["Remark", "Upgrade", "find_unread", "upgrade"]
 
 _FIRST_STRICT = (0, 1, 0)
 """The first version that uv 0.13.8 reads, in wheels too."""
