@@ -57,13 +57,10 @@ def all_capabilities() -> tuple[ComputeCapability, ...]:
     return tuple(gpu_models())
 
 
-def machine(cuda: CudaVersion, capability: ComputeCapability) -> Environment:
-    """The environment of a cell."""
-    return Environment(
-        cuda_driver_version=cuda,
-        source="forced",
-        gpus=(Gpu(index=0, compute_capability=capability),),
-    )
+def machine(cuda: CudaVersion, capability: ComputeCapability | None) -> Environment:
+    """The environment of a cell; ``None`` for a driver without a GPU."""
+    gpus = () if capability is None else (Gpu(index=0, compute_capability=capability),)
+    return Environment(cuda_driver_version=cuda, source="forced", gpus=gpus)
 
 
 def every_value(metadata: VariantsMetadata) -> dict[str, dict[str, list[str]]]:

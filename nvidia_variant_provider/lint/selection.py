@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..coverage import all_capabilities, all_drivers, every_value
-from ..environment import ComputeCapability, CudaVersion, Environment, Gpu
+from ..coverage import all_capabilities, all_drivers, every_value, machine
+from ..environment import CudaVersion
 from ..errors import join
 from ..knowledge import gpu_models, toolkits
 from ..metadata.model import Properties, VariantsMetadata
@@ -141,7 +141,7 @@ def _distinct_answers(
     seen = set()
     bounds: dict[tuple[tuple[str, ...], ...], CudaVersion] = {}
     for cuda in all_drivers():
-        answer = own_answer(Environment(cuda_driver_version=cuda)).features
+        answer = own_answer(machine(cuda, None)).features
         bounds[
             tuple(
                 tuple(v for v in answer.get(feature, ()) if v in used[feature])
@@ -152,7 +152,7 @@ def _distinct_answers(
     yield {}
     for cuda in bounds.values():
         for capability in (None, *all_capabilities()):
-            answer = own_answer(_machine(cuda, capability)).features
+            answer = own_answer(machine(cuda, capability)).features
             cut = {
                 feature: tuple(v for v in values if v in used.get(feature, ()))
                 for feature, values in answer.items()
@@ -161,11 +161,6 @@ def _distinct_answers(
             if key not in seen:
                 seen.add(key)
                 yield cut
-
-
-def _machine(cuda: CudaVersion, capability: ComputeCapability | None) -> Environment:
-    gpus = () if capability is None else (Gpu(index=0, compute_capability=capability),)
-    return Environment(cuda_driver_version=cuda, gpus=gpus)
 
 
 def _values(variants: Mapping[str, Properties], feature: str) -> frozenset[str]:
