@@ -20,6 +20,10 @@ from typing import IO, Any
 
 from .errors import InputError, shown
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from packaging.tags import Tag
+
 __all__ = ["WheelName", "open_wheel", "parse_wheel_name", "read_dist_info"]
 
 _LABEL = re.compile(r"[a-z0-9_.]+")
@@ -59,11 +63,15 @@ class WheelName:
     :param name: the project, as in normalized file names (``my_project``).
     :param version: the release, normalized.
     :param label: the variant label; ``None`` for a non-variant wheel.
+    :param build: the build tag as `packaging` sorts it, empty when there is none.
+    :param tags: what it runs on.
     """
 
     name: str
     version: str
     label: str | None = None
+    build: tuple[()] | tuple[int, str] = ()
+    tags: frozenset[Tag] = frozenset()
 
 
 def parse_wheel_name(file_name: str) -> WheelName:
@@ -80,20 +88,24 @@ def parse_wheel_name(file_name: str) -> WheelName:
     parts = stem.split("-")
     # PEP 825: "The Python tag component MUST NOT start with a digit"; a build
     # number does.
-    build = len(parts) > 2 and parts[2][:1].isdigit()
-    label = parts.pop() if len(parts) == 6 + build else None
+    has_build = len(parts) > 2 and parts[2][:1].isdigit()
+    label = parts.pop() if len(parts) == 6 + has_build else None
     if label is not None and not _LABEL.fullmatch(label):
         message = f"{shown(label)} is no label: a-z, 0-9, _ and . only"
         raise InputError(message, path=file_name, hint="rename the wheel")
     try:
         # packaging refuses labels.
-        name, version, _, _ = parse_wheel_filename("-".join(parts) + extension)
+        name, version, build, tags = parse_wheel_filename("-".join(parts) + extension)
     except InvalidWheelFilename:
         message = "not the name of a wheel"
         hint = "build the wheel with a standard name"
         raise InputError(message, path=file_name, hint=hint) from None
     return WheelName(
-        name=name.replace("-", "_"), version=str(version).replace("-", "_"), label=label
+        name=name.replace("-", "_"),
+        version=str(version).replace("-", "_"),
+        label=label,
+        build=build,
+        tags=tags,
     )
 
 

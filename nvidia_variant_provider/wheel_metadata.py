@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import IO, Any
 
 from .documents import parse_json
 from .errors import InputError, join, shown
@@ -13,21 +13,30 @@ from .metadata import VariantsMetadata, read_metadata
 from .metadata.model import Properties
 from .wheel_archive import open_wheel, read_dist_info
 
-__all__ = ["combine", "read_wheel_metadata"]
+__all__ = ["combine", "find_variant_markers", "read_wheel_metadata"]
+
+# PEP 825, "Environment markers".
+_MARKERS = (
+    "variant_label",
+    "variant_namespaces",
+    "variant_features",
+    "variant_properties",
+)
 
 
 def read_wheel_metadata(
-    path: str | os.PathLike[str], label: str
+    path: str | os.PathLike[str], label: str, file: IO[bytes] | None = None
 ) -> tuple[VariantsMetadata, Mapping[str, Any]]:
     """What ``*.dist-info/variant.json`` of a wheel says, and the document itself.
 
     :param label: the one in the wheel's file name.
+    :param file: the open wheel; ``path`` is its name in messages then.
     :raises InputError: no archive, no such file in it, not valid, or for
         another label.
     """
     name = str(path)
     try:
-        with open_wheel(name) as archive:
+        with open_wheel(name if file is None else file) as archive:
             data = read_dist_info(archive, "variant.json")
     except InputError as error:
         error.path = name
@@ -44,6 +53,22 @@ def read_wheel_metadata(
         hint = "build the wheel anew, or rename it"
         raise InputError(message, path=name, place="variants", hint=hint)
     return metadata, parse_json(data, name)
+
+
+def find_variant_markers(metadata: bytes) -> list[str]:
+    """The requirements in METADATA that depend on the variant.
+
+    No released installer reads such markers, nor does `packaging`.
+    """
+    from email.parser import HeaderParser
+
+    text = metadata.decode("utf-8", "replace")
+    requires = HeaderParser().parsestr(text).get_all("Requires-Dist", [])
+    return [
+        text
+        for text in map(str, requires)
+        if any(marker in text.partition(";")[2] for marker in _MARKERS)
+    ]
 
 
 def combine(

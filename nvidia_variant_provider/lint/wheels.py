@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from email.parser import HeaderParser
 from typing import IO
 
 from ..errors import InputError
 from ..wheel_archive import open_wheel, read_dist_info
+from ..wheel_metadata import find_variant_markers
 
 __all__ = ["WheelContent", "read_wheel"]
-
-# PEP 825, "Environment markers".
-_MARKERS = (
-    "variant_label",
-    "variant_namespaces",
-    "variant_features",
-    "variant_properties",
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,14 +36,5 @@ def read_wheel(source: str | IO[bytes]) -> WheelContent:
             raise InputError("has no *.dist-info/METADATA", hint="build it again")
         return WheelContent(
             variant_json=read_dist_info(archive, "variant.json"),
-            markers=_variant_markers(metadata.decode("utf-8", "replace")),
+            markers=find_variant_markers(metadata),
         )
-
-
-def _variant_markers(metadata: str) -> list[str]:
-    requires = HeaderParser().parsestr(metadata).get_all("Requires-Dist", [])
-    return [
-        text
-        for text in map(str, requires)
-        if any(marker in text.partition(";")[2] for marker in _MARKERS)
-    ]
