@@ -14,14 +14,14 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..documents import MAX_BYTES
 from ..errors import InputError, MissingExtraError, shown
 
-__all__ = ["RangeFile", "RemoteFile", "fetch", "read_page", "redacted"]
+__all__ = ["ACCEPT", "RangeFile", "RemoteFile", "fetch", "read_page", "redacted"]
 
 TIMEOUT = 20.0
 """Seconds without an answer."""
@@ -29,10 +29,15 @@ TIMEOUT = 20.0
 DEADLINE = 120.0
 """Seconds for the whole of one answer: a server may send a byte at a time."""
 
-_ACCEPT = (
+ACCEPT = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
     "text/html;q=0.1"
 )
+"""What a client of a simple index asks for, JSON first."""
+
+AskRange = Callable[[str], "tuple[bytes, Mapping[str, str]]"]
+"""``bytes=...`` to these bytes, and the headers of the answer in small letters."""
+
 _CREDENTIALS = re.compile(r"(https?://)([^/?#]*)@")
 _CHUNK = 65536
 _BLOCK = 256 * 1024
@@ -66,7 +71,7 @@ def read_page(url: str) -> list[RemoteFile]:
         raise MissingExtraError(
             "reading a page needs simple-repository", hint=hint
         ) from None
-    data, headers, base = _get(url, {"Accept": _ACCEPT})
+    data, headers, base = _get(url, {"Accept": ACCEPT})
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         text = data.decode("utf-8")
@@ -186,12 +191,14 @@ def _failure(error: Exception, url: str) -> InputError:
 class RangeFile(io.RawIOBase):
     """A remote file that is read in pieces, where they are asked for.
 
+    :param ask: how to ask for a range, instead of over a connection of its own.
     :raises InputError: by any read, when the server does not serve ranges.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, ask: AskRange | None = None) -> None:
         super().__init__()
         self._url = url
+        self._request = ask or self._ask
         self._position = 0
         self._blocks: dict[int, bytes] = {}
         self._size = self._find_size()
@@ -248,7 +255,7 @@ class RangeFile(io.RawIOBase):
             self._blocks[number] = data
         return self._blocks[number]
 
-    def _request(self, asked: str) -> tuple[bytes, Mapping[str, str]]:
+    def _ask(self, asked: str) -> tuple[bytes, Mapping[str, str]]:
         try:
             with _open(self._url, {"Range": asked}) as answer:
                 if answer.status != 206:
