@@ -1,0 +1,174 @@
+"""The loopback index as a whole: upstreams, the selection, a server before them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from simple_repository import errors
+
+from ..environment import Environment
+from ..errors import InputError
+from .app import OnPick, Source, make_app
+from .client import Client, Settings, split_credentials
+from .offers import find_label
+from .pins import Pins
+from .remote import redacted
+from .repository import Choice, VariantRepository
+from .server import HOSTS, Server
+from .upstream import FolderUpstream, HttpUpstream, LinksUpstream, local_path
+
+__all__ = ["Loopback"]
+
+_STEP = 1000
+"""More ranks than an index uses for a release: indexes keep apart."""
+
+
+class Loopback:
+    """Indexes of the user, each with the variants that fit, under its own URL.
+
+    PEP 825, "Installing wheels from multiple sources": "it is recommended to consider
+    their variant metadata in isolation." Where several have variants of one release,
+    those of the index that was added first go before the others.
+
+    :param machine: says which one to select for, once it is needed.
+    :param secret: no other program of this machine can guess the URLs.
+    :param hosts: the names it may be called by; ``None``: any.
+    :param direct: installers may fetch files that need no credentials themselves.
+    :param local: the installer is a program of this user, and opens files itself.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        machine: Callable[[], Environment],
+        environ: Mapping[str, str],
+        warn: Callable[[str], None],
+        pins: Pins | None = None,
+        on_pick: OnPick | None = None,
+        ask_credentials: Callable[[str], tuple[str, str] | None] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        secret: bool = True,
+        hosts: tuple[str, ...] | None = HOSTS,
+        direct: bool = True,
+        local: bool = False,
+    ) -> None:
+        self.client = Client(settings, ask_credentials=ask_credentials)
+        self._machine = machine
+        self._environ = environ
+        self._pins = pins
+        self._warn = warn
+        self._on_pick = on_pick
+        self._hosts = hosts or ("*",)
+        self._direct = direct
+        self._local = local
+        self._server = Server(host, port)
+        self._prefix = f"/{secrets.token_urlsafe(16)}" if secret else ""
+        self._sources: list[Source] = []
+        self._urls: dict[tuple[str, bool], str] = {}
+
+    @property
+    def url(self) -> str:
+        """What all URLs start with."""
+        return self._server.url + self._prefix
+
+    def add_index(self, url: str, pair: tuple[str, str] | None = None) -> str:
+        """The URL of an index here, in place of its own.
+
+        :param pair: user and password, where they are not in ``url``.
+        """
+        return self._add(url, pair, links=False)
+
+    def add_links(self, location: str, pair: tuple[str, str] | None = None) -> str:
+        """The URL of a page of links here; or ``location``, if it has no variants."""
+        if not location.startswith(("http:", "https:")):
+            try:
+                names = os.listdir(local_path(location))
+            except OSError:
+                names = []
+            if all(find_label(name) is None for name in names):
+                return location
+        return self._add(location, pair, links=True)
+
+    def _add(self, url: str, pair: tuple[str, str] | None, *, links: bool) -> str:
+        if (url, links) in self._urls:
+            return self._urls[url, links]
+        bare, own = split_credentials(url)
+        is_http = bare.startswith(("http:", "https:"))
+        if is_http and not self.client.is_allowed(bare):
+            # pip says the same, and ignores it.
+            self._warn(f"{redacted(url)} is neither https nor a trusted host: ignored")
+            return url
+        if not is_http and not links and not os.path.isdir(local_path(bare)):
+            return url
+        if own is not None and (own[1] or pair is None):
+            pair = own
+        if pair is not None and is_http:
+            self.client.add_credentials(bare, pair)
+        number = len(self._sources)
+        path = f"/{number}" if number or self._prefix else ""
+        upstream = (
+            LinksUpstream(bare, self.client)
+            if links
+            else HttpUpstream(bare, self.client)
+            if is_http
+            else FolderUpstream(local_path(bare))
+        )
+        repository = VariantRepository(
+            upstream,
+            machine=self._machine,
+            client=self.client,
+            environ=self._environ,
+            pins=self._pins,
+            warn=self._warn,
+        )
+        self._sources.append(
+            Source(
+                path=path,
+                repository=repository,
+                client=self.client,
+                links=upstream if isinstance(upstream, LinksUpstream) else None,
+                direct=self._direct,
+                local=self._local,
+            )
+        )
+        found = f"{self.url}{path}/{'links' if links else 'simple'}/"
+        self._urls[url, links] = found
+        return found
+
+    @contextmanager
+    def serve(self) -> Iterator[None]:
+        """Serve while the block lasts."""
+        for number, source in enumerate(reversed(self._sources)):
+            if isinstance(source.repository, VariantRepository):
+                source.repository.base = number * _STEP
+        app = make_app(
+            self._sources,
+            prefix=self._prefix,
+            hosts=self._hosts,
+            on_pick=self._on_pick,
+        )
+        with self._server.serve(app, self.client.close):
+            yield
+
+    def find_choices(self, project: str) -> Mapping[str, Choice]:
+        """What is chosen of each release of a project, in the first index with it.
+
+        Only while it serves.
+        """
+        for source in self._sources:
+            repository = source.repository
+            if not isinstance(repository, VariantRepository):
+                continue
+            try:
+                if not repository.choices(project):
+                    self._server.call(repository.get_project_page(project))
+            except (InputError, errors.PackageNotFoundError):
+                continue
+            if found := repository.choices(project):
+                return found
+        return {}

@@ -1,0 +1,125 @@
+"""Running an application on a socket of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import uvicorn
+
+from ..errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+__all__ = ["HOSTS", "Server", "is_loopback"]
+
+HOSTS = (
+    "127.0.0.1",
+    "localhost",
+    "[::1]",
+    # What containers call the machine that they run on.
+    "host.docker.internal",
+    "host.containers.internal",
+)
+"""The names by which a loopback server may be called (else: DNS rebinding)."""
+
+_BACKLOG = 1024
+"""Connections that wait: installers open dozens at once, and retry slowly."""
+
+T = TypeVar("T")
+
+_STOP = 2
+"""Seconds for requests that are under way when the server stops."""
+
+
+def is_loopback(host: str) -> bool:
+    """Does ``host`` reach this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Server:
+    """A socket, and what is served there in a thread.
+
+    :param port: 0 for any that is free.
+    :raises InputError: the address cannot be had.
+    """
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._socket = _bind(host, port)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self._socket.getsockname()[1]}"
+
+    @contextmanager
+    def serve(
+        self, app: ASGIApp, close: Callable[[], Awaitable[None]]
+    ) -> Iterator[None]:
+        """Serve ``app`` while the block lasts.
+
+        :param close: is awaited after the last request.
+        """
+        config = uvicorn.Config(
+            app,
+            access_log=False,
+            log_level="error",
+            lifespan="off",
+            backlog=_BACKLOG,
+            server_header=False,
+            ws="none",
+            timeout_graceful_shutdown=_STOP,
+        )
+        server = uvicorn.Server(config)
+        ready = threading.Event()
+
+        async def work() -> None:
+            self._loop = asyncio.get_running_loop()
+            ready.set()
+            await server.serve(sockets=[self._socket])
+            await close()
+
+        thread = threading.Thread(target=asyncio.run, args=[work()], daemon=True)
+        thread.start()
+        ready.wait()
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            thread.join(_STOP + 1)
+            self._socket.close()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of ``work``, done in the thread that serves."""
+        if self._loop is None:
+            raise RuntimeError("not serving")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if port and hasattr(socket, "SO_REUSEADDR"):
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(_BACKLOG)
+    except OverflowError:
+        bound.close()
+        raise UsageError(f"{port} is no port", hint="give 0 to 65535") from None
+    except OSError as error:
+        bound.close()
+        reason = error.strerror or str(error)
+        message = f"cannot listen on {host} port {port}: {reason}"
+        raise InputError(message, hint="choose another --port") from None
+    bound.set_inheritable(True)
+    return bound
