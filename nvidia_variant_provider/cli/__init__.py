@@ -33,6 +33,8 @@ VERBS = {
     "diff": "which lanes (driver x GPU) change their build between two releases",
     "upgrade": "rewrite variant metadata in the current schema",
     "validate": "check metadata, wheels and index folders before they are published",
+    "pip": "run your own pip, variant-aware",
+    "serve": "the index behind pip, for other installers",
 }
 
 
@@ -104,8 +106,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = [word for word in arguments if word != "--json"]
     try:
         try:
-            options = _parser(arguments).parse_args(arguments)
+            ours, theirs = _separate(arguments, command)
+            options = _parser(ours).parse_args(ours)
             options.json = as_json
+            options.arguments = theirs
             result = _module(options.verb).execute(options, os.environ)
         except ProviderError as error:
             result = Result(exit_code=error.exit_code, errors=(error,))
@@ -113,7 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except MemoryError:
             scarce = InputError("not enough memory", hint="is it the file you meant?")
             result = Result(exit_code=scarce.exit_code, errors=(scarce,))
-        render(result, command=command, as_json=as_json)
+        if not result.said:
+            render(result, command=command, as_json=as_json)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130  # what a shell reports for a process that SIGINT ended
@@ -126,6 +131,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(f"error: stdout: cannot be written: {error.strerror}")
         return InputError.exit_code
     return result.exit_code
+
+
+def _separate(arguments: list[str], command: str | None) -> tuple[list[str], list[str]]:
+    """The words that are parsed here, and those for the program a verb runs."""
+    if command != "pip" or arguments.index(command) != 0:
+        return arguments, []
+    from .pip import separate
+
+    ours, theirs = separate(arguments[1:])
+    return [command, *ours], theirs
 
 
 def _has_json_format(arguments: Sequence[str]) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from functools import cache
 
 from ..api import detect, read_environment
 from ..detection import reasons
@@ -23,6 +25,7 @@ __all__ = [
     "add_options",
     "detection_errors",
     "find_environment",
+    "find_later",
     "with_compatibility",
 ]
 
@@ -75,6 +78,31 @@ def with_compatibility(
     if not options.minor_version_compatibility:
         return environ
     return {**environ, MINOR_VERSION_COMPATIBILITY: "1"}
+
+
+def find_later(
+    options: argparse.Namespace, environ: Mapping[str, str]
+) -> Callable[[], Environment]:
+    """`find_environment` once it is called; what is given is checked at once.
+
+    For verbs that may not need a machine at all, and then ask no driver.
+    """
+    given = (options.cuda_driver, options.sm_arch, options.environment)
+    forced = (environ.get(CUDA_DRIVER_VERSION), environ.get(SM_ARCH))
+    if any(item is not None for item in given) or any(forced):
+        found = find_environment(options, environ)
+        return lambda: found
+    lock = threading.Lock()
+
+    @cache
+    def find() -> Environment:
+        return find_environment(options, environ)
+
+    def find_once() -> Environment:
+        with lock:
+            return find()
+
+    return find_once
 
 
 def find_environment(

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .result import Result, Table
 
-__all__ = ["SCHEMA_VERSION", "complain", "render"]
+__all__ = ["SCHEMA_VERSION", "complain", "render", "say"]
 
 SCHEMA_VERSION = 1
 """Of the JSON report, `schemas/report.schema.json`."""
@@ -31,16 +31,29 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
             "data": result.data,
             "errors": [error.to_dict() for error in result.errors],
         }
-        print(json.dumps(report, indent=2))
+        print(json.dumps(report, indent=2), flush=True)
         return
     for block in result.text:
         if isinstance(block, Table):
             _print_table(block)
         else:
             print(_one_line(block))
+    sys.stdout.flush()
     if result.data is None:
         for error in result.errors:
             complain(f"error: {_one_line(str(error))}")
+
+
+def say(lines: Iterable[str], *, aside: bool = False) -> None:
+    """Print lines while a verb is still at work; in one piece, among others' output.
+
+    :param aside: to stderr, where stdout is for a document.
+    """
+    text = "".join(f"{_one_line(line)}\n" for line in lines)
+    stream = sys.stderr if aside else sys.stdout
+    with contextlib.suppress(OSError):
+        stream.write(text)
+        stream.flush()
 
 
 def complain(line: str) -> None:

@@ -11,14 +11,13 @@ from ..metadata import VariantsMetadata
 from ..resolver import Resolution
 from ..supported import NAMESPACE
 from . import machine
+from .choices import block
 from .releases import read_release
 from .result import Result, Table
 
 __all__ = ["configure_parser", "execute"]
 
 NOTHING_COMPATIBLE = 1
-
-_WIDTH = 80
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -90,11 +89,7 @@ def _text(resolution: Resolution, *, explain: bool) -> list[str | Table]:
     if selected is None:
         text.append("No label fits this machine.")
     else:
-        release = _release(resolution.metadata)
-        title = f" {release}variant_hash={selected} "
-        text.append(title.center(_WIDTH, "#"))
-        text += [f"Variant-property: {p}" for p in resolution.properties(selected)]
-        text.append("#" * _WIDTH)
+        text += block(_release(resolution.metadata), selected, resolution)
     if explain and selected is not None:
         text.append(f"Fits, best first: {', '.join(resolution.compatible)}")
     if explain or selected is None:
@@ -112,4 +107,4 @@ def _release(metadata: VariantsMetadata) -> str:
     if metadata.name is None:
         return ""
     # File names have "_" where project names have "-" (PEP 427).
-    return f"{metadata.name.replace('_', '-')}=={metadata.version}; "
+    return f"{metadata.name.replace('_', '-')}=={metadata.version}"

@@ -26,6 +26,7 @@ class Result:
     :param text: what people read: lines and tables, in order.
     :param notes: sentences for stderr, whichever the form of the report.
     :param as_json: the verb was asked for the JSON report in a way of its own.
+    :param said: it was printed already, by a verb that ends when it is stopped.
     :param errors: where there is ``data`` as well, the text and the notes say them.
     """
 
@@ -35,6 +36,7 @@ class Result:
     notes: Sequence[str] = ()
     errors: Sequence[ProviderError] = field(default=())
     as_json: bool = False
+    said: bool = False
 
     @property
     def status(self) -> str:

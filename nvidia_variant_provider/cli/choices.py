@@ -1,0 +1,103 @@
+"""What is said of a build that was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..detection import reasons
+from ..drivers import CUDA_OF_BRANCH
+from ..environment import Environment
+from ..resolver import Resolution, resolve_metadata
+from ..supported import NAMESPACE
+
+__all__ = ["block", "uses_gpu", "why_no_gpu"]
+
+_WIDTH = 80
+
+_MOST = 8
+"""So many labels are explained."""
+
+
+def block(release: str, label: str, resolution: Resolution | None) -> list[str]:
+    """The label of a release with its properties, in lexical order.
+
+    :param release: as ``torch==2.8.0``; may be empty.
+    :param resolution: ``None`` when the properties are not known.
+    """
+    start = f"{release}; " if release else ""
+    known = resolution is not None and label in resolution.metadata.variants
+    return [
+        f" {start}variant_hash={label} ".center(_WIDTH, "#"),
+        *(
+            f"Variant-property: {item}"
+            for item in (resolution.properties(label) if resolution and known else ())
+        ),
+        "#" * _WIDTH,
+    ]
+
+
+def uses_gpu(label: str | None, resolution: Resolution) -> bool:
+    """Does the build say that it needs something of an NVIDIA machine."""
+    return label is not None and NAMESPACE in resolution.metadata.variants.get(
+        label, {}
+    )
+
+
+def why_no_gpu(release: str, resolution: Resolution) -> list[str]:
+    """Why a machine with a GPU gets a build that does not use it, and what helps.
+
+    Empty where there is nothing to explain: no GPU, or no build for one.
+    """
+    environment = resolution.environment
+    builds = [
+        label
+        for label in resolution.metadata.variants
+        if uses_gpu(label, resolution) and label in resolution.rejected
+    ]
+    if not builds or not _has_nvidia(environment):
+        return []
+    lines = [
+        f"{release} comes without GPU support on this machine{_shown(environment)}"
+    ]
+    for label in builds[:_MOST]:
+        sentences = dict.fromkeys(item.sentence for item in resolution.rejected[label])
+        lines += [f"  {label} does not fit: {sentence}" for sentence in sentences]
+    if len(builds) > _MOST:
+        lines.append(f"  and {len(builds) - _MOST} more do not fit")
+    lines += [f"  {line}" for line in _what_helps(resolution)]
+    return lines
+
+
+def _has_nvidia(environment: Environment) -> bool:
+    found = environment.cuda_driver_version is not None
+    return found or reasons.is_failure(environment.reason)
+
+
+def _shown(environment: Environment) -> str:
+    facts = []
+    if environment.cuda_driver_version is not None:
+        facts.append(f"driver for CUDA {environment.cuda_driver_version}")
+    highest: Sequence[object] = environment.compute_capabilities[:1]
+    facts += [f"compute capability {item}" for item in highest]
+    return f" ({', '.join(facts)}):" if facts else ":"
+
+
+def _what_helps(resolution: Resolution) -> list[str]:
+    """The smallest change of the machine that would get it a GPU build."""
+    environment = resolution.environment
+    if environment.reason:
+        _, step = reasons.explain(environment.reason)
+        return [f"next step: {step}"]
+    driver = environment.cuda_driver_version
+    if driver is None:
+        return []
+    for cuda in sorted(set(CUDA_OF_BRANCH.values())):
+        if cuda <= driver:
+            continue
+        newer = environment.replace(cuda_driver_version=cuda)
+        found = resolve_metadata(resolution.metadata, newer).selected
+        if uses_gpu(found, resolution):
+            return [
+                f"what would change it: a driver for CUDA {cuda} or newer gets {found}"
+            ]
+    return ["no newer driver changes that: no build has code for this GPU"]

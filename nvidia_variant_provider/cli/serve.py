@@ -1,0 +1,176 @@
+"""``serve``: the index behind ``pip``, for other installers."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from . import machine
+from .pip import missing_extra, parse_pins
+from .render import complain, render
+from .result import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["configure_parser", "execute"]
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    group = parser.add_argument_group("indexes (default: those that pip is set up for)")
+    group.add_argument(
+        "-i", "--index-url", metavar="URL", help="the index to stand for"
+    )
+    group.add_argument(
+        "--extra-index-url",
+        metavar="URL",
+        action="append",
+        default=[],
+        help="another one, which gets a URL of its own",
+    )
+    group.add_argument(
+        "--trusted-host",
+        metavar="HOST",
+        action="append",
+        default=[],
+        help="as pip's: not verified, plain HTTP allowed",
+    )
+    group.add_argument(
+        "--python",
+        metavar="PATH",
+        help="the interpreter or environment whose pip is asked (default: this one)",
+    )
+    group = parser.add_argument_group("where to listen")
+    group.add_argument(
+        "--port", type=int, default=0, help="the port (default: one that is free)"
+    )
+    group.add_argument(
+        "--host", default="127.0.0.1", help="the address (default: %(default)s)"
+    )
+    group.add_argument(
+        "--allow-remote",
+        action="store_true",
+        help="listen where others can connect; they read with your credentials",
+    )
+    parser.add_argument(
+        "--label",
+        metavar="[PROJECT=]LABEL",
+        action="append",
+        default=[],
+        help="show this variant, whatever fits best",
+    )
+    machine.add_options(parser)
+    machine.add_compatibility_option(parser)
+
+
+def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
+    """``data``: the ``url`` of each index, and what it stands for (``upstream``)."""
+    from ..index.pip_command import Pip, find_python
+
+    find_machine = machine.find_later(options, environ)
+    environ = machine.with_compatibility(options, environ)
+    pins = parse_pins(options.label)
+    try:
+        from ..index.loopback import Loopback
+        from ..index.pip_session import make_settings
+        from ..index.remote import redacted
+        from ..index.server import HOSTS, is_loopback
+    except ImportError as error:
+        raise missing_extra(error) from None
+    remote = not is_loopback(options.host)
+    if remote and not options.allow_remote:
+        message = f"{options.host} can be reached from other machines"
+        hint = "give --allow-remote if that is what you want"
+        raise UsageError(message, path="--host", hint=hint)
+    pip = Pip(find_python(options.python), environ)
+    command = pip.understand(_pip_arguments(options))
+    if not command.indexes:
+        raise UsageError("there is no index to stand for", hint="give --index-url")
+    loopback = Loopback(
+        make_settings(command, environ),
+        machine=find_machine,
+        environ=environ,
+        warn=lambda message: complain(f"warning: {message}"),
+        pins=pins,
+        ask_credentials=lambda url: pip.ask_credentials(url, command.options),
+        host=options.host,
+        port=options.port,
+        secret=False,
+        hosts=None if options.allow_remote else HOSTS,
+    )
+    urls = {
+        url: loopback.add_index(url, command.credentials.get(url))
+        for url in command.indexes
+    }
+    served = {url: here for url, here in urls.items() if here != url}
+    if not served:
+        raise UsageError("none of the indexes can be served", hint="give --index-url")
+    result = Result(
+        data={
+            "indexes": [
+                {"url": here, "upstream": redacted(url)} for url, here in served.items()
+            ]
+        },
+        text=[
+            *(f"{redacted(url)} is at {here}" for url, here in served.items()),
+            *_examples(next(iter(served.values()))),
+            "Stop it with Ctrl-C.",
+        ],
+        notes=[
+            "whoever can connect to this port reads the indexes with your credentials"
+        ]
+        if remote
+        else [],
+    )
+    with _until_stopped() as stopped, loopback.serve():
+        # Now, not when it ends: what it says is needed while it runs.
+        render(result, command="serve", as_json=options.json)
+        stopped.wait()
+    return Result(said=True)
+
+
+def _pip_arguments(options: argparse.Namespace) -> list[str]:
+    """What pip would be told to look at the same indexes."""
+    words = ["download"]
+    if options.index_url is not None:
+        words += ["--index-url", options.index_url]
+    for url in options.extra_index_url:
+        words += ["--extra-index-url", url]
+    for host in options.trusted_host:
+        words += ["--trusted-host", host]
+    return words
+
+
+def _examples(url: str) -> Sequence[str]:
+    return (
+        f"  pip:        pip install --index-url {url} torch",
+        f"  uv:         uv pip install --default-index {url} torch",
+        f"  poetry:     poetry source add --priority=primary variants {url}",
+        f"  pdm:        pdm config pypi.url {url}",
+        f"  containers: docker run --network host -e PIP_INDEX_URL={url} IMAGE",
+    )
+
+
+@contextmanager
+def _until_stopped() -> Iterator[threading.Event]:
+    """An event that the signals to stop set."""
+    stopped = threading.Event()
+
+    def stop(*_: Any) -> None:
+        stopped.set()
+
+    before = {
+        number: signal.signal(number, stop)
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,144 @@
+"""Asks a pip how it understands its arguments and configuration.
+
+This text is run by the interpreter that the pip belongs to, which may be older than
+this package asks for and has none of its modules: nothing is imported but the
+standard library and that pip. Reads one JSON object from stdin, prints one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+# What is told of pip's parsed options; where a pip does not know one, its default.
+OPTIONS: Any = {
+    "index_url": None,
+    "extra_index_urls": [],
+    "no_index": False,
+    "find_links": [],
+    "proxy": None,
+    "trusted_hosts": [],
+    "cert": None,
+    "client_cert": None,
+    "timeout": None,
+    "no_input": False,
+    "keyring_provider": "auto",
+    "json_report_file": None,
+    "dry_run": False,
+    "quiet": 0,
+    "force_reinstall": False,
+    "target_dir": None,
+    "no_proxy_env": False,
+}
+
+
+def describe(arguments: list[str]) -> dict[str, Any]:
+    """What pip makes of its arguments: command, options, and the arguments again."""
+    from pip import __version__
+    from pip._internal.cli.main_parser import create_main_parser
+    from pip._internal.commands import commands_dict, create_command
+
+    general, rest = create_main_parser().parse_args(list(arguments))
+    if not rest or rest[0] not in commands_dict:
+        return {"version": __version__, "command": None}
+    name = rest[0]
+    before = arguments[: len(arguments) - len(rest)]
+    parser = create_command(name).parser
+    # As `pip` hands them to the command: the general options may stand anywhere.
+    given = before + rest[1:]
+    if any(word in ("-h", "--help") for word in given) or general.version:
+        return {"version": __version__, "command": None}
+    seen = record(parser)
+    options, positional = parser.parse_args(given)
+    if not hasattr(options, "index_url"):
+        return {
+            "version": __version__,
+            "command": name,
+            "uses_index": False,
+            "paths": [path for path in sys.path if path],
+        }
+    values = {key: getattr(options, key, default) for key, default in OPTIONS.items()}
+    return {
+        "version": __version__,
+        "command": name,
+        "uses_index": True,
+        "options": values,
+        "words": seen,
+        "positional": positional,
+        "credentials": find_credentials(values),
+        "paths": [path for path in sys.path if path],
+    }
+
+
+def record(parser: Any) -> list[list[str]]:
+    """Note what ``parser`` comes upon, in order: ``[option, spelling, value...]``."""
+    seen: list[list[str]] = []
+
+    def wrap(option: Any) -> None:
+        process: Callable[..., Any] = option.process
+
+        def noted(opt: str, value: Any, values: Any, parser: Any) -> Any:
+            taken = () if value is None else value
+            taken = taken if isinstance(taken, tuple) else (taken,)
+            seen.append([option.dest, option.get_opt_string(), *taken])
+            return process(opt, value, values, parser)
+
+        option.process = noted
+
+    for group in [parser, *parser.option_groups]:
+        for option in group.option_list:
+            wrap(option)
+    return seen
+
+
+def find_credentials(values: dict[str, Any]) -> dict[str, list[str]]:
+    """User and password for each index, from its URL or a netrc file."""
+    auth = make_auth(values)
+    urls = [] if values["no_index"] else [values["index_url"]]
+    urls += list(values["extra_index_urls"] or []) + list(values["find_links"] or [])
+    found: dict[str, list[str]] = {}
+    for url in urls:
+        if url and url.startswith(("http:", "https:")):
+            pair = auth._get_url_and_credentials(url)[1:]
+            if pair[0] is not None:
+                found[url] = [pair[0] or "", pair[1] or ""]
+    return found
+
+
+def ask_for_credentials(url: str, values: dict[str, Any]) -> list[str] | None:
+    """User and password for a server that asked for them; the keyring may know."""
+    auth = make_auth(values)
+    user, password = auth._get_new_credentials(
+        url, allow_netrc=True, allow_keyring=True
+    )
+    return None if user is None else [user, password or ""]
+
+
+def make_auth(values: dict[str, Any]) -> Any:
+    """What pip itself asks for credentials."""
+    from pip._internal.network.auth import MultiDomainBasicAuth
+
+    urls = [values["index_url"], *(values["extra_index_urls"] or [])]
+    auth = MultiDomainBasicAuth(prompting=False, index_urls=[u for u in urls if u])
+    auth.keyring_provider = values.get("keyring_provider") or "auto"
+    return auth
+
+
+def main() -> None:
+    """Answer the question on stdin."""
+    question = json.load(sys.stdin)
+    # What pip itself prints (warnings, usage) is not the answer.
+    answer_to = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    if "url" in question:
+        answer: Any = ask_for_credentials(question["url"], question["options"])
+    else:
+        answer = describe(question["arguments"])
+    json.dump(answer, answer_to)
+    answer_to.flush()
+
+
+main()

@@ -1,0 +1,253 @@
+"""A run of the user's pip, with the loopback index in place of the indexes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from ..documents import parse_json
+from ..environment import Environment
+from ..errors import InputError
+from .app import OnPick
+from .client import Settings
+from .installed import InstalledVariant, find_installed
+from .loopback import Loopback
+from .pins import Pins
+from .pip_command import Pip, PipCommand
+from .repository import Choice
+from .requirements_files import Places, rewrite
+
+__all__ = ["Installed", "Outcome", "Stale", "make_settings", "run"]
+
+# Options by which pip is told where to look: they are given anew.
+_PLACES = {"index_url", "extra_index_urls", "find_links", "no_index", "proxy"}
+_FILES = {"requirements", "constraints", "build_constraints"}
+_LOCAL = "127.0.0.1,localhost"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Installed:
+    """What pip reports to have installed.
+
+    :param label: ``None`` for a non-variant wheel or an sdist.
+    """
+
+    project: str
+    version: str
+    label: str | None
+
+    def to_dict(self) -> dict[str, object]:
+        """Keys: ``name``, ``version``, ``label``."""
+        return {"name": self.project, "version": self.version, "label": self.label}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stale:
+    """A variant that stays installed although another one is better.
+
+    :param best: the label to have; ``None`` for the non-variant wheel.
+    """
+
+    installed: InstalledVariant
+    best: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What came of it.
+
+    :param status: pip's exit status.
+    :param installed: of an installation, or what it would have installed.
+    """
+
+    status: int
+    installed: tuple[Installed, ...] = ()
+    stale: tuple[Stale, ...] = ()
+
+
+def make_settings(command: PipCommand, environ: Mapping[str, str]) -> Settings:
+    """How this pip talks to indexes."""
+    options = command.options
+    bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")
+    return Settings(
+        timeout=float(options["timeout"] or 15.0),
+        trusted_hosts=tuple(options["trusted_hosts"] or ()),
+        cert=options["cert"] or bundle,
+        client_cert=options["client_cert"],
+        proxy=options["proxy"] or None,
+        trust_env=not options["no_proxy_env"],
+    )
+
+
+def run(
+    pip: Pip,
+    command: PipCommand,
+    *,
+    machine: Callable[[], Environment],
+    environ: Mapping[str, str],
+    pins: Pins,
+    on_pick: OnPick,
+    warn: Callable[[str], None],
+    quiet: bool,
+) -> Outcome:
+    """Run pip to its end.
+
+    :param on_pick: is told of each build that pip fetches, from another thread.
+    :param quiet: pip's own output goes to stderr.
+    :raises InputError: it cannot be run.
+    """
+    options = command.options
+    # A proxy from a configuration file cannot be taken back by a variable: pip is
+    # told to use none, and everything goes through the loopback index.
+    fixed_proxy = bool(options["proxy"]) and not _is_given(command, environ, "proxy")
+    loopback = Loopback(
+        make_settings(command, environ),
+        machine=machine,
+        environ=environ,
+        warn=warn,
+        pins=pins,
+        on_pick=on_pick,
+        ask_credentials=lambda url: pip.ask_credentials(url, options),
+        direct=not fixed_proxy,
+        local=True,
+    )
+    with tempfile.TemporaryDirectory(prefix="nvidia-variant-provider-") as name:
+        folder = Path(name)
+        arguments, variables = _redirect(command, environ, loopback, folder)
+        if fixed_proxy:
+            arguments += ["--proxy", ""]
+        report = options["json_report_file"]
+        if command.command == "install" and report is None:
+            report = str(folder / "report.json")
+            arguments += ["--report", report]
+        with loopback.serve():
+            status = pip.run(
+                [command.command or "", *arguments, *command.positional],
+                {**environ, **variables},
+                quiet=quiet,
+            )
+            installed = _read_report(report) if status == 0 else ()
+            stale = (
+                _find_stale(command, installed, loopback.find_choices)
+                if status == 0 and command.command == "install"
+                else ()
+            )
+    return Outcome(status=status, installed=installed, stale=stale)
+
+
+def _is_given(command: PipCommand, environ: Mapping[str, str], option: str) -> bool:
+    """Is a value from the command line or a variable, not from a file."""
+    on_line = any(word[0] == option for word in command.words)
+    return on_line or bool(environ.get(f"PIP_{option.upper()}"))
+
+
+def _redirect(
+    command: PipCommand, environ: Mapping[str, str], loopback: Loopback, folder: Path
+) -> tuple[list[str], dict[str, str]]:
+    """The arguments and variables by which pip looks at the loopback index."""
+    credentials = command.credentials
+    indexes = [loopback.add_index(u, credentials.get(u)) for u in command.indexes]
+    links = [loopback.add_links(u, credentials.get(u)) for u in command.find_links]
+    places = Places(index=loopback.add_index, links=loopback.add_links, environ=environ)
+    arguments: list[str] = []
+    for option, spelled, *values in command.words:
+        if option in _FILES:
+            arguments += [spelled, *(rewrite(v, folder, places) for v in values)]
+        elif option not in _PLACES:
+            arguments += [spelled, *values]
+    if command.options["no_index"]:
+        arguments.append("--no-index")
+    # In variables, which other users cannot read as they can arguments; they go
+    # before pip's configuration files. Only paths with spaces cannot be told so.
+    variables = {"PIP_INDEX_URL": indexes[0]} if indexes else {}
+    if indexes[1:]:
+        variables["PIP_EXTRA_INDEX_URL"] = " ".join(indexes[1:])
+    plain = [place for place in links if not any(map(str.isspace, place))]
+    if plain:
+        variables["PIP_FIND_LINKS"] = " ".join(plain)
+    for place in links:
+        if place not in plain:
+            arguments += ["--find-links", place]
+    variables |= _proxies(command, environ)
+    return arguments, variables
+
+
+def _proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables by which pip uses its proxy, but not to come here."""
+    found = {}
+    for name in ("NO_PROXY", "no_proxy"):
+        others = environ.get(name)
+        found[name] = f"{others},{_LOCAL}" if others else _LOCAL
+    if proxy := command.options["proxy"]:
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+            found[name] = proxy
+        found["PIP_PROXY"] = ""
+    return found
+
+
+def _read_report(path: str | None) -> tuple[Installed, ...]:
+    """What pip's installation report says; nothing when it was not for a file."""
+    if path is None or path == "-":
+        return ()
+    try:
+        with open(path, "rb") as file:
+            report: Any = parse_json(file.read())
+        return tuple(
+            Installed(
+                project=canonicalize_name(item["metadata"]["name"]),
+                version=item["metadata"]["version"],
+                label=_label_of(item["download_info"]["url"]),
+            )
+            for item in report["install"]
+        )
+    except (InputError, OSError, KeyError, TypeError):
+        return ()
+
+
+def _label_of(url: str) -> str | None:
+    """The label in the URL of a file of the loopback index."""
+    parts = urlsplit(url).path.split("/")
+    # .../f/{project}/{label}/{digest}/{name}
+    if len(parts) < 6 or parts[-5] != "f" or parts[-3] == "-":
+        return None
+    return parts[-3]
+
+
+def _find_stale(
+    command: PipCommand,
+    installed: Sequence[Installed],
+    find_choices: Callable[[str], Mapping[str, Choice]],
+) -> tuple[Stale, ...]:
+    """What was asked for and is there already, as a variant that is not the best."""
+    asked = {
+        name for text in command.positional if (name := _project_of(text)) is not None
+    }
+    fresh = {item.project for item in installed}
+    paths = [path for path in command.paths if os.path.isdir(path)]
+    target = command.options["target_dir"]
+    found = []
+    for item in find_installed([target] if target else paths):
+        if item.project in fresh or item.project not in asked:
+            continue
+        choice = find_choices(item.project).get(item.version)
+        if choice is None or choice.resolution is None:
+            continue
+        best = choice.labels[0] if choice.labels else None
+        if best != item.label and (best is not None or choice.plain):
+            found.append(Stale(installed=item, best=best))
+    return tuple(found)
+
+
+def _project_of(text: str) -> str | None:
+    try:
+        return canonicalize_name(Requirement(text).name)
+    except InvalidRequirement:
+        return None
