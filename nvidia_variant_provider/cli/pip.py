@@ -189,8 +189,7 @@ def _run(
             f"--force-reinstall --no-deps {name}"
         )
     talk.finish(command, outcome)
-    installed = [item.to_dict() for item in outcome.installed]
-    return _result(outcome.status, talk.chosen, installed=installed, notes=notes)
+    return _result(outcome.status, talk.chosen, outcome=outcome, notes=notes)
 
 
 class _Talk:
@@ -268,11 +267,12 @@ def _result(
     status: int,
     chosen: Mapping[tuple[str, str], tuple[Choice, str | None]],
     *,
-    installed: Sequence[Mapping[str, object]] = (),
+    outcome: Outcome | None = None,
     notes: Sequence[str] = (),
 ) -> Result:
     return Result(
         exit_code=status,
+        passed_on=True,
         data={
             "status": status,
             "chosen": [
@@ -284,7 +284,8 @@ def _result(
                 }
                 for choice, label in chosen.values()
             ],
-            "installed": list(installed),
+            "installed": [x.to_dict() for x in outcome.installed] if outcome else [],
+            "stale": [x.to_dict() for x in outcome.stale] if outcome else [],
         },
         notes=notes,
     )

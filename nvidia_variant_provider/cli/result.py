@@ -27,6 +27,7 @@ class Result:
     :param notes: sentences for stderr, whichever the form of the report.
     :param as_json: the verb was asked for the JSON report in a way of its own.
     :param said: it was printed already, by a verb that ends when it is stopped.
+    :param passed_on: the exit code is that of a program that the verb ran.
     :param errors: where there is ``data`` as well, the text and the notes say them.
     """
 
@@ -37,8 +38,10 @@ class Result:
     errors: Sequence[ProviderError] = field(default=())
     as_json: bool = False
     said: bool = False
+    passed_on: bool = False
 
     @property
     def status(self) -> str:
         """``ok``, ``findings`` or ``error``, after the exit code."""
-        return {0: "ok", 1: "findings"}.get(self.exit_code, "error")
+        known = {0: "ok"} if self.passed_on else {0: "ok", 1: "findings"}
+        return known.get(self.exit_code, "error")

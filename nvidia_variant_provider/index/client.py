@@ -180,11 +180,13 @@ class Client:
         self, url: str, headers: Mapping[str, str], body: bytearray, limit: int
     ) -> Answer:
         async with self.stream(url, headers) as response:
+            length = response.headers.get("content-length", "")
+            if length.isdecimal() and len(length) < 20 and int(length) > limit:
+                raise _too_large(url, limit)
             async for chunk in response.aiter_bytes():
                 body += chunk
                 if len(body) > limit:
-                    message = f"larger than {limit // 1024 // 1024} MiB"
-                    raise _error(message, url, hint="this is not what was asked for")
+                    raise _too_large(url, limit)
             found = {key.lower(): value for key, value in response.headers.items()}
             return Answer(
                 status=response.status_code,
@@ -323,6 +325,11 @@ def _check_status(response: httpx.Response, url: str) -> None:
     if status in (200, 206):
         return
     raise _error(f"HTTP {status} {response.reason_phrase}", url, status=status)
+
+
+def _too_large(url: str, limit: int) -> UpstreamError:
+    message = f"larger than {limit // 1024 // 1024} MiB"
+    return _error(message, url, hint="this is not what was asked for")
 
 
 def _failure(error: httpx.HTTPError, url: str, timeout: float) -> UpstreamError:

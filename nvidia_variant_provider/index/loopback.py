@@ -152,7 +152,8 @@ class Loopback:
             hosts=self._hosts,
             on_pick=self._on_pick,
         )
-        with self._server.serve(app, self.client.close):
+        # A program of this user that has ended waits for nothing.
+        with self._server.serve(app, self.client.close, patient=not self._local):
             yield
 
     def find_choices(self, project: str) -> Mapping[str, Choice]:

@@ -6,6 +6,7 @@ configuration files mean here what they mean to that version of pip.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -20,6 +21,7 @@ from ..errors import InputError, UsageError, shown
 __all__ = ["Pip", "PipCommand", "find_python"]
 
 _PROBE = Path(__file__).with_name("pip_probe.py")
+_NO_PIP = 66  # as pip_probe has it
 _TIMEOUT = 120.0
 """Seconds for a question: a keyring may ask its user something."""
 
@@ -63,26 +65,20 @@ class Pip:
 
     :param python: the interpreter.
     :param environ: the environment variables that it sees.
-    :raises InputError: there is no pip to run.
     """
 
     def __init__(self, python: str, environ: Mapping[str, str]) -> None:
         self._environ = environ
+        self._python = python
         self._host = python
         self._base = [python, "-m", "pip"]
         self._paths: list[str] | None = None
-        if not _has_pip(python, environ):
-            if python == sys.executable or not _has_pip(sys.executable, environ):
-                message = "this interpreter has no pip"
-                hint = f"{python} -m ensurepip"
-                raise InputError(message, path=python, hint=hint)
-            # As pip itself does for environments without one.
-            self._host = sys.executable
-            self._base = [sys.executable, "-m", "pip", "--python", python]
-            self._paths = _find_paths(python, environ)
 
     def understand(self, arguments: Sequence[str]) -> PipCommand:
-        """What pip makes of ``arguments``; nothing is run."""
+        """What pip makes of ``arguments``; nothing is run.
+
+        :raises InputError: there is no pip.
+        """
         answer = self._ask({"arguments": list(arguments)})
         if answer is None:
             return PipCommand(command=None)
@@ -126,8 +122,23 @@ class Pip:
             return status if status >= 0 else 128 - status
 
     def _ask(self, question: Mapping[str, object]) -> Any:
+        """The probe's answer; ``None`` where pip has to say what is wrong."""
+        done = self._run_probe(question)
+        if done is not None and done.returncode == _NO_PIP:
+            self._borrow()
+            done = self._run_probe(question)
+        if done is None or done.returncode:
+            return None
         try:
-            done = subprocess.run(  # noqa: S603
+            return json.loads(done.stdout)
+        except ValueError:
+            return None
+
+    def _run_probe(
+        self, question: Mapping[str, object]
+    ) -> subprocess.CompletedProcess[str] | None:
+        try:
+            return subprocess.run(  # noqa: S603
                 # As `python -m pip`: the current folder is on the path.
                 [self._host, "-c", _PROBE.read_text("utf-8")],
                 input=json.dumps(question),
@@ -137,10 +148,20 @@ class Pip:
                 timeout=_TIMEOUT,
                 check=False,
             )
-            return json.loads(done.stdout) if done.returncode == 0 else None
-        except (OSError, ValueError, subprocess.TimeoutExpired):
-            # pip will say itself what is wrong, when it is run.
+        except OSError as error:
+            message = f"cannot be run: {error.strerror}"
+            raise InputError(message, path=self._host, hint="see --python") from None
+        except (ValueError, subprocess.TimeoutExpired):
             return None
+
+    def _borrow(self) -> None:
+        """Use the pip of this interpreter, as pip does for environments without."""
+        if self._host == sys.executable or not importlib.util.find_spec("pip"):
+            hint = f"{self._python} -m ensurepip"
+            raise InputError("has no pip", path=self._python, hint=hint)
+        self._host = sys.executable
+        self._base = [sys.executable, "-m", "pip", "--python", self._python]
+        self._paths = _find_paths(self._python, self._environ)
 
 
 def find_python(path: str | None) -> str:
@@ -156,25 +177,6 @@ def find_python(path: str | None) -> str:
             return os.path.abspath(found)
     message = f"{shown(path)} is neither an interpreter nor an environment"
     raise UsageError(message, hint="give --python the path of one")
-
-
-def _has_pip(python: str, environ: Mapping[str, str]) -> bool:
-    code = "import importlib.util as u, sys; sys.exit(u.find_spec('pip') is None)"
-    try:
-        done = subprocess.run(  # noqa: S603
-            [python, "-c", code],
-            env=dict(environ),
-            capture_output=True,
-            timeout=_TIMEOUT,
-            check=False,
-        )
-    except OSError as error:
-        message = f"cannot be run: {error.strerror}"
-        raise InputError(message, path=python, hint="see --python") from None
-    except subprocess.TimeoutExpired:
-        message = f"does not answer within {_TIMEOUT:g} s"
-        raise InputError(message, path=python, hint="see --python") from None
-    return done.returncode == 0
 
 
 def _find_paths(python: str, environ: Mapping[str, str]) -> list[str]:

@@ -7,6 +7,7 @@ standard library and that pip. Reads one JSON object from stdin, prints one.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -33,6 +34,9 @@ OPTIONS: Any = {
     "target_dir": None,
     "no_proxy_env": False,
 }
+
+NO_PIP = 66
+"""The exit status where there is no pip to ask."""
 
 
 def describe(arguments: list[str]) -> dict[str, Any]:
@@ -129,6 +133,8 @@ def make_auth(values: dict[str, Any]) -> Any:
 
 def main() -> None:
     """Answer the question on stdin."""
+    if importlib.util.find_spec("pip") is None:
+        sys.exit(NO_PIP)
     question = json.load(sys.stdin)
     # What pip itself prints (warnings, usage) is not the answer.
     answer_to = os.fdopen(os.dup(1), "w", encoding="utf-8")

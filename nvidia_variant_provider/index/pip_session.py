@@ -59,6 +59,15 @@ class Stale:
     installed: InstalledVariant
     best: str | None
 
+    def to_dict(self) -> dict[str, object]:
+        """Keys: ``name``, ``version``, ``label``, ``best``."""
+        return {
+            "name": self.installed.project,
+            "version": self.installed.version,
+            "label": self.installed.label,
+            "best": self.best,
+        }
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:

@@ -7,6 +7,7 @@ import ipaddress
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -48,6 +49,24 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+class _Uvicorn(uvicorn.Server):
+    """Stops when it is told to, where its base looks ten times a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self._stopped.wait()
+
+    def stop(self, *, patient: bool) -> None:
+        """From any thread; ``patient`` lets answers that are under way end."""
+        self.should_exit = True
+        self.force_exit = not patient
+        self._loop.call_soon_threadsafe(self._stopped.set)
+
+
 class Server:
     """A socket, and what is served there in a thread.
 
@@ -63,11 +82,12 @@ class Server:
 
     @contextmanager
     def serve(
-        self, app: ASGIApp, close: Callable[[], Awaitable[None]]
+        self, app: ASGIApp, close: Callable[[], Awaitable[None]], *, patient: bool
     ) -> Iterator[None]:
         """Serve ``app`` while the block lasts.
 
         :param close: is awaited after the last request.
+        :param patient: answers that are under way at the end get a moment more.
         """
         config = uvicorn.Config(
             app,
@@ -78,23 +98,24 @@ class Server:
             server_header=False,
             ws="none",
             timeout_graceful_shutdown=_STOP,
+            date_header=False,
         )
-        server = uvicorn.Server(config)
-        ready = threading.Event()
+        started: Future[_Uvicorn] = Future()
 
         async def work() -> None:
             self._loop = asyncio.get_running_loop()
-            ready.set()
+            server = _Uvicorn(config)
+            started.set_result(server)
             await server.serve(sockets=[self._socket])
             await close()
 
         thread = threading.Thread(target=asyncio.run, args=[work()], daemon=True)
         thread.start()
-        ready.wait()
+        server = started.result()
         try:
             yield
         finally:
-            server.should_exit = True
+            server.stop(patient=patient)
             thread.join(_STOP + 1)
             self._socket.close()
 
