@@ -171,6 +171,7 @@ def _run(
         environ=environ,
         pins=pins,
         on_pick=talk.pick,
+        on_start=talk.start,
         warn=talk.warn,
         quiet=as_json,
     )
@@ -200,6 +201,12 @@ class _Talk:
         self._quiet = quiet
         self._lock = threading.Lock()
         self.chosen: dict[tuple[str, str], tuple[Choice, str | None]] = {}
+
+    def start(self, places: Mapping[str, str]) -> None:
+        """What pip is going to call indexes."""
+        if not self._quiet:
+            lines = [f"{here} stands for {there}" for here, there in places.items()]
+            say(lines, aside=self._aside)
 
     def pick(self, choice: Choice, label: str | None) -> None:
         """A build that pip fetches, or whose METADATA it reads."""

@@ -8,6 +8,7 @@ stream, of which little is in memory at any time.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import html
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -63,7 +64,9 @@ class Source:
     :param links: it is a page of links (pip's ``--find-links``), not an index.
     :param client: reads files of it; says which of them installers may read.
     :param direct: installers can fetch files without this server.
-    :param local: they can open files of this machine.
+    :param local: they are programs of this user: they can open files of this machine,
+        and pass on what they ask the user for.
+    :param url: of the upstream, without credentials.
     """
 
     path: str
@@ -72,6 +75,7 @@ class Source:
     links: LinksUpstream | None = None
     direct: bool = True
     local: bool = False
+    url: str = ""
 
     def is_open(self, url: str) -> bool:
         """Can an installer fetch ``url`` itself, with nothing that only we know."""
@@ -152,6 +156,7 @@ class _Pages:
             return RedirectResponse(location, status_code=301, headers=_HEADERS)
         if not _is_name(name):
             raise errors.PackageNotFoundError(ascii(name))
+        self._take_credentials(request)
         page = await self._source.repository.get_project_page(name)
         files = tuple(self._linked(file, name, "../../") for file in page.files)
         page = replace(page, files=files)
@@ -221,8 +226,23 @@ class _Pages:
             await stack.aclose()
             return Response(status_code=answer.status_code, headers=found)
         return StreamingResponse(
-            chunks(), status_code=answer.status_code, headers={**found, **_HEADERS}
+            chunks(), status_code=answer.status_code, headers=found
         )
+
+    def _take_credentials(self, request: Request) -> None:
+        """Use the user and password that pip has asked its user for.
+
+        It asks when the upstream wants some that nobody knows: that answer is passed
+        on to pip, and pip's next request has them.
+        """
+        scheme, _, text = request.headers.get("authorization", "").partition(" ")
+        if not self._source.local or scheme.lower() != "basic":
+            return
+        try:
+            user, _, password = base64.b64decode(text).decode().partition(":")
+        except ValueError:
+            return
+        self._source.client.add_credentials(self._source.url, (user, password))
 
     async def _picked(self, project: str, name: str) -> None:
         repository = self._source.repository

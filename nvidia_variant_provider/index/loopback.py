@@ -76,6 +76,11 @@ class Loopback:
         """What all URLs start with."""
         return self._server.url + self._prefix
 
+    @property
+    def places(self) -> dict[str, str]:
+        """What is here, and what each stands for, without credentials."""
+        return {here: redacted(url) for (url, _), here in self._urls.items()}
+
     def add_index(self, url: str, pair: tuple[str, str] | None = None) -> str:
         """The URL of an index here, in place of its own.
 
@@ -134,6 +139,7 @@ class Loopback:
                 links=upstream if isinstance(upstream, LinksUpstream) else None,
                 direct=self._direct,
                 local=self._local,
+                url=bare,
             )
         )
         found = f"{self.url}{path}/{'links' if links else 'simple'}/"

@@ -9,9 +9,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,9 @@ __all__ = ["Pip", "PipCommand", "find_python"]
 
 _PROBE = Path(__file__).with_name("pip_probe.py")
 _NO_PIP = 66  # as pip_probe has it
+_GRACE = 1.0
+"""Seconds after Ctrl-C in which pip should have noticed it itself."""
+
 _TIMEOUT = 120.0
 """Seconds for a question: a keyring may ask its user something."""
 
@@ -113,13 +119,9 @@ class Pip:
             raise InputError(
                 f"cannot be run: {error.strerror}", path=self._host, hint="see --python"
             ) from None
-        while True:
-            try:
-                status = process.wait()
-            except KeyboardInterrupt:
-                # The terminal has told pip as well, which cleans up.
-                continue
-            return status if status >= 0 else 128 - status
+        with _passing_on(process):
+            status = process.wait()
+        return status if status >= 0 else 128 - status
 
     def _ask(self, question: Mapping[str, object]) -> Any:
         """The probe's answer; ``None`` where pip has to say what is wrong."""
@@ -162,6 +164,35 @@ class Pip:
         self._host = sys.executable
         self._base = [sys.executable, "-m", "pip", "--python", self._python]
         self._paths = _find_paths(self._python, self._environ)
+
+
+@contextmanager
+def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """What would stop us stops the process, and we end after it.
+
+    The terminal sends Ctrl-C to both, so that is passed on only if it has no effect.
+    """
+
+    def interrupt(*_: object) -> None:
+        timer = threading.Timer(_GRACE, process.send_signal, [signal.SIGINT])
+        timer.daemon = True
+        timer.start()
+
+    def terminate(*_: object) -> None:
+        process.terminate()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers are for the main thread only
+        return
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, interrupt),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, terminate),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def find_python(path: str | None) -> str:

@@ -33,6 +33,7 @@ OPTIONS: Any = {
     "force_reinstall": False,
     "target_dir": None,
     "no_proxy_env": False,
+    "isolated_mode": False,
 }
 
 NO_PIP = 66
@@ -50,9 +51,9 @@ def describe(arguments: list[str]) -> dict[str, Any]:
         return {"version": __version__, "command": None}
     name = rest[0]
     before = arguments[: len(arguments) - len(rest)]
-    parser = create_command(name).parser
     # As `pip` hands them to the command: the general options may stand anywhere.
     given = before + rest[1:]
+    parser = create_command(name, isolated="--isolated" in given).parser
     if any(word in ("-h", "--help") for word in given) or general.version:
         return {"version": __version__, "command": None}
     seen = record(parser)

@@ -104,11 +104,13 @@ def run(
     environ: Mapping[str, str],
     pins: Pins,
     on_pick: OnPick,
+    on_start: Callable[[Mapping[str, str]], None],
     warn: Callable[[str], None],
     quiet: bool,
 ) -> Outcome:
     """Run pip to its end.
 
+    :param on_start: is told the URL of each index in its place, and that index.
     :param on_pick: is told of each build that pip fetches, from another thread.
     :param quiet: pip's own output goes to stderr.
     :raises InputError: it cannot be run.
@@ -137,6 +139,7 @@ def run(
         if command.command == "install" and report is None:
             report = str(folder / "report.json")
             arguments += ["--report", report]
+        on_start(loopback.places)
         with loopback.serve():
             status = pip.run(
                 [command.command or "", *arguments, *command.positional],
@@ -165,27 +168,31 @@ def _redirect(
     credentials = command.credentials
     indexes = [loopback.add_index(u, credentials.get(u)) for u in command.indexes]
     links = [loopback.add_links(u, credentials.get(u)) for u in command.find_links]
-    places = Places(index=loopback.add_index, links=loopback.add_links, environ=environ)
+    instead = Places(
+        index=loopback.add_index, links=loopback.add_links, environ=environ
+    )
     arguments: list[str] = []
     for option, spelled, *values in command.words:
         if option in _FILES:
-            arguments += [spelled, *(rewrite(v, folder, places) for v in values)]
+            arguments += [spelled, *(rewrite(v, folder, instead) for v in values)]
         elif option not in _PLACES:
             arguments += [spelled, *values]
     if command.options["no_index"]:
         arguments.append("--no-index")
-    # In variables, which other users cannot read as they can arguments; they go
-    # before pip's configuration files. Only paths with spaces cannot be told so.
-    variables = {"PIP_INDEX_URL": indexes[0]} if indexes else {}
-    if indexes[1:]:
-        variables["PIP_EXTRA_INDEX_URL"] = " ".join(indexes[1:])
-    plain = [place for place in links if not any(map(str.isspace, place))]
-    if plain:
-        variables["PIP_FIND_LINKS"] = " ".join(plain)
-    for place in links:
-        if place not in plain:
-            arguments += ["--find-links", place]
-    variables |= _proxies(command, environ)
+    places = {
+        "index-url": indexes[:1],
+        "extra-index-url": indexes[1:],
+        "find-links": links,
+    }
+    variables = _proxies(command, environ)
+    for option, values in places.items():
+        # In variables, which other users cannot read as they can arguments, and
+        # which go before configuration files. pip splits them at spaces.
+        spaced = any(character.isspace() for value in values for character in value)
+        if command.options["isolated_mode"] or spaced:
+            arguments += [word for value in values for word in (f"--{option}", value)]
+        elif values:
+            variables[f"PIP_{option.replace('-', '_').upper()}"] = " ".join(values)
     return arguments, variables
 
 
