@@ -8,20 +8,30 @@ beside manylinux_2_28, would be taken before the best one.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms
 
 __all__ = ["find_outranking"]
 
 _LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
-_VERSIONED = re.compile(r"(manylinux|musllinux|macosx)_(\d+)_(\d+)_(\w+)")
+_VERSIONED = re.compile(r"(manylinux|musllinux)_(\d+)_(\d+)_(\w+)")
 _OLD = re.compile(rf"({'|'.join(_LEGACY)})_(\w+)")
-_INTERPRETER = re.compile(r"(?:cp|py)3(\d+)")
+_MAC = re.compile(r"macosx_(\d+)_(\d+)_\w+")
+_INTERPRETER = re.compile(r"(?:cp|py)3(\d{1,3})")
 
 _NEWEST = 14
 """The minor version of Python that stands for those that no tag names."""
+
+_FREE_THREADED = 13
+"""The first one that is also built without the GIL."""
+
+_NONE = "unnamed"
+"""A platform that no tag names."""
+
+_NEVER = sys.maxsize
 
 Tags = frozenset[Tag]
 
@@ -29,61 +39,94 @@ Tags = frozenset[Tag]
 def find_outranking(groups: Sequence[Sequence[Tags]]) -> list[tuple[int, int]]:
     """The wheels that some machine would take although it can have a better group.
 
+    CPython only, with and without the GIL.
+
     :param groups: the tags of the wheels of each variant, best variant first.
     :returns: (group, wheel) pairs of places.
     """
-    wheels = [tags for group in groups for tags in group]
-    if len(set(wheels)) < 2:
+    if len({frozenset(group) for group in groups if group}) < 2:
+        # Each variant is built for the same, as is usual.
         return []
-    found: set[tuple[int, int]] = set()
-    for client in _clients(frozenset().union(*wheels)):
-        unusable = len(client)
-        best = unusable  # the rank of the best group's best wheel
-        for number, group in enumerate(groups):
-            own = [min(client.get(tag, unusable) for tag in tags) for tags in group]
-            if best == unusable:
-                best = min(own, default=unusable)
+    wheels = {tags for group in groups for tags in group}
+    clients = list(_clients(frozenset().union(*wheels)))
+    ranks = {
+        tags: [min(client.get(tag, _NEVER) for tag in tags) for client in clients]
+        for tags in wheels
+    }
+    # For each machine, the rank of the wheel that it takes of the best group.
+    best = [_NEVER] * len(clients)
+    found: list[tuple[int, int]] = []
+    for number, group in enumerate(groups):
+        seen = [_NEVER] * len(clients)
+        for place, tags in enumerate(group):
+            own = ranks[tags]
+            if any(mine < b < _NEVER for mine, b in zip(own, best, strict=True)):
+                found.append((number, place))
             else:
-                found.update((number, i) for i, rank in enumerate(own) if rank < best)
-    return sorted(found)
+                seen = list(map(min, seen, own))
+        best = [s if b == _NEVER else b for b, s in zip(best, seen, strict=True)]
+    return found
 
 
 def _clients(tags: Tags) -> Iterator[dict[Tag, int]]:
     """Machines to compare the tags for: their tags, each with its rank.
 
-    One for each version of Python and each kind of platform. The newest platform
-    of a kind will do: it takes all older wheels as well.
+    One for each platform and each version of Python that makes a difference: a
+    newer machine may have a wheel of the best group that an older one has not.
     """
-    minors = {int(m[1]) for t in tags if (m := _INTERPRETER.fullmatch(t.interpreter))}
-    kinds: dict[str, set[str]] = {}
-    for tag in tags:
-        if tag.platform != "any":
-            kinds.setdefault(_kind(tag.platform), set()).add(tag.platform)
-    for platforms in kinds.values() or [set()]:
-        ordered = tuple(sorted(platforms, key=_platform_key, reverse=True))
-        for minor in sorted(minors | {_NEWEST}):
-            yield _ranks(minor, ordered)
+    named = {int(m[1]) for t in tags if (m := _INTERPRETER.fullmatch(t.interpreter))}
+    # Those before and after it cannot use what is for one version only.
+    minors = {near for m in named for near in (m - 1, m, m + 1)} | {_NEWEST}
+    platforms = sorted(_machines({t.platform for t in tags} - {"any"}))
+    for minor in sorted(minors):
+        for names in platforms:
+            yield _ranks(minor, f"cp3{minor}", names)
+            if minor >= _FREE_THREADED:
+                yield _ranks(minor, f"cp3{minor}t", names)
 
 
-@lru_cache(maxsize=1024)
-def _ranks(minor: int, platforms: tuple[str, ...]) -> dict[Tag, int]:
+def _machines(platforms: set[str]) -> set[tuple[str, ...]]:
+    """Which of ``platforms`` each kind of machine takes, best first."""
+    kinds: dict[str, list[str]] = {}
+    versions: set[tuple[int, int]] = set()
+    for platform in platforms:
+        if match := _MAC.fullmatch(platform):
+            versions.add((int(match[1]), int(match[2])))
+        else:
+            for kind in _kinds(platform):
+                kinds.setdefault(kind, []).append(platform)
+    found: set[tuple[str, ...]] = {()}
+    for names in kinds.values():
+        ordered = sorted(names, key=_platform_key, reverse=True)
+        found.update(tuple(ordered[start:]) for start in range(len(ordered)))
+    for version in versions:
+        for arch in ("arm64", "x86_64"):
+            order = mac_platforms(version, arch)
+            found.add(tuple(name for name in order if name in platforms))
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _ranks(minor: int, abi: str, platforms: tuple[str, ...]) -> dict[Tag, int]:
     version = (3, minor)
+    names = platforms or (_NONE,)
     ordered = [
-        *cpython_tags(version, platforms=platforms),
-        *compatible_tags(version, f"cp3{minor}", platforms),
+        *cpython_tags(version, abis=[abi], platforms=names),
+        *compatible_tags(version, f"cp3{minor}", names),
     ]
     return {tag: rank for rank, tag in reversed(list(enumerate(ordered)))}
 
 
-def _kind(platform: str) -> str:
+def _kinds(platform: str) -> list[str]:
     """What a machine has one of: ``manylinux`` and ``x86_64``, say."""
     if match := _VERSIONED.fullmatch(platform):
-        return f"{match[1]} {match[4]}"
+        return [f"{match[1]} {match[4]}"]
     if match := _OLD.fullmatch(platform):
-        return f"manylinux {match[2]}"
+        return [f"manylinux {match[2]}"]
     if platform.startswith("linux_"):
-        return f"manylinux {platform.removeprefix('linux_')}"
-    return platform
+        arch = platform.removeprefix("linux_")
+        return [f"manylinux {arch}", f"musllinux {arch}"]
+    return [platform]
 
 
 def _platform_key(platform: str) -> tuple[int, int, bool]:
