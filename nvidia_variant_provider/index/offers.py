@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from packaging.utils import canonicalize_version
+
 from ..errors import InputError
 from ..metadata.reading import FILE_NAME
 from ..wheel_archive import WheelName, parse_wheel_name
@@ -91,6 +93,7 @@ def group(file_names: Iterable[str], project: str) -> dict[str, Release]:
     if all(find_label(name) is None for name in names):
         return {}
     releases: dict[str, Release] = {}
+    same: dict[str, str] = {}  # 1.0 and 1.0.0 are one release
     own = project.replace("-", "_")
     for name in names:
         try:
@@ -99,12 +102,13 @@ def group(file_names: Iterable[str], project: str) -> dict[str, Release]:
             continue
         if parts is None or parts.name != own:
             continue
-        release = releases.setdefault(parts.version, Release(version=parts.version))
+        version = same.setdefault(canonicalize_version(parts.version), parts.version)
+        release = releases.setdefault(version, Release(version=version))
         wheels = release.plain if parts.label is None else release.labelled
         wheels.append(Wheel(file_name=name, parts=parts))
     found = {version: item for version, item in releases.items() if item.labelled}
     for name in names:
-        version = _metadata_version(name, own)
+        version = same.get(canonicalize_version(_metadata_version(name, own)), "")
         if version in found:
             found[version] = replace(found[version], metadata=name)
     return found
@@ -166,17 +170,21 @@ def make_offers(
         for wheels in by_label.values()
         for wheel in sorted(wheels, key=lambda w: w.parts.build, reverse=True)
     ]
-    keys = list(dict.fromkeys((w.parts.label, w.parts.build) for w in fitting))
+    keys = list(dict.fromkeys(map(_rank_key, fitting)))
     ranks = {key: base + floor + len(keys) - place for place, key in enumerate(keys)}
     offers = [
         Offer(
             wheel=wheel,
-            name=served_name(
-                wheel.file_name, ranks[wheel.parts.label, wheel.parts.build]
-            ),
+            name=served_name(wheel.file_name, ranks[_rank_key(wheel)]),
             label=wheel.parts.label or "",
         )
         for wheel in fitting
         if wheel.file_name not in hidden
     ]
     return offers, sorted(hidden)
+
+
+def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
+    """Wheels with one of these differ in their tags; 1 and 01 are other names."""
+    build = wheel.file_name.split("-")[2] if wheel.parts.build else ""
+    return wheel.parts.label, build
