@@ -23,16 +23,11 @@ from ..metadata import VariantsMetadata
 from ..resolver import Resolution
 from .client import Client
 from .offers import Offer, Release, group, make_offers
+from .pages import LABEL_KEY
 from .pins import Pins
 from .release_reader import ReleaseReader
 
 __all__ = ["LABEL_KEY", "Choice", "VariantRepository"]
-
-LABEL_KEY = "_variant-label"
-"""On the files of a page that are shown under another name, and on the non-variant
-wheels beside them, where it is null. PEP 700: "Keys (at any level) with a leading
-underscore are reserved as private for index server use."
-"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,25 +13,20 @@ import os
 from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from packaging.utils import canonicalize_name
-from simple_repository import errors, model, parser
+from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
 
 from ..documents import read_bytes
 from ..errors import InputError
 from .client import Client, UpstreamError
-from .remote import ACCEPT, redacted
+from .pages import parse_page, parse_projects
+from .remote import ACCEPT
 
-__all__ = [
-    "FolderUpstream",
-    "HttpUpstream",
-    "LinksUpstream",
-    "local_path",
-    "parse_page",
-]
+__all__ = ["FolderUpstream", "HttpUpstream", "LinksUpstream", "local_path"]
 
 _PAGES = 128
 """Pages whose files are remembered: they are asked for right after the page."""
@@ -114,10 +109,8 @@ class HttpUpstream(_Upstream):
     ) -> model.ProjectList:
         """All projects of the index."""
         answer = await self._client.get(self.url, {"Accept": ACCEPT})
-        text = answer.body.decode("utf-8", "replace")
-        if answer.headers.get("content-type", "").partition(";")[0].endswith("json"):
-            return parser.parse_json_project_list(text)
-        return parser.parse_html_project_list(text)
+        kind = answer.headers.get("content-type", "")
+        return await asyncio.to_thread(parse_projects, answer.body, kind, answer.url)
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         url = f"{self.url}{project}/"
@@ -131,9 +124,7 @@ class HttpUpstream(_Upstream):
         page = await asyncio.to_thread(
             parse_page, answer.body, kind, answer.url, project
         )
-        # A page from elsewhere does not name files of this machine.
-        files = tuple(f for f in page.files if f.url.startswith(("http:", "https:")))
-        return page if len(files) == len(page.files) else replace(page, files=files)
+        return _without_local_files(page)
 
 
 class FolderUpstream(_Upstream):
@@ -149,8 +140,7 @@ class FolderUpstream(_Upstream):
         request_context: model.RequestContext | None = None,  # noqa: ARG002
     ) -> model.ProjectList:
         """The folders in the folder."""
-        names = [item.name for item in self.folder.iterdir() if item.is_dir()]
-        return _project_list(names)
+        return await asyncio.to_thread(_list_projects, self.folder)
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         # Normalized: no way out of the folder.
@@ -172,7 +162,11 @@ class LinksUpstream(_Upstream):
         """All files, whichever project they are of."""
         if self.location.startswith(("http:", "https:")):
             answer = await self._client.get(self.location, {"Accept": "text/html"})
-            return parse_page(answer.body, "text/html", answer.url, "links")
+            kind = answer.headers.get("content-type", "text/html")
+            page = await asyncio.to_thread(
+                parse_page, answer.body, kind, answer.url, "links"
+            )
+            return _without_local_files(page)
         path = local_path(self.location)
         if path.is_dir():
             return await asyncio.to_thread(_list_folder, path, "links")
@@ -191,79 +185,67 @@ class LinksUpstream(_Upstream):
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         page = await self.read_all()
-        start = f"{project.replace('-', '_')}-"
         files = tuple(
             file
             for file in page.files
-            if file.filename.lower()
-            .replace("-", "_")
-            .startswith(start.replace("-", "_"))
+            if canonicalize_name(file.filename).startswith(f"{project}-")
         )
         return replace(page, name=project, files=files)
 
 
-def parse_page(
-    body: bytes, content_type: str, url: str, project: str
-) -> model.ProjectDetail:
-    """A project page with absolute URLs, spelled as the index spelled them.
-
-    :raises UpstreamError: it is no page of a simple index.
-    """
-    kind = content_type.partition(";")[0].strip().lower()
-    is_json = kind.endswith("json")
-    if kind and not is_json and not kind.endswith("html"):
-        raise _no_page(f"the index answers with {kind!r}, not with a page", url)
-    try:
-        text = body.decode("utf-8")
-        # PEP 714 gave the key a new name, which the parser knows; old indexes have
-        # the first one only.
-        if "core-metadata" not in text:
-            text = text.replace("dist-info-metadata", "core-metadata")
-        page = (
-            parser.parse_json_project_page(text)
-            if is_json
-            else parser.parse_html_project_page(text, project)
-        )
-        # The parser quotes all URLs, also those that are quoted already.
-        files = tuple(
-            replace(file, url=urljoin(url, unquote(file.url)))
-            if "%" in file.url or not file.url.startswith(("http:", "https:"))
-            else file
-            for file in page.files
-        )
-        return replace(page, files=files)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        message = f"no project page: {type(error).__name__} {error}"
-        raise _no_page(message[:200], url) from None
-
-
-def _no_page(message: str, url: str) -> UpstreamError:
-    hint = "name an index (PEP 503, PEP 691)"
-    return UpstreamError(message, path=redacted(url), hint=hint)
+def _without_local_files(page: model.ProjectDetail) -> model.ProjectDetail:
+    """A page from elsewhere does not name files of this machine."""
+    files = tuple(f for f in page.files if f.url.startswith(("http:", "https:")))
+    return page if len(files) == len(page.files) else replace(page, files=files)
 
 
 def _read_folder(folder: Path, project: str) -> model.ProjectDetail:
     page = folder / "index.html"
-    if page.is_file():
+    if os.path.isfile(page):
         try:
             body = read_bytes(page)
         except InputError as error:
             raise UpstreamError(error.message, path=error.path) from None
         return parse_page(body, "text/html", page.as_uri(), project)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise errors.PackageNotFoundError(project)
     return _list_folder(folder, project)
 
 
 def _list_folder(folder: Path, project: str) -> model.ProjectDetail:
-    files = tuple(
-        model.File(
-            filename=path.name, url=path.as_uri(), hashes={}, size=path.stat().st_size
+    try:
+        files = tuple(
+            model.File(
+                filename=path.name,
+                url=path.as_uri(),
+                hashes={},
+                size=path.stat().st_size,
+            )
+            for path in sorted(folder.resolve().iterdir())
+            if path.is_file() and _is_utf_8(path.name)
         )
-        for path in sorted(folder.resolve().iterdir())
-        if path.is_file()
-    )
+    except OSError as error:
+        raise _unreadable(folder, error) from None
     return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
+
+
+def _list_projects(folder: Path) -> model.ProjectList:
+    try:
+        names = [item.name for item in folder.iterdir() if item.is_dir()]
+    except OSError as error:
+        raise _unreadable(folder, error) from None
+    return _project_list([name for name in names if canonicalize_name(name) == name])
+
+
+def _is_utf_8(name: str) -> bool:
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _unreadable(folder: Path, error: OSError) -> UpstreamError:
+    return UpstreamError(f"cannot be read: {error.strerror}", path=str(folder))
 
 
 def _project_list(names: list[str]) -> model.ProjectList:

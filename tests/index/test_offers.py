@@ -102,7 +102,8 @@ def test_names(given_: tuple[Release, list[str]]) -> None:
         original = parse_wheel_name(offer.wheel.file_name)
         assert (name, str(version), tags) == ("a-b", "1.0", original.tags)
         assert offer.label == original.label
-        assert build and build[0] > 0
+        assert build
+        assert build[0] > 0
         assert str(build[1]).removeprefix("_").endswith(offer.label.removeprefix("_"))
         # What is shown has no label, whoever reads it.
         assert find_label(offer.name) is None
