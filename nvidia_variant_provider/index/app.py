@@ -11,12 +11,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import httpx
 from packaging.utils import canonicalize_name
 from simple_repository import content_negotiation, errors, model, serializer
 from simple_repository.components.core import SimpleRepository
@@ -31,13 +33,16 @@ from starlette.responses import (
     Response,
     StreamingResponse,
 )
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, Router
 
 from ..errors import InputError
 from .client import Client, UpstreamError
 from .offers import find_label
 from .repository import LABEL_KEY, Choice, VariantRepository
 from .upstream import LinksUpstream
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
 
 __all__ = ["Source", "make_app"]
 
@@ -99,10 +104,14 @@ def make_app(
     :param hosts: the names it may be called by.
     """
     mounts = [
-        Mount(prefix + source.path, routes=_Pages(source, on_pick).routes())
+        # No redirect to what a client says the name of this server is.
+        Mount(
+            prefix + source.path,
+            app=Router(_Pages(source, on_pick).routes(), redirect_slashes=False),
+        )
         for source in sources
     ]
-    return Starlette(
+    app = Starlette(
         routes=mounts,
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
         exception_handlers={
@@ -114,6 +123,10 @@ def make_app(
             errors.UnsupportedSerialization: _answer_unacceptable,
         },
     )
+    app.router.redirect_slashes = False
+    # Only pip asks its user for what `_take_credentials` then passes on.
+    app.state.asks = any(source.local for source in sources)
+    return app
 
 
 class _Pages:
@@ -191,9 +204,13 @@ class _Pages:
         """A file, or its METADATA."""
         project = request.path_params["project"]
         name = request.path_params["name"]
+        if not _is_name(canonicalize_name(project)):
+            raise errors.PackageNotFoundError(ascii(project))
         resource = await self._source.repository.get_resource(project, name)
         await self._picked(project, name.removesuffix(".metadata"))
         if isinstance(resource, model.LocalResource):
+            if not os.path.isfile(resource.path):
+                raise errors.ResourceUnavailable(name)
             return _Local(resource.path, media_type="application/octet-stream")
         if isinstance(resource, model.TextResource):
             return PlainTextResponse(resource.text, headers=_HEADERS)
@@ -216,18 +233,11 @@ class _Pages:
         found = {
             key: answer.headers[key] for key in _PASSED_ON if key in answer.headers
         }
-
-        async def chunks() -> AsyncIterator[bytes]:
-            async with stack:
-                async for chunk in answer.aiter_raw(_CHUNK):
-                    yield chunk
-
         if request.method == "HEAD":
             await stack.aclose()
             return Response(status_code=answer.status_code, headers=found)
-        return StreamingResponse(
-            chunks(), status_code=answer.status_code, headers=found
-        )
+        chunks = answer.aiter_raw(_CHUNK)
+        return _Stream(stack, chunks, status_code=answer.status_code, headers=found)
 
     def _take_credentials(self, request: Request) -> None:
         """Use the user and password that pip has asked its user for.
@@ -258,7 +268,7 @@ class _Pages:
     def _linked(self, file: model.File, project: str, root: str) -> model.File:
         """``file`` with the URL at which an installer gets it."""
         label: Any = file.private_metadata.get(LABEL_KEY, _NO_LABEL)
-        if label is _NO_LABEL and self._source.is_open(file.url):
+        if label == _NO_LABEL and self._source.is_open(file.url):
             return file
         digest = (
             file.hashes.get("sha256") or hashlib.sha256(file.url.encode()).hexdigest()
@@ -269,6 +279,28 @@ class _Pages:
 
 class _Local(FileResponse):
     chunk_size = _CHUNK
+
+
+class _Stream(StreamingResponse):
+    """An answer of an upstream; where that breaks off, this one does."""
+
+    def __init__(
+        self, stack: AsyncExitStack, chunks: AsyncIterator[bytes], **more: Any
+    ) -> None:
+        super().__init__(chunks, **more)
+        self._stack = stack
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._stack.aclose()
+
+    async def stream_response(self, send: Send) -> None:
+        # Its beginning is sent: all that is left is to close the connection, which
+        # the server does with an answer that is not complete.
+        with suppress(httpx.HTTPError):
+            await super().stream_response(send)
 
 
 def _segment(text: str) -> str:
@@ -299,6 +331,7 @@ def _escaped(page: model.ProjectDetail) -> model.ProjectDetail:
     """Text that can stand in HTML; the library puts it there as it is."""
     return replace(
         page,
+        name=html.escape(page.name),
         files=tuple(
             replace(
                 file,
@@ -321,8 +354,13 @@ def _escaped_pairs(pairs: dict[str, Any]) -> dict[str, str]:
     return {html.escape(key): html.escape(str(text)) for key, text in pairs.items()}
 
 
-async def _answer_upstream_error(_: Request, error: Exception) -> Response:
+async def _answer_upstream_error(request: Request, error: Exception) -> Response:
     status = error.status if isinstance(error, UpstreamError) else 502
+    if status == 407 or (status == 401 and not request.app.state.asks):
+        # Installers would ask their users for the password of this server.
+        status = 403
+    elif not 400 <= status < 600:
+        status = 502
     return PlainTextResponse(f"{error}\n", status_code=status, headers=_HEADERS)
 
 

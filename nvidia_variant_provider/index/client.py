@@ -114,7 +114,8 @@ class Client:
             verify=context,
             proxy=self._settings.proxy,
             trust_env=self._settings.trust_env,
-            timeout=self._settings.timeout,
+            # Those that wait for a connection wait for others, not for a server.
+            timeout=httpx.Timeout(self._settings.timeout, pool=None),
             # An installer asks for many pages at once.
             limits=httpx.Limits(max_connections=64),
         )
@@ -148,7 +149,10 @@ class Client:
     def _is_trusted(self, url: str) -> bool:
         parts = urlsplit(url)
         host = parts.hostname or ""
-        names = (host, f"{host}:{parts.port}") if parts.port else (host,)
+        try:
+            names = (host, f"{host}:{parts.port}") if parts.port else (host,)
+        except ValueError:
+            return False
         return any(
             fnmatch.fnmatchcase(name, pattern.lower())
             for pattern in self._settings.trusted_hosts
@@ -179,7 +183,16 @@ class Client:
     async def _collect(
         self, url: str, headers: Mapping[str, str], body: bytearray, limit: int
     ) -> Answer:
+        headers = {"Accept-Encoding": "gzip", **headers}
         async with self.stream(url, headers) as response:
+            if response.headers.get("content-encoding", "identity").lower() not in (
+                "",
+                "identity",
+                "gzip",
+                "deflate",
+            ):
+                # A little of others, or of several, may become any size at once.
+                raise _error("is compressed in a way that was not asked for", url)
             length = response.headers.get("content-length", "")
             if length.isdecimal() and len(length) < 20 and int(length) > limit:
                 raise _too_large(url, limit)

@@ -1,0 +1,345 @@
+"""What those can do to the loopback index whom it is not for, and its upstreams."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from support.documents import TORCH
+from support.loopback import Running, answers_of, ask, links, page_of, start
+from support.range_server import Answer, RangeServer, serve_answers
+from support.wheels import publish
+
+CU128 = "torch-2.8.0-3cu128-py3-none-any.whl"
+PLAIN = "torch-2.8.0-py3-none-any.whl"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index in a folder."""
+    found = tmp_path_factory.mktemp("index")
+    publish(found, TORCH, "torch", "2.8.0")
+    (found / "secret.txt").write_text("hidden words")
+    return found
+
+
+@pytest.fixture(scope="module")
+def upstream(folder: Path) -> Iterator[RangeServer]:
+    """The same on a server; it writes down what it is asked for."""
+    with serve_answers(answers_of(folder)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def running(upstream: RangeServer) -> Iterator[Running]:
+    """The loopback index before it."""
+    with start(f"{upstream.url}/simple/") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def local(folder: Path) -> Iterator[Running]:
+    """The loopback index before the folder itself."""
+    with start(str(folder)) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def no_noise(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Nothing that is asked for makes the server complain."""
+    yield
+    assert "Traceback" not in capfd.readouterr().err
+
+
+class TestOtherUsers:
+    """Nothing is given to those whom it is not for, and nothing but what is named."""
+
+    def test_without_the_secret(self, running: Running) -> None:
+        base = urlsplit(running.urls[0])
+        secret = base.path.split("/")[1]
+        assert len(secret) >= 20
+        origin = f"http://{base.netloc}"
+        rest = base.path.removeprefix(f"/{secret}")
+        for path in ("/", rest, f"/{secret[:-1]}{rest}", f"/{secret.upper()}x{rest}"):
+            reply = ask(origin + path + "torch/")
+            assert reply.status == 404
+            assert secret not in reply.text
+
+    def test_secrets_differ(self, folder: Path) -> None:
+        with start(str(folder)) as one, start(str(folder)) as two:
+            assert urlsplit(one.urls[0]).path != urlsplit(two.urls[0]).path
+
+    @pytest.mark.parametrize(
+        "host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example", "["]
+    )
+    def test_by_another_name(self, host: str, running: Running) -> None:
+        reply = ask(running.urls[0] + "torch/", Host=host)
+        assert reply.status == 400
+        assert b"torch" not in reply.body
+
+    def test_by_its_names(self, running: Running) -> None:
+        port = urlsplit(running.urls[0]).port
+        for host in ("localhost", "LOCALHOST", "127.0.0.1", "host.docker.internal"):
+            assert ask(running.urls[0] + "torch/", Host=f"{host}:{port}").status == 200
+
+    def test_on_ipv6(self, folder: Path) -> None:
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError:
+            pytest.skip("no IPv6 here")
+        with start(str(folder), host="::1") as running:
+            assert running.page().status == 200
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "http://files.example/x.whl",
+            "http:%2F%2Ffiles.example%2Fx.whl",
+            "torch-2.8.0-py3-none-any-cu126.whl%3Fx",
+            "torch-2.8.0-py3-none-any-cu126.whl/../x",
+            "other-1.0-py3-none-any.whl",
+            "index.html",
+            "",
+        ],
+    )
+    def test_no_open_proxy(
+        self, name: str, upstream: RangeServer, running: Running
+    ) -> None:
+        root = running.urls[0].removesuffix("simple/")
+        running.page()
+        upstream.requests.clear()
+        assert ask(f"{root}f/torch/-/00000000/{name}").status == 404
+        assert upstream.requests == []
+
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "../secret.txt",
+            "..%2Fsecret.txt",
+            "%2e%2e/secret.txt",
+            "%2e%2e%2fsecret.txt",
+            "%252e%252e%252fsecret.txt",
+            "..%5Csecret.txt",
+            "torch/../../secret.txt",
+            "torch%2F..%2F..%2Fsecret.txt",
+            "%2Fetc%2Fpasswd",
+            "//etc/passwd",
+            "secret.txt",
+            "torch%00",
+            "x" * 5000,
+            "%ff",
+            "file:%2F%2F%2Fetc%2Fpasswd",
+        ],
+    )
+    def test_path_traversal(self, path: str, local: Running) -> None:
+        root = urlsplit(local.urls[0]).path
+        files = root.removesuffix("simple/") + "f/"
+        for before in (root, files, f"{files}torch/-/00000000/", f"{files}../"):
+            for after in ("", "/", "/-/00000000/torch-2.8.0-py3-none-any.whl"):
+                reply = ask(local.urls[0], path=before + path + after)
+                assert reply.status in (301, 400, 404), (before, after)
+                assert b"hidden words" not in reply.body
+                assert b"root:" not in reply.body
+
+    @pytest.mark.parametrize(
+        "project", ["torch%3Fa=b", "torch%23", "%252e%252e", "a%40b", "a%20b", "%C3%A9"]
+    )
+    def test_names_that_are_none_are_asked_for_nowhere(
+        self, project: str, upstream: RangeServer, running: Running
+    ) -> None:
+        root = running.urls[0].removesuffix("simple/")
+        upstream.requests.clear()
+        for url in (
+            f"{root}simple/{project}/",
+            f"{root}f/{project}/-/00000000/x-1.0-1-py3-none-any.whl",
+        ):
+            assert ask(url).status == 404
+        assert upstream.requests == []
+
+    @pytest.mark.parametrize(
+        "bad", ["%0d%0aX-Evil:%201", "%0aX-Evil:1", "%0d%0a%0d%0aevil"]
+    )
+    def test_header_injection(self, bad: str, running: Running) -> None:
+        root = running.urls[0].removesuffix("simple/")
+        running.page()
+        segments = ["f", "torch", "-", "00000000", CU128]
+        urls = [f"{root}simple/Torch{bad}", f"{root}simple/Torch{bad}/", root + bad]
+        for place in range(len(segments)):
+            broken = [*segments]
+            broken[place] += bad
+            urls.append(root + "/".join(broken))
+        for url in urls:
+            reply = ask(url)
+            assert "x-evil" not in reply.headers
+            assert reply.status in (301, 302, 404)
+            location = reply.headers.get("location", "")
+            assert location.isprintable()
+
+    def test_raw_line_breaks(self, running: Running) -> None:
+        parts = urlsplit(running.urls[0])
+        for text in (
+            f"GET {parts.path}torch/\r\nX: y\r\n\r\n",
+            f"GET {parts.path}torch/ HTTP/1.1\r\nHost: 127.0.0.1\nX-A: b\r\n\r\n",
+            "\r\n\r\n\x00\xff",
+            "GET " + "a" * 100_000 + " HTTP/1.1\r\n\r\n",
+        ):
+            address = ("127.0.0.1", parts.port or 0)
+            with socket.create_connection(address, 5) as client:
+                client.sendall(text.encode("latin-1"))
+                client.shutdown(socket.SHUT_WR)
+                with client.makefile("rb") as answer:
+                    answer.read(65536)
+        assert running.page().status == 200
+
+
+HOSTILE = '"><script>alert(1)</script>&\r\nSet-Cookie: a=b'
+
+
+class TestHostileUpstreams:
+    def test_their_text_stays_text(self) -> None:
+        name = f"torch-1.0{HOSTILE}.zip"
+        answers = page_of(
+            {
+                "filename": name,
+                "url": f"https://files.example/{HOSTILE}",
+                "hashes": {f"sha256{HOSTILE}": HOSTILE},
+                "requires-python": HOSTILE,
+                "core-metadata": {HOSTILE: HOSTILE},
+                "yanked": HOSTILE,
+            }
+        )
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/") as running,
+        ):
+            text = ask(running.urls[0] + "torch/", Accept="text/html")
+            (link,) = links(text.text)
+            assert link["data-yanked"].replace("\n", "\r\n") in (
+                HOSTILE,
+                HOSTILE.replace("\r\n", "\r\r\n"),
+            )
+            assert "<script" not in text.text
+            again = json.loads(running.page().body)["files"][0]
+            assert again["yanked"] == HOSTILE
+            assert again["filename"] == name
+
+    @pytest.mark.parametrize("credentials", [None, ("a", "b")])
+    def test_their_urls_are_no_headers(
+        self, credentials: tuple[str, str] | None
+    ) -> None:
+        variant = "torch-2.8.0-py3-none-any-cu128.whl"
+        answers = answers_for_json(
+            {
+                "filename": variant,
+                "url": "x/\r\nX-Evil: 1\r\n\r\nbody/\u00e9 {}|^\x00.whl",
+                "hashes": {},
+            }
+        )
+        with serve_answers(answers) as server:
+
+            def prepare(loopback: Any) -> None:
+                if credentials is not None:
+                    loopback.client.add_credentials(server.url, credentials)
+
+            with start(f"{server.url}/simple/", prepare=prepare) as running:
+                files = running.page().files
+                reply = ask(files[CU128.replace("3cu", "1cu")])
+                assert "x-evil" not in reply.headers
+                assert reply.status in ((302,) if credentials is None else (404, 502))
+                assert reply.headers.get("location", "").isascii()
+
+    def test_no_files_of_this_machine(self, folder: Path) -> None:
+        target = (folder / "secret.txt").as_uri()
+        names = ("torch-1.0.zip", "torch-2.8.0-py3-none-any-cu128.whl")
+        for local in (False, True):
+            files = [{"filename": n, "url": target, "hashes": {}} for n in names]
+            text = f'<base href="{target}"><a href="secret.txt">x</a>'
+            page = Answer(body=text.encode(), kind="text/html")
+            answers = {**page_of(*files), "/links": page, "/simple/x/": page}
+            with serve_answers(answers) as server:
+                with start(f"{server.url}/simple/", local=local) as running:
+                    assert running.page().files == {}
+                    assert running.page("x").files == {}
+                with start(f"{server.url}/links", local=local, links=True) as running:
+                    reply = ask(running.urls[0])
+                    assert links(reply.text) == []
+                    root = running.urls[0].removesuffix("links/")
+                    assert ask(f"{root}f/secret/-/0/secret.txt").status == 404
+
+    def test_names_like_paths(self) -> None:
+        names = ["..", ".", "../../x", "/etc/passwd", "a/b", "a\\b", " ", "?", "%2e"]
+        files = [
+            {"filename": n, "url": f"x{i}.zip", "hashes": {}}
+            for i, n in enumerate(names)
+        ]
+        with serve_answers(page_of(*files)) as server:
+
+            def prepare(loopback: Any) -> None:
+                loopback.client.add_credentials(server.url, ("a", "b"))
+
+            with start(f"{server.url}/simple/", prepare=prepare) as running:
+                for url in running.page().files.values():
+                    assert url.startswith(running.loopback.url)
+                    assert ask(url).status == 404
+
+    def test_a_stream_that_breaks_off(self, folder: Path) -> None:
+        answers = answers_of(folder)
+        path = "/simple/torch/torch-2.8.0-py3-none-any-cu128.whl"
+        answers[path] = Answer(body=b"x" * 3_000_000, fault="cut")
+        with serve_answers(answers) as server:
+
+            def prepare(loopback: Any) -> None:
+                loopback.client.add_credentials(server.url, ("a", "b"))
+
+            with start(f"{server.url}/simple/", prepare=prepare) as running:
+                url = running.page().files[CU128]
+                with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+                    ask(url)
+                # The server goes on.
+                assert running.page().status == 200
+
+    def test_any_status(self) -> None:
+        statuses = (204, 301, 304, 400, 404, 418, 429, 500, 503, 999)
+        files = [
+            {"filename": f"torch-{n}.zip", "url": f"torch-{n}.zip", "hashes": {}}
+            for n in statuses
+        ]
+        answers = page_of(*files)
+        for status in statuses:
+            answers[f"/simple/torch/torch-{status}.zip"] = Answer(status=status)
+            answers[f"/simple/p{status}/"] = Answer(status=status)
+        with serve_answers(answers) as server:
+
+            def prepare(loopback: Any) -> None:
+                loopback.client.add_credentials(server.url, ("a", "b"))
+
+            with start(f"{server.url}/simple/", prepare=prepare) as running:
+                found = running.page().files
+                for status in statuses:
+                    expected = status if 400 <= status < 600 else 502
+                    assert ask(found[f"torch-{status}.zip"]).status == expected
+                    assert running.page(f"p{status}").status == expected
+
+
+def answers_for_json(*files: dict[str, Any]) -> dict[str, Answer]:
+    """A page with one variant file, and its metadata."""
+    listed = [
+        *files,
+        {
+            "filename": "torch-2.8.0-variants.json",
+            "url": "torch-2.8.0-variants.json",
+            "hashes": {},
+        },
+    ]
+    return {
+        **page_of(*listed),
+        "/simple/torch/torch-2.8.0-variants.json": Answer(
+            body=json.dumps(TORCH).encode()
+        ),
+    }

@@ -1,0 +1,175 @@
+"""A running loopback index before upstreams of a test, and plain requests to it."""
+
+from __future__ import annotations
+
+import html
+import http.client
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from support.range_server import Answer
+
+from nvidia_variant_provider.environment import (
+    ComputeCapability,
+    CudaVersion,
+    Environment,
+    Gpu,
+)
+from nvidia_variant_provider.index.client import Settings
+from nvidia_variant_provider.index.loopback import Loopback
+
+__all__ = [
+    "H100",
+    "JSON",
+    "Reply",
+    "Running",
+    "answers_of",
+    "ask",
+    "links",
+    "page_of",
+    "start",
+]
+
+JSON = "application/vnd.pypi.simple.v1+json"
+
+H100 = Environment(
+    cuda_driver_version=CudaVersion(12, 9),
+    gpus=(Gpu(index=0, compute_capability=ComputeCapability(9, 0)),),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """An answer, without what a client would make of it."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The names and absolute URLs of a page in JSON, in their order."""
+        found = json.loads(self.body)["files"]
+        return {item["filename"]: urljoin(self.url, item["url"]) for item in found}
+
+
+def ask(
+    url: str,
+    method: str = "GET",
+    *,
+    path: str | None = None,
+    **headers: str,
+) -> Reply:
+    """One request; redirects are not followed.
+
+    :param path: is sent as it is, in place of that of ``url``.
+    :param headers: with ``_`` for ``-``.
+    """
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=20)
+    try:
+        if path is None:
+            path = parts.path + (f"?{parts.query}" if parts.query else "")
+        # Not checked here: the server is to be sent what is wrong.
+        connection._validate_path = lambda _: None  # type: ignore[attr-defined]
+        connection.putrequest(method, path, skip_host="Host" in headers)
+        for key, value in headers.items():
+            connection.putheader(key.replace("_", "-"), value)
+        connection.endheaders()
+        with connection.getresponse() as answer:
+            found = {key.lower(): value for key, value in answer.getheaders()}
+            return Reply(
+                url=url, status=answer.status, headers=found, body=answer.read()
+            )
+    finally:
+        connection.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A loopback index that runs.
+
+    :param urls: of the upstreams here.
+    :param warnings: what the user was told.
+    :param picks: the project and label of each file that was fetched.
+    """
+
+    urls: Sequence[str]
+    warnings: list[str]
+    picks: list[tuple[str, str | None]]
+    loopback: Loopback
+
+    def page(self, project: str = "torch", number: int = 0, **headers: str) -> Reply:
+        return ask(f"{self.urls[number]}{project}/", **{"Accept": JSON, **headers})
+
+
+@contextmanager
+def start(
+    *upstreams: str,
+    machine: Environment = H100,
+    settings: Settings | None = None,
+    prepare: Callable[[Loopback], object] | None = None,
+    links: bool = False,
+    **options: Any,
+) -> Iterator[Running]:
+    """Serve ``upstreams`` while the context lasts."""
+    warnings: list[str] = []
+    picks: list[tuple[str, str | None]] = []
+    loopback = Loopback(
+        settings or Settings(timeout=2, deadline=5, trust_env=False),
+        machine=lambda: machine,
+        environ={},
+        warn=warnings.append,
+        on_pick=lambda choice, label: picks.append((choice.project, label)),
+        **options,
+    )
+    add = loopback.add_links if links else loopback.add_index
+    urls = [add(url) for url in upstreams]
+    if prepare is not None:
+        prepare(loopback)
+    with loopback.serve():
+        yield Running(urls=urls, warnings=warnings, picks=picks, loopback=loopback)
+
+
+def answers_of(folder: Path, project: str = "torch") -> dict[str, Answer]:
+    """What `publish` wrote, for `serve_answers`, below ``/simple/``."""
+    found = {}
+    for path in (folder / project).iterdir():
+        is_page = path.name == "index.html"
+        found[f"/simple/{project}/{'' if is_page else path.name}"] = Answer(
+            body=path.read_bytes(),
+            kind="text/html" if is_page else "application/octet-stream",
+        )
+    return found
+
+
+def page_of(*files: Mapping[str, Any]) -> dict[str, Answer]:
+    """An upstream whose page of torch has these files."""
+    document = {"meta": {"api-version": "1.0"}, "name": "torch", "files": files}
+    return {"/simple/torch/": Answer(body=json.dumps(document).encode(), kind=JSON)}
+
+
+def links(text: str) -> list[dict[str, str]]:
+    """The attributes of the links of a page in HTML; no other element is there."""
+    allowed = {"html", "head", "meta", "title", "body", "h1", "a", "br"}
+    found: list[dict[str, str]] = []
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: Any) -> None:
+            assert tag in allowed, html.escape(tag)
+            if tag == "a":
+                found.append({key: value or "" for key, value in attrs})
+
+    Parser().feed(text)
+    return found
