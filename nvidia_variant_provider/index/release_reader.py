@@ -151,8 +151,12 @@ class ReleaseReader:
 
         else:
             raise UpstreamError("is of no known kind", path=name)
-        async with self._turns:
-            return await asyncio.to_thread(work)
+        try:
+            async with self._turns:
+                return await asyncio.to_thread(work)
+        except OSError as error:
+            message = f"cannot be read: {error.strerror or error}"
+            raise InputError(message, path=name) from None
 
     def _remember(self, key: str, metadata: VariantsMetadata) -> None:
         if len(self._documents) > _REMEMBERED:

@@ -236,7 +236,9 @@ class RangeFile(io.RawIOBase):
     def _find_size(self) -> int:
         # The end is what a zip file is read from: ask for it at once.
         _, headers = self._request(f"bytes=-{_CHUNK}")
-        match = re.fullmatch(r"bytes \d+-\d+/(\d+)", headers.get("content-range", ""))
+        match = re.fullmatch(
+            r"bytes \d+-\d+/(\d{1,18})", headers.get("content-range", "")
+        )
         if match is None:
             message = "the server does not say how long it is"
             raise InputError(message, path=self._url, hint="download it first")

@@ -55,6 +55,13 @@ class Choice:
         return tuple(dict.fromkeys(offer.label for offer in self.offers))
 
 
+_NOT_HAD = (
+    errors.PackageNotFoundError,
+    errors.ResourceUnavailable,
+    errors.SourceRepositoryUnavailable,
+)
+"""What repositories of others raise where a file cannot be had."""
+
 Machine = Callable[[], Environment]
 Warn = Callable[[str], None]
 
@@ -195,10 +202,11 @@ class VariantRepository(RepositoryContainer):
         try:
             metadata = await self._reader.read(project, release, files)
             resolution = await self._resolve(metadata)
-        except ProviderError as error:
+        except (ProviderError, *_NOT_HAD) as error:
             # PEP 825 leaves it to tools; a defect of the index is no reason to
             # install nothing.
-            problem = f"its variants are passed over: {error}"
+            reason = str(error) or "the index does not send what it names"
+            problem = f"its variants are passed over: {reason}"
             return replace(choice, problem=problem)
         unknown = sorted(release.labels - metadata.variants.keys())
         if unknown:
@@ -231,7 +239,7 @@ class VariantRepository(RepositoryContainer):
         name = offer.wheel.file_name
         try:
             markers = await self._reader.find_markers(project, name)
-        except (InputError, errors.ResourceUnavailable) as error:
+        except (InputError, *_NOT_HAD) as error:
             self._warn_once(f"{name}: its METADATA could not be checked: {error}")
             return
         if markers:
