@@ -58,7 +58,7 @@ def host(*sources: tuple[str, SimpleRepository]) -> Iterator[str]:
         router = simple.build_router(source, http_client=client, prefix=f"{prefix}/")
         app.include_router(router, prefix="")
     server = Server()
-    with server.serve(app, client.aclose):
+    with server.serve(app, client.aclose, patient=False):
         yield server.url
 
 
