@@ -6,15 +6,18 @@ past the loopback index. Files without them stay as they are.
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urljoin
 
 from ..documents import read_bytes
 from ..errors import InputError
+from .upstream import local_path
 
 __all__ = ["Places", "rewrite"]
 
@@ -22,8 +25,33 @@ __all__ = ["Places", "rewrite"]
 _INDEX = ("-i", "--index-url", "--pypi-url", "--extra-index-url")
 _LINKS = ("-f", "--find-links")
 _FILES = ("-r", "--requirement", "-c", "--constraint")
+_HERE = (*_INDEX, *_LINKS, *_FILES)
+_OTHERS = (
+    "--all-releases",
+    "--config-settings",
+    "--editable",
+    "--global-option",
+    "--hash",
+    "--no-binary",
+    "--no-index",
+    "--only-binary",
+    "--only-final",
+    "--pre",
+    "--prefer-binary",
+    "--require-hashes",
+    "--trusted-host",
+    "--use-feature",
+)
+"""What else files may have: pip takes any beginning of a name that is of one only."""
+
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 _COMMENT = re.compile(r"(^|\s+)#.*$")
+_SCHEME = re.compile(r"(http|https|file):", re.IGNORECASE)
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +79,8 @@ class _Rewriter:
     def __init__(self, folder: Path, places: Places) -> None:
         self._folder = folder
         self._places = places
-        self._lines: dict[str, list[str] | None] = {}
+        self._lines: dict[str, list[str]] = {}
+        self._marked: set[str] = set()  # they say that they are Unicode
         self._copies: dict[str, str] = {}
 
     def rewrite(self, path: str) -> str:
@@ -63,8 +92,10 @@ class _Rewriter:
         copy = self._folder / name
         # Known before it is written: files may include each other in a circle.
         self._copies[path] = str(copy)
-        lines = [self._line(line, path) for line in self._read(path) or ()]
-        copy.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        text = "".join(f"{self._line(line, path)}\n" for line in self._read(path))
+        # Bytes of other encodings are those that were read.
+        data = text.encode("utf-8", "surrogateescape")
+        copy.write_bytes(codecs.BOM_UTF8 + data if path in self._marked else data)
         return str(copy)
 
     def _has_places(self, path: str, seen: set[str]) -> bool:
@@ -72,38 +103,41 @@ class _Rewriter:
         if path in seen:
             return False
         seen.add(path)
-        for line in self._read(path) or ():
-            for option, text in _options(line):
+        for line in self._read(path):
+            for option, text in self._options(line):
                 if option in (*_INDEX, *_LINKS):
                     return True
                 if option in _FILES and self._has_places(_beside(path, text), seen):
                     return True
         return False
 
-    def _read(self, path: str) -> list[str] | None:
-        """The lines of a file; ``None`` for what is no text in a file."""
+    def _read(self, path: str) -> list[str]:
+        """The lines of a file; none of what cannot be read."""
         if path not in self._lines:
             try:
-                lines = _join_lines(read_bytes(path).decode("utf-8"))
-            except (InputError, UnicodeDecodeError):
-                lines = None
-            self._lines[path] = lines
+                data = read_bytes(local_path(path))
+                text, is_marked = _decode(data)
+            except (InputError, ValueError):
+                text, is_marked = "", False
+            self._lines[path] = list(_join_lines(text))
+            if is_marked:
+                self._marked.add(path)
         return self._lines[path]
 
     def _line(self, line: str, path: str) -> str:
-        options = _options(line)
-        if not any(name in (*_INDEX, *_LINKS, *_FILES) for name, _ in options):
+        options = self._options(line)
+        if not any(name in _HERE for name, _ in options):
             return line
         found: list[str] = []
         for option, text in options:
             found.append(option)
             if option in _FILES:
                 # A copy is in another folder than what it was made from.
-                found.append(self.rewrite(os.path.abspath(_beside(path, text))))
+                found.append(self.rewrite(_beside(path, text)))
             elif option in _INDEX:
-                found.append(self._places.index(self._expanded(text)))
+                found.append(self._places.index(text) if text else "")
             elif option in _LINKS:
-                found.append(self._links(self._expanded(text), path))
+                found.append(self._links(text, path) if text else "")
             elif text:
                 found.append(text)
         return shlex.join(found)
@@ -111,55 +145,75 @@ class _Rewriter:
     def _links(self, text: str, path: str) -> str:
         # pip looks beside the file first.
         inner = _beside(path, text)
-        if "://" not in text and os.path.exists(inner):
-            text = os.path.abspath(inner)
+        if not _SCHEME.match(inner) and os.path.exists(inner):
+            text = inner
         return self._places.links(text)
 
-    def _expanded(self, text: str) -> str:
+    def _options(self, line: str) -> list[tuple[str, str]]:
+        """The words of a line of options; those that count here with their values."""
+        text = _COMMENT.sub("", line).strip()
+        if not text.startswith("-"):
+            return []
         environ = self._places.environ
-        return _VARIABLE.sub(lambda match: environ.get(match[1]) or match[0], text)
+        text = _VARIABLE.sub(lambda match: environ.get(match[1]) or match[0], text)
+        try:
+            words = [part for word in shlex.split(text) for part in _split(word)]
+        except ValueError:
+            return []
+        found: list[tuple[str, str]] = []
+        pending = iter(words)
+        for word in pending:
+            takes = word in _HERE
+            found.append((word, next(pending, "") if takes else ""))
+        return found
 
 
 def _beside(path: str, text: str) -> str:
-    return text if "://" in text else os.path.join(os.path.dirname(path), text)
-
-
-def _options(line: str) -> list[tuple[str, str]]:
-    """The words of a line of options; those that count here with their values."""
-    text = _COMMENT.sub("", line).strip()
-    if not text.startswith("-"):
-        return []
-    try:
-        words = [part for word in shlex.split(text) for part in _split(word)]
-    except ValueError:
-        return []
-    found: list[tuple[str, str]] = []
-    pending = iter(words)
-    for word in pending:
-        takes = word in (*_INDEX, *_LINKS, *_FILES)
-        found.append((word, next(pending, "") if takes else ""))
-    return found
+    """The place that a file at ``path`` calls ``text``."""
+    if _SCHEME.match(path):
+        return urljoin(path, text)
+    if _SCHEME.match(text):
+        return text
+    return os.path.abspath(os.path.join(os.path.dirname(path), text))
 
 
 def _split(word: str) -> list[str]:
-    """``--option=value`` and ``-ovalue`` are two words."""
-    for option in (*_INDEX, *_LINKS, *_FILES):
-        if option.startswith("--"):
-            if word.startswith(f"{option}="):
-                return [option, word[len(option) + 1 :]]
-        elif word.startswith(option) and word != option and word[1] != "-":
-            return [option, word[len(option) :]]
+    """``--option=value`` and ``-ovalue`` are two words; names may be cut short."""
+    if word.startswith("--"):
+        name, equals, value = word.partition("=")
+        meant = [o for o in (*_HERE, *_OTHERS) if o.startswith(name)]
+        if name not in _HERE and len(meant) == 1 and meant[0] in _HERE:
+            name = meant[0]
+        if name in _HERE:
+            return [name, value] if equals else [name]
+    for option in _HERE:
+        if len(option) == 2 and word.startswith(option) and word != option:
+            return [option, word[2:]]
     return [word]
 
 
-def _join_lines(text: str) -> list[str]:
-    """Lines, where those that end with a backslash go on."""
-    joined: list[str] = []
+def _decode(data: bytes) -> tuple[str, bool]:
+    """The text of a file, and whether it starts with a mark of its encoding.
+
+    Bytes that are not UTF-8 stay what they are.
+    """
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(encoding), True
+    return data.decode("utf-8", "surrogateescape"), False
+
+
+def _join_lines(text: str) -> Iterator[str]:
+    """Lines, where those that end with a backslash go on; as pip does it."""
     start = ""
+    continues = False
     for line in text.splitlines():
-        if line.endswith("\\") and not line.lstrip().startswith("#"):
-            start += line[:-1] + " "
-        else:
-            joined.append(start + line)
-            start = ""
-    return [*joined, start] if start else joined
+        is_comment = _COMMENT.match(line) is not None
+        if line.endswith("\\") and not is_comment:
+            start += line.strip("\\")
+            continues = True
+            continue
+        yield start + (f" {line}" if is_comment and continues else line)
+        start, continues = "", False
+    if continues:
+        yield start
