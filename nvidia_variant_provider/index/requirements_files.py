@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -26,23 +27,22 @@ _INDEX = ("-i", "--index-url", "--pypi-url", "--extra-index-url")
 _LINKS = ("-f", "--find-links")
 _FILES = ("-r", "--requirement", "-c", "--constraint")
 _HERE = (*_INDEX, *_LINKS, *_FILES)
-_OTHERS = (
+_WITH_VALUES = (
+    "-e",
     "--all-releases",
     "--config-settings",
     "--editable",
     "--global-option",
     "--hash",
     "--no-binary",
-    "--no-index",
     "--only-binary",
     "--only-final",
-    "--pre",
-    "--prefer-binary",
-    "--require-hashes",
     "--trusted-host",
     "--use-feature",
 )
-"""What else files may have: pip takes any beginning of a name that is of one only."""
+_FLAGS = ("--no-index", "--pre", "--prefer-binary", "--require-hashes")
+_KNOWN = (*_HERE, *_WITH_VALUES, *_FLAGS)
+"""What files may have: pip takes any beginning of a long name that is of one only."""
 
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 _COMMENT = re.compile(r"(^|\s+)#.*$")
@@ -137,7 +137,7 @@ class _Rewriter:
             elif option in _INDEX:
                 found.append(self._places.index(text) if text else "")
             elif option in _LINKS:
-                found.append(self._links(text, path) if text else "")
+                found.append(self._links(text, path))
             elif text:
                 found.append(text)
         return shlex.join(found)
@@ -157,14 +157,25 @@ class _Rewriter:
         environ = self._places.environ
         text = _VARIABLE.sub(lambda match: environ.get(match[1]) or match[0], text)
         try:
-            words = [part for word in shlex.split(text) for part in _split(word)]
+            words = iter(shlex.split(text))
         except ValueError:
             return []
         found: list[tuple[str, str]] = []
-        pending = iter(words)
-        for word in pending:
-            takes = word in _HERE
-            found.append((word, next(pending, "") if takes else ""))
+        for word in words:
+            if word == "--":
+                found += [(rest, "") for rest in (word, *words)]
+                break
+            option, value = _split(word)
+            if option in _HERE:
+                text = next(words, "") if value is None else value
+                found.append((option, text))
+                continue
+            if option in _WITH_VALUES:
+                # Apart: pip looks for words that start with a dash, not with a quote.
+                values = islice(words, 1) if value is None else [value]
+                found += [(part, "") for part in (option, *values)]
+            else:
+                found.append((word, ""))
         return found
 
 
@@ -177,19 +188,17 @@ def _beside(path: str, text: str) -> str:
     return os.path.abspath(os.path.join(os.path.dirname(path), text))
 
 
-def _split(word: str) -> list[str]:
-    """``--option=value`` and ``-ovalue`` are two words; names may be cut short."""
+def _split(word: str) -> tuple[str, str | None]:
+    """The option that ``word`` means, and its value where ``word`` has it."""
     if word.startswith("--"):
         name, equals, value = word.partition("=")
-        meant = [o for o in (*_HERE, *_OTHERS) if o.startswith(name)]
-        if name not in _HERE and len(meant) == 1 and meant[0] in _HERE:
+        meant = [option for option in _KNOWN if option.startswith(name)]
+        if name not in _KNOWN and len(meant) == 1:
             name = meant[0]
-        if name in _HERE:
-            return [name, value] if equals else [name]
-    for option in _HERE:
-        if len(option) == 2 and word.startswith(option) and word != option:
-            return [option, word[2:]]
-    return [word]
+        return name, value if equals else None
+    if word[:2] in _KNOWN:
+        return word[:2], word[2:] or None
+    return word, None
 
 
 def _decode(data: bytes) -> tuple[str, bool]:
