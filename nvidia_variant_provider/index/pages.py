@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import codecs
 import json
-import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
@@ -35,6 +35,8 @@ underscore are reserved as private for index server use."
 
 # URLs that need no second look; others may have no port that is one, and the like.
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")
+# A file, maybe in another folder: only the folder has to be looked for, once.
+_PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~%+-]*)")
 _HASH = re.compile(r"(?:^|&)(sha512|sha384|sha256|sha224|sha1|md5)=([0-9A-Za-z]+)")
 _PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _NO_PAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -232,6 +234,18 @@ def _absolute(found: Any, base: str) -> str | None:
         return None
     if _PLAIN_URL.fullmatch(found):
         return found
+    if match := _PLAIN_PATH.fullmatch(found):
+        folder = _folder(match[1] or "./", base)
+        return None if folder is None else folder + match[2]
+    return _join(found, base)
+
+
+@lru_cache(maxsize=1024)
+def _folder(found: str, base: str) -> str | None:
+    return _join(found, base)
+
+
+def _join(found: str, base: str) -> str | None:
     try:
         url = urljoin(base, found.strip())
         parts = urlsplit(url)
@@ -253,12 +267,12 @@ def _read_html(text: str, url: str, project: str) -> model.ProjectDetail:
 
 
 def _html_file(link: _Link, base: str) -> model.File | None:
-    found = _absolute(link.attributes.get("href"), base)
-    if found is None:
+    href, _, fragment = (link.attributes.get("href") or "").partition("#")
+    url = _absolute(href, base)
+    if not href or url is None:
         return None
-    url, fragment = urldefrag(found)
     # The text of a link is anything, as "Download"; only its URL counts for pip.
-    name = unquote(posixpath.basename(urlsplit(url).path))
+    name = unquote(urlsplit(url).path.rpartition("/")[2])
     if not name or not _is_text(name):
         return None
     get = link.attributes.get

@@ -262,6 +262,7 @@ class TestHtml:
     def test_what_is_no_link_to_a_file(self) -> None:
         page = read_html(
             '<a href="../">up</a><a href="?C=N;O=D">sort</a><a name="x">y</a>'
+            '<a href="https://h.example">u</a><a href="#top">t</a>'
             '<a href="">z</a><a href="https://[bad/x.whl">w</a><a href>v</a>'
         )
         assert page.files == ()
