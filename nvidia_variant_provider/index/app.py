@@ -12,6 +12,7 @@ import base64
 import hashlib
 import html
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
@@ -23,8 +24,8 @@ from packaging.utils import canonicalize_name
 from simple_repository import content_negotiation, errors, model, serializer
 from simple_repository.components.core import SimpleRepository
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import (
     FileResponse,
@@ -42,12 +43,14 @@ from .repository import LABEL_KEY, Choice, VariantRepository
 from .upstream import LinksUpstream
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 __all__ = ["Source", "make_app"]
 
 _NO_LABEL = "-"
 """Stands in the path of files that are not shown as a variant."""
+
+_PORT = re.compile(r":\d*\Z")
 
 _CHUNK = 1024 * 1024
 
@@ -113,7 +116,7 @@ def make_app(
     ]
     app = Starlette(
         routes=mounts,
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
+        middleware=[Middleware(_ByName, hosts=frozenset(hosts))],
         exception_handlers={
             UpstreamError: _answer_upstream_error,
             InputError: _answer_upstream_error,
@@ -127,6 +130,25 @@ def make_app(
     # Only pip asks its user for what `_take_credentials` then passes on.
     app.state.asks = any(source.local for source in sources)
     return app
+
+
+class _ByName:
+    """Refuses requests to another name, as that of a site that a browser is on.
+
+    Starlette's own counts capitals, or no address in brackets, in some versions.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http" and "*" not in self._hosts:
+            host = Headers(scope=scope).get("host", "").lower()
+            if _PORT.sub("", host) not in self._hosts:
+                app = PlainTextResponse("Invalid host header", status_code=400)
+        await app(scope, receive, send)
 
 
 class _Pages:

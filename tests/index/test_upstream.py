@@ -90,7 +90,7 @@ def test_urls_are_those_of_pip(spelled: str, base: str) -> None:
         "z/",
         "//cdn.example/",
         "https://[bad/",
-        "file:///tmp/",
+        "file:///x/",
     ],
 )
 def test_a_base_is_where_urls_start(base: str) -> None:
