@@ -15,7 +15,13 @@ from typing import Any
 from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name
 
-__all__ = ["publish", "stub_wheel", "variants_json_name", "wheel_name"]
+__all__ = [
+    "publish",
+    "stub_wheel",
+    "variants_json_name",
+    "wheel_name",
+    "write_page",
+]
 
 
 def wheel_name(
@@ -40,6 +46,7 @@ def stub_wheel(
     variant_json: Mapping[str, Any] | None = None,
     tag: str = "py3-none-any",
     requires: Sequence[str] = (),
+    extras: Sequence[str] = (),
 ) -> Path:
     """Write a valid wheel with one module, and return its path.
 
@@ -47,6 +54,7 @@ def stub_wheel(
     :param variant_json: what ``*.dist-info/variant.json`` says; a wheel with a
         label and without this file is what a broken publisher makes.
     :param requires: ``Requires-Dist`` entries.
+    :param extras: ``Provides-Extra`` entries.
     """
     module = canonicalize_name(name).replace("-", "_")
     info = f"{_escaped(name)}-{version}.dist-info"
@@ -58,6 +66,7 @@ def stub_wheel(
             f"Name: {name}",
             f"Version: {version}",
             *(f"Requires-Dist: {item}" for item in requires),
+            *(f"Provides-Extra: {item}" for item in extras),
         ),
         f"{info}/WHEEL": _lines(
             "Wheel-Version: 1.0",
@@ -87,25 +96,40 @@ def publish(
     metadata: Mapping[str, Any],
     name: str,
     version: str,
+    *,
+    requires: Mapping[str | None, Sequence[str]] | None = None,
+    extras: Sequence[str] = (),
 ) -> None:
     """Put a release with one wheel a label into the index below ``folder``.
 
     The layout is PEP 503's: ``{project}/index.html`` beside the files it links.
     A non-variant wheel is always there, and so is the metadata file, which is
     written as given, valid or not. Other releases in ``folder`` stay.
+
+    :param requires: what the wheel of a label depends on; of ``None``, the
+        non-variant one.
     """
+    requires = requires or {}
     project = Path(folder) / canonicalize_name(name)
-    stub_wheel(project, name, version)
+    stub_wheel(project, name, version, requires=requires.get(None, ()), extras=extras)
     for label, properties in metadata["variants"].items():
         document = {**metadata, "variants": {label: properties}}
-        stub_wheel(project, name, version, label, variant_json=document)
+        stub_wheel(
+            project,
+            name,
+            version,
+            label,
+            variant_json=document,
+            requires=requires.get(label, ()),
+            extras=extras,
+        )
     path = project / variants_json_name(name, version)
     path.write_text(json.dumps(metadata, indent=2), encoding="utf-8")
-    _write_page(project)
-    _write_page(Path(folder))
+    write_page(project)
+    write_page(Path(folder))
 
 
-def _write_page(folder: Path) -> None:
+def write_page(folder: Path) -> None:
     """Link all that is in ``folder``: the projects of an index, or their files."""
     page = folder / "index.html"
     links = []

@@ -1,0 +1,85 @@
+"""What the tests of `pip` and `serve` share: real pips, and an index of stubs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.builds import TORCH
+from support.index_server import serve
+from support.processes import (
+    PIPS,
+    Environment,
+    Pip,
+    clean_environ,
+    make_environment,
+)
+from support.wheels import publish, stub_wheel, write_page
+
+
+@pytest.fixture(scope="session")
+def pips(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Environment]:
+    """An environment with each version of pip, to be left as it is."""
+    folder = tmp_path_factory.mktemp("pips")
+    return {
+        version: make_environment(folder / version, f"pip=={version}")
+        for version in PIPS
+    }
+
+
+@pytest.fixture
+def fresh(pips: dict[str, Environment], tmp_path: Path) -> Callable[[str], Environment]:
+    """Makes an environment to install into, with a pip of some version."""
+
+    def make(version: str) -> Environment:
+        folder = tmp_path / f"pip-{version}"
+        shutil.copytree(pips[version].folder, folder, symlinks=True)
+        return Environment(folder)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `index`: ``torch``, of which each build needs another runtime."""
+    folder = tmp_path_factory.mktemp("index")
+    runtimes = {"cu126": ["runtime==12.6"], "cu130": ["runtime==13.0"]}
+    extra = ['helper; extra == "fast"']
+    labels = (None, *TORCH["variants"])
+    requires = {label: [*runtimes.get(label or "", ()), *extra] for label in labels}
+    for version in ("2.7.0", "2.8.0"):
+        publish(folder, TORCH, "torch", version, requires=requires, extras=("fast",))
+    for name, version in (("runtime", "12.6"), ("runtime", "13.0"), ("helper", "1.0")):
+        stub_wheel(folder / name, name, version)
+        write_page(folder / name)
+    write_page(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def index(published: Path) -> Iterator[str]:
+    """The URL of an index in HTML."""
+    with serve(published) as url:
+        yield url
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """Variables that tell no installer anything."""
+    return clean_environ(tmp_path / "home")
+
+
+@pytest.fixture
+def pip_of(
+    pips: dict[str, Environment], environ: dict[str, str]
+) -> Callable[[str], Pip]:
+    """A pip of some version, of an environment to be left as it is."""
+    return lambda version: Pip(pips[version].python, environ)
+
+
+@pytest.fixture
+def pip(pip_of: Callable[[str], Pip]) -> Pip:
+    """The newest one."""
+    return pip_of(PIPS[-1])

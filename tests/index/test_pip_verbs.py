@@ -1,0 +1,134 @@
+"""`pip`: what each supported pip does, with the build for the machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.json_index import serve_json
+from support.processes import PIPS, Environment, Pip, installed_labels
+
+CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("version", PIPS)
+def test_install(
+    version: str,
+    fresh: Callable[[str], Environment],
+    environ: dict[str, str],
+    index: str,
+) -> None:
+    environment = fresh(version)
+    done = Pip(environment.python, environ)("install", "-i", index, "torch")
+    assert done.code == 0, done.text
+    assert environment.labels() == CHOSEN
+    # Each fact once, and not of builds that pip only looked at.
+    assert done.out.count("variant_hash=") == 1
+    assert done.out.count("torch==2.8.0; variant_hash=cu126") == 1
+    assert "\nVariant-property: nvidia :: sm_arch :: 80_real\n" in done.out
+    assert done.out.endswith("Installed variant cu126 of torch 2.8.0\n")
+    assert done.err == ""
+
+
+@pytest.mark.parametrize("version", [PIPS[0], PIPS[-1]])
+def test_install_from_json(
+    version: str, pip_of: Callable[[str], Pip], published: Path, tmp_path: Path
+) -> None:
+    with serve_json(published, tmp_path / "log") as index:
+        pip = pip_of(version)
+        done = pip("install", "-i", index.url, "--target", tmp_path / "it", "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == CHOSEN
+    # PEP 658: METADATA of one build, and that build.
+    asked = [path for path in index.requests() if "torch-" in path]
+    assert {path.rpartition("/")[2] for path in asked} == {
+        "torch-2.7.0-variants.json",
+        "torch-2.8.0-variants.json",
+        "torch-2.8.0-py3-none-any-cu126.whl",
+        "torch-2.8.0-py3-none-any-cu126.whl.metadata",
+    }
+
+
+def test_report(
+    pip: Pip, pips: dict[str, Environment], published: Path, index: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.json"
+    done = pip("install", "-i", index, "--dry-run", "--report", file, "torch")
+    assert done.code == 0, done.text
+    report = json.loads(file.read_text())
+    found = {item["metadata"]["name"]: item for item in report["install"]}
+    assert sorted(found) == ["runtime", "torch"]
+    (wheel,) = (published / "torch").glob("torch-2.8.0-*-cu126.whl")
+    hashes = found["torch"]["download_info"]["archive_info"]["hashes"]
+    assert hashes == {"sha256": digest(wheel)}
+    assert "Would install variant cu126 of torch 2.8.0\n" in done.out
+    assert "neither a lock nor a report can be installed from later" in done.err
+    assert pips[PIPS[-1]].labels() == {}
+
+
+def test_a_report_on_stdout_stands_there_alone(pip: Pip, index: str) -> None:
+    done = pip("install", "-qi", index, "--dry-run", "--report", "-", "torch")
+    assert done.code == 0, done.text
+    report = json.loads(done.out)
+    assert len(report["install"]) == 2
+
+
+@pytest.mark.parametrize(
+    "case", [(PIPS[0], "wheel", "--wheel-dir"), (PIPS[-1], "download", "--dest")]
+)
+def test_files_are_those_of_the_index(
+    case: tuple[str, str, str],
+    pip_of: Callable[[str], Pip],
+    published: Path,
+    index: str,
+    tmp_path: Path,
+) -> None:
+    version, verb, option = case
+    folder = tmp_path / "it"
+    done = pip_of(version)(verb, "-i", index, option, folder, "torch")
+    assert done.code == 0, done.text
+    (wheel,) = (published / "torch").glob("torch-2.8.0-*-cu126.whl")
+    (runtime,) = (published / "runtime").glob("runtime-12.6-*.whl")
+    assert {digest(path) for path in folder.iterdir()} == {
+        digest(wheel),
+        digest(runtime),
+    }
+
+
+@pytest.mark.parametrize("label", ["cu126", "plain", None])
+def test_a_hash_selects_its_build(
+    label: str | None, pip: Pip, published: Path, index: str, tmp_path: Path
+) -> None:
+    """Also that of one which is not the best, as a lock of another machine has it."""
+    end = f"-{label}.whl" if label else "-any.whl"
+    (wheel,) = (published / "torch").glob(f"torch-2.8.0-*{end}")
+    (runtime,) = (published / "runtime").glob("runtime-12.6-*.whl")
+    file = tmp_path / "requirements.txt"
+    lines = [f"torch==2.8.0 --hash=sha256:{digest(wheel)}"]
+    if label == "cu126":
+        lines.append(f"runtime==12.6 --hash=sha256:{digest(runtime)}")
+    file.write_text("\n".join(lines))
+    target = tmp_path / "it"
+    done = pip(
+        *("install", "-i", index, "--require-hashes", "-r", file, "--target", target)
+    )
+    assert done.code == 0, done.text
+    assert installed_labels(target)["torch"] == f"2.8.0 {label}"
+
+
+def test_a_hash_of_a_build_that_does_not_fit_is_not_found(
+    pip: Pip, published: Path, index: str, tmp_path: Path
+) -> None:
+    (wheel,) = (published / "torch").glob("torch-2.8.0-*-cu130.whl")
+    file = tmp_path / "requirements.txt"
+    file.write_text(f"torch==2.8.0 --hash=sha256:{digest(wheel)}")
+    done = pip("install", "-i", index, "-r", file, "--target", tmp_path / "it")
+    assert done.code == 1
+    assert not (tmp_path / "it").exists()

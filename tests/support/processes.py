@@ -1,0 +1,158 @@
+"""The command line in a process of its own, and environments with a real pip."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.metadata import Distribution
+from pathlib import Path
+from typing import NamedTuple
+
+import uv
+
+__all__ = [
+    "PIPS",
+    "Done",
+    "Environment",
+    "Pip",
+    "clean_environ",
+    "installed_labels",
+    "make_environment",
+    "provider",
+]
+
+PIPS = ("23.2.1", "24.3.1", "25.3", "26.3")
+"""From the oldest that is supported to the newest that there is."""
+
+_TIMEOUT = 120
+
+_OWN = (
+    *("PIP_", "UV_", "POETRY_", "PYTHON", "NV_VARIANT_PROVIDER_FORCE"),
+    *("REQUESTS_CA", "CURL_CA", "SSL_CERT", "NETRC", "VIRTUAL_ENV", "XDG_DATA"),
+)
+
+
+class Done(NamedTuple):
+    """Exit code, stdout and stderr."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        """All that was printed."""
+        return self.out + self.err
+
+
+class Environment(NamedTuple):
+    """An environment of Python."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        scripts = "Scripts/python.exe" if os.name == "nt" else "bin/python"
+        return self.folder / scripts
+
+    @property
+    def packages(self) -> Path:
+        if os.name == "nt":
+            return self.folder / "Lib" / "site-packages"
+        major, minor = sys.version_info[:2]
+        return self.folder / "lib" / f"python{major}.{minor}" / "site-packages"
+
+    def labels(self) -> dict[str, str]:
+        """The label of each project that is installed here."""
+        return installed_labels(self.packages)
+
+
+def installed_labels(folder: Path) -> dict[str, str]:
+    """The ``LABEL`` in the module of each distribution below ``folder``.
+
+    Stubs say it themselves, whatever an installer makes of the file's name; those of
+    non-variant wheels say ``None``, and versions stand beside it.
+    """
+    found = {}
+    for info in folder.glob("*.dist-info"):
+        name = Distribution.at(info).metadata["Name"]
+        module = folder / f"{name.replace('-', '_')}.py"
+        if module.is_file():
+            values: dict[str, object] = {}
+            exec(module.read_text(), values)
+            found[name] = f"{values['VERSION']} {values['LABEL']}"
+    return found
+
+
+def clean_environ(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables without the user's own configuration of installers.
+
+    :param home: where programs keep what they keep; nobody's.
+    """
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.upper().startswith(_OWN) and not name.upper().endswith("_PROXY")
+    }
+    home.mkdir(exist_ok=True)
+    return environ | {
+        "HOME": str(home),
+        "USERPROFILE": str(home),
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_CACHE_DIR": str(home / "pip-cache"),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        # Else programs ask the operating system for a proxy.
+        "NO_PROXY": "127.0.0.1",
+        **(extra or {}),
+    }
+
+
+def provider(
+    *arguments: object, environ: Mapping[str, str], cwd: Path | None = None
+) -> Done:
+    """Run ``nvidia-variant-provider ARGUMENTS`` to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "nvidia_variant_provider", *map(str, arguments)],
+        env=dict(environ),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=_TIMEOUT,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+class Pip:
+    """``nvidia-variant-provider pip`` for a machine with driver 12.9 and GPU 8.0."""
+
+    def __init__(self, python: Path, environ: Mapping[str, str]) -> None:
+        self.python = python
+        self.environ = dict(environ)
+
+    def __call__(
+        self, *arguments: object, forced: bool = True, cwd: Path | None = None
+    ) -> Done:
+        machine = ("--cuda-driver", "12.9", "--sm-arch", "8.0") if forced else ()
+        return provider(
+            "pip",
+            *("--python", self.python, *machine, *arguments),
+            environ=self.environ,
+            cwd=cwd,
+        )
+
+
+def make_environment(folder: Path, *packages: str) -> Environment:
+    """An environment with ``packages``, from wherever this machine has them."""
+    program = uv.find_uv_bin()
+    made = Environment(folder)
+    commands = [[program, "venv", "--quiet", "--python", sys.executable, str(folder)]]
+    if packages:
+        install = [program, "pip", "install", "--quiet", "--python", str(made.python)]
+        commands.append([*install, *packages])
+    for command in commands:
+        subprocess.run(command, check=True, timeout=600)
+    return made
