@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import os
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -24,8 +26,22 @@ class _Handler(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
+    def __init__(self, *args: Any, credentials: str | None = None, **more: Any) -> None:
+        self._credentials = credentials
+        super().__init__(*args, **more)
+
     def log_message(self, *args: Any) -> None:
         """Say nothing: pytest shows what a test prints."""
+
+    def do_GET(self) -> None:
+        given = self.headers.get("Authorization", "").partition(" ")[2]
+        if self._credentials in (None, base64.b64decode(given).decode()):
+            super().do_GET()
+            return
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", 'Basic realm="index"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
 
 class _Server(ThreadingHTTPServer):
@@ -35,27 +51,46 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Report defects, but not that a client has gone away."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
+        if not isinstance(sys.exc_info()[1], (ConnectionError, ssl.SSLError)):
             super().handle_error(request, client_address)
 
 
 @contextmanager
-def serve(folder: str | os.PathLike[str]) -> Iterator[str]:
-    """Serve ``folder`` while the context lasts; the value is its URL, with a slash."""
-    with start_server(functools.partial(_Handler, directory=os.fspath(folder))) as url:
+def serve(
+    folder: str | os.PathLike[str],
+    *,
+    credentials: str | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> Iterator[str]:
+    """Serve ``folder`` while the context lasts; the value is its URL, with a slash.
+
+    :param credentials: ``user:password``, without which all is refused.
+    """
+    handler = functools.partial(
+        _Handler, directory=os.fspath(folder), credentials=credentials
+    )
+    with start_server(handler, tls) as url:
         yield url
 
 
 @contextmanager
-def start_server(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
+def start_server(
+    handler: Callable[..., BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None
+) -> Iterator[str]:
     """Serve with ``handler`` while the context lasts; the value is the URL."""
     with _Server(("127.0.0.1", 0), handler) as server:
+        if tls is not None:
+            # Greeted in the thread of the client: it may go away.
+            server.socket = tls.wrap_socket(
+                server.socket, server_side=True, do_handshake_on_connect=False
+            )
         thread = threading.Thread(
             target=server.serve_forever, kwargs={"poll_interval": 0.02}
         )
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}/"
+            scheme = "http" if tls is None else "https"
+            yield f"{scheme}://127.0.0.1:{server.server_port}/"
         finally:
             server.shutdown()
             thread.join()

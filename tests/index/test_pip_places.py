@@ -1,0 +1,137 @@
+"""`pip`: wherever pip can be told to look, the build for the machine is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.builds import gpu_build, metadata
+from support.index_server import serve
+from support.processes import Pip, installed_labels
+from support.wheels import publish, stub_wheel, write_page
+
+CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
+
+
+@pytest.fixture
+def links(tmp_path: Path) -> Path:
+    """A folder with the files of ``linked``, in which cu128 is the best."""
+    builds = {"cu121": gpu_build("12.1", "80_real"), "cu128": gpu_build("12.8")}
+    publish(tmp_path / "links", metadata(builds), "linked", "1.0")
+    return tmp_path / "links" / "linked"
+
+
+@pytest.mark.parametrize("way", ["variable", "file"])
+def test_configured_index(way: str, pip: Pip, index: str, tmp_path: Path) -> None:
+    extra = tmp_path / "extra"
+    publish(extra, metadata({"gpu": gpu_build("12.0")}), "other", "1.0")
+    with serve(extra) as second:
+        if way == "variable":
+            pip.environ |= {"PIP_INDEX_URL": index, "PIP_EXTRA_INDEX_URL": second}
+        else:
+            file = tmp_path / "pip.conf"
+            file.write_text(
+                f"[global]\nindex-url = {index}\n[install]\nextra-index-url = {second}"
+            )
+            pip.environ["PIP_CONFIG_FILE"] = str(file)
+        done = pip("install", "--target", tmp_path / "it", "torch", "other")
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == {**CHOSEN, "other": "1.0 gpu"}
+
+
+@pytest.mark.parametrize("first", ["cu121", "cu128"])
+def test_indexes_that_disagree_stay_apart(first: str, pip: Pip, tmp_path: Path) -> None:
+    """PEP 825: what another index has makes no build better or worse."""
+    builds = {"cu121": gpu_build("12.1"), "cu128": gpu_build("12.8", "80_real")}
+    order = sorted(builds, key=lambda label: label != first)
+    for label in order:
+        release = metadata({label: builds[label]})
+        publish(tmp_path / label, release, "torch", "1.0")
+    stub_wheel(tmp_path / "plain/torch", "torch", "1.0")
+    write_page(tmp_path / "plain/torch")
+    with (
+        serve(tmp_path / order[0]) as one,
+        serve(tmp_path / order[1]) as two,
+        serve(tmp_path / "plain") as plain,
+    ):
+        extra = ("--extra-index-url", one, "--extra-index-url", two)
+        target = tmp_path / "it"
+        done = pip("install", "-i", plain, *extra, "--target", target, "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {"torch": f"1.0 {first}"}
+
+
+def test_an_index_in_a_folder(pip: Pip, published: Path, tmp_path: Path) -> None:
+    target = tmp_path / "it"
+    done = pip("install", "-i", published.as_uri(), "--target", target, "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == CHOSEN
+
+
+def test_links_alone(pip: Pip, links: Path, tmp_path: Path) -> None:
+    with_space = links.rename(tmp_path / "a folder")
+    target = tmp_path / "it"
+    done = pip(
+        *("install", "--no-index", "--find-links", with_space),
+        *("--target", target, "linked"),
+    )
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {"linked": "1.0 cu128"}
+
+
+def test_links_beside_an_index(
+    pip: Pip, links: Path, index: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "it"
+    with serve(links) as page:
+        pip.environ["PIP_FIND_LINKS"] = page
+        done = pip("install", "-i", index, "--target", target, "linked", "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {**CHOSEN, "linked": "1.0 cu128"}
+
+
+def test_places_in_requirements_files(
+    pip: Pip, links: Path, index: str, tmp_path: Path
+) -> None:
+    nested = tmp_path / "nested"
+    nested.mkdir()
+    (tmp_path / "main.txt").write_text(
+        f"--index-url={index}\n-r nested/more.txt\ntorch[fast]  # for speed\n"
+    )
+    (nested / "more.txt").write_text(
+        f"--find-links ../links/{links.name}\n-c limits.txt\nlinked>=1 \\\n  ,<2\n"
+    )
+    (nested / "limits.txt").write_text("torch<2.8\nhelper==1.0\n")
+    target = tmp_path / "it"
+    # pip's folder is another than that of the files.
+    done = pip("install", "-r", tmp_path / "main.txt", "--target", target, cwd=nested)
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {
+        "torch": "2.7.0 cu126",
+        "runtime": "12.6 None",
+        "helper": "1.0 None",
+        "linked": "1.0 cu128",
+    }
+
+
+def test_an_extra_index_in_a_requirements_file(
+    pip: Pip, index: str, tmp_path: Path
+) -> None:
+    extra = tmp_path / "extra"
+    publish(extra, metadata({"gpu": gpu_build("12.0")}), "other", "1.0")
+    limits = tmp_path / "limits.txt"
+    limits.write_text("torch==2.7.0\n")
+    with serve(extra) as second:
+        file = tmp_path / "requirements.txt"
+        file.write_text("--extra-index-url ${SECOND}\nother\ntorch\n")
+        pip.environ["SECOND"] = second
+        target = tmp_path / "it"
+        done = pip(
+            *("install", "-i", index, "-r", file, "-c", limits, "--target", target)
+        )
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {
+        "torch": "2.7.0 cu126",
+        "runtime": "12.6 None",
+        "other": "1.0 gpu",
+    }
