@@ -104,7 +104,8 @@ class Client:
     ) -> None:
         self._settings = settings or Settings()
         self._ask = ask_credentials
-        self._credentials: dict[str, tuple[str, str] | None] = {}
+        self._credentials: dict[str, tuple[str, str]] = {}
+        self._answers: dict[str, tuple[str, str] | None] = {}
         self._lock = asyncio.Lock()
         # By whether they verify the server; made when they are needed.
         self._clients: dict[bool, httpx.AsyncClient] = {}
@@ -132,7 +133,7 @@ class Client:
 
     def has_credentials(self, url: str) -> bool:
         """Does the server of ``url`` get credentials from here."""
-        return bool(self._credentials.get(_server(url)))
+        return _server(url) in self._credentials
 
     def is_allowed(self, url: str) -> bool:
         """May ``url`` be read: not over plain HTTP, unless it is trusted.
@@ -271,7 +272,8 @@ class Client:
         client = self._client_for(url)
         pair = self._credentials.get(_server(url))
         response = await self._try(client, url, headers, pair)
-        if response.status_code == 401 and pair is None and self._ask is not None:
+        # A user without a password: the keyring has that, or it is a token.
+        if response.status_code == 401 and not (pair and pair[1]):
             pair = await self._asked(url)
             if pair is not None:
                 await response.aclose()
@@ -295,10 +297,12 @@ class Client:
         """The credentials that the user keeps for the server; asked for once."""
         server = _server(url)
         async with self._lock:
-            if server not in self._credentials and self._ask is not None:
-                found = await asyncio.to_thread(self._ask, url)
-                self._credentials[server] = found
-        return self._credentials[server]
+            if server not in self._answers and self._ask is not None:
+                self._answers[server] = await asyncio.to_thread(self._ask, url)
+        found = self._answers.get(server)
+        if found is not None:
+            self._credentials[server] = found
+        return found
 
     def _client_for(self, url: str) -> httpx.AsyncClient:
         verify = not self._is_trusted(url)
@@ -337,7 +341,13 @@ def _check_status(response: httpx.Response, url: str) -> None:
     status = response.status_code
     if status in (200, 206):
         return
-    raise _error(f"HTTP {status} {response.reason_phrase}", url, status=status)
+    more = {"hint": "give credentials: in its URL, a netrc file or a keyring"}
+    raise _error(
+        f"HTTP {status} {response.reason_phrase}",
+        url,
+        status=status,
+        **(more if status == 401 else {}),
+    )
 
 
 def _too_large(url: str, limit: int) -> UpstreamError:

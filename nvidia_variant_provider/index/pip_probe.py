@@ -116,8 +116,10 @@ def find_credentials(values: dict[str, Any]) -> dict[str, list[str]]:
 def ask_for_credentials(url: str, values: dict[str, Any]) -> list[str] | None:
     """User and password for a server that asked for them; the keyring may know."""
     auth = make_auth(values)
+    # With --no-input, pip asks a keyring only if it is told which.
+    auth.prompting = not values["no_input"]
     user, password = auth._get_new_credentials(
-        url, allow_netrc=True, allow_keyring=True
+        url, allow_netrc=True, allow_keyring=auth.use_keyring
     )
     return None if user is None else [user, password or ""]
 
