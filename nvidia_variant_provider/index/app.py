@@ -100,11 +100,13 @@ def make_app(
     prefix: str = "",
     hosts: Sequence[str] = ("*",),
     on_pick: OnPick | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> Starlette:
     """The ASGI application that serves ``sources``.
 
     :param prefix: what all paths start with, as ``/secret``.
     :param hosts: the names it may be called by.
+    :param warn: is told of upstreams that do not answer.
     """
     mounts = [
         # No redirect to what a client says the name of this server is.
@@ -114,12 +116,13 @@ def make_app(
         )
         for source in sources
     ]
+    failures = _Failures(warn or (lambda _: None))
     app = Starlette(
         routes=mounts,
         middleware=[Middleware(_ByName, hosts=frozenset(hosts))],
         exception_handlers={
-            UpstreamError: _answer_upstream_error,
-            InputError: _answer_upstream_error,
+            UpstreamError: failures.answer,
+            InputError: failures.answer,
             errors.PackageNotFoundError: _answer_missing,
             errors.ResourceUnavailable: _answer_missing,
             errors.InvalidPackageError: _answer_refusal,
@@ -376,14 +379,27 @@ def _escaped_pairs(pairs: dict[str, Any]) -> dict[str, str]:
     return {html.escape(key): html.escape(str(text)) for key, text in pairs.items()}
 
 
-async def _answer_upstream_error(request: Request, error: Exception) -> Response:
-    status = error.status if isinstance(error, UpstreamError) else 502
-    if status == 407 or (status == 401 and not request.app.state.asks):
-        # Installers would ask their users for the password of this server.
-        status = 403
-    elif not 400 <= status < 600:
-        status = 502
-    return PlainTextResponse(f"{error}\n", status_code=status, headers=_HEADERS)
+class _Failures:
+    """What an upstream did wrong; installers show little of it, or nothing."""
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._last: str | None = None
+
+    async def answer(self, request: Request, error: Exception) -> Response:
+        """The status of the upstream, where that is of use."""
+        status = error.status if isinstance(error, UpstreamError) else 502
+        # Many indexes say 403 for a project that they do not have. Installers try
+        # again: once is enough.
+        if status != 403 and str(error) != self._last:
+            self._last = str(error)
+            self._warn(str(error))
+        if status == 407 or (status == 401 and not request.app.state.asks):
+            # Installers would ask their users for the password of this server.
+            status = 403
+        elif not 400 <= status < 600:
+            status = 502
+        return PlainTextResponse(f"{error}\n", status_code=status, headers=_HEADERS)
 
 
 async def _answer_missing(_: Request, error: Exception) -> Response:

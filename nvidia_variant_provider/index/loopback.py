@@ -157,6 +157,7 @@ class Loopback:
             prefix=self._prefix,
             hosts=self._hosts,
             on_pick=self._on_pick,
+            warn=self._warn,
         )
         # A program of this user that has ended waits for nothing.
         with self._server.serve(app, self.client.close, patient=not self._local):
