@@ -1,0 +1,237 @@
+"""`pip`: indexes that want credentials, certificates or a proxy."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import trustme
+from support.index_server import serve
+from support.processes import PIPS, Environment, Pip, installed_labels
+from support.proxy import serve_proxy
+
+USER, PASSWORD = "somebody", "S3cret%/@word"
+PAIR = f"{USER}:{PASSWORD}"
+QUOTED = f"{USER}:S3cret%25%2F%40word"
+
+CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
+
+HOST = "index.example"
+"""Is nowhere: only a proxy knows it."""
+
+
+class Authority:
+    """Certificates of nobody else's making."""
+
+    def __init__(self, folder: Path) -> None:
+        self._authority = trustme.CA()
+        server = self._authority.issue_cert("127.0.0.1", HOST)
+        client = self._authority.issue_cert("client@index.example")
+        self.bundle = str(folder / "authority.pem")
+        self._authority.cert_pem.write_to_path(self.bundle)
+        self.client = str(folder / "client.pem")
+        client.private_key_and_cert_chain_pem.write_to_path(self.client)
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.configure_cert(self.context)
+
+    def ask_clients(self) -> ssl.SSLContext:
+        """The context of a server that wants a certificate of its clients."""
+        self._authority.configure_trust(self.context)
+        self.context.verify_mode = ssl.CERT_REQUIRED
+        return self.context
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def with_credentials(url: str, pair: str) -> str:
+    return url.replace("://", f"://{pair}@")
+
+
+@pytest.mark.parametrize("version", [PIPS[0], PIPS[-1]])
+def test_credentials_in_the_url(
+    version: str, pip_of: Callable[[str], Pip], published: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "it"
+    with serve(published, credentials=PAIR) as url:
+        index = with_credentials(url, QUOTED)
+        done = pip_of(version)("install", "-vvi", index, "--target", target, "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == CHOSEN
+    assert "S3cret" not in done.text
+
+
+def test_wrong_credentials_are_not_shown(
+    pip: Pip, published: Path, tmp_path: Path
+) -> None:
+    with serve(published, credentials="somebody:else") as url:
+        index = with_credentials(url, QUOTED)
+        done = pip(
+            *("install", "-vvi", index, "--retries", "0", "torch"),
+            *("--target", tmp_path / "it"),
+        )
+    assert done.code == 1
+    assert "401" in done.text
+    assert "S3cret" not in done.text
+
+
+def test_netrc(pip: Pip, published: Path, tmp_path: Path) -> None:
+    target = tmp_path / "it"
+    file = Path(pip.environ["HOME"], ".netrc")
+    file.write_text(f"machine 127.0.0.1 login {USER} password {PASSWORD}\n")
+    file.chmod(0o600)
+    with serve(published, credentials=PAIR) as url:
+        done = pip("install", "-i", url, "--target", target, "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == CHOSEN
+    assert "S3cret" not in done.text
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the program is a script")
+def test_keyring_program(pip: Pip, published: Path, tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    with serve(published, credentials=PAIR) as url:
+        script = f"""#!{sys.executable}
+import json, sys
+words = [word for word in sys.argv[1:] if not word.startswith("--")]
+places = {(url, urlsplit(url).netloc)}
+if words[0] != "get" or words[1] not in places or words[2:] != [{USER!r}]:
+    sys.exit(1)
+pair = {{"username": {USER!r}, "password": {PASSWORD!r}}}
+print(json.dumps(pair) if "--output=json" in sys.argv else {PASSWORD!r})
+"""
+        (programs / "keyring").write_text(script)
+        (programs / "keyring").chmod(0o700)
+        pip.environ["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        target = tmp_path / "it"
+        # The user is in the URL, and the keyring has the password.
+        index = with_credentials(url, USER)
+        done = pip(
+            *("install", "-i", index, "--keyring-provider", "subprocess"),
+            *("--target", target, "torch"),
+        )
+    assert done.code == 0, done.text
+    assert installed_labels(target) == CHOSEN
+    assert "S3cret" not in done.text
+
+
+@pytest.fixture(scope="session")
+def with_keyring(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with keyring, and a backend that keeps one password."""
+    from support.processes import make_environment
+
+    folder = tmp_path_factory.mktemp("keyring") / "environment"
+    made = make_environment(folder, f"pip=={PIPS[0]}", "keyring")
+    (made.packages / "one_password.py").write_text(
+        f"""
+import os
+from keyring.backend import KeyringBackend
+from keyring.credentials import SimpleCredential
+
+class Keyring(KeyringBackend):
+    priority = 1
+    def set_password(self, service, user, password):
+        raise NotImplementedError
+    def get_password(self, service, user):
+        return {PASSWORD!r} if user == {USER!r} else None
+    def get_credential(self, service, user):
+        if service == os.environ["THE_INDEX"] and user in (None, {USER!r}):
+            return SimpleCredential({USER!r}, {PASSWORD!r})
+        return None
+"""
+    )
+    return made
+
+
+def test_keyring_package(
+    with_keyring: Environment,
+    environ: dict[str, str],
+    published: Path,
+    tmp_path: Path,
+) -> None:
+    target = tmp_path / "it"
+    with serve(published, credentials=PAIR) as url:
+        pip = Pip(with_keyring.python, environ)
+        pip.environ["PYTHON_KEYRING_BACKEND"] = "one_password.Keyring"
+        pip.environ["THE_INDEX"] = url
+        done = pip("install", "-i", url, "--target", target, "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == CHOSEN
+    assert "S3cret" not in done.text
+
+
+def test_a_server_that_is_not_trusted(
+    pip: Pip, published: Path, authority: Authority, tmp_path: Path
+) -> None:
+    """Its certificate is refused, unless pip is told to trust the host."""
+    target = tmp_path / "it"
+    with serve(published, tls=authority.context) as url:
+        words = ("install", "-i", url, "--retries", "0", "--target", target, "torch")
+        refused = pip(*words)
+        trusted = pip(*words, "--trusted-host", "127.0.0.1")
+    assert refused.code == 1
+    assert "certificate verify failed" in refused.text.lower()
+    assert trusted.code == 0, trusted.text
+    assert installed_labels(target) == CHOSEN
+
+
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_certificates(
+    way: str, pip: Pip, published: Path, authority: Authority, tmp_path: Path
+) -> None:
+    target = tmp_path / "it"
+    options = ["--client-cert", authority.client]
+    if way == "option":
+        options += ["--cert", authority.bundle]
+    else:
+        pip.environ["REQUESTS_CA_BUNDLE"] = authority.bundle
+    with serve(published, tls=authority.ask_clients()) as url:
+        done = pip("install", "-i", url, *options, "--target", target, "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == CHOSEN
+
+
+@pytest.mark.parametrize("way", ["option", "variable", "file"])
+def test_proxy(way: str, pip: Pip, index: str, tmp_path: Path) -> None:
+    target = tmp_path / "it"
+    words = ["--index-url", f"http://{HOST}/", "--trusted-host", HOST]
+    with serve_proxy(index) as proxy:
+        if way == "option":
+            words += ["--proxy", proxy.url]
+        elif way == "variable":
+            pip.environ["http_proxy"] = proxy.url
+        else:
+            file = tmp_path / "pip.conf"
+            file.write_text(f"[global]\nproxy = {proxy.url}\n")
+            pip.environ["PIP_CONFIG_FILE"] = str(file)
+        done = pip("install", *words, "--target", target, "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == CHOSEN
+    # All of it, and not what is asked of this machine.
+    assert f"http://{HOST}/torch/" in proxy.asked
+    assert all(url.startswith(f"http://{HOST}/") for url in proxy.asked)
+
+
+def test_proxy_to_a_server_with_tls(
+    pip: Pip, published: Path, authority: Authority, tmp_path: Path
+) -> None:
+    target = tmp_path / "it"
+    with (
+        serve(published, tls=authority.context) as url,
+        serve_proxy(url) as proxy,
+    ):
+        done = pip(
+            *("install", "--index-url", f"https://{HOST}/", "--target", target),
+            *("--proxy", proxy.url, "--cert", authority.bundle, "torch"),
+        )
+    assert done.code == 0, done.text
+    assert installed_labels(target) == CHOSEN
+    assert set(proxy.asked) == {f"{HOST}:443"}
