@@ -1,0 +1,231 @@
+"""`pip`: the options of the verb, what is installed already, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.processes import (
+    PIPS,
+    Environment,
+    Pip,
+    installed_labels,
+    make_environment,
+    provider,
+)
+from support.range_server import Answer, serve_answers
+
+NEWEST = PIPS[-1]
+
+
+def test_pins(pip: Pip, index: str, tmp_path: Path) -> None:
+    """One that fits, and one that does not: of that there is a warning."""
+    target = tmp_path / "it"
+    words = ("install", "-i", index, "--no-deps", "--upgrade", "--target", target)
+    done = pip(*words, "--label", "plain", "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {"torch": "2.8.0 plain"}
+    assert "warning" not in done.err
+    done = pip(*words, "torch==2.7.0", "--label=Torch=cu130")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {"torch": "2.7.0 cu130"}
+    assert "warning: torch==2.7.0: cu130 does not fit this machine\n" in done.err
+
+
+def test_a_pin_of_no_release_is_told(pip: Pip, index: str, tmp_path: Path) -> None:
+    target = tmp_path / "it"
+    done = pip("install", "-i", index, "--target", target, "--label=torch=cu1", "torch")
+    assert done.code == 0, done.text
+    assert "warning: torch: no release has the label cu1\n" in done.err
+
+
+def test_no_variants(pip: Pip, index: str, tmp_path: Path) -> None:
+    target = tmp_path / "it"
+    done = pip("install", "-i", index, "--target", target, "--no-variants", "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {"torch": "2.8.0 None"}
+    assert index in done.out
+
+
+def test_minor_version_compatibility(pip: Pip, index: str) -> None:
+    machine = ("--cuda-driver", "13.0", "--sm-arch", "12.0")
+    older = ("--cuda-driver", "12.1", "--sm-arch", "8.0")
+    words = ("install", "-i", index, "--dry-run", "--no-deps", "--json", "torch")
+    found = []
+    for options in (machine, older, (*older, "--minor-version-compatibility")):
+        done = pip(*words, *options, forced=False)
+        assert done.code == 0, done.text
+        data = json.loads(done.out)["data"]
+        assert data["installed"][0]["name"] == "torch"
+        found.append(data["installed"][0]["label"])
+        assert data["chosen"][0]["compatible"][0] == found[-1]
+    assert found[:2] == ["cu130", "plain"]
+    assert "cu126" in json.loads(done.out)["data"]["chosen"][0]["compatible"]
+
+
+def test_json_report(pip: Pip, index: str, tmp_path: Path) -> None:
+    done = pip("install", "-i", index, "--target", tmp_path / "it", "--json", "torch")
+    assert done.code == 0, done.text
+    report = json.loads(done.out)
+    report["data"]["installed"].sort(key=lambda item: item["name"])
+    assert report["command"] == "pip"
+    assert report["status"] == "ok"
+    assert report["data"] == {
+        "status": 0,
+        "chosen": [
+            {
+                "name": "torch",
+                "version": "2.8.0",
+                "label": "cu126",
+                "compatible": ["cu126", "plain", "null"],
+            }
+        ],
+        "installed": [
+            {"name": "runtime", "version": "12.6", "label": None},
+            {"name": "torch", "version": "2.8.0", "label": "cu126"},
+        ],
+    }
+    # pip's own output is still there.
+    assert "Successfully installed" in done.err
+
+
+def test_another_variant_is_installed_already(
+    fresh: Callable[[str], Environment], environ: dict[str, str], index: str
+) -> None:
+    environment = fresh(NEWEST)
+    pip = Pip(environment.python, environ)
+    done = pip("install", "-i", index, "--label", "plain", "torch")
+    assert done.code == 0, done.text
+
+    done = pip("install", "-i", index, "--upgrade", "torch")
+    assert done.code == 0, done.text
+    assert environment.labels() == {"torch": "2.8.0 plain"}
+    assert "torch==2.8.0 stays installed as variant plain, variant cu126" in done.err
+    (advice,) = (line for line in done.err.splitlines() if "--force-reinstall" in line)
+
+    words = advice.rpartition("nvidia-variant-provider pip ")[2].split()
+    done = pip(*words, "-i", index)
+    assert done.code == 0, done.text
+    assert environment.labels() == {"torch": "2.8.0 cu126"}
+
+    # What it needs was left out: pip's own check says so, and ours adds nothing.
+    done = pip("check")
+    assert done.code == 1
+    assert "runtime" in done.out
+    assert done.err == ""
+    done = pip("check", "--cuda-driver=12.1", "--sm-arch=8.0", forced=False)
+    assert done.code == 1
+    assert "torch 2.8.0 is installed as variant cu126, which does not fit" in done.err
+
+
+def test_lock(pip_of: Callable[[str], Pip], index: str, tmp_path: Path) -> None:
+    file = tmp_path / "pylock.toml"
+    done = pip_of("25.3")("lock", "-i", index, "--output", file, "torch")
+    assert done.code == 0, done.text
+    assert "cu126" in file.read_text()
+    assert "neither a lock nor a report can be installed from later" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["install", "--no-such-option"], 2),
+        (["install", "no-such-project"], 1),
+        (["no-such-command"], 1),
+        (["--version"], 0),
+        (["list"], 0),
+    ],
+)
+def test_the_status_is_that_of_pip(
+    words: list[str], status: int, pip: Pip, index: str
+) -> None:
+    pip.environ["PIP_INDEX_URL"] = index
+    alone = subprocess.run(
+        [str(pip.python), "-m", "pip", *words],
+        env=pip.environ,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert alone.returncode == status
+    done = pip(*words)
+    assert done.code == status
+    if status != 1 or words[0] != "install":
+        assert (done.out, done.err) == (alone.stdout, alone.stderr)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the signals are those of POSIX")
+def test_an_interrupt_leaves_nothing(pip: Pip, tmp_path: Path) -> None:
+    page = b'<!DOCTYPE html><a href="big-1.0-py3-none-any.whl">big</a>'
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    pip.environ["TMPDIR"] = str(folder)
+    answers = {
+        "/big/": Answer(body=page, kind="text/html"),
+        "/big-1.0-py3-none-any.whl": Answer(body=b"x" * 10_000, fault="drip"),
+    }
+    with serve_answers(answers) as server:
+        command = [sys.executable, "-m", "nvidia_variant_provider", "pip"]
+        command += ["--python", str(pip.python), "install", "-i", server.url, "big"]
+        with subprocess.Popen(
+            [*command, "--target", str(tmp_path / "it")],
+            env=pip.environ,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            until = time.monotonic() + 60
+            while not any(".whl" in request for request in server.requests):
+                assert time.monotonic() < until, server.requests
+                time.sleep(0.01)
+            # As a terminal does it: all programs in the foreground.
+            os.killpg(process.pid, signal.SIGINT)
+            code = process.wait(60)
+    assert code != 0
+    assert list(folder.iterdir()) == []
+    assert not (tmp_path / "it").exists()
+
+
+def test_an_environment_without_pip(
+    environ: dict[str, str], index: str, tmp_path: Path
+) -> None:
+    bare = make_environment(tmp_path / "bare")
+    done = Pip(bare.python, environ)("install", "-i", index, "torch")
+    assert done.code == 0, done.text
+    assert bare.labels() == {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
+    # Given as a folder too; and it is that environment which is looked at.
+    done = provider(
+        *("pip", "check", "--python", bare.folder),
+        *("--cuda-driver=12.1", "--sm-arch=8.0"),
+        environ=environ,
+    )
+    assert "torch 2.8.0 is installed as variant cu126, which does not fit" in done.err
+
+
+def test_why_there_is_no_build_for_the_gpu(
+    pip: Pip, index: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "it"
+    done = pip(
+        *("install", "-i", index, "--target", target, "torch"),
+        *("--cuda-driver", "11.8", "--sm-arch", "8.0"),
+        forced=False,
+    )
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {"torch": "2.8.0 null"}
+    lines = done.err.splitlines()
+    assert lines[0] == (
+        "torch==2.8.0 comes without GPU support on this machine (driver for CUDA "
+        "11.8, compute capability 8.0):"
+    )
+    assert sum("does not fit" in line for line in lines) == 3
+    assert lines[-1] == (
+        "  what would change it: a driver for CUDA 12.0 or newer gets plain"
+    )
