@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import uv
+from packaging.utils import canonicalize_name
 
 __all__ = [
     "PIPS",
@@ -78,7 +79,7 @@ def installed_labels(folder: Path) -> dict[str, str]:
     found = {}
     for info in folder.glob("*.dist-info"):
         name = Distribution.at(info).metadata["Name"]
-        module = folder / f"{name.replace('-', '_')}.py"
+        module = folder / f"{canonicalize_name(name).replace('-', '_')}.py"
         if module.is_file():
             values: dict[str, object] = {}
             exec(module.read_text(), values)

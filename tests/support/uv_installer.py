@@ -32,8 +32,8 @@ class UvIndex:
     """
 
     def __init__(self, folder: Path, url: str) -> None:
+        self.url = url
         self._folder = folder
-        self._url = url
         self._count = itertools.count()
 
     def publish(self, metadata: Mapping[str, Any]) -> str:
@@ -53,7 +53,7 @@ class UvIndex:
         target = self._folder / f"target-{next(self._count)}"
         command = [uv.find_uv_bin(), "pip", "install", "--no-config", "--no-deps"]
         command += ["--preview-features", "wheel-variants"]
-        command += ["--default-index", self._url, "--target", str(target), *projects]
+        command += ["--default-index", self.url, "--target", str(target), *projects]
         done = subprocess.run(
             command,
             env=self._environ(forced),

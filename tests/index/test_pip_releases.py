@@ -1,0 +1,186 @@
+"""`pip`: releases of every shape, and those that are broken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.builds import gpu_build, metadata
+from support.index_server import serve
+from support.json_index import serve_json
+from support.processes import Pip, installed_labels
+from support.wheels import (
+    publish,
+    stub_wheel,
+    variants_json_name,
+    wheel_name,
+    write_page,
+)
+
+BUILDS = {"best": gpu_build("12.8"), "less": gpu_build("12.4"), "null": {}}
+
+
+def add_wheel(
+    folder: Path, project: str, label: str | None, tag: str, **more: Any
+) -> Path:
+    """One of `BUILDS`, or the non-variant wheel, beside what is there."""
+    document = metadata({label: BUILDS[label]}) if label else None
+    return stub_wheel(
+        folder / project, project, "1.0", label, variant_json=document, tag=tag, **more
+    )
+
+
+def add_metadata(folder: Path, project: str, *labels: str) -> None:
+    document = metadata({label: BUILDS[label] for label in labels})
+    path = folder / project / variants_json_name(project, "1.0")
+    path.write_text(json.dumps(document))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "index"
+    made.mkdir()
+    return made
+
+
+def install(pip: Pip, folder: Path, *words: str) -> tuple[dict[str, str], str]:
+    """What pip installs of the index in ``folder``, and what is said on stderr."""
+    target = folder.parent / "it"
+    for project in folder.iterdir():
+        if project.is_dir():
+            write_page(project)
+    with serve(folder) as url:
+        done = pip("install", "-i", url, "--target", target, *words)
+    assert done.code == 0, done.text
+    return installed_labels(target), done.err
+
+
+def test_tags_and_build_numbers_do_not_overrule(pip: Pip, folder: Path) -> None:
+    """Installers compare tags before build tags, and these as numbers."""
+    any_linux = "manylinux_2_17_x86_64.manylinux2014_x86_64"
+    platforms = (
+        *(any_linux, "win_amd64", "macosx_11_0_arm64"),
+        *("manylinux_2_17_aarch64", "macosx_10_9_x86_64"),
+    )
+    for platform in platforms:
+        for label in (None, "null", "less", "best"):
+            add_wheel(folder, "platforms", label, f"py3-none-{platform}")
+    add_metadata(folder, "platforms", *BUILDS)
+
+    # The worse builds are tagged more closely.
+    add_wheel(folder, "trap", "best", "py3-none-any")
+    add_wheel(folder, "trap", "less", f"py3-none-{any_linux}.win_amd64")
+    add_wheel(folder, "trap", None, f"py3-none-{any_linux}.win_amd64")
+    add_metadata(folder, "trap", "best", "less")
+
+    # Each has build numbers of its own, and so has the non-variant wheel.
+    for number, label in ((7, "less"), (1, "best"), (2, "best"), (9, None)):
+        made = add_wheel(folder, "numbered", label, "py3-none-any", requires=())
+        name = wheel_name("numbered", f"1.0-{number}", label)
+        made.rename(made.with_name(name))
+    add_metadata(folder, "numbered", "best", "less")
+    found, said = install(pip, folder, "platforms", "trap", "numbered")
+    assert found == dict.fromkeys(("platforms", "trap", "numbered"), "1.0 best")
+    assert said == ""
+
+
+def test_labels_that_start_with_a_digit(pip: Pip, folder: Path) -> None:
+    builds = {
+        "9": gpu_build("12.4"),
+        "12_8": gpu_build("12.8"),
+        "0x.1": gpu_build("12"),
+    }
+    publish(folder, metadata(builds), "digits", "1.0")
+    found, said = install(pip, folder, "digits")
+    assert (found, said) == ({"digits": "1.0 12_8"}, "")
+
+
+def test_names_and_versions_of_every_kind(pip: Pip, folder: Path) -> None:
+    publish(folder, metadata(BUILDS), "Some.Long_Name", "1!2.0rc1+local.3")
+    found, _ = install(pip, folder, "--pre", "some-long.NAME")
+    assert found == {"Some.Long_Name": "1!2.0rc1+local.3 best"}
+
+
+def test_variant_markers_are_refused_with_the_reason(pip: Pip, folder: Path) -> None:
+    marker = 'other; "nvidia" in variant_namespaces'
+    release = metadata(BUILDS)
+    publish(folder, release, "marked", "1.0", requires={"best": [marker]})
+    target = folder.parent / "it"
+    with serve(folder) as url:
+        done = pip("install", "-i", url, "--target", target, "marked")
+    assert done.code == 1
+    assert (
+        "warning: marked-1.0-py3-none-any-best.whl: refused, since its METADATA has "
+        "variant markers that no released installer reads: "
+    ) in done.err
+    assert not target.exists()
+
+
+def test_a_broken_release_gives_the_non_variant_wheel(pip: Pip, folder: Path) -> None:
+    """PEP 825 asks installers to go on, and users want to know."""
+    # Not JSON; a defect of its grammar; not what the page's hash is of.
+    publish(folder, metadata(BUILDS), "torn", "1.0")
+    (folder / "torn" / "torn-1.0-variants.json").write_text('{"$schema": ')
+    publish(folder, metadata(BUILDS) | {"oops": 1}, "wrong", "1.0")
+    # No metadata, and a wheel that says nothing either.
+    stub_wheel(folder / "mute", "mute", "1.0")
+    stub_wheel(folder / "mute", "mute", "1.0", "best")
+    # Labels that the metadata does not have.
+    publish(folder, metadata({"less": BUILDS["less"]}), "short", "1.0")
+    add_wheel(folder, "short", "best", "py3-none-any")
+    found, said = install(pip, folder, "torn", "wrong", "mute", "short")
+    assert found == {
+        "torn": "1.0 None",
+        "wrong": "1.0 None",
+        "mute": "1.0 None",
+        "short": "1.0 less",
+    }
+    for project in ("torn", "wrong", "mute"):
+        assert f"warning: {project} 1.0: its variants are passed over: " in said
+    assert (
+        "warning: short 1.0: wheels are passed over, short-1.0-variants.json does not "
+        "have their labels: best\n"
+    ) in said
+
+
+def test_metadata_with_another_hash_is_not_used(pip: Pip, folder: Path) -> None:
+    publish(folder, metadata(BUILDS), "forged", "1.0")
+    document = folder / "forged" / "forged-1.0-variants.json"
+    document.write_text(json.dumps(metadata({"best": {}})))
+    with serve(folder) as url:
+        target = folder.parent / "it"
+        done = pip("install", "-i", url, "--target", target, "forged")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {"forged": "1.0 None"}
+    assert "its sha256 is not the one that the page gives" in done.err
+
+
+@pytest.mark.parametrize("kind", ["html", "json"])
+def test_without_metadata_the_wheels_are_read(
+    kind: str, pip: Pip, folder: Path
+) -> None:
+    publish(folder, metadata(BUILDS), "silent", "1.0")
+    (folder / "silent" / "silent-1.0-variants.json").unlink()
+    if kind == "html":
+        found, said = install(pip, folder, "silent")
+    else:
+        target = folder.parent / "it"
+        (folder / "silent" / "index.html").unlink()
+        with serve_json(folder, folder.parent / "log") as index:
+            done = pip("install", "-i", index.url, "--target", target, "silent")
+        found, said = installed_labels(target), done.err
+    assert found == {"silent": "1.0 best"}
+    assert said == ""
+
+
+def test_an_index_that_is_down_is_told(pip: Pip, folder: Path) -> None:
+    """The other one serves, and pip says nothing at all of the first."""
+    publish(folder, metadata(BUILDS), "there", "1.0")
+    with serve(folder) as url:
+        pass
+    pip.environ |= {"PIP_EXTRA_INDEX_URL": url, "PIP_RETRIES": "0"}
+    found, said = install(pip, folder, "there")
+    assert found == {"there": "1.0 best"}
+    assert f"warning: {url}there/: cannot be read: " in said
