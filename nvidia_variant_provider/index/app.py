@@ -114,7 +114,8 @@ def make_app(
             prefix + source.path,
             app=Router(_Pages(source, on_pick).routes(), redirect_slashes=False),
         )
-        for source in sources
+        # The empty path last: it would take the requests for all others.
+        for source in sorted(sources, key=lambda source: not source.path)
     ]
     failures = _Failures(warn or (lambda _: None))
     app = Starlette(
