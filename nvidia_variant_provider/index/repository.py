@@ -9,7 +9,7 @@ installer asks for under such a name is the wheel itself, unchanged.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from packaging.utils import canonicalize_name
@@ -266,21 +266,32 @@ def _select(
     files: Iterable[model.File],
     releases: Mapping[str, Release],
     choices: Mapping[str, Choice],
-) -> Iterator[model.File]:
-    """The files of a page, where variant wheels have other names or are left out."""
+) -> list[model.File]:
+    """The files of a page, where variant wheels have other names or are left out.
+
+    Their order counts for poetry: what a release depends on it takes from the last
+    wheel for any platform or, without one, from the first. That is the best build.
+    """
     labelled = {w.file_name for r in releases.values() for w in r.labelled}
     plain = {w.file_name for r in releases.values() for w in r.plain}
     shown = frozenset().union(*(choice.plain for choice in choices.values()))
     offers = {o.wheel.file_name: o for c in choices.values() for o in c.offers}
+    found: dict[str, model.File] = {}
+    rest: list[model.File] = []
     for file in files:
         name = file.filename
         if name in offers:
-            yield _marked(replace(file, filename=offers[name].name), offers[name].label)
+            offer = offers[name]
+            found[name] = _marked(replace(file, filename=offer.name), offer.label)
         elif name in plain:
             if name in shown:
-                yield _marked(file, None)
+                rest.append(_marked(file, None))
         elif name not in labelled:
-            yield file
+            rest.append(file)
+    ordered = [found[name] for name in offers]
+    anywhere = [file for file in ordered if file.filename.endswith("-any.whl")]
+    first = [file for file in ordered if not file.filename.endswith("-any.whl")]
+    return [*first, *rest, *reversed(anywhere)]
 
 
 def _marked(file: model.File, label: str | None) -> model.File:
