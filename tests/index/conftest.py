@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.builds import TORCH
+from packaging.tags import platform_tags
+from support.builds import TORCH, gpu_build, metadata
 from support.index_server import serve
 from support.processes import (
     PIPS,
@@ -16,7 +18,7 @@ from support.processes import (
     clean_environ,
     make_environment,
 )
-from support.wheels import publish, stub_wheel, write_page
+from support.wheels import publish, stub_wheel, variants_json_name, write_page
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +56,22 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, version in (("runtime", "12.6"), ("runtime", "13.0"), ("helper", "1.0")):
         stub_wheel(folder / name, name, version)
         write_page(folder / name)
+    # For this platform only; the best is neither the first by name nor the last.
+    builds = {"a120": gpu_build("12.0"), "b126": gpu_build("12.6"), "null": {}}
+    here = f"py3-none-{next(platform_tags())}"
+    for label in (None, *builds):
+        stub_wheel(
+            folder / "narrow",
+            "narrow",
+            "1.0",
+            label,
+            variant_json=metadata({label: builds[label]}) if label else None,
+            tag=here,
+            requires=["helper"] if label == "b126" else [],
+        )
+    path = folder / "narrow" / variants_json_name("narrow", "1.0")
+    path.write_text(json.dumps(metadata(builds)))
+    write_page(folder / "narrow")
     write_page(folder)
     return folder
 

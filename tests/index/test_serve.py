@@ -1,0 +1,274 @@
+"""`serve`: installers that know no variants, and programs that mean no good."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urljoin
+
+import pytest
+import uv
+from support.builds import gpu_build, metadata
+from support.index_server import serve
+from support.processes import (
+    PIPS,
+    Done,
+    Environment,
+    installed_labels,
+    make_environment,
+    provider,
+)
+from support.serving import Serving, fetch, serving
+from support.wheels import publish, stub_wheel, write_page
+
+CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
+MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
+
+posix = pytest.mark.skipif(os.name == "nt", reason="the signals are those of POSIX")
+
+
+def run(environ: dict[str, str], *command: object, cwd: Path | None = None) -> Done:
+    done = subprocess.run(
+        [str(word) for word in command],
+        env=environ,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def server(index: str, environ: dict[str, str]) -> Iterator[Serving]:
+    with serving("-i", index, *MACHINE, environ=environ) as value:
+        yield value
+
+
+def test_uv_without_preview(
+    server: Serving, environ: dict[str, str], tmp_path: Path
+) -> None:
+    target = tmp_path / "it"
+    environ |= {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_PYTHON": sys.executable}
+    words = ("pip", "install", "--no-config", "--default-index", server.urls[0])
+    done = run(environ, uv.find_uv_bin(), *words, "--target", target, "torch[fast]")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {**CHOSEN, "helper": "1.0 None"}
+
+
+def test_uv_with_another_machine_of_the_same_cache(
+    index: str, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """A fixed port means the same URLs: nothing of the other build may be kept."""
+    environ |= {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_PYTHON": sys.executable}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    found = []
+    for cuda, sm in (("12.9", "8.0"), ("13.0", "12.0")):
+        machine = ("--cuda-driver", cuda, "--sm-arch", sm)
+        target = tmp_path / cuda
+        with serving("-i", index, "--port", port, *machine, environ=environ) as server:
+            words = ("--default-index", server.urls[0], "--target", target, "torch")
+            done = run(
+                environ, uv.find_uv_bin(), "pip", "install", "--no-config", *words
+            )
+        assert done.code == 0, done.text
+        found.append(installed_labels(target))
+    assert found == [CHOSEN, {"torch": "2.8.0 cu130", "runtime": "13.0 None"}]
+
+
+def test_pip_and_several_indexes(
+    index: str, environ: dict[str, str], pips: dict[str, Environment], tmp_path: Path
+) -> None:
+    target, extra = tmp_path / "it", tmp_path / "extra"
+    publish(extra, metadata({"gpu": gpu_build("12.0")}), "other", "1.0")
+    with (
+        serve(extra) as second,
+        serving(
+            *("-i", index, "--extra-index-url", second, *MACHINE), environ=environ
+        ) as server,
+    ):
+        one, two = server.urls
+        done = run(
+            environ,
+            *(pips[PIPS[0]].python, "-m", "pip", "install", "-i", one, "torch"),
+            *("--extra-index-url", two, "--target", target, "other"),
+        )
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {**CHOSEN, "other": "1.0 gpu"}
+
+
+@pytest.fixture(scope="session")
+def poetry(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    folder = tmp_path_factory.mktemp("poetry") / "environment"
+    return make_environment(folder, "poetry==2.5.1")
+
+
+def test_poetry(
+    poetry: Environment, server: Serving, environ: dict[str, str], tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text(
+        f"""\
+[project]
+name = "it"
+version = "1"
+requires-python = ">=3.10,<4"
+dependencies = ["narrow", "torch"]
+
+[tool.poetry]
+package-mode = false
+
+[[tool.poetry.source]]
+name = "variants"
+url = "{server.urls[0]}"
+priority = "primary"
+"""
+    )
+    environ |= {
+        "POETRY_VIRTUALENVS_IN_PROJECT": "true",
+        "POETRY_CACHE_DIR": str(tmp_path / "cache"),
+        "POETRY_KEYRING_ENABLED": "false",
+    }
+    command = (poetry.python, "-m", "poetry", "--no-interaction")
+    for verb in ("lock", "install"):
+        done = run(environ, *command, verb, cwd=project)
+        assert done.code == 0, done.text
+    # With what the builds depend on, not others of the release.
+    assert Environment(project / ".venv").labels() == {
+        **CHOSEN,
+        "narrow": "1.0 b126",
+        "helper": "1.0 None",
+    }
+
+
+@posix
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_stop_it(server: Serving, number: signal.Signals) -> None:
+    assert fetch(server.urls[0] + "torch/")[0] == 200
+    assert server.stop(number) == (0, "")
+    with pytest.raises(ConnectionRefusedError):
+        fetch(server.urls[0])
+
+
+def test_a_port_that_is_taken(index: str, environ: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = provider("serve", "-i", index, "--port", port, environ=environ)
+    assert done.code == 3
+    assert f"cannot listen on 127.0.0.1 port {port}" in done.err
+    assert "choose another --port" in done.err
+    for port in ("65536", "-1"):
+        done = provider("serve", "-i", index, "--port", port, environ=environ)
+        assert done.code == 2, done.text
+
+
+def test_others_are_let_in_only_when_told(index: str, environ: dict[str, str]) -> None:
+    done = provider("serve", "-i", index, "--host", "0.0.0.0", environ=environ)
+    assert done.code == 2
+    assert "0.0.0.0 can be reached from other machines" in done.err
+    words = ("-i", index, "--host", "0.0.0.0", "--allow-remote")
+    with serving(*words, environ=environ) as server:
+        port = re.findall(r":(\d+)/", server.urls[0])[0]
+        url = f"http://127.0.0.1:{port}/simple/torch/"
+        assert fetch(url, headers={"Host": "some.name"})[0] == 200
+        if os.name != "nt":
+            code, said = server.stop(signal.SIGTERM)
+            assert code == 0
+            assert "whoever can connect to this port reads the indexes" in said
+
+
+def test_text_for_people(index: str, environ: dict[str, str]) -> None:
+    secret = index.replace("://", "://somebody:S3cret@")
+    command = [sys.executable, "-m", "nvidia_variant_provider", "serve", "-i", secret]
+    with subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, encoding="utf-8"
+    ) as process:
+        lines = []
+        for line in process.stdout or ():
+            lines.append(line.strip())
+            if "Ctrl-C" in line:
+                break
+        process.kill()
+    url = lines[0].rpartition(" is at ")[2]
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/simple/", url)
+    assert any(f"pip install --index-url {url} torch" in line for line in lines)
+    assert not any("S3cret" in line for line in lines)
+
+
+def test_other_names_of_this_host_are_refused(server: Serving) -> None:
+    """Else a page in a browser could read it, by a name that it makes point here."""
+    url = server.urls[0] + "torch/"
+    assert fetch(url, headers={"Host": "localhost"})[0] == 200
+    for name in ("evil.example", "127.0.0.1.evil.example", ""):
+        assert fetch(url, headers={"Host": name})[0] == 400
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../etc/passwd",
+        "/simple/../../../etc/passwd",
+        "/simple/%2e%2e/%2e%2e/etc/passwd/",
+        "/simple/..%2f..%2fetc%2fpasswd/",
+        "/simple/%00/",
+        "/simple/torch%0d%0aX-Evil:%20yes/",
+        "/simple/torch%0d%0aX-Evil:%20yes",
+        "/simple/%0d%0aLocation:%20http:%2f%2fevil.example",
+        "/f/torch/cu126/00000000/..%2f..%2fsecret.txt",
+        "/f/torch/-/00000000/secret.txt",
+        "/f/torch/-/00000000/index.html",
+        "/f/..%2f/-/00000000/secret.txt",
+        "/f/torch/-/00000000/http:%2f%2fevil.example%2ftorch.whl",
+        "/f/torch/cu126/00000000/torch-2.8.0-3cu126%0d%0aX-Evil:y-py3-none-any.whl",
+        "http://evil.example/simple/torch/",
+        "//evil.example/",
+    ],
+)
+def test_nothing_but_what_pages_name(path: str, server: Serving) -> None:
+    status, headers, body = fetch(server.urls[0], path)
+    assert status in (301, 400, 403, 404), body
+    assert "x-evil" not in headers
+    location = urljoin(server.urls[0], headers.get("location", ""))
+    assert location.startswith(server.urls[0].removesuffix("simple/"))
+    assert b"root:" not in body
+    assert b"secret" not in body.replace(b"secret.txt", b"")
+
+
+def test_names_of_upstream_do_not_break_out(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    """What an index calls its files is text, not HTML and not headers."""
+    folder = tmp_path / "index"
+    publish(folder, metadata({"gpu": gpu_build("12.0")}), "torch", "1.0")
+    (folder / "torch" / 'torch-1.0"><script>alert(1)<.tar.gz').write_bytes(b"x")
+    (folder / "torch" / "torch-1.0\r\nX-Evil: yes.tar.gz").write_bytes(b"x")
+    (folder / "torch" / "torch-1.0-py3-none-any-a\r\nb.whl").write_bytes(b"x")
+    (folder / "torch" / "torch-1.0-py3-none-any-%2e%2e.whl").write_bytes(b"x")
+    stub_wheel(folder / "plain", "plain", "1.0")
+    write_page(folder / "torch")
+    with (
+        serve(folder) as upstream,
+        serving("-i", upstream, *MACHINE, environ=environ) as server,
+    ):
+        url = server.urls[0] + "torch/"
+        for accept in ("text/html", "application/vnd.pypi.simple.v1+json"):
+            status, headers, body = fetch(url, headers={"Accept": accept})
+            assert status == 200
+            assert headers["cache-control"] == "no-store"
+            assert "etag" not in headers
+            assert b"1gpu-py3-none-any.whl" in body
+            assert accept != "text/html" or b"<script>" not in body
+            for link in re.findall(r'(?:href="|"url": ")([^"#]+)', body.decode()):
+                status, headers, _ = fetch(urljoin(url, link))
+                assert status in (200, 302, 404)
+                assert "x-evil" not in headers
