@@ -179,9 +179,11 @@ def _redirect(
             arguments += [spelled, *values]
     if command.options["no_index"]:
         arguments.append("--no-index")
+    extra = command.options["extra_index_urls"]
     places = {
         "index-url": indexes[:1],
-        "extra-index-url": indexes[1:],
+        # Also one that is the index again: what is configured would stay else.
+        "extra-index-url": (indexes[1:] or indexes) if extra else [],
         "find-links": links,
     }
     variables = _proxies(command, environ)
