@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.builds import gpu_build, metadata
 from support.index_server import serve
-from support.processes import Pip, installed_labels
+from support.processes import PIPS, Pip, installed_labels
 from support.wheels import publish, stub_wheel, write_page
 
 CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
@@ -135,3 +136,25 @@ def test_an_extra_index_in_a_requirements_file(
         "runtime": "12.6 None",
         "other": "1.0 gpu",
     }
+
+
+@pytest.mark.parametrize("version", [PIPS[0], PIPS[-1]])
+def test_isolated_from_variables_and_files(
+    version: str, pip_of: Callable[[str], Pip], index: str, tmp_path: Path
+) -> None:
+    pip, target = pip_of(version), tmp_path / "it"
+    pip.environ |= {"PIP_EXTRA_INDEX_URL": "http://127.0.0.1:1/", "PIP_TARGET": "no"}
+    done = pip("--isolated", "install", "-i", index, "--target", target, "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == CHOSEN
+    assert "127.0.0.1:1/" not in done.text
+
+
+def test_an_index_given_twice(pip: Pip, index: str, tmp_path: Path) -> None:
+    """pip is told of no other place than the loopback index."""
+    pip.environ["PIP_EXTRA_INDEX_URL"] = index
+    target = tmp_path / "it"
+    done = pip("install", "-i", index, "--target", target, "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == CHOSEN
+    assert index not in done.text
