@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 from support.index_server import serve
-from support.processes import PIPS, Environment, Pip, installed_labels
+from support.processes import PIPS, Environment, Pip, installed_labels, make_environment
 from support.proxy import serve_proxy
 
 USER, PASSWORD = "somebody", "S3cret%/@word"
@@ -126,10 +126,8 @@ print(json.dumps(pair) if "--output=json" in sys.argv else {PASSWORD!r})
 @pytest.fixture(scope="session")
 def with_keyring(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment with keyring, and a backend that keeps one password."""
-    from support.processes import make_environment
-
     folder = tmp_path_factory.mktemp("keyring") / "environment"
-    made = make_environment(folder, f"pip=={PIPS[0]}", "keyring")
+    made = make_environment(folder, f"pip=={PIPS[0]}", "keyring==25.7.0")
     (made.packages / "one_password.py").write_text(
         f"""
 import os

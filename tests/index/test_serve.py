@@ -24,6 +24,7 @@ from support.processes import (
     make_environment,
     provider,
 )
+from support.range_server import Answer, serve_answers
 from support.serving import Serving, fetch, serving
 from support.wheels import publish, stub_wheel, write_page
 
@@ -272,3 +273,36 @@ def test_names_of_upstream_do_not_break_out(
                 status, headers, _ = fetch(urljoin(url, link))
                 assert status in (200, 302, 404)
                 assert "x-evil" not in headers
+
+
+def test_pages_do_not_lead_to_other_things(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    """Not to files of this machine, and not by a redirect to where others listen."""
+    secret = tmp_path / "secret-1.0.tar.gz"
+    secret.write_text("secret")
+    moved = {"Location": secret.as_uri()}
+    page = f"""<!DOCTYPE html>
+<a href="{secret.as_uri()}">secret-1.0.tar.gz</a>
+<a href="moved/secret-1.1.tar.gz">secret-1.1.tar.gz</a>
+<a href="javascript:alert(1)">secret-1.2.tar.gz</a>
+<a href="http://192.0.2.1/secret-1.3.tar.gz">secret-1.3.tar.gz</a>"""
+    answers = {
+        "/secret/": Answer(body=page.encode(), kind="text/html"),
+        "/secret/moved/secret-1.1.tar.gz": Answer(status=302, headers=moved),
+    }
+    with serve_answers(answers, credentials="somebody:S3cret") as upstream:
+        index = upstream.url.replace("://", "://somebody:S3cret@")
+        with serving("-i", index, *MACHINE, environ=environ) as server:
+            url = server.urls[0] + "secret/"
+            status, _, body = fetch(url)
+            assert status == 200
+            found = re.findall(r'href="([^"#]+)[^>]*>([^<]+)', body.decode())
+            links = {name: urljoin(url, link) for link, name in found}
+            assert sorted(links) == ["secret-1.1.tar.gz", "secret-1.3.tar.gz"]
+            for link in links.values():
+                status, headers, body = fetch(link)
+                assert status in (403, 502)
+                assert "location" not in headers
+                assert b"secret" not in body.replace(b"secret-1", b"")
+                assert b"S3cret" not in body

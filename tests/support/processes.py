@@ -150,10 +150,14 @@ def make_environment(folder: Path, *packages: str) -> Environment:
     """An environment with ``packages``, from wherever this machine has them."""
     program = uv.find_uv_bin()
     made = Environment(folder)
-    commands = [[program, "venv", "--quiet", "--python", sys.executable, str(folder)]]
+    command = [program, "venv", "--quiet", "--python", sys.executable, str(folder)]
+    subprocess.run(command, check=True, timeout=_TIMEOUT)
     if packages:
         install = [program, "pip", "install", "--quiet", "--python", str(made.python)]
-        commands.append([*install, *packages])
-    for command in commands:
-        subprocess.run(command, check=True, timeout=600)
+        # What uv has kept will do: to ask an index what is new takes minutes.
+        kept = subprocess.run(
+            [*install, "--offline", *packages], capture_output=True, check=False
+        )
+        if kept.returncode:
+            subprocess.run([*install, *packages], check=True, timeout=600)
     return made
