@@ -34,6 +34,9 @@ OPTIONS: Any = {
     "target_dir": None,
     "no_proxy_env": False,
     "isolated_mode": False,
+    "requirements": [],
+    "constraints": [],
+    "build_constraints": [],
 }
 
 NO_PIP = 66

@@ -29,7 +29,11 @@ __all__ = ["Installed", "Outcome", "Stale", "make_settings", "run"]
 
 # Options by which pip is told where to look: they are given anew.
 _PLACES = {"index_url", "extra_index_urls", "find_links", "no_index", "proxy"}
-_FILES = {"requirements", "constraints", "build_constraints"}
+_FILES = {
+    "requirements": "PIP_REQUIREMENT",
+    "constraints": "PIP_CONSTRAINT",
+    "build_constraints": "PIP_BUILD_CONSTRAINT",
+}
 _LOCAL = "127.0.0.1,localhost"
 
 
@@ -195,7 +199,18 @@ def _redirect(
             arguments += [word for value in values for word in (f"--{option}", value)]
         elif values:
             variables[f"PIP_{option.replace('-', '_').upper()}"] = " ".join(values)
+    for option, variable in _FILES.items():
+        if files := _configured(command, option):
+            copies = [rewrite(file, folder, instead) for file in files]
+            variables[variable] = " ".join(copies)
     return arguments, variables
+
+
+def _configured(command: PipCommand, option: str) -> list[str]:
+    """The values that are not from the command line, where others come after them."""
+    values = command.options.get(option) or []
+    given = sum(word[0] == option for word in command.words)
+    return list(values[: len(values) - given])
 
 
 def _proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, str]:
