@@ -158,3 +158,23 @@ def test_an_index_given_twice(pip: Pip, index: str, tmp_path: Path) -> None:
     assert done.code == 0, done.text
     assert installed_labels(target) == CHOSEN
     assert index not in done.text
+
+
+def test_places_in_files_that_are_configured(
+    pip: Pip, index: str, tmp_path: Path
+) -> None:
+    limits, file = tmp_path / "limits.txt", tmp_path / "requirements.txt"
+    limits.write_text(f"--index-url {index}\ntorch<2.8\n")
+    file.write_text("-r more.txt\n")
+    (tmp_path / "more.txt").write_text(f"--index-url {index}\nnarrow\n")
+    config, target = tmp_path / "pip.conf", tmp_path / "it"
+    config.write_text(f"[install]\nrequirement = {file}\n")
+    pip.environ |= {"PIP_CONSTRAINT": str(limits), "PIP_CONFIG_FILE": str(config)}
+    done = pip("install", "--target", target, "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {
+        "torch": "2.7.0 cu126",
+        "runtime": "12.6 None",
+        "narrow": "1.0 b126",
+        "helper": "1.0 None",
+    }
