@@ -149,9 +149,14 @@ class Loopback:
     @contextmanager
     def serve(self) -> Iterator[None]:
         """Serve while the block lasts."""
-        for number, source in enumerate(reversed(self._sources)):
-            if isinstance(source.repository, VariantRepository):
-                source.repository.base = number * _STEP
+        repositories = [
+            source.repository
+            for source in self._sources
+            if isinstance(source.repository, VariantRepository)
+        ]
+        for number, repository in enumerate(reversed(repositories)):
+            repository.base = number * _STEP
+            repository.others = [item for item in repositories if item != repository]
         app = make_app(
             self._sources,
             prefix=self._prefix,

@@ -9,7 +9,7 @@ installer asks for under such a name is the wheel itself, unchanged.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from packaging.utils import canonicalize_name
@@ -95,6 +95,8 @@ class VariantRepository(RepositoryContainer):
         self._environ = environ
         self._pins = pins or Pins()
         self.base = base
+        self.others: Sequence[VariantRepository] = ()
+        """Which an installer looks at as well: a label that is pinned may be there."""
         self._warn = warn or (lambda _: None)
         self._warned: set[str] = set()
         self._environment: Environment | None = None
@@ -166,8 +168,8 @@ class VariantRepository(RepositoryContainer):
     ) -> dict[str, Choice]:
         files = {file.filename: file for file in page.files}
         pinned = self._pins.get(project)
-        if pinned is not None and all(
-            pinned not in r.labels for r in releases.values()
+        if pinned is not None and not (
+            _have(releases, pinned) or await self._is_elsewhere(project, pinned)
         ):
             if project in self._pins.projects:
                 self._warn_once(f"{project}: no release has the label {pinned}")
@@ -182,6 +184,17 @@ class VariantRepository(RepositoryContainer):
             if choice.problem:
                 self._warn_once(f"{project} {choice.version}: {choice.problem}")
         return {choice.version: choice for choice in found}
+
+    async def _is_elsewhere(self, project: str, label: str) -> bool:
+        """Has another repository the label: then this one must not be taken."""
+        for other in self.others:
+            try:
+                page = await other.source.get_project_page(project)
+            except (InputError, errors.PackageNotFoundError):
+                continue
+            if _have(group((file.filename for file in page.files), project), label):
+                return True
+        return False
 
     async def _choose(
         self,
@@ -254,6 +267,10 @@ class VariantRepository(RepositoryContainer):
         if message not in self._warned:
             self._warned.add(message)
             self._warn(message)
+
+
+def _have(releases: Mapping[str, Release], label: str) -> bool:
+    return any(label in release.labels for release in releases.values())
 
 
 def _may_be_offer(name: str) -> bool:
