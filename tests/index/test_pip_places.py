@@ -62,6 +62,19 @@ def test_indexes_that_disagree_stay_apart(first: str, pip: Pip, tmp_path: Path) 
     assert installed_labels(target) == {"torch": f"1.0 {first}"}
 
 
+def test_a_pinned_label_of_the_second_index(pip: Pip, tmp_path: Path) -> None:
+    for label in ("cu121", "cu126"):
+        release = metadata({label: gpu_build("12.1")})
+        publish(tmp_path / label, release, "torch", "1.0")
+    target = tmp_path / "it"
+    with serve(tmp_path / "cu121") as one, serve(tmp_path / "cu126") as two:
+        words = ("-i", one, "--extra-index-url", two, "--label", "torch=cu126")
+        done = pip("install", *words, "--target", target, "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {"torch": "1.0 cu126"}
+    assert done.err == ""
+
+
 def test_an_index_in_a_folder(pip: Pip, published: Path, tmp_path: Path) -> None:
     target = tmp_path / "it"
     done = pip("install", "-i", published.as_uri(), "--target", target, "torch")
