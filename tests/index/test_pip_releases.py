@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
+import zipfile
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from support.builds import gpu_build, metadata
 from support.index_server import serve
 from support.json_index import serve_json
 from support.processes import Pip, installed_labels
+from support.range_server import Answer, serve_answers
 from support.wheels import (
     publish,
     stub_wheel,
@@ -184,3 +188,52 @@ def test_an_index_that_is_down_is_told(pip: Pip, folder: Path) -> None:
     found, said = install(pip, folder, "there")
     assert found == {"there": "1.0 best"}
     assert f"warning: {url}there/: cannot be read: " in said
+
+
+@pytest.mark.parametrize("kind", ["html", "json"])
+def test_what_a_page_says_of_its_files_counts(
+    kind: str, pip: Pip, tmp_path: Path
+) -> None:
+    """A release for another Python, one that is yanked, METADATA with its hash."""
+    says = {"3.0": {"requires-python": ">=4"}, "2.9": {"yanked": "a bug"}, "2.8": {}}
+    answers, files = {}, []
+    for version, more in says.items():
+        publish(tmp_path / version, metadata(BUILDS), "torch", version)
+        for path in sorted((tmp_path / version / "torch").iterdir()):
+            if path.suffix == ".html":
+                continue
+            body = path.read_bytes()
+            answers[f"/files/{path.name}"] = Answer(body=body)
+            file: dict[str, Any] = {"hashes": {"sha256": sha256(body).hexdigest()}}
+            if path.suffix == ".whl":
+                with zipfile.ZipFile(path) as archive:
+                    (name,) = (n for n in archive.namelist() if "METADATA" in n)
+                    text = archive.read(name)
+                answers[f"/files/{path.name}.metadata"] = Answer(body=text)
+                file["core-metadata"] = {"sha256": sha256(text).hexdigest()}
+                file |= more
+            files.append({"filename": path.name, "url": f"../files/{path.name}"} | file)
+    if kind == "json":
+        page = {"meta": {"api-version": "1.0"}, "name": "torch", "files": files}
+        text = json.dumps(page).encode()
+        answer = Answer(body=text, kind="application/vnd.pypi.simple.v1+json")
+    else:
+        answer = Answer(body="\n".join(map(_link, files)).encode(), kind="text/html")
+    target = tmp_path / "it"
+    with serve_answers({"/torch/": answer, **answers}) as server:
+        done = pip("install", "-i", server.url, "--target", target, "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {"torch": "2.8 best"}
+    wheel = "/files/torch-2.8-py3-none-any-best.whl"
+    wheels = {item.partition(" ")[0] for item in server.requests if ".whl" in item}
+    assert wheels == {wheel, f"{wheel}.metadata"}
+
+
+def _link(file: dict[str, Any]) -> str:
+    found = f'<a href="{file["url"]}#sha256={file["hashes"]["sha256"]}"'
+    if "core-metadata" in file:
+        found += f' data-core-metadata="sha256={file["core-metadata"]["sha256"]}"'
+    for key in ("yanked", "requires-python"):
+        if key in file:
+            found += f' data-{key}="{html.escape(file[key])}"'
+    return f"{found}>{file['filename']}</a>"
