@@ -172,7 +172,7 @@ def test_a_signal_leaves_nothing(
     pip.environ["TMPDIR"] = str(folder)
     answers = {
         "/big/": Answer(body=page, kind="text/html"),
-        "/big-1.0-py3-none-any.whl": Answer(body=b"x" * 10_000, fault="drip"),
+        "/big/big-1.0-py3-none-any.whl": Answer(body=b"x" * 10_000, fault="drip"),
     }
     with serve_answers(answers) as server:
         command = [sys.executable, "-m", "nvidia_variant_provider", "pip"]
