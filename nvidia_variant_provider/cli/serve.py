@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import InputError, UsageError
 from . import machine
 from .pip import missing_extra, parse_pins
 from .render import complain, render
@@ -17,6 +17,9 @@ from .result import Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ..index.client import AskCredentials
+    from ..index.pip_command import PipCommand
 
 __all__ = ["configure_parser", "execute"]
 
@@ -71,8 +74,6 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """``data``: the ``url`` of each index, and what it stands for (``upstream``)."""
-    from ..index.pip_command import Pip, find_python
-
     find_machine = machine.find_later(options, environ)
     environ = machine.with_compatibility(options, environ)
     pins = parse_pins(options.label)
@@ -88,8 +89,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         message = f"{options.host} can be reached from other machines"
         hint = "give --allow-remote if that is what you want"
         raise UsageError(message, path="--host", hint=hint)
-    pip = Pip(find_python(options.python), environ)
-    command = pip.understand(_pip_arguments(options))
+    command, ask_credentials = _ask_pip(options, environ)
     if not command.indexes:
         raise UsageError("there is no index to stand for", hint="give --index-url")
     loopback = Loopback(
@@ -98,7 +98,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         environ=environ,
         warn=lambda message: complain(f"warning: {message}"),
         pins=pins,
-        ask_credentials=lambda url: pip.ask_credentials(url, command.options),
+        ask_credentials=ask_credentials,
         host=options.host,
         port=options.port,
         secret=False,
@@ -133,6 +133,27 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         render(result, command="serve", as_json=options.json)
         stopped.wait()
     return Result(said=True)
+
+
+def _ask_pip(
+    options: argparse.Namespace, environ: Mapping[str, str]
+) -> tuple[PipCommand, AskCredentials | None]:
+    """What pip says of indexes; without one, as users of uv may be, the options."""
+    from ..index.pip_command import Pip, PipCommand, find_python
+
+    try:
+        pip = Pip(find_python(options.python), environ)
+    except InputError:
+        if options.index_url is None:
+            raise
+        said = {
+            "index_url": options.index_url,
+            "extra_index_urls": options.extra_index_url,
+            "trusted_hosts": options.trusted_host,
+        }
+        return PipCommand(command=None, options=said), None
+    command = pip.understand(_pip_arguments(options))
+    return command, lambda url: pip.ask_credentials(url, command.options)
 
 
 def _pip_arguments(options: argparse.Namespace) -> list[str]:

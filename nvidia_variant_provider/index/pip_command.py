@@ -57,7 +57,8 @@ class PipCommand:
         """The URLs of the indexes, in pip's order."""
         if self.options.get("no_index"):
             return []
-        urls = [self.options["index_url"], *(self.options["extra_index_urls"] or [])]
+        more = self.options.get("extra_index_urls") or []
+        urls = [self.options.get("index_url"), *more]
         return list(dict.fromkeys(url for url in urls if url))
 
     @property

@@ -91,12 +91,12 @@ def make_settings(command: PipCommand, environ: Mapping[str, str]) -> Settings:
     options = command.options
     bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")
     return Settings(
-        timeout=float(options["timeout"] or 15.0),
-        trusted_hosts=tuple(options["trusted_hosts"] or ()),
-        cert=options["cert"] or bundle,
-        client_cert=options["client_cert"],
-        proxy=options["proxy"] or None,
-        trust_env=not options["no_proxy_env"],
+        timeout=float(options.get("timeout") or 15.0),
+        trusted_hosts=tuple(options.get("trusted_hosts") or ()),
+        cert=options.get("cert") or bundle,
+        client_cert=options.get("client_cert"),
+        proxy=options.get("proxy") or None,
+        trust_env=not options.get("no_proxy_env"),
     )
 
 
