@@ -28,6 +28,8 @@ from support.range_server import Answer, serve_answers
 from support.serving import Serving, fetch, serving
 from support.wheels import publish, stub_wheel, write_page
 
+from nvidia_variant_provider import api
+
 CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
 MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
 
@@ -204,6 +206,35 @@ def test_text_for_people(index: str, environ: dict[str, str]) -> None:
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/simple/", url)
     assert any(f"pip install --index-url {url} torch" in line for line in lines)
     assert not any("S3cret" in line for line in lines)
+
+
+@posix
+def test_without_pip(index: str, environ: dict[str, str], tmp_path: Path) -> None:
+    """As for users of uv: the options have to do."""
+    bare, packages = make_environment(tmp_path / "bare"), tmp_path / "packages"
+    packages.mkdir()
+    for item in Path(pytest.__file__).parents[1].iterdir():
+        if not item.name.startswith(("pip", "_", "nvidia_variant")):
+            (packages / item.name).symlink_to(item)
+    (packages / "nvidia_variant_provider").symlink_to(Path(api.__file__).parent)
+    environ["PYTHONPATH"] = str(packages)
+    words = ("-m", "nvidia_variant_provider", "serve")
+    done = run(environ, bare.python, *words)
+    assert done.code == 3
+    assert "this interpreter has no pip" in done.err
+    with serving("-i", index, *MACHINE, environ=environ, python=bare.python) as server:
+        status, _, body = fetch(server.urls[0] + "torch/")
+    assert status == 200
+    assert b"cu126-py3-none-any.whl" in body
+
+
+def test_settings_that_pip_refuses(environ: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "pip.conf"
+    file.write_text("no section\n")
+    environ["PIP_CONFIG_FILE"] = str(file)
+    done = provider("serve", environ=environ)
+    assert done.code == 2
+    assert "there is no index to stand for" in done.err
 
 
 def test_other_names_of_this_host_are_refused(server: Serving) -> None:

@@ -28,9 +28,11 @@ class Serving:
 
 
 @contextmanager
-def serving(*arguments: object, environ: Mapping[str, str]) -> Iterator[Serving]:
+def serving(
+    *arguments: object, environ: Mapping[str, str], python: object = sys.executable
+) -> Iterator[Serving]:
     """Serve while the context lasts."""
-    command = [sys.executable, "-m", "nvidia_variant_provider", "serve", "--json"]
+    command = [str(python), "-m", "nvidia_variant_provider", "serve", "--json"]
     with subprocess.Popen(
         [*command, *map(str, arguments)],
         env=dict(environ),
