@@ -139,6 +139,7 @@ priority = "primary"
     )
     environ |= {
         "POETRY_VIRTUALENVS_IN_PROJECT": "true",
+        "POETRY_VIRTUALENVS_USE_POETRY_PYTHON": "true",
         "POETRY_CACHE_DIR": str(tmp_path / "cache"),
         "POETRY_KEYRING_ENABLED": "false",
     }
