@@ -222,7 +222,8 @@ def _join_lines(text: str) -> Iterator[str]:
             start += line.strip("\\")
             continues = True
             continue
-        yield start + (f" {line}" if is_comment and continues else line)
+        # A comment ends what goes on, also with a backslash at its own end.
+        yield start if is_comment and continues else start + line
         start, continues = "", False
     if continues:
         yield start
