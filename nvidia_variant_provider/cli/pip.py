@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["configure_parser", "execute", "missing_extra", "parse_pins", "separate"]
 
 _VALUES = ("--cuda-driver", "--sm-arch", "--environment", "--label", "--python")
+_TALKATIVE = ("install", "download", "wheel")
+"""Of pip's commands, those whose stdout is for people: that of ``list`` is data."""
+
 _SWITCHES = ("--no-variants", "--minor-version-compatibility")
 
 
@@ -162,7 +165,7 @@ def _run(
 
     report = command.options["json_report_file"]
     # Where pip's stdout is a document, nothing else may stand in it.
-    aside = as_json or report == "-"
+    aside = as_json or report == "-" or command.command not in _TALKATIVE
     talk = _Talk(aside=aside, quiet=bool(command.options["quiet"]))
     outcome = run(
         pip,

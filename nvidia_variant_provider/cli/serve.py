@@ -141,8 +141,9 @@ def _ask_pip(
     """What pip says of indexes; without one, as users of uv may be, the options."""
     from ..index.pip_command import Pip, PipCommand, find_python
 
+    pip = Pip(find_python(options.python), environ)
     try:
-        pip = Pip(find_python(options.python), environ)
+        command = pip.understand(_pip_arguments(options))
     except InputError:
         if options.index_url is None:
             raise
@@ -152,7 +153,6 @@ def _ask_pip(
             "trusted_hosts": options.trusted_host,
         }
         return PipCommand(command=None, options=said), None
-    command = pip.understand(_pip_arguments(options))
     return command, lambda url: pip.ask_credentials(url, command.options)
 
 

@@ -12,11 +12,10 @@ import base64
 import hashlib
 import html
 import os
-import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -24,38 +23,33 @@ from packaging.utils import canonicalize_name
 from simple_repository import content_negotiation, errors, model, serializer
 from simple_repository.components.core import SimpleRepository
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import (
-    FileResponse,
-    PlainTextResponse,
-    RedirectResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route, Router
 
 from ..errors import InputError
+from .answers import (
+    CHUNK,
+    HEADERS,
+    ByName,
+    Failures,
+    Local,
+    Stream,
+    answer_missing,
+    answer_refusal,
+    answer_unacceptable,
+)
 from .client import Client, UpstreamError
 from .offers import find_label
+from .remote import redacted
 from .repository import LABEL_KEY, Choice, VariantRepository
 from .upstream import LinksUpstream
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
 
 __all__ = ["Source", "make_app"]
 
 _NO_LABEL = "-"
 """Stands in the path of files that are not shown as a variant."""
-
-_PORT = re.compile(r":\d*\Z")
-
-_CHUNK = 1024 * 1024
-
-# A page depends on the machine, and so does what a name on it means.
-_HEADERS = {"Cache-Control": "no-store"}
 
 _PASSED_ON = ("content-length", "content-range", "content-type", "last-modified")
 
@@ -72,8 +66,8 @@ class Source:
     :param links: it is a page of links (pip's ``--find-links``), not an index.
     :param client: reads files of it; says which of them installers may read.
     :param direct: installers can fetch files without this server.
-    :param local: they are programs of this user: they can open files of this machine,
-        and pass on what they ask the user for.
+    :param local: they are programs of this user: they can open files of this machine.
+    :param asks: where credentials are missing, they ask their user for them.
     :param url: of the upstream, without credentials.
     """
 
@@ -83,6 +77,7 @@ class Source:
     links: LinksUpstream | None = None
     direct: bool = True
     local: bool = False
+    asks: bool = False
     url: str = ""
 
     def is_open(self, url: str) -> bool:
@@ -108,59 +103,45 @@ def make_app(
     :param hosts: the names it may be called by.
     :param warn: is told of upstreams that do not answer.
     """
+    failures = Failures(warn or (lambda _: None))
     mounts = [
         # No redirect to what a client says the name of this server is.
         Mount(
             prefix + source.path,
-            app=Router(_Pages(source, on_pick).routes(), redirect_slashes=False),
+            app=Router(
+                _Pages(source, on_pick, failures).routes(), redirect_slashes=False
+            ),
         )
         # The empty path last: it would take the requests for all others.
         for source in sorted(sources, key=lambda source: not source.path)
     ]
-    failures = _Failures(warn or (lambda _: None))
     app = Starlette(
         routes=mounts,
-        middleware=[Middleware(_ByName, hosts=frozenset(hosts))],
+        middleware=[Middleware(ByName, hosts=frozenset(hosts))],
         exception_handlers={
             UpstreamError: failures.answer,
             InputError: failures.answer,
-            errors.PackageNotFoundError: _answer_missing,
-            errors.ResourceUnavailable: _answer_missing,
-            errors.InvalidPackageError: _answer_refusal,
-            errors.UnsupportedSerialization: _answer_unacceptable,
+            errors.PackageNotFoundError: answer_missing,
+            errors.ResourceUnavailable: answer_missing,
+            errors.InvalidPackageError: answer_refusal,
+            errors.UnsupportedSerialization: answer_unacceptable,
+            Exception: failures.answer_defect,
         },
     )
     app.router.redirect_slashes = False
-    # Only pip asks its user for what `_take_credentials` then passes on.
-    app.state.asks = any(source.local for source in sources)
     return app
-
-
-class _ByName:
-    """Refuses requests to another name, as that of a site that a browser is on.
-
-    Starlette's own counts capitals, or no address in brackets, in some versions.
-    """
-
-    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
-        self._app = app
-        self._hosts = hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._app
-        if scope["type"] == "http" and "*" not in self._hosts:
-            host = Headers(scope=scope).get("host", "").lower()
-            if _PORT.sub("", host) not in self._hosts:
-                app = PlainTextResponse("Invalid host header", status_code=400)
-        await app(scope, receive, send)
 
 
 class _Pages:
     """What is below the path of one source."""
 
-    def __init__(self, source: Source, on_pick: OnPick | None) -> None:
+    def __init__(
+        self, source: Source, on_pick: OnPick | None, failures: Failures
+    ) -> None:
         self._source = source
         self._on_pick = on_pick
+        self._failures = failures
+        self._asked = False
 
     def routes(self) -> list[Route]:
         """From most to least specific."""
@@ -183,7 +164,7 @@ class _Pages:
     async def moved(self, request: Request) -> Response:
         """A page without its slash."""
         name = canonicalize_name(request.path_params["project"])
-        return RedirectResponse(f"{quote(name)}/", status_code=301, headers=_HEADERS)
+        return RedirectResponse(f"{quote(name)}/", status_code=301, headers=HEADERS)
 
     async def project(self, request: Request) -> Response:
         """The page of a project."""
@@ -192,11 +173,17 @@ class _Pages:
         normal = canonicalize_name(name, validate=False)
         if normal != name:
             location = f"../{quote(normal)}/"
-            return RedirectResponse(location, status_code=301, headers=_HEADERS)
+            return RedirectResponse(location, status_code=301, headers=HEADERS)
         if not _is_name(name):
             raise errors.PackageNotFoundError(ascii(name))
         self._take_credentials(request)
-        page = await self._source.repository.get_project_page(name)
+        try:
+            page = await self._source.repository.get_project_page(name)
+        except UpstreamError as error:
+            if error.status == 401 and self._source.asks:
+                self._asked = True
+                return PlainTextResponse(f"{error}\n", 401, headers=HEADERS)
+            raise
         files = tuple(self._linked(file, name, "../../") for file in page.files)
         page = replace(page, files=files)
         if form is not content_negotiation.Format.JSON_V1:
@@ -237,14 +224,14 @@ class _Pages:
         if isinstance(resource, model.LocalResource):
             if not os.path.isfile(resource.path):
                 raise errors.ResourceUnavailable(name)
-            return _Local(resource.path, media_type="application/octet-stream")
+            return Local(resource.path, media_type="application/octet-stream")
         if isinstance(resource, model.TextResource):
-            return PlainTextResponse(resource.text, headers=_HEADERS)
+            return PlainTextResponse(resource.text, headers=HEADERS)
         if not isinstance(resource, model.HttpResource):
             raise errors.ResourceUnavailable(name)
         if self._source.is_open(resource.url):
             # Not 301: another time the name may stand for another file.
-            return RedirectResponse(resource.url, status_code=302, headers=_HEADERS)
+            return RedirectResponse(resource.url, status_code=302, headers=HEADERS)
         return await self._stream(resource.url, request)
 
     async def _stream(self, url: str, request: Request) -> Response:
@@ -262,17 +249,25 @@ class _Pages:
         if request.method == "HEAD":
             await stack.aclose()
             return Response(status_code=answer.status_code, headers=found)
-        chunks = answer.aiter_raw(_CHUNK)
-        return _Stream(stack, chunks, status_code=answer.status_code, headers=found)
+        chunks = answer.aiter_raw(CHUNK)
+
+        def broken(error: httpx.HTTPError) -> None:
+            reason = str(error) or type(error).__name__
+            self._failures.tell(f"{redacted(url)}: broke off: {reason}")
+
+        return Stream(
+            chunks, stack, broken, status_code=answer.status_code, headers=found
+        )
 
     def _take_credentials(self, request: Request) -> None:
         """Use the user and password that pip has asked its user for.
 
         It asks when the upstream wants some that nobody knows: that answer is passed
-        on to pip, and pip's next request has them.
+        on to pip, and pip's next request has them. Any that come unasked, as from a
+        netrc file with a default, are for another server.
         """
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
-        if not self._source.local or scheme.lower() != "basic":
+        if not self._asked or scheme.lower() != "basic":
             return
         try:
             user, _, password = base64.b64decode(text).decode().partition(":")
@@ -299,34 +294,10 @@ class _Pages:
         digest = (
             file.hashes.get("sha256") or hashlib.sha256(file.url.encode()).hexdigest()
         )
-        parts = (project, label or _NO_LABEL, digest[:8], file.filename)
+        # A segment of dots would be another folder.
+        named = f"{_NO_LABEL}{label}" if label and not label.strip(".") else label
+        parts = (project, named or _NO_LABEL, digest[:8], file.filename)
         return replace(file, url=f"{root}f/{'/'.join(map(_segment, parts))}")
-
-
-class _Local(FileResponse):
-    chunk_size = _CHUNK
-
-
-class _Stream(StreamingResponse):
-    """An answer of an upstream; where that breaks off, this one does."""
-
-    def __init__(
-        self, stack: AsyncExitStack, chunks: AsyncIterator[bytes], **more: Any
-    ) -> None:
-        super().__init__(chunks, **more)
-        self._stack = stack
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            await self._stack.aclose()
-
-    async def stream_response(self, send: Send) -> None:
-        # Its beginning is sent: all that is left is to close the connection, which
-        # the server does with an answer that is not complete.
-        with suppress(httpx.HTTPError):
-            await super().stream_response(send)
 
 
 def _segment(text: str) -> str:
@@ -350,7 +321,7 @@ def _format(request: Request) -> content_negotiation.Format:
 
 
 def _page(text: str, form: content_negotiation.Format) -> Response:
-    return Response(text, media_type=form.value, headers=_HEADERS)
+    return Response(text, media_type=form.value, headers=HEADERS)
 
 
 def _escaped(page: model.ProjectDetail) -> model.ProjectDetail:
@@ -378,38 +349,3 @@ def _escaped(page: model.ProjectDetail) -> model.ProjectDetail:
 
 def _escaped_pairs(pairs: dict[str, Any]) -> dict[str, str]:
     return {html.escape(key): html.escape(str(text)) for key, text in pairs.items()}
-
-
-class _Failures:
-    """What an upstream did wrong; installers show little of it, or nothing."""
-
-    def __init__(self, warn: Callable[[str], None]) -> None:
-        self._warn = warn
-        self._last: str | None = None
-
-    async def answer(self, request: Request, error: Exception) -> Response:
-        """The status of the upstream, where that is of use."""
-        status = error.status if isinstance(error, UpstreamError) else 502
-        # Many indexes say 403 for a project that they do not have. Installers try
-        # again: once is enough.
-        if status != 403 and str(error) != self._last:
-            self._last = str(error)
-            self._warn(str(error))
-        if status == 407 or (status == 401 and not request.app.state.asks):
-            # Installers would ask their users for the password of this server.
-            status = 403
-        elif not 400 <= status < 600:
-            status = 502
-        return PlainTextResponse(f"{error}\n", status_code=status, headers=_HEADERS)
-
-
-async def _answer_missing(_: Request, error: Exception) -> Response:
-    return PlainTextResponse(f"{error}\n", status_code=404, headers=_HEADERS)
-
-
-async def _answer_refusal(_: Request, error: Exception) -> Response:
-    return PlainTextResponse(f"{error}\n", status_code=403, headers=_HEADERS)
-
-
-async def _answer_unacceptable(_: Request, error: Exception) -> Response:
-    return PlainTextResponse(f"{error}\n", status_code=406, headers=_HEADERS)

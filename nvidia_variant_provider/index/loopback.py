@@ -22,8 +22,8 @@ from .upstream import FolderUpstream, HttpUpstream, LinksUpstream, local_path
 
 __all__ = ["Loopback"]
 
-_STEP = 1000
-"""More ranks than an index uses for a release: indexes keep apart."""
+_STEP = 10**9
+"""More than ranks and build numbers come to, dates among them: indexes keep apart."""
 
 
 class Loopback:
@@ -38,6 +38,7 @@ class Loopback:
     :param hosts: the names it may be called by; ``None``: any.
     :param direct: installers may fetch files that need no credentials themselves.
     :param local: the installer is a program of this user, and opens files itself.
+    :param asks: it asks its user for credentials that are missing.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Loopback:
         hosts: tuple[str, ...] | None = HOSTS,
         direct: bool = True,
         local: bool = False,
+        asks: bool = False,
     ) -> None:
         self.client = Client(settings, ask_credentials=ask_credentials)
         self._machine = machine
@@ -66,6 +68,7 @@ class Loopback:
         self._hosts = hosts or ("*",)
         self._direct = direct
         self._local = local
+        self._asks = asks
         self._server = Server(host, port)
         self._prefix = f"/{secrets.token_urlsafe(16)}" if secret else ""
         self._sources: list[Source] = []
@@ -139,6 +142,7 @@ class Loopback:
                 links=upstream if isinstance(upstream, LinksUpstream) else None,
                 direct=self._direct,
                 local=self._local,
+                asks=self._asks,
                 url=bare,
             )
         )

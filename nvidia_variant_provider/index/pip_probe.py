@@ -33,10 +33,10 @@ OPTIONS: Any = {
     "force_reinstall": False,
     "target_dir": None,
     "no_proxy_env": False,
-    "isolated_mode": False,
     "requirements": [],
     "constraints": [],
     "build_constraints": [],
+    "isolated_mode": False,
 }
 
 NO_PIP = 66

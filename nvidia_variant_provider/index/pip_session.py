@@ -111,12 +111,14 @@ def run(
     on_start: Callable[[Mapping[str, str]], None],
     warn: Callable[[str], None],
     quiet: bool,
+    asks: bool,
 ) -> Outcome:
     """Run pip to its end.
 
     :param on_start: is told the URL of each index in its place, and that index.
     :param on_pick: is told of each build that pip fetches, from another thread.
     :param quiet: pip's own output goes to stderr.
+    :param asks: there is somebody whom pip can ask for credentials.
     :raises InputError: it cannot be run.
     """
     options = command.options
@@ -133,6 +135,7 @@ def run(
         ask_credentials=lambda url: pip.ask_credentials(url, options),
         direct=not fixed_proxy,
         local=True,
+        asks=asks and not options["no_input"],
     )
     with tempfile.TemporaryDirectory(prefix="nvidia-variant-provider-") as name:
         folder = Path(name)
@@ -172,36 +175,36 @@ def _redirect(
     credentials = command.credentials
     indexes = [loopback.add_index(u, credentials.get(u)) for u in command.indexes]
     links = [loopback.add_links(u, credentials.get(u)) for u in command.find_links]
-    instead = Places(
-        index=loopback.add_index, links=loopback.add_links, environ=environ
-    )
+    places = Places(index=loopback.add_index, links=loopback.add_links, environ=environ)
     arguments: list[str] = []
     for option, spelled, *values in command.words:
         if option in _FILES:
-            arguments += [spelled, *(rewrite(v, folder, instead) for v in values)]
+            arguments += [spelled, *(rewrite(v, folder, places) for v in values)]
         elif option not in _PLACES:
             arguments += [spelled, *values]
     if command.options["no_index"]:
         arguments.append("--no-index")
-    extra = command.options["extra_index_urls"]
-    places = {
+    isolated = command.options["isolated_mode"]
+    more = command.options["extra_index_urls"]
+    told = {
         "index-url": indexes[:1],
         # Also one that is the index again: what is configured would stay else.
-        "extra-index-url": (indexes[1:] or indexes) if extra else [],
+        "extra-index-url": indexes[1:] or (indexes if more else []),
         "find-links": links,
     }
     variables = _proxies(command, environ)
-    for option, values in places.items():
+    for option, values in told.items():
         # In variables, which other users cannot read as they can arguments, and
         # which go before configuration files. pip splits them at spaces.
-        spaced = any(character.isspace() for value in values for character in value)
-        if command.options["isolated_mode"] or spaced:
-            arguments += [word for value in values for word in (f"--{option}", value)]
-        elif values:
-            variables[f"PIP_{option.replace('-', '_').upper()}"] = " ".join(values)
-    for option, variable in _FILES.items():
+        plain = [v for v in values if not (isolated or any(map(str.isspace, v)))]
+        if plain:
+            variables[f"PIP_{option.replace('-', '_').upper()}"] = " ".join(plain)
+        for value in values:
+            if value not in plain:
+                arguments += [f"--{option}", value]
+    for option, variable in () if isolated else _FILES.items():
         if files := _configured(command, option):
-            copies = [rewrite(file, folder, instead) for file in files]
+            copies = [rewrite(file, folder, places) for file in files]
             variables[variable] = " ".join(copies)
     return arguments, variables
 
@@ -251,7 +254,8 @@ def _label_of(url: str) -> str | None:
     # .../f/{project}/{label}/{digest}/{name}
     if len(parts) < 6 or parts[-5] != "f" or parts[-3] == "-":
         return None
-    return parts[-3]
+    # One of dots only has a dash before it.
+    return parts[-3].lstrip("-")
 
 
 def _find_stale(

@@ -92,7 +92,8 @@ class Server:
         config = uvicorn.Config(
             app,
             access_log=False,
-            log_level="error",
+            # What goes wrong in an application it tells itself.
+            log_level="critical",
             lifespan="off",
             backlog=_BACKLOG,
             server_header=False,

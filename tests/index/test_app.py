@@ -161,22 +161,22 @@ class TestFiles:
                 assert (head.status, head.body) == (200, b"")
                 assert head.headers["content-length"] == str(len(whole))
 
-    @pytest.mark.parametrize(("local", "status"), [(False, 403), (True, 401)])
+    @pytest.mark.parametrize(("asks", "status"), [(False, 403), (True, 401)])
     def test_a_password_that_is_wrong(
-        self, local: bool, status: int, folder: Path
+        self, asks: bool, status: int, folder: Path
     ) -> None:
         # Only pip, which asks its user, is run by us; others would ask theirs for
         # the password of this server.
         with (
             serve_answers(answers_of(folder), credentials="a:b") as server,
-            start(f"{server.url}/simple/", local=local) as running,
+            start(f"{server.url}/simple/", asks=asks) as running,
         ):
             reply = running.page()
             assert reply.status == status
             assert "HTTP 401" in reply.text
             assert "www-authenticate" not in reply.headers
             assert running.page(Authorization="Basic YTpi").status == (
-                200 if local else 403
+                200 if asks else 403
             )
             for text in (
                 "Basic",
@@ -186,6 +186,14 @@ class TestFiles:
                 "Basic /w==",
             ):
                 assert running.page(Authorization=text).status in (200, 401, 403)
+
+    def test_a_password_that_nobody_asked_for(self, folder: Path) -> None:
+        """A netrc file with a default has one for every server, ours among them."""
+        with serve_answers(answers_of(folder), credentials="a:b") as server:
+            url = server.url.replace("//", "//a:b@")
+            with start(f"{url}/simple/", asks=True) as running:
+                for _ in range(2):
+                    assert running.page(Authorization="Basic eDp5").status == 200
 
     def test_a_folder_is_read_here(self, folder: Path, local: Running) -> None:
         page = local.page()

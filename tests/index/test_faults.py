@@ -314,11 +314,11 @@ def test_upstreams_that_disagree(tmp_path: Path) -> None:
     urls = str(tmp_path / "a"), str(tmp_path / "b")
     with start(*urls) as running:
         first, second = (list(running.page(number=n).files) for n in (0, 1))
-        assert "torch-2.8.0-1003cu128-py3-none-any.whl" in first
+        assert "torch-2.8.0-1000000003cu128-py3-none-any.whl" in first
         assert "torch-2.8.0-2cu126-py3-none-any.whl" in second
         assert not any("cu128" in name for name in second)
         # Each name is that of one file of one of them.
-        for number, name in ((0, "2cu126"), (1, "1003cu128")):
+        for number, name in ((0, "2cu126"), (1, "1000000003cu128")):
             root = running.urls[number].removesuffix("simple/")
             url = f"{root}f/torch/-/0/torch-2.8.0-{name}-py3-none-any.whl"
             assert ask(url).status == 404

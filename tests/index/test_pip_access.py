@@ -74,7 +74,7 @@ def test_wrong_credentials_are_not_shown(
     with serve(published, credentials="somebody:else") as url:
         index = with_credentials(url, QUOTED)
         done = pip(
-            *("install", "-vvi", index, "--retries", "0", "torch"),
+            *("install", "-vvi", index, "--no-input", "torch"),
             *("--target", tmp_path / "it"),
         )
     assert done.code == 1

@@ -97,10 +97,11 @@ def test_a_page() -> None:
     found, warnings = repository(source)
     assert page(found) == [
         PLAIN,
-        "torch-2.8.0-1cu126-py3-none-any.whl",
-        "torch-2.8.0-2cu128-py3-none-any.whl",
         "torch-2.8.0.tar.gz",
         METADATA,
+        # The best one last, for poetry.
+        "torch-2.8.0-1cu126-py3-none-any.whl",
+        "torch-2.8.0-2cu128-py3-none-any.whl",
     ]
     assert warnings == []
     # Only what is needed is read.
