@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["configure_parser", "execute", "missing_extra", "parse_pins", "separate"]
 
 _VALUES = ("--cuda-driver", "--sm-arch", "--environment", "--label", "--python")
+_SWITCHES = ("--no-variants", "--minor-version-compatibility")
+
 _TALKATIVE = ("install", "download", "wheel")
 """Of pip's commands, those whose stdout is for people: that of ``list`` is data."""
-
-_SWITCHES = ("--no-variants", "--minor-version-compatibility")
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -177,6 +178,7 @@ def _run(
         on_start=talk.start,
         warn=talk.warn,
         quiet=as_json,
+        asks=sys.stdin is not None and sys.stdin.isatty(),
     )
     notes = []
     if command.command == "lock" or report is not None:
