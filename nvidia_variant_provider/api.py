@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 from . import detection
 from .configuration import Priorities, load_priorities
@@ -18,11 +18,15 @@ from .resolver import Resolution, resolve_metadata
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .lint.findings import Finding
+    from .wheels.inspection import Progress
+    from .wheels.report import WheelReport
 
 __all__ = [
     "Environment",
     "Resolution",
     "detect",
+    "inspect",
+    "inspect_distribution",
     "read_environment",
     "resolve",
     "validate",
@@ -132,3 +136,42 @@ def validate(
     from .lint.runner import check_paths
 
     return check_paths(paths, select=select, ignore=ignore)
+
+
+def inspect(
+    path: str | os.PathLike[str] | IO[bytes],
+    *,
+    name: str | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> WheelReport:
+    """Which GPU code is in a wheel, a folder, or a library or loose file.
+
+    What is wrong inside is a defect of the report, not an exception.
+
+    :param path: a wheel, library, DLL, static library, ``.cubin``, ``.fatbin`` or
+        ``.ptx`` file, a folder of such, or a wheel as an open file that can seek.
+    :param name: what the report calls it, by default as ``path`` does.
+    :param jobs: how many files are read at the same time.
+    :param progress: called with the bytes that have been read and their total, one
+        call at a time, from any thread.
+    :raises InputError: there is no such file, or it cannot be read.
+    """
+    from .wheels.inspection import inspect_path
+
+    source = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
+    return inspect_path(source, name=name, jobs=jobs, progress=progress)
+
+
+def inspect_distribution(
+    name: str, *, jobs: int = 1, progress: Progress | None = None
+) -> WheelReport:
+    """Which GPU code is in an installed distribution.
+
+    :param name: of the distribution, as ``torch``; of the running interpreter.
+    :param jobs: as for `inspect`, as is ``progress``.
+    :raises InputError: it is not installed, or does not list its files.
+    """
+    from .wheels import inspection
+
+    return inspection.inspect_distribution(name, jobs=jobs, progress=progress)

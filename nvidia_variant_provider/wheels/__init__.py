@@ -1,0 +1,1 @@
+"""GPU code inside wheels and libraries: archives, ELF, PE, fatbin containers."""

@@ -1,0 +1,48 @@
+"""Cubins: machine code for one target, an ELF file of its own kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from .elf import Image, read_elf
+from .ranges import answer
+
+__all__ = ["cubin_target", "has_kernels"]
+
+_TEXT = ".text."
+"""Kernels and device functions have a section each, named after them."""
+
+_OLD_ABI = 0x33
+"""Up to toolkit 12.x and sm_90; 0x41 after."""
+
+_FAMILY = re.compile(rb"-arch[= ]+sm_[0-9]+f\b")
+
+
+def has_kernels(data: bytes) -> bool:
+    """Is there code in a cubin; what is none counts as code."""
+    # Without the name of such a section there is none.
+    if _TEXT.encode() not in data:
+        return not data.startswith(b"\x7fELF")
+    try:
+        image = answer(read_elf(), data)
+    except ValueError:
+        return True
+    return any(section.name.startswith(_TEXT) for section in image.sections)
+
+
+def cubin_target(image: Image, contents: Mapping[str, bytes]) -> str:
+    """The target of a loose cubin: ``90``, ``90a``, ``100f``.
+
+    :param contents: of the sections ``.nv.compat`` and ``.note.nv.tkinfo``.
+    """
+    if image.osabi == _OLD_ABI:
+        return f"{image.flags & 0xFF}{'a' if image.flags & 0x800 else ''}"
+    number = image.flags >> 8 & 0xFF
+    # 12.8 and 12.9 have a flag; 13.x says it in the first attribute of .nv.compat.
+    compat = contents.get(".nv.compat", b"")
+    if image.flags & 0x8 or (compat[:2] == b"\x02\x09" and compat[2:3] == b"\x01"):
+        return f"{number}a"
+    # That it is for a family stands nowhere but in the options of the assembler.
+    family = _FAMILY.search(contents.get(".note.nv.tkinfo", b""))
+    return f"{number}f" if family else f"{number}"

@@ -1,0 +1,268 @@
+"""Fatbin containers: finding them in a stream of bytes, and what is in them.
+
+The format is not documented in full; this follows what NVIDIA's tools of 11.8 to
+13.5 write. All numbers are little-endian, whatever the host.
+
+A container is 16 bytes (magic, version, size of the header, size of what follows)
+and a chain of entries; an entry is a header of 64 bytes or more and a payload, which
+is passed over. Containers also lie outside the sections that `cuobjdump` looks at,
+so that a file is searched as a whole, and the chain tells them from bytes that only
+look like one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .compression import LZ4, NONE, ZSTD, decompress
+from .cubin import has_kernels
+
+__all__ = ["CUBIN", "LTO_IR", "MAGIC", "PTX", "SMALL", "Entry", "Scanner"]
+
+MAGIC = b"\x50\xed\x55\xba"
+_CONTAINER = struct.Struct("<4sHHQ")
+_VERSION = 1
+
+# kind, version, header, payload, compressed size, offset of the extension, minor,
+# major, arch, identifier (offset, length), flags, (unknown), decompressed size
+_ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
+_ENTRY_VERSION = 0x0101
+PTX, CUBIN, LTO_IR, _GROUP = 1, 2, 8, 0x100
+
+_LZ4, _ZSTD = 0x2000, 0x8000
+_ARCH_SPECIFIC, _FAMILY_SPECIFIC = 0x100000, 0x200000
+
+SMALL = 16 * 1024
+"""Bytes, decompressed, of the cubins whose sections are looked at. Those without a
+kernel have 616 to 6,752; the bound leaves room for longer names and more sections,
+while most kernels of real libraries are larger and cost nothing."""
+
+_MAX_HEADER = 64 * 1024
+"""Bytes of an entry's header. The largest seen has 120; a group takes 64 and more
+for each of its entries."""
+
+_MAX_GROUP = 1024 * 1024
+"""Bytes, decompressed, up to which a group is searched for empty cubins."""
+
+_MAX_ARCH, _MAX_VERSION = 9999, 999
+
+
+class Entry(NamedTuple):
+    """One piece of code.
+
+    :param kind: `PTX`, `CUBIN`, `LTO_IR` or a number that is not known.
+    :param target: number and letter of the GPU: ``90``, ``90a``, ``100f``.
+    :param isa: the version of the language, of PTX: ``8.7``.
+    :param compression: ``none``, ``lz4`` or ``zstd``.
+    :param stub: a cubin without a kernel; ``None`` when it could not be told.
+    """
+
+    kind: int
+    target: str
+    isa: str
+    compression: str
+    stub: bool | None
+
+
+class Scanner:
+    """Finds containers in bytes that come in pieces.
+
+    Memory does not grow with the input: nothing is kept but a header that the end of
+    a piece cuts, and payloads only up to `SMALL`.
+
+    :param size: bytes of the file: no container reaches beyond.
+    :param on_container: called with the offset of each.
+    :param on_entry: called with each entry, also with those before the place where
+        a chain breaks.
+    :param on_defect: called with an offset and a sentence.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        on_container: Callable[[int], None],
+        on_entry: Callable[[Entry], None],
+        on_defect: Callable[[int, str], None],
+    ) -> None:
+        self._size = size
+        self._on_container = on_container
+        self._on_entry = on_entry
+        self._on_defect = on_defect
+        self._rest = b""
+        self._base = 0  # of the first byte of _rest, in the file
+        self._next = 0  # what is looked at next, in the file
+        self._end: int | None = None  # of the container, inside of one
+        self._start = 0  # of the container
+
+    @property
+    def position(self) -> int:
+        """How many bytes have been fed."""
+        return self._base + len(self._rest)
+
+    def feed(self, data: bytes) -> None:
+        """Take the next piece of the file."""
+        end = self._base + len(self._rest) + len(data)
+        if self._next < end:
+            data = self._rest + data if self._rest else data
+            while (step := self._advance(data)) is not None:
+                self._next = step
+        keep = self._next - (end - len(data)) if self._next < end else len(data)
+        self._rest = data[keep:]
+        self._base = end - len(self._rest)
+
+    def finish(self) -> None:
+        """There are no more pieces."""
+        if self._end is not None and self._next < self._end:
+            message = "a container of GPU code is cut off by the end of the file"
+            self._on_defect(self._start, message)
+            self._end = None
+
+    def _advance(self, data: bytes) -> int | None:
+        """Take one step; where the next starts, ``None`` when data is missing."""
+        at = self._next - self._base
+        if self._end is None:
+            return self._find(data, at)
+        if self._next >= self._end:
+            self._end = None
+            return self._next
+        if at >= len(data):
+            return None
+        return self._take(data, at, self._end)
+
+    def _find(self, data: bytes, at: int) -> int | None:
+        found = data.find(MAGIC, at)
+        if found < 0:
+            # The last bytes may be the start of one.
+            found = len(data) - next(
+                (n for n in (3, 2, 1) if data.endswith(MAGIC[:n])), 0
+            )
+            self._next = max(self._next, self._base + found)
+            return None
+        if len(data) - found < _CONTAINER.size:
+            self._next = self._base + found
+            return None
+        _, version, header, size = _CONTAINER.unpack_from(data, found)
+        start = self._base + found
+        body = start + _CONTAINER.size
+        if version != _VERSION or header != _CONTAINER.size:
+            return start + 1
+        if size > self._size - body:
+            # One that is cut off, if there is an entry; else some other bytes.
+            if len(data) - found < _CONTAINER.size + 4 and body + 4 <= self._size:
+                self._next = start
+                return None
+            mark = data[found + _CONTAINER.size + 2 : found + _CONTAINER.size + 4]
+            if int.from_bytes(mark, "little") != _ENTRY_VERSION:
+                return start + 1
+        self._on_container(start)
+        self._start, self._end = start, body + size
+        return body
+
+    def _take(self, data: bytes, at: int, end: int) -> int | None:
+        """Read the entry at ``at``, and pass over its payload."""
+        left = end - self._next
+        if left < _ENTRY.size:
+            return self._broken("too few bytes for another entry")
+        if len(data) - at < _ENTRY.size:
+            return None
+        fields: tuple[int, ...] = _ENTRY.unpack_from(data, at)
+        kind, _, header, payload, packed = fields[:5]
+        size = fields[13] or payload
+        if not _ENTRY.size <= header <= _MAX_HEADER or header + payload > left:
+            return self._broken("an entry that does not fit")
+        if kind == _GROUP:
+            wanted = header + (payload if size <= _MAX_GROUP >= payload else 0)
+        else:
+            small = kind == CUBIN and size <= SMALL >= payload
+            wanted = header + payload if small else _ENTRY.size
+        if len(data) - at < wanted:
+            if self._next + wanted <= self._size:
+                return None
+            wanted = _ENTRY.size  # cut off
+        body = data[at + header : at + wanted][: packed or None]
+        if kind == _GROUP:
+            self._take_group(data[at : at + header], fields, body)
+        else:
+            self._report(fields, body, size)
+        return self._next + header + payload
+
+    def _take_group(
+        self, header: bytes, group: tuple[int, ...], payload: bytes
+    ) -> None:
+        """Entries whose headers stand in that of the group, payloads in one stream."""
+        place = _ENTRY.size
+        if len(header) < place + 8:
+            self._on_defect(self._next, "a group of entries without their list")
+            return
+        count, length = struct.unpack_from("<II", header, place)
+        end = min(place + length, len(header))
+        place += 8
+        stream = b""
+        if payload:
+            stream = decompress(_compression(group), payload, _MAX_GROUP) or b""
+        for _ in range(count):
+            if place + _ENTRY.size > end:
+                self._on_defect(self._next, "the list of a group is cut off")
+                return
+            fields = _ENTRY.unpack_from(header, place)
+            place += _ENTRY.size
+            if fields[5]:  # an extension: two numbers, a text, padding
+                if place + 8 > end:
+                    self._on_defect(self._next, "the list of a group is cut off")
+                    return
+                (text,) = struct.unpack_from("<I", header, place + 4)
+                place += 8 + (text + 8 & ~7)
+            offset, size = fields[2:4]
+            body = stream[offset : offset + size] if size <= SMALL else b""
+            self._report(fields, body, size, group)
+
+    def _report(
+        self,
+        fields: tuple[int, ...],
+        body: bytes,
+        size: int,
+        group: tuple[int, ...] | None = None,
+    ) -> None:
+        kind, minor, major, arch, flags = (
+            fields[0],
+            fields[6],
+            fields[7],
+            fields[8],
+            fields[11],
+        )
+        if arch > _MAX_ARCH or major > _MAX_VERSION or minor > _MAX_VERSION:
+            self._on_defect(self._next, "an entry for a GPU that cannot be")
+            return
+        letter = "a" if flags & _ARCH_SPECIFIC else ""
+        letter = letter or ("f" if flags & _FAMILY_SPECIFIC else "")
+        compression = _compression(group or fields)
+        stub: bool | None = False
+        if kind == CUBIN and size <= SMALL:
+            stored = NONE if group else compression
+            plain = decompress(stored, body, SMALL) if body else None
+            stub = None if plain is None else not has_kernels(plain)
+        self._on_entry(
+            Entry(
+                kind=kind,
+                target=f"{arch}{letter}",
+                isa=f"{major}.{minor}" if kind == PTX else "",
+                compression=compression,
+                stub=stub,
+            )
+        )
+
+    def _broken(self, why: str) -> int:
+        """The chain ends here: look for the next container from here on."""
+        self._on_defect(self._next, f"a container of GPU code is damaged: {why}")
+        self._end = None
+        return self._next + (self._next == self._start)
+
+
+def _compression(fields: tuple[int, ...]) -> str:
+    flags = fields[11]
+    if flags & _ZSTD:
+        return ZSTD
+    return LZ4 if flags & _LZ4 else NONE

@@ -1,0 +1,256 @@
+"""One file: its tables, and the GPU code in it, out of a stream."""
+
+from __future__ import annotations
+
+import bisect
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from .elf import Image, Section, read_elf
+from .fatbin import CUBIN, LTO_IR, PTX, Entry, Scanner
+from .loose import Code, guess_format, read_cubin, read_ptx
+from .pe import read_pe
+from .ranges import Answers
+from .report import Defect, LibraryReport, sort_targets, target_key
+
+__all__ = ["BrokenError", "Pieces", "inspect_library", "is_vendored"]
+
+Pieces = Callable[[], Iterator[bytes]]
+"""Reads the file from its start, in pieces of some size."""
+
+MAX_DEFECTS = 20
+MAX_DISTINCT = 4096
+"""Targets, and kinds of unknown entries, of one file."""
+
+MAX_PLACES = 262_144
+"""Containers whose section is told; cuFFT, which has most, has 24,453."""
+
+_PASSES = 3
+"""How often a stream is read once more for tables that have passed."""
+
+_HEAD = 64
+
+_NVIDIA = re.compile(
+    r"(?:lib)?(?:cublas|cublaslt|cudart|cudnn\w*?|cufft|cufftw|cufile|cupti|curand|"
+    r"cusolver|cusolvermg|cusparse|cusparselt|cutensor|nccl|npp[a-z]*|nvblas|nvfatbin|"
+    r"nvjitlink|nvjpeg|nvrtc\w*?|nvshmem\w*?|nvtoolsext|nvvm)"
+    r"(?:64_|[-._0-9]).*"
+)
+
+
+class BrokenError(Exception):
+    """A stream ends here: the rest of the file cannot be had."""
+
+
+class _Tally:
+    """What the entries of a file add up to."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.targets: Counter[str] = Counter()
+        self.stubs: Counter[str] = Counter()
+        self.lto: Counter[str] = Counter()
+        self.compression: Counter[str] = Counter()
+        self.unknown: Counter[str] = Counter()
+        self.isa: dict[str, set[str]] = {}
+        self.unchecked = 0
+        self.places = array("Q")
+        self.defects: list[Defect] = []
+        self._left_out = 0
+
+    def add_container(self, offset: int) -> None:
+        if len(self.places) < MAX_PLACES:
+            self.places.append(offset)
+
+    def add(self, entry: Entry) -> None:
+        known = len(self.targets) + len(self.lto) + len(self.unknown)
+        if known + sum(map(len, self.isa.values())) >= MAX_DISTINCT:
+            if not self._left_out:
+                self.add_defect(
+                    None, f"more than {MAX_DISTINCT} targets: no more are read"
+                )
+            self._left_out += 1
+            return
+        if entry.kind == CUBIN:
+            name = f"{entry.target}_real"
+            self.targets[name] += 1
+            if entry.stub:
+                self.stubs[name] += 1
+            elif entry.stub is None:
+                self.unchecked += 1
+        elif entry.kind == PTX:
+            name = f"{entry.target}_virtual"
+            self.targets[name] += 1
+            self.isa.setdefault(name, set()).add(entry.isa)
+        elif entry.kind == LTO_IR:
+            self.lto[entry.target] += 1
+        else:
+            self.unknown[f"kind {entry.kind:#x}"] += 1
+        self.compression[entry.compression] += 1
+
+    def add_defect(self, offset: int | None, message: str) -> None:
+        if len(self.defects) == MAX_DEFECTS:
+            message, offset = "more defects follow", None
+        if len(self.defects) <= MAX_DEFECTS:
+            place = "" if offset is None else f"{offset:#x}"
+            self.defects.append(Defect(path=self.path, place=place, message=message))
+
+
+def inspect_library(
+    path: str, size: int, pieces: Pieces, *, project: str = ""
+) -> LibraryReport | None:
+    """The GPU code of a file; ``None`` for one that is no library and has none.
+
+    :param path: what to call it.
+    :param size: its length in bytes, as far as that is known beforehand.
+    :param project: the name of the project, for what is its own.
+    :param pieces: reads it, at most four times; it may raise `BrokenError`, which
+        becomes a defect.
+    """
+    tally = _Tally(path)
+    scanner = Scanner(
+        size,
+        on_container=tally.add_container,
+        on_entry=tally.add,
+        on_defect=tally.add_defect,
+    )
+    head, rest = b"", pieces()
+    answers: Answers[Image] | Answers[Code] | None = None
+    form: str = ""
+    try:
+        for piece in rest:
+            data = piece
+            if not form:
+                head += piece
+                if len(head) < _HEAD and len(head) < size:
+                    continue
+                data, form = head, guess_format(path, head)
+                answers = _tables(form, size)
+            scanner.feed(data)
+            if answers is not None and not answers.done:
+                answers.feed(data)
+    except BrokenError as error:
+        tally.add_defect(None, str(error))
+        size = min(size, scanner.position)
+    scanner.finish()
+    if not form:  # nothing came
+        form = guess_format(path, head)
+    found = None
+    if answers is not None:
+        _read_again(answers, pieces, size)
+        found = answers.result
+        if answers.error is not None:
+            tally.add_defect(None, str(answers.error))
+    return _report(tally, form, size, found, project)
+
+
+def _tables(form: str, size: int) -> Answers[Image] | Answers[Code] | None:
+    if form == "elf":
+        return Answers(read_elf(), size)
+    if form == "pe":
+        return Answers(read_pe(), size)
+    if form == "cubin":
+        return Answers(read_cubin(), size)
+    return Answers(read_ptx(), size) if form == "ptx" else None
+
+
+def _read_again(
+    answers: Answers[Image] | Answers[Code], pieces: Pieces, size: int
+) -> None:
+    """Serve what had passed when it was asked for."""
+    for _ in range(_PASSES):
+        if answers.done:
+            return
+        answers.restart()
+        left = min(answers.end, size)
+        try:
+            for piece in pieces():
+                left -= len(piece)
+                if answers.feed(piece) or left <= 0:
+                    break
+        except BrokenError:
+            break
+    answers.finish()
+
+
+def _report(
+    tally: _Tally, form: str, size: int, found: Image | Code | None, project: str
+) -> LibraryReport | None:
+    image = found.image if isinstance(found, Code) else found
+    if isinstance(found, Code):
+        name = f"{found.target}_{'virtual' if form == 'ptx' else 'real'}"
+        tally.targets[name] += 1
+        if found.stub:
+            tally.stubs[name] += 1
+        if found.isa:
+            tally.isa[name] = {found.isa}
+        tally.compression["none"] += 1
+    for message in image.defects if image else ():
+        tally.add_defect(None, message)
+    if form == "data" and not (tally.places or tally.defects):
+        return None
+    return LibraryReport(
+        path=tally.path,
+        format=form,
+        machine=image.machine if image else "",
+        size=size,
+        vendored=is_vendored(tally.path, project),
+        targets=sort_targets(tally.targets),
+        lto=sort_targets(tally.lto),
+        stubs=sort_targets(tally.stubs),
+        ptx_isa={
+            name: tuple(sorted(tally.isa[name], key=_version))
+            for name in sorted(tally.isa, key=target_key)
+        },
+        compression=dict(sorted(tally.compression.items())),
+        sections=_by_section(tally.places, image.sections if image else ()),
+        needed=tuple(dict.fromkeys(image.needed)) if image else (),
+        unknown=dict(sorted(tally.unknown.items())),
+        unchecked=tally.unchecked,
+        defects=tuple(tally.defects),
+    )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))
+
+
+def _by_section(places: Sequence[int], sections: Sequence[Section]) -> dict[str, int]:
+    spans = sorted(
+        (item.offset, item.offset + item.size, item.name) for item in sections
+    )
+    starts = [start for start, _, _ in spans]
+    found: Counter[str] = Counter()
+    for place in places:
+        index = bisect.bisect_right(starts, place) - 1
+        inside = index >= 0 and place < spans[index][1]
+        found[spans[index][2] if inside else ""] += 1
+    return dict(sorted(found.items()))
+
+
+def is_vendored(path: str, project: str = "") -> bool:
+    """Was a library copied into the wheel from elsewhere.
+
+    Tools that repair wheels move what a library is linked with to ``NAME.libs/`` or
+    ``.dylibs/``; NVIDIA's libraries are known by their names, wherever they are.
+
+    :param project: the name of the wheel's project: NVIDIA's own wheels hold
+        NVIDIA's libraries, which are their own then.
+    """
+    *folders, name = path.lower().split("/")
+    if project.lower().startswith("nvidia"):
+        return False
+    for folder in folders:
+        if folder == ".dylibs":
+            return True
+        if folder.endswith(".libs"):
+            # The project's own library may be there as well, after a repair.
+            stem = _letters(folder.removesuffix(".libs"))
+            return not _letters(name).startswith((f"lib{stem}", stem))
+    return folders[:1] == ["nvidia"] or _NVIDIA.fullmatch(name) is not None
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text))

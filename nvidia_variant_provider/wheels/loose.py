@@ -1,0 +1,95 @@
+"""Loose files of GPU code: PTX as text, and what a name or first bytes tell."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from . import cubin, elf, fatbin, pe
+from .elf import Image, read_elf
+from .ranges import Reader
+
+__all__ = ["Code", "guess_format", "is_text", "read_cubin", "read_ptx"]
+
+_VERSION = re.compile(rb"^\s*\.version\s+([0-9]{1,3}\.[0-9]{1,3})", re.MULTILINE)
+_TARGET = re.compile(rb"^\s*\.target\s+sm_([0-9]{1,4}[af]?)\b", re.MULTILINE)
+_HEAD = 64 * 1024
+"""Bytes in which the two directives of PTX stand: first, but for comments."""
+
+_TEXT = re.compile(
+    r".*\.(?:c|cc|cfg|cmake|cpp|css|csv|cuh?|cxx|f90|h|hpp|html?|hxx|in|inc|ini|inl|"
+    r"ipynb|js|json|lock|map|md|pc|po|proto|pxd|pxi|py|pyi|pyx|rst|sh|svg|toml|ts|txt|"
+    r"typed|xml|ya?ml)|AUTHORS|COPYING|INSTALLER|LICENSE|METADATA|NOTICE|RECORD|"
+    r"REQUESTED|WHEEL",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Code:
+    """What a loose file is for.
+
+    :param target: ``90``, ``90a``, ``100f``.
+    :param isa: the version of the language, of PTX.
+    :param image: the tables, of a cubin.
+    """
+
+    target: str
+    isa: str = ""
+    image: Image | None = None
+    stub: bool = False
+
+
+def is_text(path: str) -> bool:
+    """Is a file text by its name, so that it holds no containers."""
+    return _TEXT.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def guess_format(path: str, head: bytes) -> str:
+    """``elf``, ``pe``, ``cubin``, ``fatbin``, ``ptx``, ``archive`` or ``data``.
+
+    :param head: the first bytes, 20 at least, or the whole file.
+    """
+    if head.startswith(elf.MAGIC):
+        # Cubins are little-endian, whatever the host.
+        cuda = head[18:20] == elf.CUDA.to_bytes(2, "little")
+        return "cubin" if cuda else "elf"
+    if head.startswith(pe.MAGIC):
+        return "pe"
+    if head.startswith(fatbin.MAGIC):
+        return "fatbin"
+    if head.startswith((b"!<arch>\n", b"!<thin>\n")):
+        return "archive"
+    if path.lower().endswith(".ptx"):
+        return "ptx"
+    return "data"
+
+
+def read_ptx() -> Reader[Code]:
+    """What a PTX file is for.
+
+    :raises ValueError: its directives are not there.
+    """
+    (head,) = yield ((0, _HEAD),)
+    version, target = _VERSION.search(head), _TARGET.search(head)
+    if version is None or target is None:
+        raise ValueError("a PTX file without .version and .target")
+    return Code(target=target[1].decode(), isa=version[1].decode())
+
+
+def read_cubin() -> Reader[Code]:
+    """What a cubin is for.
+
+    :raises ValueError: it cannot be read.
+    """
+    image = yield from read_elf()
+    wanted = {".nv.compat": (0, 0), ".note.nv.tkinfo": (0, 0)}
+    for section in image.sections:
+        if section.name in wanted:
+            wanted[section.name] = (section.offset, min(section.size, _HEAD))
+    contents = yield tuple(wanted.values())
+    return Code(
+        target=cubin.cubin_target(image, dict(zip(wanted, contents, strict=True))),
+        image=image,
+        stub=not any(section.name.startswith(".text.") for section in image.sections),
+    )

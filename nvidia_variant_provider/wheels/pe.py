@@ -1,0 +1,111 @@
+"""PE files (Windows): machine, sections, imported DLLs, read as `elf` reads.
+
+https://learn.microsoft.com/windows/win32/debug/pe-format.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from .elf import Image, Section
+from .ranges import Range, Reader
+
+__all__ = ["MAGIC", "read_pe"]
+
+MAGIC = b"MZ"
+_MACHINES = {0x14C: "x86", 0x1C4: "arm", 0x8664: "x86_64", 0xAA64: "aarch64"}
+_SECTION = struct.Struct("<8sIIII16x")
+_IMPORTS, _DELAYED = 1, 13
+"""Directories: DLLs that are loaded at once, and at the first call."""
+
+_DESCRIPTORS = (struct.Struct("<12xI4x"), struct.Struct("<4xI24x"))
+"""The address of the name, in a descriptor of either."""
+
+MAX_SECTIONS = 96
+"""What Windows loads."""
+
+MAX_NEEDED = 512
+MAX_NAME = 256
+
+_Span = tuple[int, int, int]
+"""Address, offset in the file, size in the file."""
+
+
+def read_pe() -> Reader[Image]:
+    """Machine, sections and imported DLLs.
+
+    :raises ValueError: it is no PE file; tables that cannot be read are defects.
+    """
+    (head,) = yield ((0, 64),)
+    if len(head) < 64 or not head.startswith(MAGIC):
+        raise ValueError("not a PE file")
+    (start,) = struct.unpack_from("<I", head, 60)
+    # The optional header has 240 bytes with all of its 16 directories.
+    (head,) = yield ((start, 24 + 240),)
+    if len(head) < 24 + 96 or head[:4] != b"PE\0\0":
+        raise ValueError("not a PE file")
+    machine, count, _, _, _, optional, _ = struct.unpack_from("<HHIIIHH", head, 4)
+    (magic,) = struct.unpack_from("<H", head, 24)
+    directories = 24 + (112 if magic == 0x20B else 96)
+    defects = []
+    if count > MAX_SECTIONS:
+        defects.append(f"it has {count} sections: {MAX_SECTIONS} are read")
+        count = MAX_SECTIONS
+    (table,) = yield ((start + 24 + optional, count * _SECTION.size),)
+    if len(table) < count * _SECTION.size:
+        defects.append("its section headers are cut off")
+    sections, spans = [], []
+    for at in range(0, len(table) - _SECTION.size + 1, _SECTION.size):
+        name, _, address, size, offset = _SECTION.unpack_from(table, at)
+        text = name.partition(b"\0")[0].decode("utf-8", "replace")
+        if size:
+            sections.append(Section(name=text, offset=offset, size=size))
+            spans.append((address, offset, size))
+    tables = yield tuple(_tables(head, optional, directories, spans))
+    names = []
+    for data, form in zip(tables, _DESCRIPTORS, strict=True):
+        for address in _addresses(data, form):
+            place = _in_file(spans, address)
+            if place is None:
+                defects.append("the name of a DLL it needs is not in the file")
+                break
+            names.append((place, MAX_NAME))
+    texts = yield tuple(names)
+    needed = [text.partition(b"\0")[0].decode("utf-8", "replace") for text in texts]
+    return Image(
+        format="pe",
+        machine=_MACHINES.get(machine, f"machine {machine:#x}"),
+        sections=tuple(sections),
+        needed=tuple(filter(None, needed)),
+        defects=tuple(defects),
+    )
+
+
+def _tables(
+    head: bytes, optional: int, directories: int, spans: list[_Span]
+) -> Iterator[Range]:
+    """Where the tables of `_IMPORTS` and `_DELAYED` are, empty if there is none."""
+    for number, form in zip((_IMPORTS, _DELAYED), _DESCRIPTORS, strict=True):
+        place = directories + 8 * number
+        address = size = 0
+        if place + 8 <= min(len(head), 24 + optional):
+            address, size = struct.unpack_from("<II", head, place)
+        at = _in_file(spans, address)
+        yield (0, 0) if at is None else (at, min(size, form.size * MAX_NEEDED))
+
+
+def _addresses(data: bytes, form: struct.Struct) -> Iterator[int]:
+    """Of the names, up to the descriptor that ends the table."""
+    for at in range(0, len(data) - form.size + 1, form.size):
+        (address,) = form.unpack_from(data, at)
+        if not address:
+            return
+        yield address
+
+
+def _in_file(spans: list[_Span], address: int) -> int | None:
+    for start, offset, size in spans:
+        if start <= address < start + size:
+            return offset + address - start
+    return None
