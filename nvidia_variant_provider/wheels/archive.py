@@ -28,7 +28,7 @@ _SIGNATURE = b"PK\x03\x04"
 _ENCRYPTED = 0x1
 _UTF_8 = 0x800
 
-PACKED = 128 * 1024
+PACKED = 64 * 1024
 """Bytes that are read at once, and"""
 
 PIECE = 1024 * 1024

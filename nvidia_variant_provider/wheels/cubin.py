@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from .elf import Image, read_elf
+from .elf import Image, read_sections
 from .ranges import answer
 
 __all__ = ["cubin_target", "has_kernels"]
@@ -25,7 +25,7 @@ def has_kernels(data: bytes) -> bool:
     if _TEXT.encode() not in data:
         return not data.startswith(b"\x7fELF")
     try:
-        image = answer(read_elf(), data)
+        image = answer(read_sections(), data)
     except ValueError:
         return True
     return any(section.name.startswith(_TEXT) for section in image.sections)

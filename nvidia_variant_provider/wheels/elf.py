@@ -14,9 +14,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .ranges import Reader
+from .ranges import Range, Reader
 
-__all__ = ["CUDA", "MAGIC", "Image", "Section", "read_elf"]
+__all__ = ["CUDA", "MAGIC", "Image", "Section", "read_needed", "read_sections"]
 
 MAGIC = b"\x7fELF"
 CUDA = 190
@@ -32,6 +32,7 @@ _MACHINES = {
     CUDA: "cuda",
     243: "riscv",
 }
+_HEAD = (0, 64)
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NULL, _DT_NEEDED, _DT_STRTAB = 0, 1, 5
 _SHT_NOBITS = 8
@@ -120,67 +121,105 @@ class _Layout:
             yield tag, value
 
 
-def read_elf() -> Reader[Image]:
-    """Machine, sections and linked libraries of an ELF file.
+@dataclass(frozen=True, slots=True)
+class _Header:
+    layout: _Layout
+    machine: int
+    flags: int
+    osabi: int
+    programs: Range
+    program_size: int
+    sections: Range
+    section_size: int
+    names: int
+    defects: tuple[str, ...]
+
+
+def read_sections() -> Reader[Image]:
+    """Machine and sections of an ELF file.
 
     :raises ValueError: it is none; tables that cannot be read are defects.
     """
-    (head,) = yield ((0, 64),)
+    (head,) = yield (_HEAD,)
+    header = _parse_header(head)
+    (table,) = yield (header.sections,)
+    defects = list(header.defects)
+    if len(table) < header.sections[1]:
+        defects.append("its section headers are cut off")
+    found = list(header.layout.sections(table, header.section_size))
+    _, _, start, length = found[header.names] if header.names < len(found) else (0,) * 4
+    (names,) = yield ((start, min(length, MAX_NAMES)),)
+    return Image(
+        format="elf",
+        machine=_MACHINES.get(header.machine, f"machine {header.machine}"),
+        sections=tuple(
+            Section(name=_text(names[name : name + MAX_NAME]), offset=offset, size=size)
+            for name, kind, offset, size in found
+            if kind not in (0, _SHT_NOBITS)
+        ),
+        flags=header.flags,
+        osabi=header.osabi,
+        defects=tuple(defects),
+    )
+
+
+def read_needed() -> Reader[tuple[str, ...]]:
+    """The libraries that an ELF file is linked with.
+
+    Apart from the sections, which stand at the other end of most files: a stream
+    has to be read only once for each.
+
+    :raises ValueError: it is none, or their names cannot be read.
+    """
+    (head,) = yield (_HEAD,)
+    header = _parse_header(head)
+    (programs,) = yield (header.programs,)
+    segments = list(header.layout.segments(programs, header.program_size))
+    where = next(((s[1], s[3]) for s in segments if s[0] == _PT_DYNAMIC), (0, 0))
+    (dynamic,) = yield ((where[0], min(where[1], MAX_DYNAMIC)),)
+    pairs = list(header.layout.dynamic(dynamic))
+    wanted = [value for tag, value in pairs if tag == _DT_NEEDED][:MAX_NEEDED]
+    if not wanted:
+        return ()
+    address = next((value for tag, value in pairs if tag == _DT_STRTAB), -1)
+    start = _in_file(segments, address)
+    if start is None:
+        raise ValueError("the names of the libraries it needs are not in the file")
+    texts = yield tuple((start + value, MAX_NAME) for value in wanted)
+    needed = tuple(filter(None, map(_text, texts)))
+    if len(needed) < len(wanted):
+        raise ValueError("the names of the libraries it needs are cut off")
+    return needed
+
+
+def _parse_header(head: bytes) -> _Header:
     if len(head) < 52 or head[:4] != MAGIC or head[4] not in (1, 2):
         raise ValueError("not an ELF file")
     layout = _Layout(">" if head[5] == 2 else "<", wide=head[4] == 2)
     if layout.wide and len(head) < 64:
         raise ValueError("not an ELF file")
     _, machine, _, _, phoff, shoff, flags, _, *counts = layout.header(head)
-    phentsize, phnum, shentsize, shnum, shstrndx = counts
+    phentsize, phnum, shentsize, shnum, names = counts
     defects: list[str] = []
     small, large = (56, 64) if layout.wide else (32, 40)
     if phnum and phentsize < small:
         defects.append("its program headers are too short")
-        phnum = 0
     if shnum and shentsize < large:
         defects.append("its section headers are too short")
-        shnum = 0
     if shnum > MAX_SECTIONS:
         defects.append(f"it has {shnum} sections: {MAX_SECTIONS} are read")
-        shnum = MAX_SECTIONS
-    programs, headers = yield (
-        (phoff, min(phnum, MAX_SEGMENTS) * phentsize),
-        (shoff, shnum * shentsize),
-    )
-    if len(headers) < shnum * shentsize:
-        defects.append("its section headers are cut off")
-    found = list(layout.sections(headers, shentsize)) if shnum else []
-    segments = list(layout.segments(programs, phentsize)) if phnum else []
-    table = found[shstrndx] if shstrndx < len(found) else (0, 0, 0, 0)
-    where = next(((s[1], s[3]) for s in segments if s[0] == _PT_DYNAMIC), (0, 0))
-    names, dynamic = yield (
-        (table[2], min(table[3], MAX_NAMES)),
-        (where[0], min(where[1], MAX_DYNAMIC)),
-    )
-    pairs = list(layout.dynamic(dynamic))
-    wanted = [value for tag, value in pairs if tag == _DT_NEEDED][:MAX_NEEDED]
-    address = next((value for tag, value in pairs if tag == _DT_STRTAB), None)
-    strings = None if address is None else _in_file(segments, address)
-    needed: tuple[str, ...] = ()
-    if wanted and strings is None:
-        defects.append("the names of the libraries it needs are not in the file")
-    elif wanted and strings is not None:
-        texts = yield tuple((strings + value, MAX_NAME) for value in wanted)
-        needed = tuple(filter(None, map(_name, texts)))
-        if len(needed) < len(wanted):
-            defects.append("the names of the libraries it needs are cut off")
-    return Image(
-        format="elf",
-        machine=_MACHINES.get(machine, f"machine {machine}"),
-        sections=tuple(
-            Section(name=_name(names[name : name + MAX_NAME]), offset=offset, size=size)
-            for name, kind, offset, size in found
-            if kind not in (0, _SHT_NOBITS)
-        ),
-        needed=needed,
+    programs = min(phnum, MAX_SEGMENTS) if phentsize >= small else 0
+    sections = min(shnum, MAX_SECTIONS) if shentsize >= large else 0
+    return _Header(
+        layout=layout,
+        machine=machine,
         flags=flags,
         osabi=head[7],
+        programs=(phoff, programs * phentsize),
+        program_size=max(phentsize, small),
+        sections=(shoff, sections * shentsize),
+        section_size=max(shentsize, large),
+        names=names,
         defects=tuple(defects),
     )
 
@@ -192,5 +231,5 @@ def _in_file(segments: list[tuple[int, int, int, int]], address: int) -> int | N
     return None
 
 
-def _name(data: bytes) -> str:
+def _text(data: bytes) -> str:
     return data.partition(b"\0")[0].decode("utf-8", "replace")

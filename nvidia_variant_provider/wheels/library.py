@@ -8,7 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from .elf import Image, Section, read_elf
+from .elf import Image, Section, read_needed, read_sections
 from .fatbin import CUBIN, LTO_IR, PTX, Entry, Scanner
 from .loose import Code, guess_format, read_cubin, read_ptx
 from .pe import read_pe
@@ -116,77 +116,83 @@ def inspect_library(
         on_entry=tally.add,
         on_defect=tally.add_defect,
     )
-    head, rest = b"", pieces()
-    answers: Answers[Image] | Answers[Code] | None = None
-    form: str = ""
+    head, form = b"", ""
+    readers: list[_Answers] = []
     try:
-        for piece in rest:
+        for piece in pieces():
             data = piece
             if not form:
                 head += piece
-                if len(head) < _HEAD and len(head) < size:
+                if len(head) < min(_HEAD, size):
                     continue
                 data, form = head, guess_format(path, head)
-                answers = _tables(form, size)
+                readers = _readers(form, size)
             scanner.feed(data)
-            if answers is not None and not answers.done:
-                answers.feed(data)
+            for reader in readers:
+                reader.feed(data)
     except BrokenError as error:
         tally.add_defect(None, str(error))
-        size = min(size, scanner.position)
     scanner.finish()
-    if not form:  # nothing came
-        form = guess_format(path, head)
-    found = None
-    if answers is not None:
-        _read_again(answers, pieces, size)
-        found = answers.result
-        if answers.error is not None:
-            tally.add_defect(None, str(answers.error))
+    _read_again(readers, pieces)
+    found = [reader.result for reader in readers]
+    for reader in readers:
+        if reader.error is not None:
+            tally.add_defect(None, str(reader.error))
+    form = form or guess_format(path, head)
     return _report(tally, form, size, found, project)
 
 
-def _tables(form: str, size: int) -> Answers[Image] | Answers[Code] | None:
+_Answers = Answers[Image] | Answers[Code] | Answers[tuple[str, ...]]
+
+
+def _readers(form: str, size: int) -> list[_Answers]:
     if form == "elf":
-        return Answers(read_elf(), size)
+        return [Answers(read_sections(), size), Answers(read_needed(), size)]
     if form == "pe":
-        return Answers(read_pe(), size)
+        return [Answers(read_pe(), size)]
     if form == "cubin":
-        return Answers(read_cubin(), size)
-    return Answers(read_ptx(), size) if form == "ptx" else None
+        return [Answers(read_cubin(), size)]
+    return [Answers(read_ptx(), size)] if form == "ptx" else []
 
 
-def _read_again(
-    answers: Answers[Image] | Answers[Code], pieces: Pieces, size: int
-) -> None:
+def _read_again(readers: list[_Answers], pieces: Pieces) -> None:
     """Serve what had passed when it was asked for."""
     for _ in range(_PASSES):
-        if answers.done:
+        left = max((reader.end for reader in readers), default=0)
+        if not left:
             return
-        answers.restart()
-        left = min(answers.end, size)
+        for reader in readers:
+            reader.restart()
         try:
             for piece in pieces():
                 left -= len(piece)
-                if answers.feed(piece) or left <= 0:
+                for reader in readers:
+                    reader.feed(piece)
+                if left <= 0:
                     break
         except BrokenError:
             break
-    answers.finish()
+    for reader in readers:
+        reader.finish()
 
 
 def _report(
-    tally: _Tally, form: str, size: int, found: Image | Code | None, project: str
+    tally: _Tally,
+    form: str,
+    size: int,
+    found: Sequence[Image | Code | tuple[str, ...] | None],
+    project: str,
 ) -> LibraryReport | None:
-    image = found.image if isinstance(found, Code) else found
-    if isinstance(found, Code):
-        name = f"{found.target}_{'virtual' if form == 'ptx' else 'real'}"
-        tally.targets[name] += 1
-        if found.stub:
-            tally.stubs[name] += 1
-        if found.isa:
-            tally.isa[name] = {found.isa}
-        tally.compression["none"] += 1
+    image: Image | None = None
+    needed: tuple[str, ...] = ()
+    for item in found:
+        if isinstance(item, Image):
+            image, needed = item, item.needed
+        elif isinstance(item, Code):
+            image = item.image
+            _add_loose(tally, item, form)
+        elif item is not None:
+            needed = item
     for message in image.defects if image else ():
         tally.add_defect(None, message)
     if form == "data" and not (tally.places or tally.defects):
@@ -206,11 +212,21 @@ def _report(
         },
         compression=dict(sorted(tally.compression.items())),
         sections=_by_section(tally.places, image.sections if image else ()),
-        needed=tuple(dict.fromkeys(image.needed)) if image else (),
+        needed=tuple(dict.fromkeys(needed)),
         unknown=dict(sorted(tally.unknown.items())),
         unchecked=tally.unchecked,
         defects=tuple(tally.defects),
     )
+
+
+def _add_loose(tally: _Tally, code: Code, form: str) -> None:
+    name = f"{code.target}_{'virtual' if form == 'ptx' else 'real'}"
+    tally.targets[name] += 1
+    tally.compression["none"] += 1
+    if code.stub:
+        tally.stubs[name] += 1
+    if code.isa:
+        tally.isa[name] = {code.isa}
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from . import cubin, elf, fatbin, pe
-from .elf import Image, read_elf
+from .elf import Image, read_sections
 from .ranges import Reader
 
 __all__ = ["Code", "guess_format", "is_text", "read_cubin", "read_ptx"]
@@ -82,7 +82,7 @@ def read_cubin() -> Reader[Code]:
 
     :raises ValueError: it cannot be read.
     """
-    image = yield from read_elf()
+    image = yield from read_sections()
     wanted = {".nv.compat": (0, 0), ".note.nv.tkinfo": (0, 0)}
     for section in image.sections:
         if section.name in wanted:

@@ -9,6 +9,7 @@ last bytes, and says how far the stream has to be read once more for the rest.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator
 from typing import Generic, TypeVar
 
@@ -24,8 +25,10 @@ Reader = Generator[tuple[Range, ...], tuple[bytes, ...], T]
 MAX_RANGE = 1024 * 1024
 """Bytes that one request may ask for; the tables that are read are shorter."""
 
-_KEPT = 256 * 1024
-"""Bytes at the start of the stream that stay at hand."""
+_HEAD = 512 * 1024
+_TAIL = 2 * 1024 * 1024
+"""Bytes that stay at hand: the first, and the last. The names of sections are just
+before the headers of sections, or half a megabyte where `patchelf` has moved those."""
 
 
 def answer(reader: Reader[T], data: bytes) -> T:
@@ -54,7 +57,7 @@ class Answers(Generic[T]):
         self._reader = reader
         self._size = size
         self._head = b""
-        self._tail = b""  # the piece before the last
+        self._tail: deque[tuple[int, bytes]] = deque()
         self._position = 0
         self._wanted: list[Range] = []
         self._found: list[bytes | None] = []
@@ -78,19 +81,27 @@ class Answers(Generic[T]):
     def restart(self) -> None:
         """The stream starts anew."""
         self._position = 0
-        self._tail = b""
+        self._tail.clear()
         for index in self._open:
             self._open[index] = bytearray()
 
-    def feed(self, data: bytes) -> bool:
-        """Take the next piece; ``True`` when the reader wants no more."""
-        if self._position < _KEPT and len(self._head) == self._position:
-            self._head += data[: _KEPT - self._position]
-        last, self._position = self._position, self._position + len(data)
-        if not self.done:
-            self._serve(data, last)
-        self._tail = data
-        return self.done
+    def feed(self, data: bytes) -> None:
+        """Take the next piece."""
+        if self.done:
+            return
+        if self._position < _HEAD and len(self._head) == self._position:
+            self._head += data[: _HEAD - self._position]
+        self._tail.append((self._position, data))
+        self._position += len(data)
+        while self._position - self._tail[0][0] - len(self._tail[0][1]) > _TAIL:
+            self._tail.popleft()
+        self._fill(data, self._position - len(data))
+        while not self._open and not self.done:
+            self._ask(tuple(found or b"" for found in self._found))
+            # What is wanted now may have passed already.
+            self._fill(self._head, 0)
+            for start, piece in self._tail:
+                self._fill(piece, start)
 
     def finish(self) -> None:
         """Nothing more comes: what is open gets the bytes that there were."""
@@ -99,30 +110,16 @@ class Answers(Generic[T]):
                 self._found[index] = bytes(buffer)
             self._ask(tuple(found or b"" for found in self._found))
 
-    def _serve(self, data: bytes, start: int) -> None:
-        previous = self._tail
-        while not self.done:
-            for index in list(self._open):
-                self._fill(index, previous, start - len(previous))
-                self._fill(index, data, start)
-            if self._open:
-                return
-            self._ask(tuple(found or b"" for found in self._found))
-            # What is wanted now may have passed already.
-            for index in list(self._open):
-                self._fill(index, self._head, 0)
-
-    def _fill(self, index: int, data: bytes, start: int) -> None:
-        if index not in self._open:
-            return
-        wanted, length = self._wanted[index]
-        buffer = self._open[index]
-        at = wanted + len(buffer) - start
-        if 0 <= at < len(data):
-            buffer += data[at : at + length - len(buffer)]
-        if len(buffer) == length:
-            self._found[index] = bytes(buffer)
-            del self._open[index]
+    def _fill(self, data: bytes, start: int) -> None:
+        """Take what ``data`` has of the ranges that are wanted."""
+        for index, buffer in list(self._open.items()):
+            offset, length = self._wanted[index]
+            at = offset + len(buffer) - start
+            if 0 <= at < len(data):
+                buffer.extend(data[at : at + length - len(buffer)])
+            if len(buffer) == length:
+                self._found[index] = bytes(buffer)
+                del self._open[index]
 
     def _ask(self, sent: tuple[bytes, ...] | None) -> None:
         try:
