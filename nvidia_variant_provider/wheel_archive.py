@@ -14,7 +14,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -111,12 +111,14 @@ def parse_wheel_name(file_name: str) -> WheelName:
 
 @contextmanager
 def open_wheel(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
-    """The archive of a wheel, from a path or an open file.
+    """The archive of a wheel, from a path or an open file, which stays open.
 
     :raises InputError: it is no readable archive, also when that shows later on.
     """
     try:
-        with open(source, "rb") if isinstance(source, str) else source as file:
+        with (
+            open(source, "rb") if isinstance(source, str) else nullcontext(source)
+        ) as file:
             bounded: Any = _Bounded(file)
             with zipfile.ZipFile(bounded) as archive:
                 yield archive

@@ -91,20 +91,27 @@ class Member:
 
         :raises BrokenError: it is not what it claims to be.
         """
-        with source.reader() as read:
-            start = self._start(read)
-            if self.method == zipfile.ZIP_STORED:
-                inflated = self._stored(read, start)
-            else:
-                inflated = self._inflated(read, start)
-            crc = length = 0
-            for piece in inflated:
-                length += len(piece)
-                if length > self.size:
-                    message = f"is longer than the {self.size} bytes that it claims"
-                    raise BrokenError(message)
-                crc = zlib.crc32(piece, crc)
-                yield piece
+        try:
+            with source.reader() as read:
+                yield from self._checked(read)
+        except OSError as error:
+            message = f"cannot be read: {error.strerror or error}"
+            raise BrokenError(message) from None
+
+    def _checked(self, read: Callable[[int, int], bytes]) -> Iterator[bytes]:
+        start = self._start(read)
+        if self.method == zipfile.ZIP_STORED:
+            inflated = self._stored(read, start)
+        else:
+            inflated = self._inflated(read, start)
+        crc = length = 0
+        for piece in inflated:
+            length += len(piece)
+            if length > self.size:
+                message = f"is longer than the {self.size} bytes that it claims"
+                raise BrokenError(message)
+            crc = zlib.crc32(piece, crc)
+            yield piece
         if length < self.size:
             message = f"ends after {length} of the {self.size} bytes that it claims"
             raise BrokenError(message)
@@ -159,7 +166,7 @@ def list_members(source: str | IO[bytes]) -> tuple[list[Member], list[Defect]]:
         infos = [info for info in archive.infolist() if not info.is_dir()]
         end = archive.start_dir
     infos.sort(key=lambda info: info.header_offset)
-    starts = [info.header_offset for info in infos[1:]] + [end]
+    starts = [*(info.header_offset for info in infos), end][1:]
     found, defects = [], []
     seen: set[str] = set()
     total = 0
@@ -167,7 +174,8 @@ def list_members(source: str | IO[bytes]) -> tuple[list[Member], list[Defect]]:
         utf_8 = info.flag_bits & _UTF_8
         raw_name = info.orig_filename.encode("utf-8" if utf_8 else "cp437", "replace")
         least = info.header_offset + _LOCAL.size + len(raw_name) + info.compress_size
-        defect = _defect(info, overlaps=least > following)
+        overlaps = info.header_offset < 0 or least > following
+        defect = _defect(info, overlaps=overlaps)
         total += info.file_size
         if defect is None and total > MAX_TOTAL:
             defect = f"not read: the members claim more than {MAX_TOTAL >> 30} GiB"

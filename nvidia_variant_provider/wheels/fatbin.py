@@ -109,7 +109,7 @@ class Scanner:
     def feed(self, data: bytes) -> None:
         """Take the next piece of the file."""
         end = self._base + len(self._rest) + len(data)
-        if self._next < end:
+        if self._next <= end:
             data = self._rest + data if self._rest else data
             while (step := self._advance(data)) is not None:
                 self._next = step
@@ -119,7 +119,7 @@ class Scanner:
 
     def finish(self) -> None:
         """There are no more pieces."""
-        if self._end is not None and self._next < self._end:
+        if self._end is not None and self.position < self._end:
             message = "a container of GPU code is cut off by the end of the file"
             self._on_defect(self._start, message)
             self._end = None
@@ -127,13 +127,13 @@ class Scanner:
     def _advance(self, data: bytes) -> int | None:
         """Take one step; where the next starts, ``None`` when data is missing."""
         at = self._next - self._base
+        if at > len(data):
+            return None
         if self._end is None:
             return self._find(data, at)
         if self._next >= self._end:
             self._end = None
             return self._next
-        if at >= len(data):
-            return None
         return self._take(data, at, self._end)
 
     def _find(self, data: bytes, at: int) -> int | None:
@@ -143,7 +143,7 @@ class Scanner:
             found = len(data) - next(
                 (n for n in (3, 2, 1) if data.endswith(MAGIC[:n])), 0
             )
-            self._next = max(self._next, self._base + found)
+            self._next = self._base + max(at, found)
             return None
         found = match.start()
         if len(data) - found < _CONTAINER.size:

@@ -31,6 +31,7 @@ _PASSES = 3
 """How often a stream is read once more for tables that have passed."""
 
 _HEAD = 64
+_AT_START = array("Q", [0])
 
 _NVIDIA = re.compile(
     r"(?:lib)?(?:cublas|cublaslt|cudart|cudnn\w*?|cufft|cufftw|cufile|cupti|curand|"
@@ -195,6 +196,8 @@ def _report(
             needed = item
     for message in image.defects if image else ():
         tally.add_defect(None, message)
+    if form == "fatbin" and tally.places[:1] != _AT_START:
+        form = "data"
     if form == "data" and not (tally.places or tally.defects):
         return None
     return LibraryReport(

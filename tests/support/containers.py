@@ -1,0 +1,88 @@
+"""Containers of GPU code and archives, made byte by byte."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from nvidia_variant_provider.wheels.library import inspect_library
+from nvidia_variant_provider.wheels.report import LibraryReport
+
+__all__ = [
+    "BINARIES",
+    "binaries",
+    "container",
+    "entry",
+    "in_pieces",
+    "inspect_bytes",
+    "write_wheel",
+]
+
+BINARIES = Path(__file__).parents[2] / "fixtures" / "binaries"
+
+
+def binaries() -> list[Path]:
+    """The small real binaries."""
+    return [
+        path
+        for path in sorted(BINARIES.iterdir())
+        if path.suffix not in (".json", ".py") and path.is_file()
+    ]
+
+
+def entry(
+    kind: int = 2,
+    arch: int = 90,
+    *,
+    payload: bytes = bytes(32 * 1024),
+    flags: int = 0x11,
+    version: tuple[int, int] = (1, 7),
+    header: int = 64,
+    size: int = 0,
+) -> bytes:
+    """One entry with its payload.
+
+    :param version: of the PTX language, or of the cubin.
+    :param size: decompressed, of a payload that is compressed.
+    """
+    major, minor = version
+    packed = len(payload) if size else 0
+    padded = payload + bytes(-len(payload) % 8)
+    fields = struct.pack(
+        "<HHIQIIHHIIIQQQ",
+        *(kind, 0x0101, header, len(padded), packed, 0, minor, major, arch),
+        *(0, 0, flags, 0, size),
+    )
+    return fields + bytes(header - 64) + padded
+
+
+def container(*entries: bytes, size: int | None = None) -> bytes:
+    """A container of ``entries``, which may claim another size."""
+    body = b"".join(entries)
+    length = len(body) if size is None else size
+    return struct.pack("<4sHHQ", b"\x50\xed\x55\xba", 1, 16, length) + body
+
+
+def in_pieces(data: bytes, borders: Sequence[int]) -> Iterator[bytes]:
+    """``data``, cut at ``borders``."""
+    places = sorted({0, len(data), *(b % (len(data) + 1) for b in borders)})
+    for start, end in itertools.pairwise(places):
+        yield data[start:end]
+
+
+def inspect_bytes(
+    data: bytes, path: str = "lib.so", borders: Sequence[int] = ()
+) -> LibraryReport | None:
+    return inspect_library(path, len(data), lambda: in_pieces(data, borders))
+
+
+def write_wheel(
+    path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED
+) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
