@@ -17,6 +17,7 @@ from .archive import PIECE, Source, list_members
 from .library import BrokenError, Pieces, inspect_library
 from .loose import is_text
 from .report import Defect, LibraryReport, WheelReport
+from .vendoring import is_vendored
 
 __all__ = ["Progress", "inspect_distribution", "inspect_path"]
 
@@ -34,7 +35,7 @@ class _File:
     path: str
     size: int
     pieces: Pieces
-    project: str = ""
+    vendored: bool = False
 
 
 @dataclass(slots=True)
@@ -149,7 +150,8 @@ def _add_file(work: _Work, path: str, name: str, project: str) -> None:
         return
     work.members += 1
     if not is_text(name):
-        work.files.append(_local(path, name, status.st_size, project))
+        vendored = is_vendored(name, project)
+        work.files.append(_local(path, name, status.st_size, vendored=vendored))
 
 
 def _add_archive(
@@ -168,12 +170,13 @@ def _add_archive(
     for member in members:
         if not is_text(member.name):
             path, pieces = f"{prefix}{member.name}", partial(member.pieces, shared)
-            item = _File(path=path, size=member.size, pieces=pieces, project=project)
+            vendored = is_vendored(member.name, project)
+            item = _File(path=path, size=member.size, pieces=pieces, vendored=vendored)
             work.files.append(item)
 
 
-def _local(path: str, name: str, size: int, project: str = "") -> _File:
-    return _File(path=name, size=size, pieces=partial(_read, path), project=project)
+def _local(path: str, name: str, size: int, *, vendored: bool = False) -> _File:
+    return _File(path=name, size=size, pieces=partial(_read, path), vendored=vendored)
 
 
 def _read(path: str) -> Iterator[bytes]:
@@ -259,4 +262,4 @@ def _inspect(item: _File, counter: _Counter) -> LibraryReport | None:
                 counter.add(len(piece))
             yield piece
 
-    return inspect_library(item.path, item.size, pieces, project=item.project)
+    return inspect_library(item.path, item.size, pieces, vendored=item.vendored)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ from .pe import read_pe
 from .ranges import Answers
 from .report import Defect, LibraryReport, sort_targets, target_key
 
-__all__ = ["BrokenError", "Pieces", "inspect_library", "is_vendored"]
+__all__ = ["BrokenError", "Pieces", "inspect_library"]
 
 Pieces = Callable[[], Iterator[bytes]]
 """Reads the file from its start, in pieces of some size."""
@@ -32,13 +31,6 @@ _PASSES = 3
 
 _HEAD = 64
 _AT_START = array("Q", [0])
-
-_NVIDIA = re.compile(
-    r"(?:lib)?(?:cublas|cublaslt|cudart|cudnn\w*?|cufft|cufftw|cufile|cupti|curand|"
-    r"cusolver|cusolvermg|cusparse|cusparselt|cutensor|nccl|npp[a-z]*|nvblas|nvfatbin|"
-    r"nvjitlink|nvjpeg|nvrtc\w*?|nvshmem\w*?|nvtoolsext|nvvm)"
-    r"(?:64_|[-._0-9]).*"
-)
 
 
 class BrokenError(Exception):
@@ -100,13 +92,12 @@ class _Tally:
 
 
 def inspect_library(
-    path: str, size: int, pieces: Pieces, *, project: str = ""
+    path: str, size: int, pieces: Pieces, *, vendored: bool = False
 ) -> LibraryReport | None:
     """The GPU code of a file; ``None`` for one that is no library and has none.
 
     :param path: what to call it.
     :param size: its length in bytes, as far as that is known beforehand.
-    :param project: the name of the project, for what is its own.
     :param pieces: reads it, at most four times; it may raise `BrokenError`, which
         becomes a defect.
     """
@@ -140,7 +131,7 @@ def inspect_library(
         if reader.error is not None:
             tally.add_defect(None, str(reader.error))
     form = form or guess_format(path, head)
-    return _report(tally, form, size, found, project)
+    return _report(tally, form, size, found, vendored=vendored)
 
 
 _Answers = Answers[Image] | Answers[Code] | Answers[tuple[str, ...]]
@@ -182,7 +173,8 @@ def _report(
     form: str,
     size: int,
     found: Sequence[Image | Code | tuple[str, ...] | None],
-    project: str,
+    *,
+    vendored: bool,
 ) -> LibraryReport | None:
     image: Image | None = None
     needed: tuple[str, ...] = ()
@@ -205,7 +197,7 @@ def _report(
         format=form,
         machine=image.machine if image else "",
         size=size,
-        vendored=is_vendored(tally.path, project),
+        vendored=vendored,
         targets=sort_targets(tally.targets),
         lto=sort_targets(tally.lto),
         stubs=sort_targets(tally.stubs),
@@ -247,29 +239,3 @@ def _by_section(places: Sequence[int], sections: Sequence[Section]) -> dict[str,
         inside = index >= 0 and place < spans[index][1]
         found[spans[index][2] if inside else ""] += 1
     return dict(sorted(found.items()))
-
-
-def is_vendored(path: str, project: str = "") -> bool:
-    """Was a library copied into the wheel from elsewhere.
-
-    Tools that repair wheels move what a library is linked with to ``NAME.libs/`` or
-    ``.dylibs/``; NVIDIA's libraries are known by their names, wherever they are.
-
-    :param project: the name of the wheel's project: NVIDIA's own wheels hold
-        NVIDIA's libraries, which are their own then.
-    """
-    *folders, name = path.lower().split("/")
-    if project.lower().startswith("nvidia"):
-        return False
-    for folder in folders:
-        if folder == ".dylibs":
-            return True
-        if folder.endswith(".libs"):
-            # The project's own library may be there as well, after a repair.
-            stem = _letters(folder.removesuffix(".libs"))
-            return not _letters(name).startswith((f"lib{stem}", stem))
-    return folders[:1] == ["nvidia"] or _NVIDIA.fullmatch(name) is not None
-
-
-def _letters(text: str) -> str:
-    return "".join(filter(str.isalnum, text))

@@ -22,7 +22,10 @@ __all__ = [
 ]
 
 _TARGET = re.compile(r"([0-9]+)([af]?)(?:_(real|virtual))?")
-_RUNTIME = re.compile(r"(?:libcudart\.so\.|cudart(?:32|64)_)([0-9]+)(?:\.dll|\..*)?")
+_RUNTIME = re.compile(
+    r"libcudart(?:-[0-9a-f]+)?\.so\.([0-9]+).*|cudart(?:32|64)_([0-9]+)\.dll",
+    re.IGNORECASE,
+)
 
 _NOTHING: Mapping[str, int] = {}
 """Shared by the thousands of reports of a wheel of cubins."""
@@ -105,8 +108,12 @@ class LibraryReport:
     @property
     def cuda_runtime(self) -> tuple[int, ...]:
         """Major versions of the CUDA runtime that it is linked with, ascending."""
-        matches = map(_RUNTIME.fullmatch, self.needed)
-        return tuple(sorted({int(match[1]) for match in matches if match}))
+        found = set()
+        for name in self.needed:
+            if match := _RUNTIME.fullmatch(name):
+                # cudart64_110.dll is of 11.0, cudart64_12.dll of 12.x.
+                found.add(int(match[1] or match[2][:2]))
+        return tuple(sorted(found))
 
     def to_dict(self) -> dict[str, object]:
         """Every field under its own name, and ``cuda_runtime``."""
