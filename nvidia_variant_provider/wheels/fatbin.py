@@ -183,13 +183,14 @@ class Scanner:
         else:
             small = kind == CUBIN and size <= SMALL >= payload
             wanted = header + payload if small else _ENTRY.size
+        # Of one that is cut off the payload does not count, nor the list of a group.
+        limits = (wanted, header, _ENTRY.size)
+        wanted = next((n for n in limits if self._next + n <= self._size), 0)
         if len(data) - at < wanted:
-            if self._next + wanted <= self._size:
-                return None
-            wanted = _ENTRY.size  # cut off
+            return None
         body = data[at + header : at + wanted][: packed or None]
         if kind == _GROUP:
-            self._take_group(data[at : at + header], fields, body)
+            self._take_group(data[at : at + min(header, wanted)], fields, body)
         else:
             self._report(fields, body, size)
         return self._next + header + payload

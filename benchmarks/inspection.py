@@ -1,0 +1,159 @@
+"""Inspection of wheels: speed beside plain inflation, memory, and a second core.
+
+Downloads four wheels from the index that pip is configured for, 320 MB in all, or
+takes them from ``--wheels FOLDER``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from benchmarks.harness import (
+    Command,
+    Environment,
+    fresh_environment,
+    options,
+    print_machine,
+    print_table,
+    run,
+    verdict,
+)
+
+WHEELS = (
+    "torchvision==0.29.2",
+    "bitsandbytes==0.50.2",
+    "xgboost==3.2.0",
+    "cupy-cuda12x==14.2.0",
+)
+SPEED = 0.8  # of plain inflation
+MEMORY = 64.0  # MiB resident
+CORES = 1.6  # times the speed of one
+
+# All sides in one process, in turn.
+WORKER = """
+import json, statistics, sys, time, zipfile, zlib
+from nvidia_variant_provider import api
+
+PIECE = 1 << 20
+
+def plain(path):
+    total = 0
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                while piece := file.read(PIECE):
+                    total += len(piece)
+    return total
+
+def raw(path):
+    with zipfile.ZipFile(path) as archive, open(path, "rb", buffering=0) as file:
+        for member in archive.infolist():
+            file.seek(member.header_offset + 26)
+            lengths = file.read(4)
+            file.seek(sum(lengths[::2]) + 256 * sum(lengths[1::2]), 1)
+            left = member.compress_size
+            inflate = zlib.decompressobj(-15)
+            while left:
+                packed = file.read(min(left, 1 << 16))
+                left -= len(packed)
+                if member.compress_type:
+                    inflate.decompress(packed)
+
+path, runs = sys.argv[1], int(sys.argv[2])
+sides = {
+    "plain": lambda: plain(path),
+    "raw": lambda: raw(path),
+    "one": lambda: api.inspect(path),
+    "two": lambda: api.inspect(path, jobs=2),
+}
+times = {name: [] for name in sides}
+for number in range(runs + 1):
+    for name, side in sides.items():
+        start = time.perf_counter()
+        side()
+        if number:
+            times[name].append(time.perf_counter() - start)
+found = {name: statistics.median(taken) for name, taken in times.items()}
+print(json.dumps({**found, "bytes": plain(path)}))
+"""
+PEAK = """
+import sys
+from nvidia_variant_provider import api
+api.inspect(sys.argv[1], jobs=int(sys.argv[2]))
+for line in open("/proc/self/status"):
+    if line.startswith("VmHWM"):
+        print(int(line.split()[1]) / 1024)
+"""
+
+
+def main() -> None:
+    parser = options(__doc__, 5)
+    parser.add_argument("--wheels", type=Path, help="a folder with the wheels")
+    arguments = parser.parse_args()
+    # zstandard, as the extra `wheels` installs it.
+    with fresh_environment("zstandard") as environment:
+        folder = arguments.wheels or download(environment)
+        paths = [find(folder.resolve(), wheel) for wheel in WHEELS]
+        print_machine(arguments.runs)
+        speed(environment, paths, arguments.runs)
+        if os.path.exists("/proc/self/status"):
+            memory(environment, paths)
+
+
+def download(environment: Environment) -> Path:
+    command = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", "wheels"]
+    command += ["--only-binary", ":all:", "--python-version", "3.11"]
+    for platform in ("2_24", "2_28", "2014"):
+        name = platform if platform == "2014" else f"_{platform}"
+        command += ["--platform", f"manylinux{name}_x86_64"]
+    run(environment, Command([*command, *WHEELS]))
+    return environment.folder / "wheels"
+
+
+def find(folder: Path, wheel: str) -> Path:
+    name, _, version = wheel.partition("==")
+    (path,) = folder.glob(f"{name.replace('-', '_')}-{version}-*.whl")
+    return path
+
+
+def speed(environment: Environment, paths: list[Path], runs: int) -> None:
+    one_core, two_cores = [], []
+    for path in paths:
+        output = run(environment, Command(["-c", WORKER, str(path), str(runs)]))
+        found = json.loads(output)
+        size = found["bytes"] / 1e6
+        rate = {name: size / found[name] for name in ("plain", "raw", "one", "two")}
+        name = path.name.partition("-")[0]
+        ratio = rate["one"] / rate["plain"]
+        met = verdict(SPEED, ratio)
+        cells = [f"{size:.0f}", *(f"{rate[k]:.0f}" for k in ("one", "plain", "raw"))]
+        cells += [f"{ratio:.2f}", f"{rate['one'] / rate['raw']:.2f}"]
+        one_core.append([name, *cells, f"{SPEED:g}", met])
+        gain = rate["two"] / rate["one"]
+        cells = [f"{rate['one']:.0f}", f"{rate['two']:.0f}", f"{gain:.2f}"]
+        two_cores.append([name, *cells, f"{CORES:g}", verdict(CORES, gain)])
+    header = ["wheel", "MB", "inspect, MB/s", "zipfile, MB/s", "zlib, MB/s"]
+    header += ["to zipfile", "to zlib", "budget", ""]
+    print_table("Inspection beside inflation alone, one job", header, one_core)
+    header = ["wheel", "one job, MB/s", "two jobs, MB/s", "ratio", "budget", ""]
+    print_table("A second core", header, two_cores)
+
+
+def memory(environment: Environment, paths: list[Path]) -> None:
+    rows = []
+    for path in paths:
+        peaks = [
+            float(run(environment, Command(["-c", PEAK, str(path), jobs])))
+            for jobs in ("1", "2")
+        ]
+        cells = [f"{peak:.1f}" for peak in peaks]
+        met = verdict(max(peaks), MEMORY)
+        rows.append([path.name.partition("-")[0], *cells, f"{MEMORY:g}", met])
+    header = ["wheel", "one job, MiB", "two jobs, MiB", "budget", ""]
+    print_table("Resident memory of a fresh process, at its peak", header, rows)
+
+
+if __name__ == "__main__":
+    main()
