@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from .elf import Image, read_sections
+from .elf import MAGIC, Image, read_sections
 from .ranges import answer
 
-__all__ = ["cubin_target", "has_kernels"]
+__all__ = ["cubin_target", "has_kernels", "names_kernels"]
 
 _TEXT = ".text."
 """Kernels and device functions have a section each, named after them."""
+
+_HEADER = 64
+_NAMES = b"\0.shstrtab\0"
+"""Bytes of the header, and what the names of sections start with."""
 
 _OLD_ABI = 0x33
 """Up to toolkit 12.x and sm_90; 0x41 after."""
@@ -23,12 +27,23 @@ def has_kernels(data: bytes) -> bool:
     """Is there code in a cubin; what is none counts as code."""
     # Without the name of such a section there is none.
     if _TEXT.encode() not in data:
-        return not data.startswith(b"\x7fELF")
+        return not data.startswith(MAGIC)
     try:
         image = answer(read_sections(), data)
     except ValueError:
         return True
     return any(section.name.startswith(_TEXT) for section in image.sections)
+
+
+def names_kernels(head: bytes) -> bool:
+    """Do the first bytes of a cubin tell that there is code in it.
+
+    The assembler puts the names of sections first; they end with an empty one.
+    """
+    if not head.startswith(_NAMES, _HEADER):
+        return False
+    end = head.find(b"\0\0", _HEADER + len(_NAMES))
+    return head.find(b"\0" + _TEXT.encode(), _HEADER, end if end > 0 else None) > 0
 
 
 def cubin_target(image: Image, contents: Mapping[str, bytes]) -> str:

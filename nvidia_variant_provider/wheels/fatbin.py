@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .compression import LZ4, NONE, ZSTD, decompress
-from .cubin import has_kernels
+from .cubin import has_kernels, names_kernels
 
 __all__ = ["CUBIN", "LTO_IR", "MAGIC", "PTX", "SMALL", "Entry", "Scanner"]
 
@@ -42,6 +42,9 @@ SMALL = 16 * 1024
 """Bytes, decompressed, of the cubins whose sections are looked at. Those without a
 kernel have 616 to 6,752; the bound leaves room for longer names and more sections,
 while most kernels of real libraries are larger and cost nothing."""
+
+_NAMES = 2048
+"""Bytes of a cubin that are decompressed first, for the names of its sections."""
 
 _MAX_HEADER = 64 * 1024
 """Bytes of an entry's header. The largest seen has 120; a group takes 64 and more
@@ -248,8 +251,7 @@ class Scanner:
         stub: bool | None = False
         if kind == CUBIN and size <= SMALL:
             stored = NONE if group else compression
-            plain = decompress(stored, body, SMALL) if body else None
-            stub = None if plain is None else not has_kernels(plain)
+            stub = _is_stub(stored, body)
         self._on_entry(
             Entry(
                 kind=kind,
@@ -265,6 +267,20 @@ class Scanner:
         self._on_defect(self._next, f"a container of GPU code is damaged: {why}")
         self._end = None
         return self._next + (self._next == self._start)
+
+
+def _is_stub(compression: str, body: bytes) -> bool | None:
+    """Is a cubin without a kernel; ``None`` when it cannot be decompressed."""
+    if not body:
+        return None
+    # Most name their kernels early, and decompressing LZ4 takes its time.
+    head = decompress(compression, body, _NAMES)
+    if head is None:
+        return None
+    if names_kernels(head):
+        return False
+    plain = decompress(compression, body, SMALL)
+    return None if plain is None else not has_kernels(plain)
 
 
 def _compression(fields: tuple[int, ...]) -> str:
