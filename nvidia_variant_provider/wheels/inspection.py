@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import stat
 import threading
@@ -106,11 +107,18 @@ def inspect_distribution(
     except (PackageNotFoundError, ValueError):
         message = f"no distribution {shown(name)} is installed"
         raise InputError(message, hint="name a wheel, a library or a folder") from None
-    if found.files is None:
+    # Not `files`, which leaves out what is missing from Python 3.12 on.
+    record = found.read_text("RECORD")
+    if record is None:
         message = f"{shown(name)} does not list its files"
         raise InputError(message, hint="name the folder that it is in")
+    try:
+        paths = {row[0] for row in csv.reader(record.splitlines()) if row}
+    except csv.Error as error:
+        message = f"the RECORD of {shown(name)} cannot be read: {error}"
+        raise InputError(message, hint="install it again") from None
     work = _Work([], [])
-    for path in sorted(set(map(str, found.files))):
+    for path in sorted(paths):
         _add_file(work, str(found.locate_file(path)), path.replace("\\", "/"), name)
     return _report(work, name, "distribution", jobs, progress)
 

@@ -131,6 +131,9 @@ def test_distribution_that_is_none(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match="does not list its files"):
         api.inspect_distribution("bare")
+    (info / "RECORD").write_text("a" * 200_000)
+    with pytest.raises(InputError, match="RECORD of 'bare' cannot be read"):
+        api.inspect_distribution("bare")
 
 
 @pytest.mark.parametrize("name", ["missing", "nul\0byte"])
