@@ -34,7 +34,7 @@ PACKED = 64 * 1024
 PIECE = 1024 * 1024
 """bytes that are inflated at once, at most."""
 
-MAX_TOTAL = 32 * 1024**3
+MAX_TOTAL = 16 * 1024**3
 """Bytes that the members of an archive claim, beyond which no more are read. The
 largest wheels have some five GiB."""
 

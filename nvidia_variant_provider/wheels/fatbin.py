@@ -53,6 +53,13 @@ for each of its entries."""
 _MAX_GROUP = 1024 * 1024
 """Bytes, decompressed, up to which a group is searched for empty cubins."""
 
+MAX_ITEMS = 1_000_000
+"""Steps that the scanner takes in a file: entries, and starts and ends of containers.
+cuFFT, which has most, needs 73,000; a small archive could ask for any number."""
+
+MAX_CHECKED = 20_000
+"""Cubins of a file whose sections are looked at; in cuFFT there are 1,086."""
+
 _MAX_ARCH, _MAX_VERSION = 9999, 999
 
 
@@ -103,6 +110,8 @@ class Scanner:
         self._next = 0  # what is looked at next, in the file
         self._end: int | None = None  # of the container, inside of one
         self._start = 0  # of the container
+        self._items = 0
+        self._checked = 0
 
     @property
     def position(self) -> int:
@@ -111,13 +120,20 @@ class Scanner:
 
     def feed(self, data: bytes) -> None:
         """Take the next piece of the file."""
-        end = self._base + len(self._rest) + len(data)
-        if self._next <= end:
-            data = self._rest + data if self._rest else data
-            while (step := self._advance(data)) is not None:
-                self._next = step
-        keep = self._next - (end - len(data)) if self._next < end else len(data)
-        self._rest = data[keep:]
+        end = self.position + len(data)
+        if self._next > end or self._items >= MAX_ITEMS:  # all of it is passed over
+            self._rest, self._base = b"", end
+            return
+        data = self._rest + data if self._rest else data
+        while (step := self._advance(data)) is not None:
+            self._next = step
+            self._items += 1
+            if self._items >= MAX_ITEMS:
+                message = "too many containers of GPU code: not all of them are read"
+                self._on_defect(step, message)
+                self._end = None
+                break
+        self._rest = data[max(0, self._next - self._base) :]
         self._base = end - len(self._rest)
 
     def finish(self) -> None:
@@ -250,6 +266,8 @@ class Scanner:
         compression = _compression(group or fields)
         stub: bool | None = False
         if kind == CUBIN and size <= SMALL:
+            self._checked += 1
+            body = body if self._checked <= MAX_CHECKED else b""
             stored = NONE if group else compression
             stub = _is_stub(stored, body)
         self._on_entry(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.containers import BINARIES, container, entry, inspect_bytes
 
+from nvidia_variant_provider.wheels import fatbin
 from nvidia_variant_provider.wheels.fatbin import MAGIC
 from nvidia_variant_provider.wheels.report import LibraryReport
 
@@ -182,3 +183,22 @@ def test_many_targets_are_cut_short() -> None:
     assert len(found.targets) < 3000
     (defect,) = found.defects
     assert "more than 4096 targets" in defect.message
+
+
+def test_the_number_of_containers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fatbin, "MAX_ITEMS", 50)
+    data = container() * 1000
+    found = report(data)
+    assert found.sections[""] <= 50
+    (defect,) = found.defects
+    assert "too many containers" in defect.message
+    borders = range(0, len(data), 100)
+    assert inspect_bytes(data, "kernels.bin", borders) == found
+
+
+def test_the_number_of_cubins_looked_at_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fatbin, "MAX_CHECKED", 3)
+    found = report(container(*[entry(payload=TestStubs.stub)] * 5))
+    assert (found.stubs, found.unchecked) == ({"90_real": 3}, 2)
