@@ -31,9 +31,12 @@ SPEED = 0.8  # of plain inflation
 MEMORY = 64.0  # MiB resident
 CORES = 1.6  # times the speed of one
 
+SIDES = ("plain", "raw", "raw two", "one", "two")
+
 # All sides in one process, in turn.
 WORKER = """
 import json, statistics, sys, time, zipfile, zlib
+from concurrent.futures import ThreadPoolExecutor
 from nvidia_variant_provider import api
 
 PIECE = 1 << 20
@@ -47,24 +50,34 @@ def plain(path):
                     total += len(piece)
     return total
 
-def raw(path):
-    with zipfile.ZipFile(path) as archive, open(path, "rb", buffering=0) as file:
-        for member in archive.infolist():
-            file.seek(member.header_offset + 26)
-            lengths = file.read(4)
-            file.seek(sum(lengths[::2]) + 256 * sum(lengths[1::2]), 1)
-            left = member.compress_size
-            inflate = zlib.decompressobj(-15)
-            while left:
-                packed = file.read(min(left, 1 << 16))
-                left -= len(packed)
-                if member.compress_type:
-                    inflate.decompress(packed)
+def inflate(path, member):
+    with open(path, "rb", buffering=0) as file:
+        file.seek(member.header_offset + 26)
+        lengths = file.read(4)
+        file.seek(sum(lengths[::2]) + 256 * sum(lengths[1::2]), 1)
+        left = member.compress_size
+        inflater = zlib.decompressobj(-15)
+        while left:
+            packed = file.read(min(left, 1 << 16))
+            left -= len(packed)
+            if member.compress_type:
+                inflater.decompress(packed)
+
+def raw(path, threads):
+    with zipfile.ZipFile(path) as archive:
+        members = sorted(archive.infolist(), key=lambda item: -item.file_size)
+    if threads == 1:
+        for member in members:
+            inflate(path, member)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(lambda item: inflate(path, item), members))
 
 path, runs = sys.argv[1], int(sys.argv[2])
 sides = {
     "plain": lambda: plain(path),
-    "raw": lambda: raw(path),
+    "raw": lambda: raw(path, 1),
+    "raw two": lambda: raw(path, 2),
     "one": lambda: api.inspect(path),
     "two": lambda: api.inspect(path, jobs=2),
 }
@@ -124,7 +137,7 @@ def speed(environment: Environment, paths: list[Path], runs: int) -> None:
         output = run(environment, Command(["-c", WORKER, str(path), str(runs)]))
         found = json.loads(output)
         size = found["bytes"] / 1e6
-        rate = {name: size / found[name] for name in ("plain", "raw", "one", "two")}
+        rate = {name: size / found[name] for name in SIDES}
         name = path.name.partition("-")[0]
         ratio = rate["one"] / rate["plain"]
         met = verdict(SPEED, ratio)
@@ -132,12 +145,16 @@ def speed(environment: Environment, paths: list[Path], runs: int) -> None:
         cells += [f"{ratio:.2f}", f"{rate['one'] / rate['raw']:.2f}"]
         one_core.append([name, *cells, f"{SPEED:g}", met])
         gain = rate["two"] / rate["one"]
+        # What the machine gives: other work may have the second core.
+        given = rate["raw two"] / rate["raw"]
         cells = [f"{rate['one']:.0f}", f"{rate['two']:.0f}", f"{gain:.2f}"]
-        two_cores.append([name, *cells, f"{CORES:g}", verdict(CORES, gain)])
+        cells += [f"{given:.2f}", f"{CORES:g}", verdict(CORES, gain)]
+        two_cores.append([name, *cells])
     header = ["wheel", "MB", "inspect, MB/s", "zipfile, MB/s", "zlib, MB/s"]
     header += ["to zipfile", "to zlib", "budget", ""]
     print_table("Inspection beside inflation alone, one job", header, one_core)
-    header = ["wheel", "one job, MB/s", "two jobs, MB/s", "ratio", "budget", ""]
+    header = ["wheel", "one job, MB/s", "two jobs, MB/s", "ratio"]
+    header += ["zlib alone", "budget", ""]
     print_table("A second core", header, two_cores)
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from support.containers import BINARIES, container, entry, write_wheel
+from support.range_server import Answer, serve_answers
 
 from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.index.remote import RangeFile
 from nvidia_variant_provider.wheels import compression
 from nvidia_variant_provider.wheels.report import (
     LibraryReport,
@@ -192,6 +194,16 @@ def test_an_interrupt_ends_all_threads(jobs: int, tmp_path: Path) -> None:
     with pytest.raises(Enough):
         api.inspect(wheel(tmp_path), jobs=jobs, progress=progress)
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_by_range_requests(jobs: int, tmp_path: Path) -> None:
+    path = wheel(tmp_path)
+    with serve_answers({"/demo.whl": Answer(body=path.read_bytes())}) as server:
+        file = io.BufferedReader(RangeFile(f"{server.url}/demo.whl"))
+        report = api.inspect(file, name=str(path), jobs=jobs)
+        assert all("bytes=" in request for request in server.requests)
+    assert report == api.inspect(path)
 
 
 def test_the_network_failing_is_no_defect(tmp_path: Path) -> None:
