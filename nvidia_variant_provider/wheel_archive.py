@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from email.parser import HeaderParser
 from typing import IO, Any
 
 from .errors import InputError, shown
@@ -24,7 +25,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.tags import Tag
 
-__all__ = ["WheelName", "open_wheel", "parse_wheel_name", "read_dist_info"]
+__all__ = [
+    "WheelName",
+    "open_wheel",
+    "parse_requires",
+    "parse_wheel_name",
+    "read_dist_info",
+]
 
 _LABEL = re.compile(r"[a-z0-9_.]+")
 
@@ -187,3 +194,9 @@ def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
                 message = f"{name} is larger than {MAX_MEMBER >> 20} MiB"
                 raise InputError(message, hint="this is no wheel")
     return bytes(data)
+
+
+def parse_requires(metadata: bytes) -> tuple[str, ...]:
+    """``Requires-Dist`` of the bytes of METADATA, as they stand."""
+    headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
+    return tuple(map(str, headers.get_all("Requires-Dist", [])))

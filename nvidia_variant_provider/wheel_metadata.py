@@ -11,7 +11,7 @@ from .documents import parse_json
 from .errors import InputError, join, shown
 from .metadata import VariantsMetadata, read_metadata
 from .metadata.model import Properties
-from .wheel_archive import open_wheel, read_dist_info
+from .wheel_archive import open_wheel, parse_requires, read_dist_info
 
 __all__ = ["combine", "find_variant_markers", "read_wheel_metadata"]
 
@@ -60,13 +60,9 @@ def find_variant_markers(metadata: bytes) -> list[str]:
 
     No released installer reads such markers, nor does `packaging`.
     """
-    from email.parser import HeaderParser
-
-    text = metadata.decode("utf-8", "replace")
-    requires = HeaderParser().parsestr(text).get_all("Requires-Dist", [])
     return [
         text
-        for text in map(str, requires)
+        for text in parse_requires(metadata)
         if any(marker in text.partition(";")[2] for marker in _MARKERS)
     ]
 

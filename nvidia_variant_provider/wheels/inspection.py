@@ -14,6 +14,7 @@ from typing import IO
 
 from ..documents import unreadable
 from ..errors import InputError, shown
+from ..wheel_archive import open_wheel, parse_requires, read_dist_info
 from .archive import PIECE, Source, list_members
 from .library import BrokenError, Pieces, inspect_library
 from .loose import is_text
@@ -47,6 +48,7 @@ class _Work:
     defects: list[Defect]
     members: int = 0
     size: int = 0
+    requires: tuple[str, ...] = ()
 
 
 def inspect_path(
@@ -67,7 +69,9 @@ def inspect_path(
     if not isinstance(source, str):
         shown_name = name or "archive"
         work = _Work([], [], size=source.seek(0, os.SEEK_END))
-        _add_archive(work, source, shown_name, "")
+        # Of a URL the last part.
+        _add_archive(work, source, shown_name.rpartition("/")[2], "")
+        work.requires = _read_requires(source)
         return _report(work, shown_name, "wheel", jobs, progress)
     name = name or source
     try:
@@ -87,6 +91,7 @@ def inspect_path(
     work = _Work([], [], size=status.st_size)
     if zipped or source.lower().endswith(_ARCHIVES):
         _add_archive(work, source, os.path.basename(source), "")
+        work.requires = _read_requires(source)
         return _report(work, name, "wheel", jobs, progress)
     work.members = 1
     work.files.append(_local(source, os.path.basename(source), status.st_size))
@@ -117,10 +122,20 @@ def inspect_distribution(
     except csv.Error as error:
         message = f"the RECORD of {shown(name)} cannot be read: {error}"
         raise InputError(message, hint="install it again") from None
-    work = _Work([], [])
+    work = _Work([], [], requires=tuple(found.requires or ()))
     for path in sorted(paths):
         _add_file(work, str(found.locate_file(path)), path.replace("\\", "/"), name)
     return _report(work, name, "distribution", jobs, progress)
+
+
+def _read_requires(source: str | IO[bytes]) -> tuple[str, ...]:
+    """What METADATA requires; nothing where it cannot be read, or there is none."""
+    try:
+        with open_wheel(source) as archive:
+            metadata = read_dist_info(archive, "METADATA")
+    except InputError:
+        return ()
+    return () if metadata is None else parse_requires(metadata)
 
 
 def _list_folder(folder: str) -> _Work:
@@ -216,6 +231,7 @@ def _report(
             )
         ),
         defects=tuple(sorted(defects, key=lambda item: (item.path, item.message))),
+        requires=work.requires,
     )
 
 

@@ -150,6 +150,7 @@ class WheelReport:
         code or a defect, by path.
     :param defects: of the archive as a whole and of members that are no library;
         those of a library are with it.
+    :param requires: ``Requires-Dist`` of its METADATA.
     """
 
     path: str
@@ -158,6 +159,7 @@ class WheelReport:
     members: int = 0
     libraries: tuple[LibraryReport, ...] = ()
     defects: tuple[Defect, ...] = ()
+    requires: tuple[str, ...] = ()
 
     @property
     def own(self) -> tuple[LibraryReport, ...]:
@@ -191,6 +193,7 @@ class WheelReport:
             "members": self.members,
             "libraries": [library.to_dict() for library in self.libraries],
             "defects": [defect.to_dict() for defect in self.defects],
+            "requires": list(self.requires),
         }
 
 
