@@ -33,6 +33,7 @@ VERBS = {
     "diff": "which lanes (driver x GPU) change their build between two releases",
     "upgrade": "rewrite variant metadata in the current schema",
     "validate": "check metadata, wheels and index folders before they are published",
+    "inspect": "which GPU code is inside wheels and libraries, and what it runs on",
     "pip": "run your own pip, variant-aware",
     "serve": "the index behind pip, for other installers",
 }

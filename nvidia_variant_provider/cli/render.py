@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from .result import Result, Table
 
-__all__ = ["SCHEMA_VERSION", "complain", "render", "say"]
+__all__ = ["SCHEMA_VERSION", "complain", "progress_bar", "render", "say"]
 
 SCHEMA_VERSION = 1
 """Of the JSON report, `schemas/report.schema.json`."""
@@ -60,6 +60,37 @@ def complain(line: str) -> None:
     """Print a line to stderr, if that takes it; the exit code says the rest."""
     with contextlib.suppress(OSError):
         print(line, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr, told the bytes that are done and their total, while it lasts.
+
+    ``None`` where stderr is no terminal, or rich is not installed.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    try:
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    except ImportError:
+        yield None
+        return
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task(escape(_one_line(title)), total=None)
+
+        def update(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield update
 
 
 def _print_table(table: Table) -> None:

@@ -1,7 +1,8 @@
 """Findings, and the rules that they come from.
 
 Codes are stable and never reused: NV1xx structure, NV2xx grammar, NV3xx meaning
-for NVIDIA, NV4xx consistency of a release. The README has a section for each.
+for NVIDIA, NV4xx consistency of a release, NV5xx what is in a wheel. The README has
+a section for each.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ _BOTH_REFUSE = "uv fails the whole install, variantlib raises"
 _UV_REFUSES = "uv fails the whole install, variantlib accepts it"
 _SILENT = "both accept it, and users get another build without a word"
 _NEITHER_LOOKS = "neither looks"
+_NO_CODE = "both install it on GPUs that it has no code for"
 
 _TABLE = (
     # Structure
@@ -159,7 +161,7 @@ _TABLE = (
     ("NV303", ERROR, "several values of a single-valued feature", _SILENT),
     ("NV304", ERROR, "bounds that exclude each other", _SILENT),
     ("NV305", WARNING, "upper bound shuts out newer drivers", _SILENT),
-    ("NV306", WARNING, "no sm_arch", "both install it on GPUs that it has no code for"),
+    ("NV306", WARNING, "no sm_arch", _NO_CODE),
     ("NV307", ERROR, "target that no such toolkit emits", _SILENT),
     ("NV308", WARNING, "target that the named toolkit does not emit", _NEITHER_LOOKS),
     ("NV309", WARNING, "label and lower bound differ", _NEITHER_LOOKS),
@@ -207,6 +209,34 @@ _TABLE = (
         "variant.json of another label",
         "variantlib leaves the wheel out, uv fails to install it",
     ),
+    # Content of wheels
+    ("NV501", ERROR, "declared code that is not there", _NO_CODE),
+    (
+        "NV502",
+        WARNING,
+        "code that is not declared",
+        "both give those GPUs another build",
+    ),
+    ("NV503", NOTE, "declared by another name", _NEITHER_LOOKS),
+    ("NV504", ERROR, "declared PTX that is not there", _NO_CODE),
+    (
+        "NV505",
+        ERROR,
+        "PTX newer than the lower bound",
+        "both install it where the driver refuses its PTX",
+    ),
+    (
+        "NV506",
+        ERROR,
+        "lower bound below the linked CUDA",
+        "both install it where CUDA refuses the driver",
+    ),
+    ("NV507", ERROR, "architecture-specific code declared as plain", _NO_CODE),
+    ("NV508", ERROR, "declared target of empty cubins", _NO_CODE),
+    ("NV509", WARNING, "libraries that disagree", _NEITHER_LOOKS),
+    ("NV510", WARNING, "GPU build without GPU code", _NO_CODE),
+    ("NV511", NOTE, "GPU code that nothing declares", "both install it on any machine"),
+    ("NV512", ERROR, "GPU code that cannot be read", _NEITHER_LOOKS),
 )
 
 RULES = {

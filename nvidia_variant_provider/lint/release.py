@@ -17,9 +17,15 @@ from .findings import Finding
 from .structure import labels_of
 from .wheels import WheelContent, read_wheel
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..wheels.report import WheelReport
+
 __all__ = ["IndexFile", "check_files", "check_folder", "check_wheel"]
 
 _SUFFIX = "-variants.json"
+_JOBS = min(4, os.cpu_count() or 1)
+"""Members of a wheel that are read at the same time."""
 _NORMALISED = re.compile(r"(?P<name>[a-z0-9_.]+)-(?P<version>[^-/]+)-variants\.json")
 
 
@@ -31,6 +37,8 @@ class IndexFile:
     :param time: when it was written or uploaded, in seconds; ``None``: unknown.
     :param read: its bytes, for metadata files.
     :param open_wheel: what it says of its variant, for wheels.
+    :param inspect: the GPU code of a wheel; ``None`` where that is not read, as
+        from an index, which would have to send all of it.
     """
 
     name: str
@@ -38,6 +46,7 @@ class IndexFile:
     time: float | None
     read: Callable[[], bytes]
     open_wheel: Callable[[], WheelContent]
+    inspect: Callable[[], WheelReport] | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -48,39 +57,50 @@ class _Release:
     wheels: list[tuple[IndexFile, WheelName]] = field(default_factory=list)
 
 
-def check_folder(path: str) -> list[Finding]:
+def check_folder(path: str, *, content: bool = True) -> list[Finding]:
     """Check the files of a folder, as an index page would list them.
 
+    :param content: read the GPU code of wheels as well.
     :raises InputError: the folder cannot be read.
     """
     try:
         names = sorted(os.listdir(path))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from None
-    files = [_local(os.path.join(path, name)) for name in names]
+    files = [_local(os.path.join(path, name), content=content) for name in names]
     return check_files(path, files)
 
 
-def check_wheel(path: str) -> list[Finding]:
-    """Check one wheel for itself: its name, ``variant.json`` and METADATA."""
+def check_wheel(path: str, *, content: bool = True) -> list[Finding]:
+    """Check one wheel for itself: its name, ``variant.json``, METADATA and code.
+
+    :param content: read its GPU code as well.
+    """
     found = Collector(path)
     name = _wheel_name(os.path.basename(path), found)
     if name is not None:
-        _check_content(_local(path), name, found)
+        _check_content(_local(path, content=content), name, found)
     return found.findings
 
 
-def _local(path: str) -> IndexFile:
+def _local(path: str, *, content: bool) -> IndexFile:
     try:
         time = os.stat(path).st_mtime
     except (OSError, ValueError):
         time = None
+
+    def inspect() -> WheelReport:
+        from ..wheels.inspection import inspect_path
+
+        return inspect_path(path, jobs=_JOBS)
+
     return IndexFile(
         name=os.path.basename(path),
         path=path,
         time=time,
         read=lambda: read_bytes(path),
         open_wheel=lambda: read_wheel(path),
+        inspect=inspect if content else None,
     )
 
 
@@ -202,6 +222,20 @@ def _check_content(
     for requirement in content.markers:
         message = f"no installer accepts the marker of {shown(requirement, 100)}"
         found.add("NV408", "METADATA", message, "resolve it when the wheel is built")
+    document = _check_variant_json(content, name, found)
+    if file.inspect is not None:
+        from .content import check_content
+
+        try:
+            check_content(file.inspect(), name, document, found)
+        except InputError as error:
+            found.add("NV411", "", error.message, error.hint or "")
+    return document
+
+
+def _check_variant_json(
+    content: WheelContent, name: WheelName, found: Collector
+) -> Mapping[str, Any] | None:
     if name.label is None:
         return None
     if content.variant_json is None:

@@ -34,7 +34,13 @@ def check_paths(
         if not prefix or not any(code.startswith(prefix) for code in RULES):
             hint = "codes are NV100 and so on; a prefix as NV3 names a family"
             raise UsageError(f"there is no rule {prefix!r}", hint=hint)
-    found = [finding for path in paths for finding in _check(os.fspath(path))]
+    # Libraries are read in full: not for nothing.
+    content = any(selected(c, select, ignore) for c in RULES if c.startswith("NV5"))
+    found = [
+        finding
+        for path in paths
+        for finding in _check(os.fspath(path), content=content)
+    ]
     kept = {f for f in found if selected(f.code, select, ignore)}
     return sorted(kept, key=lambda f: (f.path, f.code, f.place, f.message))
 
@@ -52,7 +58,7 @@ def fails(findings: Sequence[Finding], *, strict: bool) -> bool:
     return any(SEVERITIES.index(finding.severity) <= limit for finding in findings)
 
 
-def _check(path: str) -> list[Finding]:
+def _check(path: str, *, content: bool) -> list[Finding]:
     if path.startswith(("http://", "https://")):
         from .pages import check_page
 
@@ -60,9 +66,9 @@ def _check(path: str) -> list[Finding]:
     found = Collector("stdin" if path == "-" else path)
     try:
         if os.path.isdir(path):
-            return check_folder(path)
+            return check_folder(path, content=content)
         if path.endswith(".whl"):
-            return check_wheel(path)
+            return check_wheel(path, content=content)
         data = read_stdin() if path == "-" else read_bytes(path)
     except InputError as error:
         found.add("NV100", "", error.message, error.hint or "")

@@ -1,0 +1,172 @@
+"""``inspect``: the GPU code inside wheels and libraries."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import re
+from collections.abc import Mapping
+
+from ..errors import InputError, ProviderError, UsageError, shown
+from .render import progress_bar
+from .result import Result, Table
+
+__all__ = ["configure_parser", "execute"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..wheels.inspection import Progress
+    from ..wheels.report import WheelReport
+
+_PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="+",
+        help="a wheel or its URL, a library, DLL, archive, cubin, fatbin or PTX file, "
+        "a folder of them, or the name of an installed distribution",
+    )
+    parser.add_argument(
+        "--suggest",
+        action="store_true",
+        help="print the variant.json that the build should carry instead, and the "
+        "command that puts it in",
+    )
+    parser.add_argument(
+        "--jobs",
+        metavar="N",
+        type=int,
+        default=min(4, os.cpu_count() or 1),
+        help="read so many files at the same time; default: %(default)s",
+    )
+
+
+def execute(
+    options: argparse.Namespace,
+    environ: Mapping[str, str],  # noqa: ARG001
+) -> Result:
+    """``data``: ``files``, each with its libraries, its claim and its GPUs.
+
+    Defects inside of a file are notes: `validate` is what fails for them. A file that
+    cannot be read is an error, beside what the others hold.
+    """
+    from ..reports.contents import as_data, suggestion_lines
+
+    if options.jobs < 1:
+        raise UsageError(f"--jobs {options.jobs} reads nothing", hint="1 is the least")
+    text: list[str | Table] = []
+    files: list[Mapping[str, object]] = []
+    notes: list[str] = []
+    errors: list[ProviderError] = []
+    for path in options.paths:
+        try:
+            report = _inspect(path, options.jobs)
+        except ProviderError as error:
+            errors.append(error)
+            notes.append(str(error))
+            continue
+        files.append(as_data(report, with_suggestion=options.suggest))
+        text += [""] if text else []
+        text += suggestion_lines(report) if options.suggest else _text(report)
+        notes += _notes(report)
+    if not files:
+        # As errors alone, not as warnings too.
+        return Result(exit_code=errors[0].exit_code, errors=errors)
+    return Result(
+        exit_code=max((error.exit_code for error in errors), default=0),
+        data={"files": files},
+        text=text,
+        notes=notes,
+        errors=errors,
+    )
+
+
+def _inspect(path: str, jobs: int) -> WheelReport:
+    from ..index.remote import redacted
+    from ..wheels.inspection import inspect_path
+
+    with progress_bar(redacted(path)) as progress:
+        if path.startswith(("http://", "https://")):
+            return _inspect_url(path, progress)
+        if not os.path.exists(path) and _PROJECT.fullmatch(path):
+            return _inspect_installed(path, jobs, progress)
+        return _readable(inspect_path(path, jobs=jobs, progress=progress))
+
+
+def _inspect_url(url: str, progress: Progress | None) -> WheelReport:
+    """A wheel by ranges: its list of members, and those that may hold GPU code."""
+    from ..index.remote import RangeFile, redacted
+    from ..wheels.inspection import inspect_path
+
+    name = redacted(url)
+    try:
+        with io.BufferedReader(RangeFile(url)) as wheel:
+            return _readable(inspect_path(wheel, name=name, progress=progress))
+    except InputError as error:
+        error.path = name
+        raise
+
+
+def _inspect_installed(name: str, jobs: int, progress: Progress | None) -> WheelReport:
+    from ..wheels.inspection import inspect_distribution
+
+    try:
+        return inspect_distribution(name, jobs=jobs, progress=progress)
+    except InputError as error:
+        error.message = f"there is no such file, and {error.message}"
+        error.path = name
+        raise
+
+
+def _readable(report: WheelReport) -> WheelReport:
+    """``report``, unless nothing of the archive itself could be read.
+
+    :raises InputError: so it is.
+    """
+    for defect in report.defects:
+        if not defect.path and not report.members:
+            hint = "build or download it again"
+            raise InputError(defect.message, path=report.path, hint=hint)
+    return report
+
+
+def _text(report: WheelReport) -> list[str | Table]:
+    from ..reports.contents import (
+        LEGEND,
+        claim_lines,
+        gpu_rows,
+        library_rows,
+        summary,
+    )
+    from ..wheels.claims import find_claim, find_gpus
+
+    text: list[str | Table] = [summary(report)]
+    for title, libraries in (
+        ("", report.own),
+        ("Copied into it from elsewhere, which does not count:", report.vendored),
+    ):
+        if rows := library_rows(libraries):
+            text += ["", *([title] if title else []), Table(rows[0], rows[1:])]
+    if any(item.has_gpu_code for item in report.own):
+        text += ["", *claim_lines(find_claim(report))]
+    if rows := gpu_rows(find_gpus(report)):
+        text += ["", Table(rows[0], rows[1:]), "", *LEGEND]
+    return text
+
+
+def _notes(report: WheelReport) -> list[str]:
+    notes = [
+        ": ".join(p for p in (report.path, d.path, d.place, d.message) if p)
+        for d in report.all_defects
+    ]
+    if unchecked := sum(item.unchecked for item in report.libraries):
+        notes.append(
+            f"{shown(report.path, 200)[1:-1]}: {unchecked} pieces of machine code may "
+            "be empty: to see, pip install 'nvidia-variant-provider[wheels]'"
+        )
+    return notes
