@@ -217,7 +217,7 @@ class Client:
         loop = asyncio.get_running_loop()
         whole: list[bytes] = []
 
-        def ask(asked: str) -> tuple[bytes, Mapping[str, str]]:
+        def ask(asked: str, _: int) -> tuple[bytes, Mapping[str, str]]:
             if not whole:
                 answer = asyncio.run_coroutine_threadsafe(
                     self.get(url, {"Range": asked}, limit=_WHOLE), loop

@@ -35,12 +35,15 @@ ACCEPT = (
 )
 """What a client of a simple index asks for, JSON first."""
 
-AskRange = Callable[[str], "tuple[bytes, Mapping[str, str]]"]
-"""``bytes=...`` to these bytes, and the headers of the answer in small letters."""
+AskRange = Callable[[str, int], "tuple[bytes, Mapping[str, str]]"]
+"""``bytes=...`` and how many these are at most, to these bytes and the headers of the
+answer in small letters."""
 
 _CREDENTIALS = re.compile(r"(https?://)([^/?#]*)@")
 _CHUNK = 65536
 _BLOCK = 256 * 1024
+_AHEAD = 16
+"""Blocks that are asked for at once, at most, while a file is read in its order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,6 +204,7 @@ class RangeFile(io.RawIOBase):
         self._request = ask or self._ask
         self._position = 0
         self._blocks: dict[int, bytes] = {}
+        self._following, self._count = -1, 0
         self._size = self._find_size()
 
     def readable(self) -> bool:
@@ -235,7 +239,7 @@ class RangeFile(io.RawIOBase):
 
     def _find_size(self) -> int:
         # The end is what a zip file is read from: ask for it at once.
-        _, headers = self._request(f"bytes=-{_CHUNK}")
+        _, headers = self._request(f"bytes=-{_CHUNK}", _CHUNK)
         match = re.fullmatch(
             r"bytes \d+-\d+/(\d{1,18})", headers.get("content-range", "")
         )
@@ -246,25 +250,31 @@ class RangeFile(io.RawIOBase):
 
     def _block(self, number: int) -> bytes:
         if number not in self._blocks:
+            # A list is read here and there, a large member from end to end.
+            ahead = 2 * self._count if number == self._following else 1
+            self._count = min(ahead, _AHEAD)
+            self._following = number + self._count
             start = number * _BLOCK
-            end = min(start + _BLOCK, self._size) - 1
-            data, _ = self._request(f"bytes={start}-{end}")
+            end = min(self._following * _BLOCK, self._size) - 1
+            data, _ = self._request(f"bytes={start}-{end}", end - start + 1)
             if len(data) != end - start + 1:
                 message = "the server sent another range than it was asked for"
                 raise InputError(message, path=self._url, hint="download it first")
-            if len(self._blocks) > 64:
+            if len(self._blocks) > 32:
                 self._blocks.clear()
-            self._blocks[number] = data
+            for index in range(self._count):
+                piece = data[index * _BLOCK : (index + 1) * _BLOCK]
+                self._blocks[number + index] = piece
         return self._blocks[number]
 
-    def _ask(self, asked: str) -> tuple[bytes, Mapping[str, str]]:
+    def _ask(self, asked: str, limit: int) -> tuple[bytes, Mapping[str, str]]:
         try:
             with _open(self._url, {"Range": asked}) as answer:
                 if answer.status != 206:
                     message = "the server does not serve parts of files"
                     raise InputError(message, path=self._url, hint="download it first")
                 headers = {k.lower(): v for k, v in answer.headers.items()}
-                return _read(answer, self._url, _BLOCK), headers
+                return _read(answer, self._url, limit), headers
         except (OSError, ValueError, http.client.HTTPException) as error:
             if isinstance(error, InputError):
                 raise
