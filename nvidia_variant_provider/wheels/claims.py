@@ -181,9 +181,9 @@ def gpus_of(value: str) -> tuple[ComputeCapability, ...]:
     """The GPUs that get a build by an ``sm_arch`` value, ascending.
 
     The provider gives ``86_real`` to 8.6 and to what is above it in 8.x, and
-    ``80_virtual`` to all of 8.x; ``86_virtual`` to none. Of code for desktop GPUs
-    those do not count that are systems on a chip, nor the other way round: their
-    wheels are for another platform, or are at fault for all.
+    ``80_virtual`` to all of 8.x; ``86_virtual`` to none. Systems on a chip do not
+    count but for a value of their own number: no build can help it that the provider
+    gives ``80_real`` to 8.7 as well, which runs no machine code of others.
     """
     number, _, kind = parse_target(value)
     lowest = ComputeCapability(number // 10, number % 10)
@@ -196,9 +196,9 @@ def gpus_of(value: str) -> tuple[ComputeCapability, ...]:
         for capability, model in models.items()
         if capability.major == lowest.major
         and capability >= lowest
-        and model.tegra == tegra
+        and not (model.tegra or tegra)
     }
-    # A number that no GPU has counts as one of its own.
+    # Also a number that no GPU has.
     return tuple(sorted({*found, lowest}))
 
 

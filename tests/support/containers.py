@@ -18,6 +18,7 @@ __all__ = [
     "entry",
     "in_pieces",
     "inspect_bytes",
+    "library",
     "write_wheel",
 ]
 
@@ -64,6 +65,33 @@ def container(*entries: bytes, size: int | None = None) -> bytes:
     body = b"".join(entries)
     length = len(body) if size is None else size
     return struct.pack("<4sHHQ", b"\x50\xed\x55\xba", 1, 16, length) + body
+
+
+def library(*targets: str, isa: tuple[int, int] = (9, 0)) -> bytes:
+    """An ELF library without sections, with code for ``targets``: ``90a_real``.
+
+    :param isa: the version of its PTX.
+    """
+    kinds = {"real": 2, "virtual": 1}
+    letters = {"": 0x11, "a": 0x100011, "f": 0x200011}
+    entries = []
+    for target in targets:
+        number, _, kind = target.partition("_")
+        letter = number.lstrip("0123456789")
+        entries.append(
+            entry(
+                kinds[kind],
+                int(number.removesuffix(letter)),
+                flags=letters[letter],
+                version=isa if kind == "virtual" else (1, 7),
+            )
+        )
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH",
+        b"\x7fELF\x02\x01\x01",
+        *(3, 62, 1, 0, 0, 0, 0, 64, 0, 0, 0, 0, 0),
+    )
+    return header + (container(*entries) if entries else b"")
 
 
 def in_pieces(data: bytes, borders: Sequence[int]) -> Iterator[bytes]:

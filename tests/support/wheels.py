@@ -47,6 +47,7 @@ def stub_wheel(
     tag: str = "py3-none-any",
     requires: Sequence[str] = (),
     extras: Sequence[str] = (),
+    members: Mapping[str, bytes] | None = None,
 ) -> Path:
     """Write a valid wheel with one module, and return its path.
 
@@ -55,11 +56,13 @@ def stub_wheel(
         label and without this file is what a broken publisher makes.
     :param requires: ``Requires-Dist`` entries.
     :param extras: ``Provides-Extra`` entries.
+    :param members: more files.
     """
     module = canonicalize_name(name).replace("-", "_")
     info = f"{_escaped(name)}-{version}.dist-info"
     purelib = "true" if tag.endswith("-any") else "false"
-    files = {
+    files: dict[str, str | bytes] = {
+        **(members or {}),
         f"{module}.py": f"VERSION = {version!r}\nLABEL = {label!r}\n",
         f"{info}/METADATA": _lines(
             "Metadata-Version: 2.1",
@@ -78,16 +81,16 @@ def stub_wheel(
     if variant_json is not None:
         files[f"{info}/variant.json"] = json.dumps(variant_json, indent=2)
     rows = [
-        f"{path},sha256={_record_hash(text)},{len(text.encode())}"
-        for path, text in files.items()
+        f"{path},sha256={_record_hash(data)},{len(_bytes(data))}"
+        for path, data in files.items()
     ]
     files[f"{info}/RECORD"] = _lines(*rows, f"{info}/RECORD,,")
     path = Path(folder) / wheel_name(name, version, label, tag)
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as archive:
-        for member, text in files.items():
+        for member, data in files.items():
             # A fixed date: the same arguments give the same bytes.
-            archive.writestr(zipfile.ZipInfo(member), text)
+            archive.writestr(zipfile.ZipInfo(member), data)
     return path
 
 
@@ -149,8 +152,12 @@ def _escaped(name: str) -> str:
     return canonicalize_name(name).replace("-", "_")
 
 
-def _record_hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
+def _bytes(data: str | bytes) -> bytes:
+    return data.encode() if isinstance(data, str) else data
+
+
+def _record_hash(data: str | bytes) -> str:
+    digest = hashlib.sha256(_bytes(data)).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
