@@ -9,7 +9,7 @@ their own, and do not count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from ..coverage import NATIVE, PTX
@@ -215,7 +215,7 @@ def _true_values(units: Sequence[Unit]) -> tuple[str, ...]:
     With 8.0 and 8.6 in one library and 8.0 in another, it is 8.0: the GPUs are the
     same. With 8.0 in one and 8.6 in the other it is 8.6, which runs both.
     """
-    loaded = _loaded(units)
+    loaded = [_without_exact(unit) for unit in _loaded(units)]
     named = [{property_value(target) for target in unit.targets} for unit in loaded]
     chosen: list[str] = []
     for value in _sorted(v for values in named for v in values if v is not None):
@@ -227,6 +227,12 @@ def _true_values(units: Sequence[Unit]) -> tuple[str, ...]:
         if more and all(_runs(unit, value) for unit in loaded):
             chosen.append(value)
     return tuple(chosen)
+
+
+def _without_exact(unit: Unit) -> Unit:
+    """Without the code for one GPU alone."""
+    kept = {target for target in unit.targets if parse_target(target)[1] != "a"}
+    return replace(unit, targets=frozenset(kept))
 
 
 def _exact_values(units: Sequence[Unit], sm_arch: Sequence[str]) -> tuple[str, ...]:

@@ -1,0 +1,318 @@
+"""The verb ``inspect``: what it takes, what it prints, and what is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from support.command import Outcome, Run
+from support.containers import BINARIES, binaries, library
+from support.range_server import Answer, serve_answers
+from support.variantlib_peer import run_command
+from support.wheels import stub_wheel
+
+from nvidia_variant_provider.cli import main
+from nvidia_variant_provider.cli.render import progress_bar
+from nvidia_variant_provider.lint.runner import check_paths
+
+PLAIN = (BINARIES / "plain.so").read_bytes()
+TAG = "cp311-cp311-linux_x86_64"
+
+
+@pytest.fixture
+def inspect(run: Run) -> Run:
+    def call(*arguments: object) -> Outcome:
+        return run("inspect", *arguments)
+
+    return call
+
+
+def wheel(folder: Path, **libraries: bytes) -> Path:
+    members = {f"demo/{name}.so": data for name, data in libraries.items()}
+    members["demo.libs/libother-1a2b.so"] = library("70_real")
+    return stub_wheel(folder, "demo", "1.0", tag=TAG, members=members)
+
+
+@pytest.mark.parametrize("path", binaries(), ids=lambda path: path.name)
+def test_reports_are_valid(
+    path: Path, inspect: Run, report_schema: Draft202012Validator
+) -> None:
+    for options in ([], ["--suggest"]):
+        found = inspect(path, "--json", *options)
+        assert found.code == 0
+        report_schema.validate(json.loads(found.out))
+    expected = json.loads(path.with_name(f"{path.name}.expected.json").read_text())
+    (file,) = found.data["files"]
+    (item,) = file["libraries"]
+    assert item["targets"] == expected["targets"]
+    assert item["path"] == path.name
+
+
+def test_wheel(
+    inspect: Run, tmp_path: Path, report_schema: Draft202012Validator
+) -> None:
+    path = wheel(tmp_path, plain=PLAIN, other=library("90a_real"), host=library())
+    text = inspect(path)
+    assert (text.code, text.err) == (0, "")
+    first, *lines = text.out.splitlines()
+    assert first.startswith(f"{path}: ")
+    assert first.endswith("3 of 4 libraries have GPU code")
+    body = "\n".join(lines)
+    before, copied = body.split("Copied into it from elsewhere")
+    assert "demo/plain.so" in before
+    assert "demo/host.so" not in body
+    assert "demo.libs/libother-1a2b.so" in copied
+    assert "demo/other.so has nothing that runs on 75_real, 80_real" in body
+    found = inspect(path, "--json")
+    report_schema.validate(json.loads(found.out))
+    (file,) = found.data["files"]
+    assert [item["path"] for item in file["libraries"]] == [
+        "demo.libs/libother-1a2b.so",
+        "demo/host.so",
+        "demo/other.so",
+        "demo/plain.so",
+    ]
+    (hopper,) = [gpu for gpu in file["gpus"] if gpu["sm"] == "9.0"]
+    assert hopper == {"sm": "9.0", "how": "native", "driver": "13.0", "lacking": []}
+    assert file["claim"]["exact"] == ["90_real"]
+
+
+def test_several_paths_and_one_that_cannot_be_read(
+    inspect: Run, tmp_path: Path, report_schema: Draft202012Validator
+) -> None:
+    broken = tmp_path / "broken-1.0-py3-none-any.whl"
+    broken.write_bytes(b"nothing")
+    paths = [BINARIES / "plain.so", broken, BINARIES / "new-80.cubin"]
+    found = inspect(*paths, "--json")
+    assert found.code == 3
+    report = json.loads(found.out)
+    report_schema.validate(report)
+    assert [file["path"] for file in report["data"]["files"]] == [
+        str(paths[0]),
+        str(paths[2]),
+    ]
+    (error,) = report["errors"]
+    assert error["path"] == str(broken)
+    text = inspect(*paths)
+    assert (text.code, text.err.count("\n")) == (3, 1)
+    assert str(broken) in text.err
+    assert "new-80.cubin" in text.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["no-such-project"],
+        ["no/such/file.so"],
+        ["broken.whl"],
+        ["broken.whl", "no-such-project"],
+        ["--jobs", "0", "broken.whl"],
+        ["--jobs", "many", "broken.whl"],
+        ["bad\0name"],
+        [],
+    ],
+)
+def test_errors_are_one_line(
+    arguments: list[str], inspect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.whl").write_bytes(b"PK\3\4nothing")
+    found = inspect(*arguments)
+    assert found.code == (2 if not arguments or "--jobs" in arguments else 3)
+    assert found.out == ""
+    errors = max(1, len([a for a in arguments if not a.startswith("-")]))
+    assert found.err.count("\n") <= errors
+    assert found.err.startswith("error: ")
+
+
+def test_defects_inside_are_warnings(inspect: Run, tmp_path: Path) -> None:
+    """What fails for them is validate, NV512."""
+    path = wheel(tmp_path, plain=PLAIN[:-3000], cut=library("80_real")[:-9])
+    found = inspect(path)
+    assert found.code == 0
+    assert "warning: " in found.err
+    assert "demo/cut.so: 0x40: " in found.err
+
+
+def test_folder_and_hostile_names(inspect: Run, tmp_path: Path) -> None:
+    name = "a\x1b[31m\nb.so" if os.name != "nt" else "a b.so"
+    (tmp_path / name).write_bytes(PLAIN)
+    found = inspect(tmp_path)
+    assert found.code == 0
+    assert "\x1b" not in found.out
+
+
+def test_installed_distribution(
+    inspect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = stub_wheel(
+        tmp_path,
+        "demo",
+        "1.0",
+        tag=TAG,
+        requires=["nvidia-cuda-runtime-cu12==12.8.90"],
+        members={"demo/lib.so": library("80_real")},
+    )
+    site = tmp_path / "site"
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(site)
+    monkeypatch.syspath_prepend(site)
+    found = inspect("demo", "--json")
+    (file,) = found.data["files"]
+    assert (file["path"], file["kind"]) == ("demo", "distribution")
+    assert file["claim"]["strict"]["version"] == "12.8"
+    # A file goes before it.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").write_bytes(PLAIN)
+    assert inspect("demo", "--json").data["files"][0]["kind"] == "file"
+
+
+class TestUrl:
+    def serve(self, path: Path) -> dict[str, Answer]:
+        return {f"/{path.name}": Answer(body=path.read_bytes())}
+
+    def test_only_what_may_hold_code_is_read(
+        self, inspect: Run, tmp_path: Path
+    ) -> None:
+        """A library has to be read in full; text by its name is not."""
+        text = os.urandom(8_000_000)
+        path = stub_wheel(
+            tmp_path,
+            "demo",
+            "1.0",
+            tag=TAG,
+            members={"demo/vocabulary.json": text, "demo/lib.so": PLAIN},
+        )
+        with serve_answers(self.serve(path)) as server:
+            found = inspect(f"{server.url}/{path.name}", "--json")
+            asked = [line.rpartition("=")[2] for line in server.requests]
+        assert (
+            found.data["files"][0]["claim"]
+            == (inspect(path, "--json").data["files"][0]["claim"])
+        )
+        spans = [span.partition("-") for span in asked]
+        served = sum(
+            int(end) - int(start) + 1 if start else int(end) for start, _, end in spans
+        )
+        assert served < 2_000_000 < path.stat().st_size
+
+    def test_a_large_library_takes_few_requests(
+        self, inspect: Run, tmp_path: Path
+    ) -> None:
+        path = wheel(tmp_path, big=PLAIN + os.urandom(20_000_000))
+        with serve_answers(self.serve(path)) as server:
+            assert inspect(f"{server.url}/{path.name}").code == 0
+            assert len(server.requests) < 20
+
+    def test_credentials_are_used_and_not_shown(
+        self, inspect: Run, tmp_path: Path
+    ) -> None:
+        path = wheel(tmp_path, plain=PLAIN)
+        with serve_answers(self.serve(path), credentials="me:secret") as server:
+            bare = f"{server.url}/{path.name}"
+            url = bare.replace("://", "://me:secret@")
+            found = inspect(url, "--json"), inspect(url), inspect(f"{url}x")
+            assert inspect(bare).code == 3
+        assert [item.code for item in found] == [0, 0, 3]
+        assert "secret" not in "".join(item.out + item.err for item in found)
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            Answer(status=404),
+            Answer(body=b"x" * 1000),
+            Answer(body=PLAIN * 20, ranges=False),
+            Answer(body=PLAIN * 20, fault="cut"),
+            Answer(body=PLAIN * 20, fault="lie"),
+        ],
+    )
+    def test_servers_that_misbehave(self, answer: Answer, inspect: Run) -> None:
+        with serve_answers({"/demo-1.0-py3-none-any.whl": answer}) as server:
+            found = inspect(f"{server.url}/demo-1.0-py3-none-any.whl")
+        assert (found.code, found.out, found.err.count("\n")) == (3, "", 1)
+
+
+class TestSuggest:
+    def test_what_variantlib_makes_of_it(
+        self, inspect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The command, run as it is printed, gives the document that is printed."""
+        monkeypatch.chdir(tmp_path)
+        path = wheel(tmp_path / "in", plain=PLAIN)
+        (file,) = inspect(path, "--suggest", "--json").data["files"]
+        suggestion = file["suggestion"]
+        (tmp_path / "pyproject.toml").write_text(suggestion["pyproject"])
+        program, *words = shlex.split(suggestion["command"])
+        assert program == "variantlib"
+        # Not in an environment of its own, which would need an index.
+        run_command(*words, "--no-isolation")
+        made = tmp_path / f"demo-1.0-{TAG}-{suggestion['label']}.whl"
+        with zipfile.ZipFile(made) as archive:
+            written = archive.read("demo-1.0.dist-info/variant.json")
+        assert json.loads(written) == suggestion["variant_json"]
+        text = inspect(path, "--suggest").out
+        assert text.startswith(written.decode())
+        assert suggestion["command"] in text
+        found = {f.code for f in check_paths([made]) if f.severity != "note"}
+        assert found == set()
+        # Of a wheel that has a label, the label stays.
+        (again,) = inspect(made, "--suggest", "--json").data["files"]
+        assert again["suggestion"]["label"] == suggestion["label"]
+
+    def test_nothing_to_declare(self, inspect: Run, tmp_path: Path) -> None:
+        path = wheel(tmp_path, host=library())
+        found = inspect(path, "--suggest", "--json")
+        assert found.data["files"][0]["suggestion"] is None
+        assert inspect(path, "--suggest").out.count("\n") == 1
+
+
+def test_progress_on_a_terminal_alone(
+    inspect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = wheel(tmp_path, plain=PLAIN)
+    assert inspect(path).err == ""
+    with progress_bar("x") as progress:
+        assert progress is None
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with progress_bar("[bold]\x1b") as progress:
+        assert progress is not None
+        progress(1, 2)
+    assert main(["inspect", str(path)]) == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_interrupt(jobs: int, tmp_path: Path) -> None:
+    """130, in a moment, without a word or a file of its own."""
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for index in range(4):
+        with (folder / f"{index}.so").open("wb") as file:
+            file.truncate(40 << 30)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "nvidia_variant_provider"),
+            *("inspect", folder, "--jobs", str(jobs)),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        cwd=tmp_path,
+    )
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (130, b"", b"")
+    assert list(temporary.iterdir()) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"many", "tmp"}
