@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import InputError, ProviderError, UsageError, shown
 from .render import progress_bar
@@ -29,7 +30,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         nargs="+",
         help="a wheel or its URL, a library, DLL, archive, cubin, fatbin or PTX file, "
-        "a folder of them, or the name of an installed distribution",
+        "a folder of them (of wheels: each), or an installed distribution's name",
     )
     parser.add_argument(
         "--suggest",
@@ -63,7 +64,7 @@ def execute(
     files: list[Mapping[str, object]] = []
     notes: list[str] = []
     errors: list[ProviderError] = []
-    for path in options.paths:
+    for path in _expanded(options.paths):
         try:
             report = _inspect(path, options.jobs)
         except ProviderError as error:
@@ -84,6 +85,17 @@ def execute(
         notes=notes,
         errors=errors,
     )
+
+
+def _expanded(paths: Sequence[str]) -> Iterator[str]:
+    """``paths``, with the wheels of a folder that holds any: each is judged alone."""
+    for path in paths:
+        wheels = []
+        with contextlib.suppress(OSError, ValueError):
+            wheels = [n for n in sorted(os.listdir(path)) if n.endswith(".whl")]
+        yield from (os.path.join(path, name) for name in wheels)
+        if not wheels:
+            yield path
 
 
 def _inspect(path: str, jobs: int) -> WheelReport:

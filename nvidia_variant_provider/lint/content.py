@@ -107,11 +107,12 @@ class _Check:
             for value in values:
                 if value in stubs:
                     self._add_stub(value)
-            native = any(
-                item.format in ("elf", "pe") or item.has_gpu_code
-                for item in self._report.own
-            )
-            if values and not stubs.intersection(values) and (native or not pure):
+            own = self._report.own
+            libraries = any(item.format in ("elf", "pe") for item in own)
+            # What is linked when it runs, or what later toolkits made.
+            other = any(item.lto or item.unknown for item in own)
+            empty = values and not stubs.intersection(values) and not other
+            if empty and (libraries or not pure):
                 self._add_empty()
             return
         for value in values:

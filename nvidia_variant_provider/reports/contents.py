@@ -137,6 +137,11 @@ def claim_lines(claim: TrueClaim) -> list[str]:
         sentences.append(
             f"{value} is {number}a code alone: true while {known} is all that gets it"
         )
+    if claim.compiled:
+        sentences.append(
+            "Its PTX runs on more GPUs, to which these would give it: "
+            + ", ".join(claim.compiled)
+        )
     if claim.unnamed:
         sentences.append(f"No property can name: {', '.join(claim.unnamed)}")
     sentences += [

@@ -40,6 +40,9 @@ class TrueClaim:
     :param sm_arch: values of the catalog, machine code first, ascending.
     :param exact: values that only code for one GPU (``a``) stands for: true as long
         as no other GPU that is known supports the value, as ``90_real`` by 9.0 alone.
+    :param compiled: ``_virtual`` values beyond those, which PTX for lower targets
+        makes true: the provider gives ``80_virtual`` to 8.x alone, and the driver
+        compiles that PTX for 9.0 as well.
     :param unnamed: targets that no value can name, as ``90a_real``.
     :param lacking: by library, the targets of others that it does not run.
     :param strict: the lowest ``cuda_version_lower_bound`` by the provider's strict
@@ -49,6 +52,7 @@ class TrueClaim:
 
     sm_arch: tuple[str, ...]
     exact: tuple[str, ...]
+    compiled: tuple[str, ...]
     unnamed: tuple[str, ...]
     lacking: tuple[tuple[str, tuple[str, ...]], ...]
     strict: Bound
@@ -59,6 +63,7 @@ class TrueClaim:
         return {
             "sm_arch": list(self.sm_arch),
             "exact": list(self.exact),
+            "compiled": list(self.compiled),
             "unnamed": list(self.unnamed),
             "lacking": {name: list(targets) for name, targets in self.lacking},
             "strict": self.strict.to_dict(),
@@ -108,6 +113,7 @@ def find_claim(report: WheelReport) -> TrueClaim:
     return TrueClaim(
         sm_arch=sm_arch,
         exact=exact,
+        compiled=_compiled_values(units, (*sm_arch, *exact)),
         unnamed=_sorted(target for target in targets if not property_value(target)),
         lacking=_lacking(units),
         strict=strict,
@@ -248,6 +254,19 @@ def _exact_values(units: Sequence[Unit], sm_arch: Sequence[str]) -> tuple[str, .
         value
         for value in found.difference(sm_arch)
         if all(_runs(unit, value) for unit in loaded)
+    )
+
+
+def _compiled_values(units: Sequence[Unit], values: Sequence[str]) -> tuple[str, ...]:
+    loaded = _loaded(units)
+    reached = {gpu for value in values for gpu in gpus_of(value)}
+    majors = {capability.major for capability in gpu_models()} if loaded else set()
+    candidates = {f"{major}0_virtual" for major in majors} & _catalog()
+    return _sorted(
+        value
+        for value in candidates.difference(values)
+        if not reached.issuperset(gpus_of(value))
+        and all(_runs(unit, value) for unit in loaded)
     )
 
 

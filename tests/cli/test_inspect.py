@@ -151,6 +151,15 @@ def test_folder_and_hostile_names(inspect: Run, tmp_path: Path) -> None:
     assert "\x1b" not in found.out
 
 
+def test_wheels_of_a_folder_are_judged_each_alone(inspect: Run, tmp_path: Path) -> None:
+    for version, target in (("1.0", "80_real"), ("2.0", "90_real")):
+        members = {"demo/lib.so": library(target)}
+        stub_wheel(tmp_path, "demo", version, tag=TAG, members=members)
+    files = inspect(tmp_path, "--json").data["files"]
+    assert [file["claim"]["sm_arch"] for file in files] == [["80_real"], ["90_real"]]
+    assert inspect(tmp_path, BINARIES / "nothing").code == 3
+
+
 def test_installed_distribution(
     inspect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

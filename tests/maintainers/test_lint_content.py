@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.command import Run
-from support.containers import BINARIES, library
+from support.containers import BINARIES, container, entry, library
 from support.documents import document, nvidia
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
@@ -292,6 +292,11 @@ CASES = {
         near=[
             # Python alone: its kernels come in another way.
             Wheel(libraries={}, sm=["90_real"], tag="py3-none-any"),
+            # LTO-IR, which is linked when it runs.
+            Wheel(
+                libraries={"demo/lib.so": library() + container(entry(8))},
+                sm=["90_real"],
+            ),
             # A driver is all that it asks for.
             Wheel(libraries={"demo/lib.so": library()}),
         ],

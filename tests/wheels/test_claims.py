@@ -147,6 +147,18 @@ def test_who_is_at_fault_is_named() -> None:
     assert both(["80_real", "86_real"], ["80_real"]).lacking == ()
 
 
+def test_ptx_runs_on_more_than_its_value_reaches() -> None:
+    assert find_claim(wheel(lib("80_real", "90_virtual"))).compiled == (
+        "100_virtual",
+        "110_virtual",
+        "120_virtual",
+    )
+    assert find_claim(wheel(lib("80_real"))).compiled == ()
+    assert both(["80_real", "80_virtual"], ["80_real"]).compiled == ()
+    family = find_claim(wheel(lib("100f_virtual")))
+    assert (family.sm_arch, family.compiled) == ((), ("100_virtual",))
+
+
 def test_copies_do_not_count() -> None:
     report = wheel(lib("80_real"), lib("90_real", path="x.libs/y.so", vendored=True))
     assert find_claim(report).sm_arch == ("80_real",)
@@ -309,7 +321,7 @@ def test_every_value_is_true_of_every_gpu_that_gets_it(found: list[list[str]]) -
     report = wheel(*(lib(*t, path=f"{i}.so") for i, t in enumerate(found)))
     claim = find_claim(report)
     support = {gpu.capability: gpu.how for gpu in find_gpus(report)}
-    for value in (*claim.sm_arch, *claim.exact):
+    for value in (*claim.sm_arch, *claim.exact, *claim.compiled):
         assert value in CATALOG
         for gpu in gpus_of(value):
             assert support.get(gpu, "native") != "no", (value, gpu)
@@ -329,6 +341,46 @@ def test_one_library_less_is_never_worse(
     assert not kernels or worse <= better
     shuffled = wheel(*data.draw(st.permutations(libraries)))
     assert find_claim(shuffled) == find_claim(wheel(*libraries))
+
+
+@given(
+    st.lists(
+        st.builds(
+            "{}{}_{}".format,
+            st.integers(0, 9999),
+            st.sampled_from(["", "a", "f"]),
+            st.sampled_from(["real", "virtual"]),
+        ),
+        max_size=4,
+    ),
+    st.builds("{}.{}".format, st.integers(0, 999), st.integers(0, 999)),
+    st.lists(st.text(max_size=8) | st.sampled_from(["libcudart.so.999", "\n"])),
+    st.text(max_size=20),
+)
+@settings(max_examples=300, deadline=None)
+def test_whatever_a_hostile_library_says(
+    targets: list[str], isa: str, needed: list[str], path: str
+) -> None:
+    library = lib(*targets, isa=isa, needed=needed, path=path or "x")
+    report = wheel(library, lib("80_real"), requires=needed)
+    claim = find_claim(report)
+    assert claim.to_dict()
+    assert len(find_gpus(report)) in (0, len(gpu_models()))
+    assert set(claim.sm_arch) <= set(CATALOG)
+    suggest(claim, path, "wheel")
+
+
+def test_a_wheel_of_many_cubins_takes_no_time() -> None:
+    """Quadratic, this would take minutes."""
+    cubins = (
+        lib(f"{sm}_real", path=f"c/{sm}-{i}.cubin", format="cubin")
+        for sm in (80, 90, 100)
+        for i in range(6000)
+    )
+    copies = (lib(path=f"x.libs/{i}.so", vendored=True) for i in range(2000))
+    report = wheel(*cubins, *copies)
+    assert find_claim(report).sm_arch == ("80_real", "90_real", "100_real")
+    assert len(find_gpus(report)) == len(gpu_models())
 
 
 def test_gpus_of_a_value_are_those_that_the_provider_gives_it() -> None:
