@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..coverage import PTX
-from ..environment import CudaVersion
+from ..environment import ComputeCapability, CudaVersion
 from ..errors import join, shown
-from ..supported import LOWER_BOUND, NAMESPACE, SM_ARCH
+from ..knowledge import gpu_models
+from ..supported import LOWER_BOUND, NAMESPACE, OLDEST, SM_ARCH
 from ..wheel_archive import WheelName
 from ..wheels.bounds import newest_runtime
 from ..wheels.claims import TrueClaim, find_claim, gpus_of, property_value
@@ -118,6 +119,7 @@ class _Check:
         for value in values:
             self._check_value(value)
         self._check_undeclared(values)
+        self._drop_refuted()
         self._check_ptx(values)
         self._check_agreement(values)
 
@@ -161,6 +163,12 @@ class _Check:
             message = f"{value} is declared, and no code{where} runs on such a GPU"
             hint = f"build for {number}, or drop {value}; see: inspect"
             self._add("NV501", SM_ARCH, message, hint)
+
+    def _drop_refuted(self) -> None:
+        """Of a library for each CUDA the bound tells no toolkit, as NV307 takes it."""
+        if any(unit.by_cuda for unit in self._loaded):
+            kept = [item for item in self._found.findings if item.code != "NV307"]
+            self._found.findings = kept
 
     def _has(self, unit: Unit, value: str) -> bool:
         return value in map(property_value, unit.targets)
@@ -226,25 +234,19 @@ class _Check:
         """NV505: the driver's compiler refuses PTX of a newer toolkit."""
         if not self._names_targets:
             values = [v for v in self._truth.sm_arch if v.endswith("_virtual")]
+        lower = self._declared.lower
         newest: dict[CudaVersion, tuple[Unit, str]] = {}
         for unit in self._loaded:
             for value in values:
-                relies = value.endswith("_virtual") or any(
-                    unit.how(gpu) == PTX for gpu in gpus_of(value)
-                )
-                for gpu in gpus_of(value) if relies else ():
-                    try:
-                        needed = unit.jit_toolkit(gpu)
-                    except LookupError:
-                        continue
-                    if needed is not None:
+                for gpu in gpus_of(value):
+                    relies = value.endswith("_virtual") or unit.how(gpu) == PTX
+                    needed = _jit_toolkit(unit, gpu) if relies else None
+                    # Older drivers than the GPU cannot be there.
+                    if needed and needed > max(lower or OLDEST, _first_driver(gpu)):
                         newest.setdefault(needed, (unit, value))
         if not newest:
             return
         needed = max(newest)
-        lower = self._declared.lower
-        if lower is not None and lower >= needed:
-            return
         unit, value = newest[needed]
         bound = "there is no lower bound" if lower is None else f"the bound is {lower}"
         message = (
@@ -285,6 +287,18 @@ def _reaches(unit: Unit, value: str) -> bool:
     """Does it run, in any way, on all GPUs that get the build by a value?"""
     gpus = gpus_of(value)
     return bool(gpus) and all(unit.how(gpu) is not None for gpu in gpus)
+
+
+def _jit_toolkit(unit: Unit, gpu: ComputeCapability) -> CudaVersion | None:
+    try:
+        return unit.jit_toolkit(gpu)
+    except LookupError:
+        return None
+
+
+def _first_driver(gpu: ComputeCapability) -> CudaVersion:
+    model = gpu_models().get(gpu)
+    return OLDEST if model is None else model.first_toolkit
 
 
 def _specific(unit: Unit, number: int, kind: str) -> str:

@@ -7,7 +7,7 @@ The linked CUDA runtime refuses drivers of an older major.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..environment import CudaVersion
@@ -16,7 +16,7 @@ from .report import LibraryReport, WheelReport
 from .runtimes import Runtime, library_runtimes, required_runtimes
 from .units import Unit, first_toolkit, parse_target, ptx_toolkit
 
-__all__ = ["Bound", "find_bounds", "newest_ptx", "newest_runtime"]
+__all__ = ["Bound", "find_bounds", "newest_runtime"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,20 +70,6 @@ def find_bounds(
     if any(unit.isa for unit in units):
         reason += "; PTX does not, and is not to be declared then"
     return strict, Bound(version=CudaVersion(version.major), reason=reason)
-
-
-def newest_ptx(units: Iterable[Unit]) -> tuple[str, tuple[int, int]] | None:
-    """The PTX that needs the newest driver: its library, and the version of PTX."""
-    found = [
-        (isa, unit.name)
-        for unit in units
-        if not unit.by_cuda
-        for isa in unit.isa.values()
-    ]
-    if not found:
-        return None
-    isa, name = max(found)
-    return name, isa
 
 
 def newest_runtime(report: WheelReport, units: Sequence[Unit]) -> Runtime | None:

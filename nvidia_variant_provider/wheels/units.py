@@ -59,18 +59,40 @@ class Unit:
     def jit_toolkit(self, capability: ComputeCapability) -> CudaVersion | None:
         """The CUDA version that a driver needs to compile its PTX for a GPU.
 
-        Of several targets the driver takes the highest.
+        Of several targets the driver takes the highest; of a choice by CUDA the
+        program takes one that the driver knows.
 
         :raises LookupError: it has no PTX for the GPU.
         """
-        found = [
-            (parse_target(target)[0], isa)
-            for target, isa in self.isa.items()
-            if runs_ptx(target.partition("_")[0], capability)
+        groups = [_ptx(item) for item in self.libraries] if self.by_cuda else [self.isa]
+        needed = [
+            ptx_toolkit(max(found)[1])
+            for group in groups
+            if (found := _compiled_for(group, capability))
         ]
-        if not found:
+        if not needed:
             raise LookupError(str(capability))
-        return ptx_toolkit(max(found)[1])
+        known = [version for version in needed if version is not None]
+        return min(known, default=None)
+
+
+def _compiled_for(
+    isa: Mapping[str, tuple[int, int]], capability: ComputeCapability
+) -> list[tuple[int, tuple[int, int]]]:
+    return [
+        (parse_target(target)[0], version)
+        for target, version in isa.items()
+        if runs_ptx(target.partition("_")[0], capability)
+    ]
+
+
+def _ptx(library: LibraryReport) -> dict[str, tuple[int, int]]:
+    """The newest language of each PTX target of a library."""
+    return {
+        target: max(map(_isa, versions), default=(0, 0))
+        for target, versions in library.ptx_isa.items()
+        if target in library.kernels and _TARGET.fullmatch(target)
+    }
 
 
 def split_units(report: WheelReport) -> tuple[Unit, ...]:
@@ -92,10 +114,8 @@ def _unit(name: str, libraries: list[LibraryReport]) -> Unit:
     stubs = _known(target for item in libraries for target in item.stubs)
     isa: dict[str, tuple[int, int]] = {}
     for item in libraries:
-        for target, versions in item.ptx_isa.items():
-            if target in targets:
-                newest = max(map(_isa, versions), default=(0, 0))
-                isa[target] = max(isa.get(target, (0, 0)), newest)
+        for target, version in _ptx(item).items():
+            isa[target] = max(isa.get(target, (0, 0)), version)
     single = libraries[0].path
     words = {match[1].lower() for match in _CHOICE.finditer(single)}
     return Unit(

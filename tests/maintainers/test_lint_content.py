@@ -3,74 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.command import Run
-from support.containers import BINARIES, container, entry, library
-from support.documents import document, nvidia
+from support.containers import container, entry, library
+from support.gpu_wheels import PLAIN, PLAIN_SO, Wheel, binary, one, two
 from support.range_server import Answer, serve_answers
-from support.wheels import stub_wheel
 
 from nvidia_variant_provider.lint.findings import RULES, Finding
 from nvidia_variant_provider.lint.runner import check_paths
 from nvidia_variant_provider.wheels import inspection
 
 VERB = "validate"
-PLATFORM = "cp311-cp311-linux_x86_64"
-PLAIN = ("75_real", "80_real", "90_real", "90_virtual")
-"""What is in ``plain.so``, which is linked with CUDA 13; its PTX is of 13.5."""
-
-
-def binary(name: str) -> bytes:
-    return (BINARIES / name).read_bytes()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wheel:
-    """A wheel of the release demo 1.0.
-
-    :param sm: declared ``sm_arch`` values.
-    :param variant: its properties instead of these.
-    """
-
-    libraries: Mapping[str, bytes]
-    lower: str | None = "13.0"
-    sm: Sequence[str] = ()
-    label: str | None = "cu130"
-    variant: Mapping[str, Any] | None = None
-    requires: Sequence[str] = ()
-    tag: str = PLATFORM
-
-    def write(self, folder: Path) -> Path:
-        properties = nvidia(self.lower, sm=self.sm)
-        if self.variant is not None:
-            properties = dict(self.variant)
-        own = document({self.label or "": properties})
-        return stub_wheel(
-            folder,
-            "demo",
-            "1.0",
-            self.label,
-            variant_json=None if self.label is None else own,
-            tag=self.tag,
-            requires=self.requires,
-            members=self.libraries,
-        )
-
-
-def one(*targets: str, isa: tuple[int, int] = (9, 0)) -> dict[str, bytes]:
-    return {"demo/lib.so": library(*targets, isa=isa)}
-
-
-def two(one: Sequence[str], other: Sequence[str]) -> dict[str, bytes]:
-    return {"demo/a.so": library(*one), "demo/b.so": library(*other)}
-
-
-PLAIN_SO = {"demo/plain.so": binary("plain.so")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +113,36 @@ CASES = {
         near=[
             Wheel(libraries=PLAIN_SO, lower="13.5", sm=PLAIN),
             Wheel(libraries=PLAIN_SO, sm=PLAIN[:3]),
+            # No older driver knows the GPU.
+            Wheel(
+                libraries=one("80_real", "120_virtual", isa=(8, 7)),
+                sm=["80_real", "120_virtual"],
+                lower="12.0",
+            ),
+            # A program takes the one for its CUDA.
+            Wheel(
+                libraries={
+                    "demo/lib_cuda126.so": library("80_virtual", isa=(8, 5)),
+                    "demo/lib_cuda132.so": library("80_virtual", isa=(9, 2)),
+                },
+                sm=["80_virtual"],
+                lower="12.5",
+            ),
+        ],
+    ),
+    "NV505-too new for the GPU": Case(
+        trigger=Wheel(
+            libraries=one("80_real", "120_virtual", isa=(8, 8)),
+            sm=["80_real", "120_virtual"],
+            lower="12.0",
+        ),
+        says=["12.9", "12.0"],
+        near=[
+            Wheel(
+                libraries=one("80_real", "120_virtual", isa=(8, 8)),
+                sm=["80_real", "120_virtual"],
+                lower="12.9",
+            )
         ],
     ),
     "NV505-relied on": Case(
@@ -379,6 +356,17 @@ def test_a_wrong_checksum_is_a_finding(tmp_path: Path) -> None:
     data[data.index(b"\x7fELF") + 100] ^= 1
     path.write_bytes(data)
     assert {f.code for f in content(path)} >= {"NV512"}
+
+
+def test_a_library_for_each_cuda_refutes_nv307(tmp_path: Path) -> None:
+    libraries = {
+        "demo/lib_cuda118.so": library("80_real"),
+        "demo/lib_cuda128.so": library("80_real", "120_real"),
+    }
+    wheel = Wheel(libraries=libraries, lower="11.8", sm=["80_real", "120_real"])
+    path = wheel.write(tmp_path)
+    assert "NV307" not in {f.code for f in check_paths([path])}
+    assert "NV307" in {f.code for f in check_paths([path], ignore=["NV5"])}
 
 
 def test_damaged_library_in_a_folder_does_not_hide_the_rest(tmp_path: Path) -> None:
