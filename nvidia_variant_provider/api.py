@@ -127,6 +127,8 @@ def validate(
 ) -> list[Finding]:
     """Check metadata, wheels, folders and project pages before they are published.
 
+    Libraries of wheels are read in full for the rules NV5xx, unless those are ignored.
+
     :param paths: files, folders or URLs of project pages. What cannot be read is a
         finding.
     :param select: prefixes of rules to keep, as ``NV3``; all when it is empty.

@@ -15,6 +15,7 @@ from ..wheels.bounds import newest_runtime
 from ..wheels.claims import TrueClaim, find_claim, gpus_of, property_value
 from ..wheels.report import WheelReport, target_key
 from ..wheels.units import Unit, parse_target, ptx_toolkit, split_units
+from ..wheels.vendoring import is_vendored
 from .collector import Collector
 from .meaning import Claim, claim_of
 from .structure import labels_of
@@ -69,6 +70,11 @@ def _is_pure(path: str) -> bool:
     return "any" in parts[-2:]
 
 
+def _has_kernels(name: str) -> bool:
+    """Is a linked library one of NVIDIA's that bring kernels."""
+    return is_vendored(name) and "cudart" not in name.lower()
+
+
 def _add_silent(name: WheelName, units: Sequence[Unit], found: Collector) -> None:
     targets = {target for unit in units for target in unit.targets | unit.stubs}
     kinds = ", ".join(sorted(targets, key=target_key)[:8]) or "LTO-IR"
@@ -110,8 +116,12 @@ class _Check:
                     self._add_stub(value)
             own = self._report.own
             libraries = any(item.format in ("elf", "pe") for item in own)
-            # What is linked when it runs, or what later toolkits made.
-            other = any(item.lto or item.unknown for item in own)
+            # What is linked when it runs, what later toolkits made, and what calls
+            # the kernels of cuBLAS and its like alone.
+            other = any(
+                item.lto or item.unknown or any(map(_has_kernels, item.needed))
+                for item in own
+            )
             empty = values and not stubs.intersection(values) and not other
             if empty and (libraries or not pure):
                 self._add_empty()

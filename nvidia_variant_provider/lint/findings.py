@@ -234,7 +234,7 @@ _TABLE = (
     ("NV507", ERROR, "architecture-specific code declared as plain", _NO_CODE),
     ("NV508", ERROR, "declared target of empty cubins", _NO_CODE),
     ("NV509", WARNING, "libraries that disagree", _NEITHER_LOOKS),
-    ("NV510", WARNING, "GPU build without GPU code", _NO_CODE),
+    ("NV510", ERROR, "GPU build without GPU code", _NO_CODE),
     ("NV511", NOTE, "GPU code that nothing declares", "both install it on any machine"),
     ("NV512", ERROR, "GPU code that cannot be read", _NEITHER_LOOKS),
 )

@@ -16,6 +16,7 @@ from support.range_server import Answer, serve_answers
 from nvidia_variant_provider.lint.findings import RULES, Finding
 from nvidia_variant_provider.lint.runner import check_paths
 from nvidia_variant_provider.wheels import inspection
+from nvidia_variant_provider.wheels.fatbin import MAGIC
 
 VERB = "validate"
 
@@ -272,6 +273,13 @@ CASES = {
             # LTO-IR, which is linked when it runs.
             Wheel(
                 libraries={"demo/lib.so": library() + container(entry(8))},
+                sm=["90_real"],
+            ),
+            # It calls the kernels of cuBLAS.
+            Wheel(
+                libraries={
+                    "demo/lib.dll": binary("plain.dll").replace(MAGIC, bytes(4))
+                },
                 sm=["90_real"],
             ),
             # A driver is all that it asks for.
