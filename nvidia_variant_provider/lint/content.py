@@ -192,7 +192,8 @@ class _Check:
             message = f"{value} is {number}{letter} code alone, which runs on {known}"
             hint = f"that is all of them so far; build for {number} to be safe"
         else:
-            message = f"there is no code for {value}, other code runs on those GPUs"
+            where = _in(lacking, self._loaded)
+            message = f"there is no code for {value}{where}: other code runs instead"
             hint = "declare the targets that it has"
         self._add("NV503", SM_ARCH, message, hint)
 

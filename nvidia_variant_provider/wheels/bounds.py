@@ -43,13 +43,13 @@ def find_bounds(
 
     :param native: machine code runs wherever it would be declared.
     """
-    found = [_unit_bound(report, unit) for unit in units]
     runtimes = required_runtimes(report.requires)
     counted = {item.path for unit in units for item in unit.libraries}
     for item in report.own:
         if item.path not in counted:
             runtimes += library_runtimes(report, item)
-    found += map(_as_bound, runtimes)
+    found = [_as_bound(runtime) for runtime in runtimes]
+    found += [_unit_bound(report, unit) for unit in units]
     strict = _highest(found)
     version = strict.version
     if version is None:

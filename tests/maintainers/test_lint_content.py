@@ -90,6 +90,15 @@ CASES = {
             Wheel(libraries=one("80_real", "86_virtual"), sm=["80_real"]),
         ],
     ),
+    "NV503-one of two": Case(
+        trigger=Wheel(
+            libraries=two(["75_real", "70_real"], ["70_real"]),
+            lower="12.0",
+            sm=["70_real", "75_real"],
+        ),
+        says=["75_real", "demo/b.so"],
+        near=[Wheel(libraries=two(["70_real"], ["70_real"]), sm=["70_real"])],
+    ),
     "NV503-exact": Case(
         trigger=Wheel(libraries=one("90a_real"), sm=["90_real"]),
         says=["90a", "9.0"],
