@@ -41,8 +41,8 @@ def check_content(
         hint = "build it again: what it holds cannot be compared with what is declared"
         place = shown(defect.path, 200)[1:-1]
         found.add("NV512", place, message or defect.message, hint)
-    if name.label is not None and document is None:
-        return  # other rules say why
+    if report.all_defects or (name.label is not None and document is None):
+        return  # what is missing may be there; or other rules say why
     units = split_units(report)
     features = _declared(document, name.label)
     if features is None:

@@ -319,7 +319,6 @@ CASES = {
         ),
         says=["cut off"],
         near=[Wheel(libraries=one("80_real", "90_real"), label=None)],
-        others=frozenset({"NV511"}),
     ),
 }
 
