@@ -225,7 +225,7 @@ class Client:
                 if answer.status == 206:
                     return answer.body, answer.headers
                 whole.append(answer.body)
-            start, _, end = asked.removeprefix("bytes=").partition("-")
+            start, end = asked.removeprefix("bytes=").split("-")
             size = len(whole[0])
             first = int(start) if start else max(0, size - int(end))
             last = min(int(end), size - 1) if start else size - 1

@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from simple_repository import model
 
+from ..errors import shown
 from .client import UpstreamError
 from .remote import redacted
 
@@ -87,14 +88,23 @@ def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectLis
 def _is_json(content_type: str, url: str) -> bool:
     kind = content_type.partition(";")[0].strip().lower()
     if kind and not kind.endswith(("json", "html")):
-        message = f"the index answers with {kind[:100]!a}, not with a page"
+        message = f"is {kind[:100]!a}, not a project page"
         raise _refusal(message, url)
     return kind.endswith("json")
 
 
 def _no_page(error: Exception, url: str) -> UpstreamError:
-    message = f"no project page: {type(error).__name__} {str(error)[:150]!a}"
-    return _refusal(message, url)
+    return _refusal(f"is no project page: {_defect(error)}", url)
+
+
+def _defect(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"there is no {shown(error.args[0])}"
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8"
+    if isinstance(error, ValueError):
+        return shown(str(error), 150)
+    return "its parts have other types than those of a page"
 
 
 def _refusal(message: str, url: str) -> UpstreamError:

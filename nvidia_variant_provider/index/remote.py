@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..documents import MAX_BYTES
-from ..errors import InputError, MissingExtraError, shown
+from ..errors import InputError, MissingExtraError
 
 __all__ = ["ACCEPT", "RangeFile", "RemoteFile", "fetch", "read_page", "redacted"]
 
@@ -65,36 +65,17 @@ def read_page(url: str) -> list[RemoteFile]:
     :raises MissingExtraError: the extra ``index`` is not installed.
     """
     try:
-        from simple_repository.parser import (
-            parse_html_project_page,
-            parse_json_project_page,
-        )
+        from .pages import parse_page
     except ImportError:
         hint = "pip install 'nvidia-variant-provider[index]'"
-        raise MissingExtraError(
-            "reading a page needs simple-repository", hint=hint
-        ) from None
+        message = "reading a page needs the extra index"
+        raise MissingExtraError(message, hint=hint) from None
     data, headers, base = _get(url, {"Accept": ACCEPT})
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    try:
-        text = data.decode("utf-8")
-        if kind.endswith("json"):
-            page = parse_json_project_page(text)
-        elif kind.endswith("html"):
-            page = parse_html_project_page(text, "project")
-        else:
-            message = f"is {shown(kind)}, not a project page"
-            raise InputError(message, path=url, hint="name a page of a simple index")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        message = f"is no project page: {_defect(error)}"
-        hint = "name a page of a simple index (PEP 503, PEP 691)"
-        raise InputError(message, path=url, hint=hint) from None
+    page = parse_page(data, headers.get("content-type", ""), base, "project")
     return [
         RemoteFile(
             name=file.filename,
-            url=_with_credentials(urllib.parse.urljoin(base, file.url), url),
+            url=_with_credentials(file.url, url),
             time=file.upload_time.timestamp() if file.upload_time else None,
         )
         for file in page.files
@@ -124,16 +105,6 @@ def _with_credentials(url: str, page: str) -> str:
     if (here.scheme, here.netloc) != (there.scheme, there.netloc):
         return url
     return match[0] + url[len(match[1]) :]
-
-
-def _defect(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"there is no {shown(error.args[0])}"
-    if isinstance(error, UnicodeDecodeError):
-        return "not UTF-8"
-    if isinstance(error, ValueError):
-        return shown(error)
-    return "its parts have other types than those of a page"
 
 
 def _get(url: str, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str], str]:

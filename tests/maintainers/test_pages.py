@@ -180,7 +180,7 @@ def test_an_oversized_file_is_not_read_to_the_end(
 
 
 def test_other_schemes_are_not_followed(files: dict[str, bytes]) -> None:
-    page = '<a href="file:///etc/passwd">torch-2.9.1-variants.json</a>'
+    page = '<a href="file:///etc/torch-2.9.1-variants.json">it</a>'
     answers = {PROJECT: Answer(body=page.encode(), kind="text/html")}
     with index(files, answers=answers) as server:
         found = check_paths([f"{server.url}{PROJECT}"])
@@ -237,5 +237,7 @@ def test_command_line(
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "simple_repository.parser", None)
+    name = "nvidia_variant_provider.index.pages"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "simple_repository", None)
     assert main(["validate", "http://127.0.0.1:9/simple/x/"]) == 2
