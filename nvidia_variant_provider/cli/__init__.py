@@ -102,15 +102,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     command = next((word for word in arguments if word in VERBS), None)
-    as_json = "--json" in arguments
+    ours, theirs = _separate(arguments, command)
+    as_json = "--json" in ours
     # Before the verb or after it, as people type it.
-    arguments = [word for word in arguments if word != "--json"]
+    arguments = [word for word in ours if word != "--json"]
     try:
         try:
-            ours, theirs = _separate(arguments, command)
-            options = _parser(ours).parse_args(ours)
+            options = _parser(arguments).parse_args(arguments)
             options.json = as_json
-            options.arguments = theirs
+            options.ours, options.arguments = arguments[1:], theirs
             result = _module(options.verb).execute(options, os.environ)
         except ProviderError as error:
             result = Result(exit_code=error.exit_code, errors=(error,))
@@ -136,12 +136,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _separate(arguments: list[str], command: str | None) -> tuple[list[str], list[str]]:
     """The words that are parsed here, and those for the program a verb runs."""
-    if command != "pip" or arguments.index(command) != 0:
+    if command != "pip":
         return arguments, []
     from .pip import separate
 
-    ours, theirs = separate(arguments[1:])
-    return [command, *ours], theirs
+    start = arguments.index(command) + 1
+    ours, theirs = separate(arguments[start:])
+    return [*arguments[:start], *ours], theirs
 
 
 def _has_json_format(arguments: Sequence[str]) -> bool:

@@ -10,7 +10,7 @@ from ..environment import Environment
 from ..resolver import Resolution, resolve_metadata
 from ..supported import NAMESPACE
 
-__all__ = ["block", "uses_gpu", "why_no_gpu"]
+__all__ = ["block", "uses_gpu", "why_no_gpu", "why_nothing"]
 
 _WIDTH = 80
 
@@ -56,16 +56,25 @@ def why_no_gpu(release: str, resolution: Resolution) -> list[str]:
     ]
     if not builds or not _has_nvidia(environment):
         return []
-    lines = [
-        f"{release} comes without GPU support on this machine{_shown(environment)}"
-    ]
-    for label in builds[:_MOST]:
+    title = f"{release} comes without GPU support on this machine{_shown(environment)}"
+    return [title, *_reasons(builds, resolution)]
+
+
+def why_nothing(release: str, resolution: Resolution) -> list[str]:
+    """Why a machine gets no build at all, and what helps."""
+    shown = _shown(resolution.environment)
+    title = f"{release} has no build for this machine{shown}"
+    return [title, *_reasons(list(resolution.rejected), resolution)]
+
+
+def _reasons(labels: Sequence[str], resolution: Resolution) -> list[str]:
+    lines = []
+    for label in labels[:_MOST]:
         sentences = dict.fromkeys(item.sentence for item in resolution.rejected[label])
         lines += [f"  {label} does not fit: {sentence}" for sentence in sentences]
-    if len(builds) > _MOST:
-        lines.append(f"  and {len(builds) - _MOST} more do not fit")
-    lines += [f"  {line}" for line in _what_helps(resolution)]
-    return lines
+    if len(labels) > _MOST:
+        lines.append(f"  and {len(labels) - _MOST} more do not fit")
+    return lines + [f"  {line}" for line in _what_helps(resolution)]
 
 
 def _has_nvidia(environment: Environment) -> bool:
@@ -83,21 +92,28 @@ def _shown(environment: Environment) -> str:
 
 
 def _what_helps(resolution: Resolution) -> list[str]:
-    """The smallest change of the machine that would get it a GPU build."""
+    """The smallest changes that would get the machine a GPU build."""
     environment = resolution.environment
+    if environment.source == "forced" and not environment.compute_capabilities:
+        return ["next step: give the GPU as well (--sm-arch)"]
     if environment.reason:
         _, step = reasons.explain(environment.reason)
         return [f"next step: {step}"]
     driver = environment.cuda_driver_version
     if driver is None:
         return []
+    found = []
+    relaxed = resolve_metadata(
+        resolution.metadata, environment, minor_version_compatibility=True
+    ).selected
+    if uses_gpu(relaxed, resolution):
+        found.append(f"--minor-version-compatibility gets {relaxed}")
     for cuda in sorted(set(CUDA_OF_BRANCH.values())):
-        if cuda <= driver:
-            continue
         newer = environment.replace(cuda_driver_version=cuda)
-        found = resolve_metadata(resolution.metadata, newer).selected
-        if uses_gpu(found, resolution):
-            return [
-                f"what would change it: a driver for CUDA {cuda} or newer gets {found}"
-            ]
+        label = resolve_metadata(resolution.metadata, newer).selected
+        if cuda > driver and uses_gpu(label, resolution):
+            found.append(f"a driver for CUDA {cuda} or newer gets {label}")
+            break
+    if found:
+        return [f"what would change it: {'; '.join(found)}"]
     return ["no newer driver changes that: no build has code for this GPU"]

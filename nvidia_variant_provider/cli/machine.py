@@ -22,6 +22,7 @@ from ..overrides import (
 
 __all__ = [
     "add_compatibility_option",
+    "add_every_gpu_option",
     "add_options",
     "detection_errors",
     "find_environment",
@@ -59,6 +60,15 @@ def add_compatibility_option(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="builds for a newer minor of the driver's CUDA major fit too, after "
         "all others",
+    )
+
+
+def add_every_gpu_option(parser: argparse.ArgumentParser) -> None:
+    """``--every-gpu``, for verbs that choose a build."""
+    parser.add_argument(
+        "--every-gpu",
+        action="store_true",
+        help="only builds that have code for each GPU, not just for the highest",
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -12,21 +12,20 @@ from typing import TYPE_CHECKING
 
 from ..errors import MissingExtraError, UsageError, shown
 from . import machine
-from .choices import block, uses_gpu, why_no_gpu
-from .render import complain, say
 from .result import Result
+from .talk import Talk
 
 if TYPE_CHECKING:
     from ..environment import Environment
     from ..index.pins import Pins
     from ..index.pip_command import Pip, PipCommand
-    from ..index.pip_session import Outcome
+    from ..index.pip_session import Outcome, Stale
     from ..index.repository import Choice
 
 __all__ = ["configure_parser", "execute", "missing_extra", "parse_pins", "separate"]
 
 _VALUES = ("--cuda-driver", "--sm-arch", "--environment", "--label", "--python")
-_SWITCHES = ("--no-variants", "--minor-version-compatibility")
+_SWITCHES = ("--every-gpu", "--minor-version-compatibility", "--no-variants")
 
 _TALKATIVE = ("install", "download", "wheel")
 """Of pip's commands, those whose stdout is for people: that of ``list`` is data."""
@@ -41,6 +40,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     )
     machine.add_options(parser)
     machine.add_compatibility_option(parser)
+    machine.add_every_gpu_option(parser)
     parser.add_argument(
         "--label",
         metavar="[PROJECT=]LABEL",
@@ -62,7 +62,10 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words of the command line that are ours, and those that are pip's."""
+    """The words of the command line that are ours, and those that are pip's.
+
+    ``--json`` is ours unless it follows a command of pip that has one as well.
+    """
     ours: list[str] = []
     theirs: list[str] = []
     pending = iter(words)
@@ -72,7 +75,11 @@ def separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
             theirs += [word, *pending]
         elif name in _VALUES:
             ours += [word] if equals else [word, *_next(pending)]
-        elif name in _SWITCHES or (word in ("-h", "--help") and not theirs):
+        elif (
+            name in _SWITCHES
+            or (word in ("-h", "--help") and not theirs)
+            or (word == "--json" and "index" not in theirs)
+        ):
             ours.append(word)
         else:
             theirs.append(word)
@@ -95,6 +102,9 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     find_machine = machine.find_later(options, environ)
     environ = machine.with_compatibility(options, environ)
     pins = parse_pins(options.label)
+    if options.no_variants and options.label:
+        message = "--label picks a variant, --no-variants none"
+        raise UsageError(message, hint="give one of them")
     with ThreadPoolExecutor(1) as executor:
         # Both take a moment: what is imported here, and pip itself.
         loading = executor.submit(
@@ -104,22 +114,16 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         command = pip.understand(options.arguments)
         if options.no_variants or not command.uses_index:
             status = pip.run(options.arguments, environ, quiet=options.json)
+            talk = Talk(aside=options.json, quiet=False)
             if command.command == "check" and not options.no_variants:
-                notes = _check_installed(command, find_machine(), environ)
-                return _result(status, {}, notes=notes)
-            return _result(status, {})
+                for note in _check_installed(command, find_machine(), environ):
+                    talk.warn(note)
+            return _result(status, talk)
         try:
             loading.result()
         except ImportError as error:
             raise missing_extra(error) from None
-    return _run(
-        pip,
-        command,
-        as_json=options.json,
-        find_machine=find_machine,
-        environ=environ,
-        pins=pins,
-    )
+    return _run(pip, command, options, find_machine, environ=environ, pins=pins)
 
 
 def missing_extra(error: ImportError) -> MissingExtraError:
@@ -144,7 +148,7 @@ def parse_pins(texts: Sequence[str]) -> Pins:
     for text in texts:
         project, equals, label = text.rpartition("=")
         if not LABEL.fullmatch(label):
-            message = f"{shown(text)} is no label"
+            message = f"{shown(text)} is no label: a-z, 0-9, _ and . only"
             raise UsageError(message, path="--label", hint="give one as cu126")
         if equals:
             projects[canonicalize_name(project.rstrip("="))] = label
@@ -156,9 +160,9 @@ def parse_pins(texts: Sequence[str]) -> Pins:
 def _run(
     pip: Pip,
     command: PipCommand,
-    *,
-    as_json: bool,
+    options: argparse.Namespace,
     find_machine: Callable[[], Environment],
+    *,
     environ: Mapping[str, str],
     pins: Pins,
 ) -> Result:
@@ -166,8 +170,8 @@ def _run(
 
     report = command.options["json_report_file"]
     # Where pip's stdout is a document, nothing else may stand in it.
-    aside = as_json or report == "-" or command.command not in _TALKATIVE
-    talk = _Talk(aside=aside, quiet=bool(command.options["quiet"]))
+    aside = options.json or report == "-" or command.command not in _TALKATIVE
+    talk = Talk(aside=aside, quiet=bool(command.options["quiet"]))
     outcome = run(
         pip,
         command,
@@ -177,83 +181,46 @@ def _run(
         on_pick=talk.pick,
         on_start=talk.start,
         warn=talk.warn,
-        quiet=as_json,
+        quiet=options.json,
+        every_gpu=options.every_gpu,
         asks=sys.stdin is not None and sys.stdin.isatty(),
     )
-    notes = []
     if command.command == "lock" or report is not None:
-        notes.append(
+        talk.warn(
             "the URLs of builds in what pip wrote are of this run (127.0.0.1): "
             "neither a lock nor a report can be installed from later"
         )
     for item in outcome.stale:
-        name = f"{item.installed.project}=={item.installed.version}"
-        best = f"variant {item.best}" if item.best else "the non-variant wheel"
-        notes.append(
-            f"{name} stays installed as variant {item.installed.label}, {best} is the "
-            f"one for this machine; to replace it: nvidia-variant-provider pip install "
-            f"--force-reinstall --no-deps {name}"
-        )
-    talk.finish(command, outcome)
-    return _result(outcome.status, talk.chosen, outcome=outcome, notes=notes)
+        talk.warn(_advice(item, pins, [*options.ours, *_words(command)]))
+    talk.finish(outcome, pins, dry_run=bool(command.options["dry_run"]))
+    return _result(outcome.status, talk, outcome, command)
 
 
-class _Talk:
-    """Says what is chosen while pip runs; from the thread that serves it."""
+def _words(command: PipCommand) -> list[str]:
+    """The options of pip, but for those that say what, and whether, to install."""
+    left_out = ("requirements", "constraints", "dry_run", "json_report_file", "upgrade")
+    return [
+        word
+        for option, *words in command.words
+        if option not in left_out
+        for word in words
+    ]
 
-    def __init__(self, *, aside: bool, quiet: bool) -> None:
-        self._aside = aside
-        self._quiet = quiet
-        self._lock = threading.Lock()
-        self.chosen: dict[tuple[str, str], tuple[Choice, str | None]] = {}
 
-    def start(self, places: Mapping[str, str]) -> None:
-        """What pip is going to call indexes."""
-        if not self._quiet:
-            lines = [f"{here} stands for {there}" for here, there in places.items()]
-            say(lines, aside=self._aside)
+def _advice(item: Stale, pins: Pins, words: Sequence[str]) -> str:
+    from ..index.remote import redacted
 
-    def pick(self, choice: Choice, label: str | None) -> None:
-        """A build that pip fetches, or whose METADATA it reads."""
-        with self._lock:
-            key = (choice.project, choice.version)
-            known = self.chosen.get(key)
-            if known is not None and known[1] == label:
-                return
-            self.chosen[key] = choice, label
-            release = f"{choice.project}=={choice.version}"
-            if label is not None and not self._quiet:
-                say(block(release, label, choice.resolution), aside=self._aside)
-            resolution = choice.resolution
-            if resolution is None:
-                return
-            for note in resolution.notes:
-                complain(f"warning: {note}")
-            if choice.pinned is not None:
-                if label not in resolution.compatible:
-                    complain(f"warning: {release}: {label} does not fit this machine")
-            elif not uses_gpu(label, resolution):
-                for line in why_no_gpu(release, resolution):
-                    complain(line)
-
-    def warn(self, message: str) -> None:
-        """Something that was passed over."""
-        with self._lock:
-            complain(f"warning: {message}")
-
-    def finish(self, command: PipCommand, outcome: Outcome) -> None:
-        """Say at the end what became of the builds."""
-        if self._quiet or outcome.status:
-            return
-        would = "Would install" if command.options["dry_run"] else "Installed"
-        lines = [
-            f"{would} variant {item.label} of {item.project} {item.version}"
-            if item.label
-            else f"{would} {item.project} {item.version} without a variant"
-            for item in outcome.installed
-            if item.label or (item.project, item.version) in self.chosen
-        ]
-        say(lines, aside=self._aside)
+    name = f"{item.installed.project}=={item.installed.version}"
+    best = f"variant {item.best}" if item.best else "the non-variant wheel"
+    who = "--label asks for" if pins.get(item.installed.project) else "fits best"
+    given = map(redacted, words)
+    line = shlex.join(
+        ["pip", "install", *given, "--force-reinstall", "--no-deps", name]
+    )
+    return (
+        f"{name} stays installed as variant {item.installed.label}, {best} is what "
+        f"{who}; to replace it: nvidia-variant-provider {line}"
+    )
 
 
 def _check_installed(
@@ -277,27 +244,42 @@ def _check_installed(
 
 def _result(
     status: int,
-    chosen: Mapping[tuple[str, str], tuple[Choice, str | None]],
-    *,
+    talk: Talk,
     outcome: Outcome | None = None,
-    notes: Sequence[str] = (),
+    command: PipCommand | None = None,
 ) -> Result:
+    machine = next(
+        (c.resolution.environment for c, _ in talk.chosen.values() if c.resolution),
+        None,
+    )
     return Result(
         exit_code=status,
         passed_on=True,
         data={
             "status": status,
+            "dry_run": bool(command and command.options.get("dry_run")),
+            "environment": machine.to_dict() if machine else None,
             "chosen": [
                 {
                     "name": choice.project,
                     "version": choice.version,
                     "label": label,
                     "compatible": list(choice.labels),
+                    "rejected": _rejected(choice),
                 }
-                for choice, label in chosen.values()
+                for choice, label in talk.chosen.values()
             ],
             "installed": [x.to_dict() for x in outcome.installed] if outcome else [],
             "stale": [x.to_dict() for x in outcome.stale] if outcome else [],
+            "warnings": talk.warnings,
         },
-        notes=notes,
     )
+
+
+def _rejected(choice: Choice) -> dict[str, list[dict[str, object]]]:
+    if choice.resolution is None:
+        return {}
+    return {
+        label: [reason.to_dict() for reason in found]
+        for label, found in choice.resolution.rejected.items()
+    }

@@ -30,11 +30,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain", action="store_true", help="say why each other label lost"
     )
-    parser.add_argument(
-        "--every-gpu",
-        action="store_true",
-        help="only builds that have code for each GPU, not just for the highest",
-    )
+    machine.add_every_gpu_option(parser)
     machine.add_compatibility_option(parser)
     machine.add_options(parser)
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError, UsageError
 from . import machine
 from .pip import missing_extra, parse_pins
-from .render import complain, render
+from .render import render
 from .result import Result
+from .talk import Talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +71,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     )
     machine.add_options(parser)
     machine.add_compatibility_option(parser)
+    machine.add_every_gpu_option(parser)
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
@@ -81,7 +83,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         from ..index.loopback import Loopback
         from ..index.pip_session import make_settings
         from ..index.remote import redacted
-        from ..index.server import HOSTS, is_loopback
+        from ..index.server import HOSTS, is_loopback, reachable
     except ImportError as error:
         raise missing_extra(error) from None
     remote = not is_loopback(options.host)
@@ -92,12 +94,16 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     command, ask_credentials = _ask_pip(options, environ)
     if not command.indexes:
         raise UsageError("there is no index to stand for", hint="give --index-url")
+    # No blocks: stdout says where the index is.
+    talk = Talk(aside=True, quiet=True)
     loopback = Loopback(
         make_settings(command, environ),
         machine=find_machine,
         environ=environ,
-        warn=lambda message: complain(f"warning: {message}"),
+        warn=talk.warn,
         pins=pins,
+        on_pick=talk.pick,
+        every_gpu=options.every_gpu,
         ask_credentials=ask_credentials,
         host=options.host,
         port=options.port,
@@ -108,18 +114,20 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         url: loopback.add_index(url, command.credentials.get(url))
         for url in command.indexes
     }
-    served = {url: here for url, here in urls.items() if here != url}
-    if not served:
-        raise UsageError("none of the indexes can be served", hint="give --index-url")
+    for url, here in urls.items():
+        if here == url:
+            message = "neither the URL of an index nor a folder"
+            hint = "check it; plain HTTP needs --trusted-host"
+            raise UsageError(message, path=redacted(url), hint=hint)
     result = Result(
         data={
             "indexes": [
-                {"url": here, "upstream": redacted(url)} for url, here in served.items()
+                {"url": here, "upstream": redacted(url)} for url, here in urls.items()
             ]
         },
         text=[
-            *(f"{redacted(url)} is at {here}" for url, here in served.items()),
-            *_examples(next(iter(served.values()))),
+            *(f"{redacted(url)} is at {here}" for url, here in urls.items()),
+            *_examples(list(map(reachable, urls.values()))),
             "Stop it with Ctrl-C.",
         ],
         notes=[
@@ -168,10 +176,13 @@ def _pip_arguments(options: argparse.Namespace) -> list[str]:
     return words
 
 
-def _examples(url: str) -> Sequence[str]:
+def _examples(urls: Sequence[str]) -> Sequence[str]:
+    url, *others = urls
+    extra = "".join(f" --extra-index-url {other}" for other in others)
+    more = "".join(f" --index {other}" for other in others)
     return (
-        f"  pip:        pip install --index-url {url} torch",
-        f"  uv:         uv pip install --default-index {url} torch",
+        f"  pip:        pip install --index-url {url}{extra} torch",
+        f"  uv:         uv pip install --default-index {url}{more} torch",
         f"  poetry:     poetry source add --priority=primary variants {url}",
         f"  pdm:        pdm config pypi.url {url}",
         f"  containers: docker run --network host -e PIP_INDEX_URL={url} IMAGE",

@@ -39,6 +39,7 @@ class Loopback:
     :param direct: installers may fetch files that need no credentials themselves.
     :param local: the installer is a program of this user, and opens files itself.
     :param asks: it asks its user for credentials that are missing.
+    :param every_gpu: only builds with code for each GPU of the machine.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Loopback:
         direct: bool = True,
         local: bool = False,
         asks: bool = False,
+        every_gpu: bool = False,
     ) -> None:
         self.client = Client(settings, ask_credentials=ask_credentials)
         self._machine = machine
@@ -69,6 +71,7 @@ class Loopback:
         self._direct = direct
         self._local = local
         self._asks = asks
+        self._every_gpu = every_gpu
         self._server = Server(host, port)
         self._prefix = f"/{secrets.token_urlsafe(16)}" if secret else ""
         self._sources: list[Source] = []
@@ -132,6 +135,7 @@ class Loopback:
             client=self.client,
             environ=self._environ,
             pins=self._pins,
+            every_gpu=self._every_gpu,
             warn=self._warn,
         )
         self._sources.append(
@@ -171,6 +175,15 @@ class Loopback:
         # A program of this user that has ended waits for nothing.
         with self._server.serve(app, self.client.close, patient=not self._local):
             yield
+
+    def all_choices(self) -> list[Choice]:
+        """What was shown of each release that was looked at, index by index."""
+        return [
+            choice
+            for source in self._sources
+            if isinstance(source.repository, VariantRepository)
+            for choice in source.repository.all_choices()
+        ]
 
     def find_choices(self, project: str) -> Mapping[str, Choice]:
         """What is chosen of each release of a project, in the first index with it.

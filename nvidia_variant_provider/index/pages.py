@@ -72,7 +72,8 @@ def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectLis
             names = [item.get("name") for item in json.loads(body)["projects"]]
         else:
             links = _Links(_decode(body, content_type))
-            names = [link.text.strip() for link in links.found]
+            # Web servers list folders with a slash.
+            names = [link.text.strip().rstrip("/") for link in links.found]
     except _NO_PAGE as error:
         raise _no_page(error, url) from None
     return model.ProjectList(

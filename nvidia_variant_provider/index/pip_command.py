@@ -24,7 +24,9 @@ from ..errors import InputError, UsageError, shown
 __all__ = ["Pip", "PipCommand", "find_python"]
 
 _PROBE = Path(__file__).with_name("pip_probe.py")
-_NO_PIP = 66  # as pip_probe has it
+# As pip_probe has them.
+_SIGN, _NO_PIP = "pip_probe", 66
+
 _GRACE = 1.0
 """Seconds after Ctrl-C in which pip should have noticed it itself."""
 
@@ -130,10 +132,14 @@ class Pip:
         if done is not None and done.returncode == _NO_PIP:
             self._borrow()
             done = self._run_probe(question)
-        if done is None or done.returncode:
+        if done is None:
             return None
+        sign, _, answer = done.stdout.partition("\n")
+        if sign.strip() != _SIGN:
+            message = "is no Python interpreter"
+            raise InputError(message, path=self._host, hint="see --python")
         try:
-            return json.loads(done.stdout)
+            return json.loads(answer) if done.returncode == 0 else None
         except ValueError:
             return None
 

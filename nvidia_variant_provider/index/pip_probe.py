@@ -39,6 +39,9 @@ OPTIONS: Any = {
     "isolated_mode": False,
 }
 
+SIGN = "pip_probe"
+"""The first line of what is printed: it is Python that was run."""
+
 NO_PIP = 66
 """The exit status where there is no pip to ask."""
 
@@ -139,6 +142,8 @@ def make_auth(values: dict[str, Any]) -> Any:
 
 def main() -> None:
     """Answer the question on stdin."""
+    sys.stdout.write(SIGN + "\n")
+    sys.stdout.flush()
     if importlib.util.find_spec("pip") is None:
         sys.exit(NO_PIP)
     question = json.load(sys.stdin)

@@ -22,6 +22,7 @@ from .installed import InstalledVariant, find_installed
 from .loopback import Loopback
 from .pins import Pins
 from .pip_command import Pip, PipCommand
+from .remote import redacted
 from .repository import Choice
 from .requirements_files import Places, rewrite
 
@@ -79,11 +80,13 @@ class Outcome:
 
     :param status: pip's exit status.
     :param installed: of an installation, or what it would have installed.
+    :param seen: every release with variants that pip was shown.
     """
 
     status: int
     installed: tuple[Installed, ...] = ()
     stale: tuple[Stale, ...] = ()
+    seen: tuple[Choice, ...] = ()
 
 
 def make_settings(command: PipCommand, environ: Mapping[str, str]) -> Settings:
@@ -112,6 +115,7 @@ def run(
     warn: Callable[[str], None],
     quiet: bool,
     asks: bool,
+    every_gpu: bool,
 ) -> Outcome:
     """Run pip to its end.
 
@@ -119,6 +123,7 @@ def run(
     :param on_pick: is told of each build that pip fetches, from another thread.
     :param quiet: pip's own output goes to stderr.
     :param asks: there is somebody whom pip can ask for credentials.
+    :param every_gpu: only builds with code for each GPU of the machine.
     :raises InputError: it cannot be run.
     """
     options = command.options
@@ -136,17 +141,26 @@ def run(
         direct=not fixed_proxy,
         local=True,
         asks=asks and not options["no_input"],
+        every_gpu=every_gpu,
     )
     with tempfile.TemporaryDirectory(prefix="nvidia-variant-provider-") as name:
         folder = Path(name)
         arguments, variables = _redirect(command, environ, loopback, folder)
+        for _, _, *files in (w for w in command.words if w[0] in _FILES):
+            for file in files:
+                if file.startswith(("http:", "https:")):
+                    warn(
+                        f"{redacted(file)} is read by pip itself: of indexes that it "
+                        "names no variants are taken; download it first"
+                    )
         if fixed_proxy:
             arguments += ["--proxy", ""]
         report = options["json_report_file"]
         if command.command == "install" and report is None:
             report = str(folder / "report.json")
             arguments += ["--report", report]
-        on_start(loopback.places)
+        if command.command != "list":  # which looks at no index, but for --outdated
+            on_start(loopback.places)
         with loopback.serve():
             status = pip.run(
                 [command.command or "", *arguments, *command.positional],
@@ -159,7 +173,8 @@ def run(
                 if status == 0 and command.command == "install"
                 else ()
             )
-    return Outcome(status=status, installed=installed, stale=stale)
+    seen = tuple(loopback.all_choices())
+    return Outcome(status=status, installed=installed, stale=stale, seen=seen)
 
 
 def _is_given(command: PipCommand, environ: Mapping[str, str], option: str) -> bool:

@@ -37,6 +37,7 @@ class Choice:
     :param resolution: of all labels; ``None`` when the metadata cannot be used.
     :param offers: the variant wheels that are shown, best first.
     :param plain: the non-variant wheels that are shown.
+    :param available: the labels that it has wheels of.
     :param pinned: the label that the user asked for.
     :param problem: why no variant is shown, when that is a defect.
     """
@@ -46,6 +47,7 @@ class Choice:
     resolution: Resolution | None = None
     offers: tuple[Offer, ...] = ()
     plain: frozenset[str] = frozenset()
+    available: frozenset[str] = frozenset()
     pinned: str | None = None
     problem: str | None = None
 
@@ -75,6 +77,7 @@ class VariantRepository(RepositoryContainer):
     :param client: reads what ``source`` names on other servers.
     :param environ: environment variables, those of the process by default.
     :param base: ranks start above it.
+    :param every_gpu: only builds with code for each GPU of the machine.
     :param warn: is told, once each, what was passed over.
     """
 
@@ -87,6 +90,7 @@ class VariantRepository(RepositoryContainer):
         environ: Mapping[str, str] | None = None,
         pins: Pins | None = None,
         base: int = 0,
+        every_gpu: bool = False,
         warn: Warn | None = None,
     ) -> None:
         super().__init__(source)
@@ -95,6 +99,7 @@ class VariantRepository(RepositoryContainer):
         self._environ = environ
         self._pins = pins or Pins()
         self.base = base
+        self._every_gpu = every_gpu
         self.others: Sequence[VariantRepository] = ()
         """Which an installer looks at as well: a label that is pinned may be there."""
         self._warn = warn or (lambda _: None)
@@ -159,6 +164,10 @@ class VariantRepository(RepositoryContainer):
                     return offer
         return None
 
+    def all_choices(self) -> list[Choice]:
+        """What the last page of each project showed."""
+        return [choice for found in self._choices.values() for choice in found.values()]
+
     def choices(self, project: str) -> Mapping[str, Choice]:
         """What the last page of a project showed, by version."""
         return self._choices.get(canonicalize_name(project), {})
@@ -171,8 +180,6 @@ class VariantRepository(RepositoryContainer):
         if pinned is not None and not (
             _have(releases, pinned) or await self._is_elsewhere(project, pinned)
         ):
-            if project in self._pins.projects:
-                self._warn_once(f"{project}: no release has the label {pinned}")
             pinned = None
         found = await asyncio.gather(
             *(
@@ -206,6 +213,7 @@ class VariantRepository(RepositoryContainer):
         choice = Choice(
             project=project,
             version=release.version,
+            available=release.labels,
             pinned=pinned,
             # The label or nothing: not a newer release without it.
             plain=frozenset(() if pinned else (w.file_name for w in release.plain)),
@@ -244,7 +252,11 @@ class VariantRepository(RepositoryContainer):
                 # May ask a driver, which takes its time.
                 self._environment = await asyncio.to_thread(self._machine)
         return await asyncio.to_thread(
-            resolve, metadata, environment=self._environment, environ=self._environ
+            resolve,
+            metadata,
+            environment=self._environment,
+            every_gpu=self._every_gpu,
+            environ=self._environ,
         )
 
     async def _refuse_markers(self, project: str, offer: Offer) -> None:
@@ -258,7 +270,8 @@ class VariantRepository(RepositoryContainer):
         if markers:
             message = (
                 f"{name}: refused, since its METADATA has variant markers that no "
-                f"released installer reads: {shown(markers[0])}"
+                f"released installer reads: {shown(markers[0])}; take another build "
+                f"with --label, or none with --no-variants"
             )
             self._warn_once(message)
             raise errors.InvalidPackageError(message)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -18,7 +19,7 @@ from ..errors import InputError, UsageError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["HOSTS", "Server", "is_loopback"]
+__all__ = ["HOSTS", "Server", "is_loopback", "reachable"]
 
 HOSTS = (
     "127.0.0.1",
@@ -47,6 +48,14 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def reachable(url: str) -> str:
+    """``url`` as others can call it: "any address" is no name of this machine."""
+    parts = urlsplit(url)
+    if parts.hostname not in ("0.0.0.0", "::"):  # noqa: S104  # to compare with
+        return url
+    return url.replace(parts.netloc, f"{socket.gethostname()}:{parts.port}", 1)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -142,6 +151,8 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.close()
         reason = error.strerror or str(error)
         message = f"cannot listen on {host} port {port}: {reason}"
-        raise InputError(message, hint="choose another --port") from None
+        known = isinstance(error, socket.gaierror)
+        hint = "check --host" if known else "choose another --port"
+        raise InputError(message, hint=hint) from None
     bound.set_inheritable(True)
     return bound
