@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.native import compile_libraries
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+    from referencing import Registry
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +43,20 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("libraries")
     compile_libraries(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def report_schema() -> Draft202012Validator:
+    """The schema of what ``--json`` prints, and those that it refers to."""
+    from jsonschema import Draft202012Validator
+    from referencing import Registry, Resource
+
+    folder = Path(__file__).parents[1] / "schemas"
+    schemas = [json.loads(path.read_text()) for path in folder.glob("*.schema.json")]
+    for schema in schemas:
+        Draft202012Validator.check_schema(schema)
+    registry: Registry[Any] = Registry().with_resources(
+        (schema["$id"], Resource.from_contents(schema)) for schema in schemas
+    )
+    (report,) = (schema for schema in schemas if schema["title"] == "Report")
+    return Draft202012Validator(report, registry=registry)

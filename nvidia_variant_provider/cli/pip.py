@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -115,6 +119,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         if options.no_variants or not command.uses_index:
             status = pip.run(options.arguments, environ, quiet=options.json)
             talk = Talk(aside=options.json, quiet=False)
+            if status == 0 and command.command is None and _installs(options):
+                talk.warn("no variants were selected: this pip could not be asked")
             if command.command == "check" and not options.no_variants:
                 for note in _check_installed(command, find_machine(), environ):
                     talk.warn(note)
@@ -124,6 +130,10 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         except ImportError as error:
             raise missing_extra(error) from None
     return _run(pip, command, options, find_machine, environ=environ, pins=pins)
+
+
+def _installs(options: argparse.Namespace) -> bool:
+    return not options.no_variants and bool({*options.arguments} & {*_TALKATIVE})
 
 
 def missing_extra(error: ImportError) -> MissingExtraError:
@@ -172,19 +182,20 @@ def _run(
     # Where pip's stdout is a document, nothing else may stand in it.
     aside = options.json or report == "-" or command.command not in _TALKATIVE
     talk = Talk(aside=aside, quiet=bool(command.options["quiet"]))
-    outcome = run(
-        pip,
-        command,
-        machine=find_machine,
-        environ=environ,
-        pins=pins,
-        on_pick=talk.pick,
-        on_start=talk.start,
-        warn=talk.warn,
-        quiet=options.json,
-        every_gpu=options.every_gpu,
-        asks=sys.stdin is not None and sys.stdin.isatty(),
-    )
+    with _ending():
+        outcome = run(
+            pip,
+            command,
+            machine=find_machine,
+            environ=environ,
+            pins=pins,
+            on_pick=talk.pick,
+            on_start=talk.start,
+            warn=talk.warn,
+            quiet=options.json,
+            every_gpu=options.every_gpu,
+            asks=sys.stdin is not None and sys.stdin.isatty(),
+        )
     if command.command == "lock" or report is not None:
         talk.warn(
             "the URLs of builds in what pip wrote are of this run (127.0.0.1): "
@@ -194,6 +205,24 @@ def _run(
         talk.warn(_advice(item, pins, [*options.ours, *_words(command)]))
     talk.finish(outcome, pins, dry_run=bool(command.options["dry_run"]))
     return _result(outcome.status, talk, outcome, command)
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """Signals to end leave nothing behind, also where pip does not run yet."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [signal.SIGTERM] if os.name == "nt" else [signal.SIGTERM, signal.SIGHUP]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []  # handlers are for the main thread only
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _words(command: PipCommand) -> list[str]:

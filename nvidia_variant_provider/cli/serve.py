@@ -80,10 +80,11 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     environ = machine.with_compatibility(options, environ)
     pins = parse_pins(options.label)
     try:
+        from ..index.client import is_loopback
         from ..index.loopback import Loopback
         from ..index.pip_session import make_settings
         from ..index.remote import redacted
-        from ..index.server import HOSTS, is_loopback, reachable
+        from ..index.server import HOSTS, reachable
     except ImportError as error:
         raise missing_extra(error) from None
     remote = not is_loopback(options.host)
@@ -130,11 +131,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             *_examples(list(map(reachable, urls.values()))),
             "Stop it with Ctrl-C.",
         ],
-        notes=[
-            "whoever can connect to this port reads the indexes with your credentials"
-        ]
-        if remote
-        else [],
+        notes=_notes(remote=remote, private=bool(command.credentials)),
     )
     with _until_stopped() as stopped, loopback.serve():
         # Now, not when it ends: what it says is needed while it runs.
@@ -174,6 +171,16 @@ def _pip_arguments(options: argparse.Namespace) -> list[str]:
     for host in options.trusted_host:
         words += ["--trusted-host", host]
     return words
+
+
+def _notes(*, remote: bool, private: bool) -> list[str]:
+    if remote:
+        return [
+            "whoever can connect to this port reads the indexes with your credentials"
+        ]
+    if private:
+        return ["everybody on this machine reads the indexes with your credentials"]
+    return []
 
 
 def _examples(urls: Sequence[str]) -> Sequence[str]:

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -44,7 +45,7 @@ from .client import Client, UpstreamError
 from .offers import find_label
 from .remote import redacted
 from .repository import LABEL_KEY, Choice, VariantRepository
-from .upstream import LinksUpstream
+from .upstream import LinksUpstream, local_path
 
 __all__ = ["Source", "make_app"]
 
@@ -52,6 +53,9 @@ _NO_LABEL = "-"
 """Stands in the path of files that are not shown as a variant."""
 
 _PASSED_ON = ("content-length", "content-range", "content-type", "last-modified")
+
+_KINDS = (".whl", ".metadata", ".json", ".zip", ".egg", ".gz", ".bz2", ".xz", ".tgz")
+"""What indexes have of files, by the ends of their names."""
 
 OnPick = Callable[[Choice, "str | None"], None]
 """Is told which label an installer fetches of a release; ``None``: non-variant."""
@@ -86,7 +90,8 @@ class Source:
             return self.local
         if not self.direct or not url.startswith(("http://", "https://")):
             return False
-        return self.client.is_allowed(url) and not self.client.has_credentials(url)
+        # Of files over plain HTTP installers think as they do without this server.
+        return not self.client.has_credentials(url)
 
 
 def make_app(
@@ -222,7 +227,7 @@ class _Pages:
         resource = await self._source.repository.get_resource(project, name)
         await self._picked(project, name.removesuffix(".metadata"))
         if isinstance(resource, model.LocalResource):
-            if not os.path.isfile(resource.path):
+            if not (os.path.isfile(resource.path) and self._may_send(resource.path)):
                 raise errors.ResourceUnavailable(name)
             return Local(resource.path, media_type="application/octet-stream")
         if isinstance(resource, model.TextResource):
@@ -233,6 +238,16 @@ class _Pages:
             # Not 301: another time the name may stand for another file.
             return RedirectResponse(resource.url, status_code=302, headers=HEADERS)
         return await self._stream(resource.url, request)
+
+    def _may_send(self, path: Path) -> bool:
+        """Is a file of this machine one of an index, and not just named by a page.
+
+        A mirror may come from elsewhere. It often has pages and files side by side.
+        """
+        if self._source.local:
+            return True
+        root = local_path(self._source.url).resolve().parent
+        return path.resolve().is_relative_to(root) and path.name.endswith(_KINDS)
 
     async def _stream(self, url: str, request: Request) -> Response:
         # As it is: what is compressed on the way has another length.

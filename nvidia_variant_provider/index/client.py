@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import fnmatch
+import ipaddress
 import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -23,7 +24,14 @@ from ..documents import MAX_BYTES
 from ..errors import InputError
 from .remote import AskRange, redacted
 
-__all__ = ["Answer", "Client", "Settings", "UpstreamError", "split_credentials"]
+__all__ = [
+    "Answer",
+    "Client",
+    "Settings",
+    "UpstreamError",
+    "is_loopback",
+    "split_credentials",
+]
 
 AskCredentials = Callable[[str], "tuple[str, str] | None"]
 """User and password for a URL, from the user's keyring or netrc."""
@@ -77,6 +85,16 @@ class Answer:
     url: str
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
+
+
+def is_loopback(host: str) -> bool:
+    """Does ``host`` reach this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
@@ -143,8 +161,7 @@ class Client:
         parts = urlsplit(url)
         if parts.scheme == "https":
             return True
-        host = parts.hostname or ""
-        local = host in ("localhost", "::1") or host.startswith("127.")
+        local = is_loopback(parts.hostname or "")
         return parts.scheme == "http" and (local or self._is_trusted(url))
 
     def _is_trusted(self, url: str) -> bool:
@@ -262,7 +279,9 @@ class Client:
             if not response.has_redirect_location:
                 return response
             await response.aclose()
-            url = str(response.next_request.url) if response.next_request else ""
+            following = str(response.next_request.url) if response.next_request else ""
+            # Credentials are the user's to give, not for a server to choose.
+            url, _ = split_credentials(following)
         raise _error(f"more than {_REDIRECTS} redirects", url)
 
     async def _send_once(self, url: str, headers: dict[str, str]) -> httpx.Response:

@@ -13,7 +13,7 @@ none. Everything here is a pure function of names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from packaging.utils import canonicalize_version
@@ -143,12 +143,18 @@ def served_name(file_name: str, rank: int) -> str:
 
 
 def make_offers(
-    release: Release, labels: Sequence[str], *, base: int = 0
+    release: Release,
+    labels: Sequence[str],
+    *,
+    base: int = 0,
+    conditions: Mapping[str, object] | None = None,
 ) -> tuple[list[Offer], list[str]]:
     """What to show of a release: variant wheels, best first, and file names to hide.
 
     :param labels: those that fit the machine, best first.
     :param base: ranks start above it; by it one index goes before another.
+    :param conditions: what else of a file decides whether it is taken, by name:
+        wheels hide those of the same condition only.
     """
     by_label: dict[str, list[Wheel]] = {label: [] for label in labels}
     for wheel in release.labelled:
@@ -158,12 +164,7 @@ def make_offers(
         (build[0] for w in release.plain if (build := w.parts.build)), default=0
     )
     groups = [*by_label.values(), release.plain]
-    hidden = {
-        groups[group][place].file_name
-        for group, place in find_outranking(
-            [[wheel.parts.tags for wheel in wheels] for wheels in groups]
-        )
-    }
+    hidden = _find_hidden(groups, conditions or {})
     # Of one label, a higher build number of its own goes first.
     fitting = [
         wheel
@@ -188,3 +189,21 @@ def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
     """Wheels with one of these differ in their tags; 1 and 01 are other names."""
     build = wheel.file_name.split("-")[2] if wheel.parts.build else ""
     return wheel.parts.label, build
+
+
+def _find_hidden(
+    groups: Sequence[Sequence[Wheel]], conditions: Mapping[str, object]
+) -> set[str]:
+    """The wheels that tags would put before a better group."""
+    hidden = set()
+    found = {conditions.get(wheel.file_name) for group in groups for wheel in group}
+    for condition in found:
+        alike = [
+            [w for w in wheels if conditions.get(w.file_name) == condition]
+            for wheels in groups
+        ]
+        for group, place in find_outranking(
+            [[wheel.parts.tags for wheel in wheels] for wheels in alike]
+        ):
+            hidden.add(alike[group][place].file_name)
+    return hidden

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,6 @@ __all__ = ["Pip", "PipCommand", "find_python"]
 _PROBE = Path(__file__).with_name("pip_probe.py")
 # As pip_probe has them.
 _SIGN, _NO_PIP = "pip_probe", 66
-
-_GRACE = 1.0
-"""Seconds after Ctrl-C in which pip should have noticed it itself."""
 
 _TIMEOUT = 120.0
 """Seconds for a question: a keyring may ask its user something."""
@@ -91,12 +88,15 @@ class Pip:
         answer = self._ask({"arguments": list(arguments)})
         if answer is None:
             return PipCommand(command=None)
-        del answer["version"]
-        pairs = answer.get("credentials") or {}
-        answer["credentials"] = {url: (pair[0], pair[1]) for url, pair in pairs.items()}
-        if self._paths is not None:
-            answer["paths"] = self._paths
-        return PipCommand(**answer)
+        try:
+            pairs = answer.pop("credentials", {})
+            command = PipCommand(
+                **answer,
+                credentials={url: (pair[0], pair[1]) for url, pair in pairs.items()},
+            )
+        except (AttributeError, IndexError, KeyError, TypeError):
+            raise _no_pip(self._host) from None
+        return command if self._paths is None else replace(command, paths=self._paths)
 
     def ask_credentials(
         self, url: str, options: Mapping[str, Any]
@@ -134,22 +134,21 @@ class Pip:
             done = self._run_probe(question)
         if done is None:
             return None
-        sign, _, answer = done.stdout.partition("\n")
-        if sign.strip() != _SIGN:
-            message = "is no Python interpreter"
-            raise InputError(message, path=self._host, hint="see --python")
+        # What a sitecustomize prints comes before it.
+        _, sign, answer = done.stdout.partition(f"{_SIGN}\n")
+        if not sign:
+            raise _no_pip(self._host)
         try:
             return json.loads(answer) if done.returncode == 0 else None
         except ValueError:
-            return None
+            raise _no_pip(self._host) from None
 
     def _run_probe(
         self, question: Mapping[str, object]
     ) -> subprocess.CompletedProcess[str] | None:
         try:
             return subprocess.run(  # noqa: S603
-                # As `python -m pip`: the current folder is on the path.
-                [self._host, "-c", _PROBE.read_text("utf-8")],
+                [self._host, "-c", _without_folder(_PROBE.read_text("utf-8"))],
                 input=json.dumps(question),
                 env={**self._environ, "PYTHONIOENCODING": "utf-8"},
                 capture_output=True,
@@ -175,15 +174,12 @@ class Pip:
 
 @contextmanager
 def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """What would stop us stops the process, and we end after it.
-
-    The terminal sends Ctrl-C to both, so that is passed on only if it has no effect.
-    """
+    """What would stop us stops the process, and we end after it."""
 
     def interrupt(*_: object) -> None:
-        timer = threading.Timer(_GRACE, process.send_signal, [signal.SIGINT])
-        timer.daemon = True
-        timer.start()
+        # A terminal tells both, and a second one would break off what pip undoes.
+        if not _is_foreground():
+            process.send_signal(signal.SIGINT)
 
     def terminate(*_: object) -> None:
         process.terminate()
@@ -191,15 +187,38 @@ def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers are for the main thread only
         return
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, interrupt),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, terminate),
-    }
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
+    if os.name != "nt":
+        handlers[signal.SIGHUP] = terminate
+    before = {number: signal.signal(number, to) for number, to in handlers.items()}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _is_foreground() -> bool:
+    """Does the terminal send its signals to this process, and so to its children."""
+    if os.name == "nt":
+        return True
+    for stream in (0, 1, 2):
+        with suppress(OSError):
+            return os.tcgetpgrp(stream) == os.getpgrp()
+    return False
+
+
+def _without_folder(code: str) -> str:
+    """``code`` for ``-c``, where modules in the current folder do not count.
+
+    Nor do they for ``python -m pip``, which takes the folder off the path first.
+    """
+    first = "import sys; sys.path[:] = [path for path in sys.path if path]"
+    return f"{first}\nexec(compile({code!r}, 'pip_probe', 'exec'))"
+
+
+def _no_pip(path: str) -> InputError:
+    return InputError("is no Python with a pip", path=path, hint="see --python")
 
 
 def find_python(path: str | None) -> str:
@@ -218,13 +237,16 @@ def find_python(path: str | None) -> str:
 
 
 def _find_paths(python: str, environ: Mapping[str, str]) -> list[str]:
-    code = "import json, sys; print(json.dumps([p for p in sys.path if p]))"
-    done = subprocess.run(  # noqa: S603
-        [python, "-c", code],
-        env=dict(environ),
-        capture_output=True,
-        timeout=_TIMEOUT,
-        check=True,
-    )
-    paths: list[str] = json.loads(done.stdout)
+    code = "import json; print(json.dumps([p for p in sys.path if p]))"
+    try:
+        done = subprocess.run(  # noqa: S603
+            [python, "-c", _without_folder(f"import sys\n{code}")],
+            env=dict(environ),
+            capture_output=True,
+            timeout=_TIMEOUT,
+            check=True,
+        )
+        paths: list[str] = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError):
+        raise _no_pip(python) from None
     return paths

@@ -40,7 +40,7 @@ OPTIONS: Any = {
 }
 
 SIGN = "pip_probe"
-"""The first line of what is printed: it is Python that was run."""
+"""The line before the answer: what others print comes earlier."""
 
 NO_PIP = 66
 """The exit status where there is no pip to ask."""
@@ -48,32 +48,29 @@ NO_PIP = 66
 
 def describe(arguments: list[str]) -> dict[str, Any]:
     """What pip makes of its arguments: command, options, and the arguments again."""
-    from pip import __version__
     from pip._internal.cli.main_parser import create_main_parser
     from pip._internal.commands import commands_dict, create_command
 
     general, rest = create_main_parser().parse_args(list(arguments))
     if not rest or rest[0] not in commands_dict:
-        return {"version": __version__, "command": None}
+        return {"command": None}
     name = rest[0]
     before = arguments[: len(arguments) - len(rest)]
     # As `pip` hands them to the command: the general options may stand anywhere.
     given = before + rest[1:]
     parser = create_command(name, isolated="--isolated" in given).parser
     if any(word in ("-h", "--help") for word in given) or general.version:
-        return {"version": __version__, "command": None}
+        return {"command": None}
     seen = record(parser)
     options, positional = parser.parse_args(given)
     if not hasattr(options, "index_url"):
         return {
-            "version": __version__,
             "command": name,
             "uses_index": False,
             "paths": [path for path in sys.path if path],
         }
     values = {key: getattr(options, key, default) for key, default in OPTIONS.items()}
     return {
-        "version": __version__,
         "command": name,
         "uses_index": True,
         "options": values,

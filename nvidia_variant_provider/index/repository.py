@@ -238,7 +238,16 @@ class VariantRepository(RepositoryContainer):
                 f"not have their labels: {listed}"
             )
         labels = [pinned] if pinned is not None else list(resolution.compatible)
-        offers, hidden = make_offers(release, labels, base=self.base)
+        offers, hidden = await asyncio.to_thread(
+            make_offers,
+            release,
+            labels,
+            base=self.base,
+            conditions={
+                name: (file.requires_python, bool(file.yanked))
+                for name, file in files.items()
+            },
+        )
         return replace(
             choice,
             resolution=resolution,

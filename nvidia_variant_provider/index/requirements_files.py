@@ -10,6 +10,7 @@ import codecs
 import os
 import re
 import shlex
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -86,7 +87,8 @@ class _Rewriter:
     def rewrite(self, path: str) -> str:
         if path in self._copies:
             return self._copies[path]
-        if not self._has_places(path, set()):
+        # A pipe can be read once: what was in it goes on in the copy.
+        if not self._has_places(path, set()) and not _is_pipe(path):
             return path
         name = f"{len(self._copies)}-{os.path.basename(path)}"
         copy = self._folder / name
@@ -177,6 +179,14 @@ class _Rewriter:
             else:
                 found.append((word, ""))
         return found
+
+
+def _is_pipe(path: str) -> bool:
+    try:
+        mode = os.stat(local_path(path)).st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _beside(path: str, text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -19,7 +18,7 @@ from ..errors import InputError, UsageError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["HOSTS", "Server", "is_loopback", "reachable"]
+__all__ = ["HOSTS", "Server", "reachable"]
 
 HOSTS = (
     "127.0.0.1",
@@ -38,16 +37,6 @@ T = TypeVar("T")
 
 _STOP = 2
 """Seconds for requests that are under way when the server stops."""
-
-
-def is_loopback(host: str) -> bool:
-    """Does ``host`` reach this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def reachable(url: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms
@@ -27,6 +27,9 @@ _NEWEST = 14
 
 _FREE_THREADED = 13
 """The first one that is also built without the GIL."""
+
+_MOST_TAGS = 20_000
+"""So many tags are gone through for a release; torch 2.9 takes 1,700."""
 
 _NONE = "unnamed"
 """A platform that no tag names."""
@@ -48,7 +51,9 @@ def find_outranking(groups: Sequence[Sequence[Tags]]) -> list[tuple[int, int]]:
         # Each variant is built for the same, as is usual.
         return []
     wheels = {tags for group in groups for tags in group}
-    clients = list(_clients(frozenset().union(*wheels)))
+    clients = _clients(frozenset().union(*wheels))
+    if clients is None:
+        return []
     ranks = {
         tags: [min(client.get(tag, _NEVER) for tag in tags) for client in clients]
         for tags in wheels
@@ -68,21 +73,26 @@ def find_outranking(groups: Sequence[Sequence[Tags]]) -> list[tuple[int, int]]:
     return found
 
 
-def _clients(tags: Tags) -> Iterator[dict[Tag, int]]:
+def _clients(tags: Tags) -> list[dict[Tag, int]] | None:
     """Machines to compare the tags for: their tags, each with its rank.
 
     One for each platform and each version of Python that makes a difference: a
     newer machine may have a wheel of the best group that an older one has not.
+    ``None`` for more of them than anybody builds for.
     """
     named = {int(m[1]) for t in tags if (m := _INTERPRETER.fullmatch(t.interpreter))}
     # Those before and after it cannot use what is for one version only.
     minors = {near for m in named for near in (m - 1, m, m + 1)} | {_NEWEST}
     platforms = sorted(_machines({t.platform for t in tags} - {"any"}))
-    for minor in sorted(minors):
-        for names in platforms:
-            yield _ranks(minor, f"cp3{minor}", names)
-            if minor >= _FREE_THREADED:
-                yield _ranks(minor, f"cp3{minor}t", names)
+    if sum(minors) * sum(len(names) + 1 for names in platforms) > _MOST_TAGS:
+        return None
+    return [
+        {tag: rank for tag, rank in _ranks(minor, abi, names) if tag in tags}
+        for minor in sorted(minors)
+        for names in platforms
+        for abi in (f"cp3{minor}", f"cp3{minor}t")
+        if minor >= _FREE_THREADED or not abi.endswith("t")
+    ]
 
 
 def _machines(platforms: set[str]) -> set[tuple[str, ...]]:
@@ -106,15 +116,17 @@ def _machines(platforms: set[str]) -> set[tuple[str, ...]]:
     return found
 
 
-@lru_cache(maxsize=4096)
-def _ranks(minor: int, abi: str, platforms: tuple[str, ...]) -> dict[Tag, int]:
+@lru_cache(maxsize=256)
+def _ranks(
+    minor: int, abi: str, platforms: tuple[str, ...]
+) -> tuple[tuple[Tag, int], ...]:
     version = (3, minor)
     names = platforms or (_NONE,)
     ordered = [
         *cpython_tags(version, abis=[abi], platforms=names),
         *compatible_tags(version, f"cp3{minor}", names),
     ]
-    return {tag: rank for rank, tag in reversed(list(enumerate(ordered)))}
+    return tuple((tag, rank) for rank, tag in reversed(list(enumerate(ordered))))
 
 
 def _kinds(platform: str) -> list[str]:

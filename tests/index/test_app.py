@@ -187,6 +187,27 @@ class TestFiles:
             ):
                 assert running.page(Authorization=text).status in (200, 401, 403)
 
+    def test_a_mirror_names_files_of_others(self, tmp_path: Path) -> None:
+        """It was handed out to everybody who asked."""
+        secret = tmp_path / "id_rsa"
+        secret.write_text("secret")
+        outside = tmp_path / "x-1.0.zip"
+        outside.write_text("secret")
+        mirror = tmp_path / "mirror" / "simple"
+        beside = tmp_path / "mirror" / "files" / "x-1.1.zip"
+        for path in (mirror / "x" / "index.html", beside):
+            path.parent.mkdir(parents=True)
+        beside.write_text("fine")
+        pages = "".join(
+            f'<a href="{p.as_uri()}">x</a>' for p in (secret, outside, beside)
+        )
+        (mirror / "x" / "index.html").write_text(pages)
+        with start(str(mirror)) as running:
+            files = ask(f"{running.urls[0]}x/", Accept=JSON).files
+            assert ask(files["id_rsa"]).status == 404
+            assert ask(files["x-1.0.zip"]).status == 404
+            assert ask(files["x-1.1.zip"]).body == b"fine"
+
     def test_a_password_that_nobody_asked_for(self, folder: Path) -> None:
         """A netrc file with a default has one for every server, ours among them."""
         with serve_answers(answers_of(folder), credentials="a:b") as server:

@@ -337,3 +337,16 @@ def _recording(seen: list[str]) -> AbstractContextManager[str]:
             self.send_error(404)
 
     return start_server(Handler)
+
+
+def test_a_redirect_does_not_choose_credentials(folder: Path) -> None:
+    """A hostile index could log in elsewhere, with passwords that many leave."""
+    with serve_answers(answers_of(folder), credentials="inj:ected") as target:
+        there = target.url.replace("//", "//inj:ected@") + PAGE
+        answers = {PAGE: Answer(status=302, headers={"Location": there})}
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/") as running,
+        ):
+            assert running.page().status == 403
+        assert len(target.requests) == 1

@@ -273,3 +273,21 @@ def test_metadata_belongs_to_its_release() -> None:
         "1.0": "My.Torch-1.0-variants.json",
         "2.0": None,
     }
+
+
+def test_what_may_not_be_taken_hides_nothing() -> None:
+    """pip then installed an older release: all others of the newest were hidden."""
+    names = [
+        "x-1.0-cp311-cp311-manylinux_2_12_x86_64-a.whl",
+        "x-1.0-cp311-cp311-manylinux_2_17_x86_64-b.whl",
+        "x-1.0-cp311-cp311-manylinux_2_17_x86_64.whl",
+    ]
+    release = group(names, "x")["1.0"]
+    assert sorted(make_offers(release, ["a", "b"])[1]) == sorted(names[1:])
+    conditions = {names[0]: (">=3.99", False)}
+    offers, hidden = make_offers(release, ["a", "b"], conditions=conditions)
+    assert hidden == []
+    assert [offer.label for offer in offers] == ["a", "b"]
+    # Those that the same machines take still do.
+    conditions[names[1]] = conditions[names[0]]
+    assert make_offers(release, ["a", "b"], conditions=conditions)[1] == [names[1]]

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
+from support.builds import gpu_build, metadata
 from support.processes import (
     PIPS,
     Environment,
@@ -21,6 +23,7 @@ from support.processes import (
     provider,
 )
 from support.range_server import Answer, serve_answers
+from support.wheels import publish
 
 NEWEST = PIPS[-1]
 
@@ -36,14 +39,49 @@ def test_pins(pip: Pip, index: str, tmp_path: Path) -> None:
     done = pip(*words, "torch==2.7.0", "--label=Torch=cu130")
     assert done.code == 0, done.text
     assert installed_labels(target) == {"torch": "2.7.0 cu130"}
-    assert "warning: torch==2.7.0: cu130 does not fit this machine\n" in done.err
+    message = (
+        "warning: torch==2.7.0: cu130 does not fit this machine: it needs a driver"
+    )
+    assert message in done.err
 
 
 def test_a_pin_of_no_release_is_told(pip: Pip, index: str, tmp_path: Path) -> None:
     target = tmp_path / "it"
     done = pip("install", "-i", index, "--target", target, "--label=torch=cu1", "torch")
     assert done.code == 0, done.text
-    assert "warning: torch: no release has the label cu1\n" in done.err
+    assert "warning: torch has no cu1, as far as was looked: cu126, cu1" in done.err
+
+
+def test_a_pin_that_nothing_has_is_told(pip: Pip, index: str) -> None:
+    words = ("install", "-i", index, "--dry-run", "--no-deps", "torch")
+    done = pip(*words, "--label", "cu999")
+    assert done.code == 0, done.text
+    assert "warning: no release that was looked at has cu999: they have c" in done.err
+    done = pip(*words, "--label", "cu126", "--no-variants")
+    assert (done.code, done.out) == (2, "")
+    assert "--label picks a variant, --no-variants none" in done.err
+
+
+def test_why_there_is_no_build_at_all(pip: Pip, tmp_path: Path) -> None:
+    only = metadata({"cu130": gpu_build("13.0", "80_real")})
+    publish(tmp_path / "index", only, "torch", "2.8.0")
+    (tmp_path / "index" / "torch" / "torch-2.8.0-py3-none-any.whl").unlink()
+    (tmp_path / "index" / "torch" / "index.html").unlink()
+    done = pip("install", "--dry-run", "-i", tmp_path / "index", "torch")
+    assert done.code == 1
+    first, *others = done.err.partition("torch==2.8.0 ")[2].splitlines()
+    assert first.startswith("has no build for this machine (driver for CUDA 12.9")
+    assert others[0].startswith("  cu130 does not fit: it needs a driver for CUDA 13.0")
+    assert others[1] == (
+        "  what would change it: a driver for CUDA 13.0 or newer gets cu130"
+    )
+
+
+def test_json_of_pip_stays_its_own(pip: Pip, index: str) -> None:
+    done = pip("index", "versions", "--json", "-i", index, "torch")
+    assert json.loads(done.out)["name"] == "torch"
+    done = pip("--json", "index", "versions", "-i", index, "torch")
+    assert json.loads(done.out)["command"] == "pip"
 
 
 def test_no_variants(pip: Pip, index: str, tmp_path: Path) -> None:
@@ -70,28 +108,36 @@ def test_minor_version_compatibility(pip: Pip, index: str) -> None:
     assert "cu126" in json.loads(done.out)["data"]["chosen"][0]["compatible"]
 
 
-def test_json_report(pip: Pip, index: str, tmp_path: Path) -> None:
+def test_json_report(
+    pip: Pip, index: str, tmp_path: Path, report_schema: Draft202012Validator
+) -> None:
     done = pip("install", "-i", index, "--target", tmp_path / "it", "--json", "torch")
     assert done.code == 0, done.text
     report = json.loads(done.out)
     report["data"]["installed"].sort(key=lambda item: item["name"])
-    assert report["command"] == "pip"
-    assert report["status"] == "ok"
-    assert report["data"] == {
+    report_schema.validate(report)
+    assert (report["command"], report["status"]) == ("pip", "ok")
+    data = report["data"]
+    (chosen,) = data.pop("chosen")
+    assert {reason["feature"] for reason in chosen.pop("rejected")["cu130"]} == {
+        "cuda_version_lower_bound"
+    }
+    assert chosen == {
+        "name": "torch",
+        "version": "2.8.0",
+        "label": "cu126",
+        "compatible": ["cu126", "plain", "null"],
+    }
+    assert data.pop("environment")["cuda_driver_version"] == "12.9"
+    assert data == {
         "status": 0,
-        "chosen": [
-            {
-                "name": "torch",
-                "version": "2.8.0",
-                "label": "cu126",
-                "compatible": ["cu126", "plain", "null"],
-            }
-        ],
+        "dry_run": False,
         "installed": [
             {"name": "runtime", "version": "12.6", "label": None},
             {"name": "torch", "version": "2.8.0", "label": "cu126"},
         ],
         "stale": [],
+        "warnings": [],
     }
     # pip's own output is still there.
     assert "Successfully installed" in done.err

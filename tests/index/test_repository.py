@@ -230,7 +230,7 @@ class TestPins:
             Memory(torch()), pins=Pins(projects={"torch": "cu999"})
         )
         assert PLAIN in page(found)
-        assert warnings == ["torch: no release has the label cu999"]
+        assert warnings == []  # whether another index has it is not known here
 
 
 class TestMarkers:

@@ -323,3 +323,16 @@ def test_any_file(
         except (PipError, SystemExit, OSError, ValueError, AttributeError):
             return  # pip refuses it, or reads from a server
         assert files.read(new) == expected
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
+def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    """As ``-r <(...)`` and ``-r /dev/stdin`` are: pip found them empty."""
+    files = Files(tmp_path)
+    reading, writing = os.pipe()
+    with open(writing, "wb") as file:
+        file.write(b"torch\n-r other.txt\n")
+    with open(reading, "rb"):
+        copy = files.rewrite(f"/dev/fd/{reading}")
+    assert Path(copy).parent == files.copies
+    assert Path(copy).read_text() == "torch\n-r /dev/fd/other.txt\n"

@@ -337,9 +337,10 @@ def test_pages_do_not_lead_to_other_things(
             found = re.findall(r'href="([^"#]+)[^>]*>([^<]+)', body.decode())
             links = {name: urljoin(url, link) for link, name in found}
             assert sorted(links) == ["secret-1.1.tar.gz", "secret-1.3.tar.gz"]
-            for link in links.values():
-                status, headers, body = fetch(link)
-                assert status in (403, 502)
-                assert "location" not in headers
-                assert b"secret" not in body.replace(b"secret-1", b"")
-                assert b"S3cret" not in body
+            # Not through here: an installer thinks of it what it always does.
+            assert links["secret-1.3.tar.gz"] == "http://192.0.2.1/secret-1.3.tar.gz"
+            status, headers, body = fetch(links["secret-1.1.tar.gz"])
+            assert status in (403, 502)
+            assert "location" not in headers
+            assert b"secret" not in body.replace(b"secret-1", b"")
+            assert b"S3cret" not in body

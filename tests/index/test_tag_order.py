@@ -159,3 +159,23 @@ def test_a_group_counts_by_what_is_shown_of_it() -> None:
 def test_the_clients_are_many() -> None:
     assert len(CLIENTS) > 100
     assert MINORS[-1] >= 14
+
+
+def test_so_many_kinds_of_machines_that_nobody_builds_for_them() -> None:
+    """A page of a few kilobytes took gigabytes, and minutes for each release."""
+    names = [f"cp3{n}-cp3{n}-manylinux_2_{n}_x86_64" for n in range(5, 85)]
+    found = [[tags(name)] for name in names]
+    assert find_outranking(found) == []
+    # Those of real releases are compared: nobody has more than these.
+    real = [
+        f"cp3{n}-cp3{n}-manylinux_2_28_{m}"
+        for n in range(9, 15)
+        for m in ("x86_64", "aarch64")
+    ]
+    real += [
+        f"cp3{n}-cp3{n}-{p}"
+        for n in range(9, 15)
+        for p in ("win_amd64", "macosx_11_0_arm64")
+    ]
+    worse = ["cp39-cp39-manylinux_2_34_x86_64", *real[1:]]
+    assert find_outranking([list(map(tags, real)), list(map(tags, worse))]) == [(1, 0)]

@@ -29,7 +29,7 @@ from support.pages import (
     read_json,
 )
 
-from nvidia_variant_provider.index.client import Client, UpstreamError
+from nvidia_variant_provider.index.client import Client, Settings, UpstreamError
 from nvidia_variant_provider.index.pages import parse_page, parse_projects
 from nvidia_variant_provider.index.upstream import (
     FolderUpstream,
@@ -256,3 +256,25 @@ class TestLinks:
         upstream = LinksUpstream(page.as_uri(), Client())
         found = asyncio.run(upstream.read_all())
         assert [file.filename for file in found.files] == ["a-1.zip", "a-2.zip"]
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("https://a.example/", True),
+        ("http://a.example/", False),
+        ("http://127.0.0.1:1/", True),
+        ("http://127.9.9.9/", True),
+        ("http://[::1]/", True),
+        ("http://localhost/", True),
+        # A name like any other.
+        ("http://127.evil.example/", False),
+        ("http://trusted.example/", True),
+        ("ftp://a.example/", False),
+    ],
+)
+def test_plain_http_is_for_this_machine_and_trusted_hosts(
+    url: str, allowed: bool
+) -> None:
+    client = Client(Settings(trusted_hosts=("trusted.example",)))
+    assert client.is_allowed(url) == allowed
