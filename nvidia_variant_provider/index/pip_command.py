@@ -27,6 +27,9 @@ _PROBE = Path(__file__).with_name("pip_probe.py")
 # As pip_probe has them.
 _SIGN, _NO_PIP = "pip_probe", 66
 
+_GRACE = 5.0
+"""Seconds after an interrupt in which pip should have noticed it itself."""
+
 _TIMEOUT = 120.0
 """Seconds for a question: a keyring may ask its user something."""
 
@@ -178,8 +181,11 @@ def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
     def interrupt(*_: object) -> None:
         # A terminal tells both, and a second one would break off what pip undoes.
+        # Who else tells the whole group, as a CI does, cannot be seen from here.
         if not _is_foreground():
-            process.send_signal(signal.SIGINT)
+            timer = threading.Timer(_GRACE, process.send_signal, [signal.SIGINT])
+            timer.daemon = True
+            timer.start()
 
     def terminate(*_: object) -> None:
         process.terminate()
