@@ -13,35 +13,46 @@ import importlib
 from types import ModuleType
 from typing import Any
 
+from .budget import Budget
+
 __all__ = ["LZ4", "NONE", "ZSTD", "decode_lz4", "decompress", "has_zstd"]
 
 NONE, LZ4, ZSTD = "none", "lz4", "zstd"
 
 
-def decompress(compression: str, data: bytes, limit: int) -> bytes | None:
+def decompress(
+    compression: str, data: bytes, limit: int, budget: Budget | None = None
+) -> bytes | None:
     """The bytes that ``data`` stands for, ``limit`` of them at most.
 
     ``None`` when they cannot be had: ``data`` is damaged, or nothing is installed
     that decompresses it.
+
+    :param budget: is charged for it.
     """
     if compression == NONE:
         return data[:limit]
+    budget = budget or Budget()
+    # In full, also where less comes out, or nothing: a decoder takes its time first.
+    budget.unpacked -= limit
     if compression == LZ4:
         try:
-            return decode_lz4(data, limit)
+            return decode_lz4(data, limit, budget)
         except ValueError:
             return None
     return _decode_zstd(data, limit)
 
 
-def decode_lz4(data: bytes, limit: int) -> bytes:
+def decode_lz4(data: bytes, limit: int, budget: Budget | None = None) -> bytes:
     """The bytes that an LZ4 block stands for, ``limit`` of them at most.
 
     :raises ValueError: not an LZ4 block.
     """
+    budget = budget or Budget()
     out = bytearray()
     at, end = 0, len(data)
     while at < end and len(out) < limit:
+        budget.sequences -= 1
         token = data[at]
         length, at = _length(data, token >> 4, at + 1)
         if at + length > end:

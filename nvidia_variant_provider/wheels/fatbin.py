@@ -17,6 +17,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
+from .budget import Budget
 from .compression import LZ4, NONE, ZSTD, decompress
 from .cubin import has_kernels, names_kernels
 
@@ -53,14 +54,10 @@ for each of its entries."""
 _MAX_GROUP = 1024 * 1024
 """Bytes, decompressed, up to which a group is searched for empty cubins."""
 
-MAX_ITEMS = 1_000_000
-"""Steps that the scanner takes in a file: entries, and starts and ends of containers.
-cuFFT, which has most, needs 73,000; a small archive could ask for any number."""
-
-MAX_CHECKED = 20_000
-"""Cubins of a file whose sections are looked at; in cuFFT there are 1,086."""
-
 _MAX_ARCH, _MAX_VERSION = 9999, 999
+
+_TOO_MANY = "not everything was read: too many containers of GPU code"
+_TOO_DEAR = "not everything was read: too much GPU code to decompress"
 
 
 class Entry(NamedTuple):
@@ -87,6 +84,7 @@ class Scanner:
     a piece cuts, and payloads only up to `SMALL`.
 
     :param size: bytes of the file: no container reaches beyond.
+    :param budget: what it may spend; a defect says, once, that it is spent.
     :param on_container: called with the offset of each.
     :param on_entry: called with each entry, also with those before the place where
         a chain breaks.
@@ -97,11 +95,13 @@ class Scanner:
         self,
         size: int,
         *,
+        budget: Budget,
         on_container: Callable[[int], None],
         on_entry: Callable[[Entry], None],
         on_defect: Callable[[int, str], None],
     ) -> None:
         self._size = size
+        self._budget = budget
         self._on_container = on_container
         self._on_entry = on_entry
         self._on_defect = on_defect
@@ -110,8 +110,6 @@ class Scanner:
         self._next = 0  # what is looked at next, in the file
         self._end: int | None = None  # of the container, inside of one
         self._start = 0  # of the container
-        self._items = 0
-        self._checked = 0
 
     @property
     def position(self) -> int:
@@ -121,16 +119,15 @@ class Scanner:
     def feed(self, data: bytes) -> None:
         """Take the next piece of the file."""
         end = self.position + len(data)
-        if self._next > end or self._items >= MAX_ITEMS:  # all of it is passed over
+        if self._next > end or self._budget.steps <= 0:  # all of it is passed over
             self._rest, self._base = b"", end
             return
         data = self._rest + data if self._rest else data
         while (step := self._advance(data)) is not None:
             self._next = step
-            self._items += 1
-            if self._items >= MAX_ITEMS:
-                message = "too many containers of GPU code: not all of them are read"
-                self._on_defect(step, message)
+            self._budget.steps -= 1
+            if self._budget.steps <= 0:
+                self._tell(step, _TOO_MANY)
                 self._end = None
                 break
         self._rest = data[max(0, self._next - self._base) :]
@@ -225,14 +222,13 @@ class Scanner:
         count, length = struct.unpack_from("<II", header, place)
         end = min(place + length, len(header))
         place += 8
-        stream = b""
-        if payload:
-            stream = decompress(_compression(group), payload, _MAX_GROUP) or b""
+        stream: bytes | None = None
         for _ in range(count):
             if place + _ENTRY.size > end:
                 self._on_defect(self._next, "the list of a group is cut off")
                 return
-            fields = _ENTRY.unpack_from(header, place)
+            self._budget.steps -= 1
+            fields: tuple[int, ...] = _ENTRY.unpack_from(header, place)
             place += _ENTRY.size
             if fields[5]:  # an extension: two numbers, a text, padding
                 if place + 8 > end:
@@ -241,8 +237,22 @@ class Scanner:
                 (text,) = struct.unpack_from("<I", header, place + 4)
                 place += 8 + (text + 8 & ~7)
             offset, size = fields[2:4]
-            body = stream[offset : offset + size] if size <= SMALL else b""
+            body = b""
+            if fields[0] == CUBIN and size <= SMALL:
+                # Not before something in it is to be looked at.
+                if stream is None:
+                    stream = self._unpacked(group, payload)
+                body = stream[offset : offset + size]
             self._report(fields, body, size, group)
+
+    def _unpacked(self, group: tuple[int, ...], payload: bytes) -> bytes:
+        if not payload:
+            return b""
+        if not self._budget.may_unpack:
+            self._tell(self._next, _TOO_DEAR)
+            return b""
+        form = _compression(group)
+        return decompress(form, payload, _MAX_GROUP, self._budget) or b""
 
     def _report(
         self,
@@ -266,10 +276,8 @@ class Scanner:
         compression = _compression(group or fields)
         stub: bool | None = False
         if kind == CUBIN and size <= SMALL:
-            self._checked += 1
-            body = body if self._checked <= MAX_CHECKED else b""
             stored = NONE if group else compression
-            stub = _is_stub(stored, body)
+            stub = self._is_stub(stored, body) if body else None
         self._on_entry(
             Entry(
                 kind=kind,
@@ -280,25 +288,30 @@ class Scanner:
             )
         )
 
+    def _is_stub(self, compression: str, body: bytes) -> bool | None:
+        """Is a cubin without a kernel; ``None`` when it cannot be decompressed."""
+        if not self._budget.may_unpack:
+            self._tell(self._next, _TOO_DEAR)
+            return None
+        self._budget.checked -= 1
+        # Most name their kernels early, and decompressing LZ4 takes its time.
+        head = decompress(compression, body, _NAMES, self._budget)
+        if head is None:
+            return None
+        if names_kernels(head):
+            return False
+        plain = decompress(compression, body, SMALL, self._budget)
+        return None if plain is None else not has_kernels(plain)
+
+    def _tell(self, place: int, message: str) -> None:
+        if self._budget.is_news(message):
+            self._on_defect(place, message)
+
     def _broken(self, why: str) -> int:
         """The chain ends here: look for the next container from here on."""
         self._on_defect(self._next, f"a container of GPU code is damaged: {why}")
         self._end = None
         return self._next + (self._next == self._start)
-
-
-def _is_stub(compression: str, body: bytes) -> bool | None:
-    """Is a cubin without a kernel; ``None`` when it cannot be decompressed."""
-    if not body:
-        return None
-    # Most name their kernels early, and decompressing LZ4 takes its time.
-    head = decompress(compression, body, _NAMES)
-    if head is None:
-        return None
-    if names_kernels(head):
-        return False
-    plain = decompress(compression, body, SMALL)
-    return None if plain is None else not has_kernels(plain)
 
 
 def _compression(fields: tuple[int, ...]) -> str:

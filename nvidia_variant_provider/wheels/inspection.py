@@ -6,7 +6,7 @@ import csv
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +16,7 @@ from ..documents import unreadable
 from ..errors import InputError, shown
 from ..wheel_archive import open_wheel, parse_requires, read_dist_info
 from .archive import PIECE, Source, list_members
+from .budget import Budget
 from .library import BrokenError, Pieces, inspect_library
 from .loose import is_text
 from .report import Defect, LibraryReport, WheelReport
@@ -215,7 +216,7 @@ def _report(
     work: _Work, path: str, kind: str, jobs: int, progress: Progress | None
 ) -> WheelReport:
     counter = _Counter(sum(item.size for item in work.files), progress)
-    found = [item for item in _run(work.files, jobs, counter) if item is not None]
+    found = _run(work.files, jobs, counter)
     # What is no library stands with the archive.
     loose = [item for item in found if item.format == "data" and not item.sections]
     defects = [*work.defects, *(defect for item in loose for defect in item.defects)]
@@ -227,7 +228,7 @@ def _report(
         libraries=tuple(
             sorted(
                 (item for item in found if item not in loose),
-                key=lambda item: item.path,
+                key=lambda item: (item.path, item.size),
             )
         ),
         defects=tuple(sorted(defects, key=lambda item: (item.path, item.message))),
@@ -252,28 +253,63 @@ class _Counter:
                 self._progress(self._done, self._total)
 
 
-def _run(
-    files: list[_File], jobs: int, counter: _Counter
-) -> Iterable[LibraryReport | None]:
+def _run(files: list[_File], jobs: int, counter: _Counter) -> list[LibraryReport]:
+    budget = Budget()
     if jobs < 2 or len(files) < 2:
-        return [_inspect(item, counter) for item in files]
+        return _inspect_each(iter(files), budget, counter)
     # zlib works without the interpreter's lock, so that threads do; the largest
     # first, lest it be what the others wait for in the end.
     files = sorted(files, key=lambda item: -item.size)
-    with ThreadPoolExecutor(min(jobs, len(files))) as pool:
+    left = _Shared(files)
+    jobs = min(jobs, len(files))
+    with ThreadPoolExecutor(jobs) as pool:
         try:
-            return list(pool.map(partial(_inspect, counter=counter), files))
+            # Not a future for each file: an archive may have 50,000.
+            tasks = [
+                pool.submit(_inspect_each, left, budget, counter) for _ in range(jobs)
+            ]
+            return [item for task in tasks for item in task.result()]
         except BaseException:
             counter.stopped = True
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
+class _Shared:
+    """An iterator that several threads take from."""
+
+    def __init__(self, files: list[_File]) -> None:
+        self._files = iter(files)
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[_File]:
+        return self
+
+    def __next__(self) -> _File:
+        with self._lock:
+            return next(self._files)
+
+
+def _inspect_each(
+    files: Iterator[_File], budget: Budget, counter: _Counter
+) -> list[LibraryReport]:
+    found = []
+    try:
+        for item in files:
+            report = _inspect(item, budget, counter)
+            if report is not None:
+                found.append(report)
+    except BaseException:
+        counter.stopped = True
+        raise
+    return found
+
+
 class _StoppedError(Exception):
     """Another thread has failed, or the user has had enough."""
 
 
-def _inspect(item: _File, counter: _Counter) -> LibraryReport | None:
+def _inspect(item: _File, budget: Budget, counter: _Counter) -> LibraryReport | None:
     first = True
 
     def pieces() -> Iterator[bytes]:
@@ -286,4 +322,6 @@ def _inspect(item: _File, counter: _Counter) -> LibraryReport | None:
                 counter.add(len(piece))
             yield piece
 
-    return inspect_library(item.path, item.size, pieces, vendored=item.vendored)
+    return inspect_library(
+        item.path, item.size, pieces, vendored=item.vendored, budget=budget
+    )

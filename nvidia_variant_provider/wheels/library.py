@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from .budget import Budget
 from .elf import Image, Section, read_needed, read_sections
 from .fatbin import CUBIN, LTO_IR, PTX, Entry, Scanner
 from .loose import Code, guess_format, read_cubin, read_ptx
@@ -92,7 +93,12 @@ class _Tally:
 
 
 def inspect_library(
-    path: str, size: int, pieces: Pieces, *, vendored: bool = False
+    path: str,
+    size: int,
+    pieces: Pieces,
+    *,
+    vendored: bool = False,
+    budget: Budget | None = None,
 ) -> LibraryReport | None:
     """The GPU code of a file; ``None`` for one that is no library and has none.
 
@@ -100,10 +106,12 @@ def inspect_library(
     :param size: its length in bytes, as far as that is known beforehand.
     :param pieces: reads it, at most four times; it may raise `BrokenError`, which
         becomes a defect.
+    :param budget: shared with the other files of a report.
     """
     tally = _Tally(path)
     scanner = Scanner(
         size,
+        budget=budget or Budget(),
         on_container=tally.add_container,
         on_entry=tally.add,
         on_defect=tally.add_defect,
@@ -127,9 +135,10 @@ def inspect_library(
     scanner.finish()
     _read_again(readers, pieces)
     found = [reader.result for reader in readers]
-    for reader in readers:
-        if reader.error is not None:
-            tally.add_defect(None, str(reader.error))
+    # Both readers of an ELF file start with its header.
+    errors = [str(reader.error) for reader in readers if reader.error is not None]
+    for message in dict.fromkeys(errors):
+        tally.add_defect(None, message)
     form = form or guess_format(path, head)
     return _report(tally, form, size, found, vendored=vendored)
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
-from support.containers import BINARIES, container, entry, inspect_bytes
+import struct
+from pathlib import Path
 
-from nvidia_variant_provider.wheels import fatbin
+import pytest
+from support.containers import (
+    BINARIES,
+    container,
+    entry,
+    inspect_bytes,
+    write_wheel,
+)
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.wheels import budget, fatbin
 from nvidia_variant_provider.wheels.fatbin import MAGIC
 from nvidia_variant_provider.wheels.report import LibraryReport
 
@@ -186,7 +196,7 @@ def test_many_targets_are_cut_short() -> None:
 
 
 def test_the_number_of_containers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fatbin, "MAX_ITEMS", 50)
+    monkeypatch.setattr(budget, "STEPS", 50)
     data = container() * 1000
     found = report(data)
     assert found.sections[""] <= 50
@@ -199,6 +209,58 @@ def test_the_number_of_containers_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_number_of_cubins_looked_at_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fatbin, "MAX_CHECKED", 3)
+    monkeypatch.setattr(budget, "CHECKED", 3)
     found = report(container(*[entry(payload=TestStubs.stub)] * 5))
     assert (found.stubs, found.unchecked) == ({"90_real": 3}, 2)
+    # Once, however many are left.
+    (defect,) = found.defects
+    assert "not everything was read" in defect.message
+
+
+def group(*listed: bytes, payload: bytes, flags: int) -> bytes:
+    """Entries of 64 bytes in a list, their payloads in one stream."""
+    names = b"".join(listed)
+    names = struct.pack("<II", len(listed), 8 + len(names)) + names
+    made = entry(0x100, payload=payload, flags=flags, size=1 << 20)
+    header = struct.pack("<I", 64 + len(names))
+    return made[:4] + header + made[8:64] + names + made[64:]
+
+
+LZ4_BOMB = b"\x1fA\x01\0" + b"\xff" * 4110 + b"\0"
+"""A megabyte of A."""
+
+SMALL_CUBIN = entry(payload=b"")[:8] + struct.pack("<Q", 900) + entry(payload=b"")[16:]
+LARGE_CUBIN = entry(payload=b"")[:8] + struct.pack("<Q", 1 << 19) + SMALL_CUBIN[16:]
+
+
+@pytest.mark.parametrize(
+    ("listed", "calls"), [((), 0), ((LARGE_CUBIN,), 0), ((SMALL_CUBIN,) * 3, 1)]
+)
+def test_groups_are_decompressed_for_small_cubins_alone(
+    listed: tuple[bytes, ...], calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    def decompress(form: str, _data: bytes, limit: int, _: object) -> bytes:
+        if form == "lz4":
+            sizes.append(limit)
+        return b""
+
+    monkeypatch.setattr(fatbin, "decompress", decompress)
+    found = report(container(group(*listed, payload=LZ4_BOMB, flags=0x2000)))
+    assert sum(found.targets.values()) == len(listed)
+    assert len(sizes) == calls
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"), [("UNPACKED", 3 << 20), ("SEQUENCES", 3), ("STEPS", 8)]
+)
+def test_files_share_what_may_be_spent(
+    limit: str, value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, limit, value)
+    one = container(group(SMALL_CUBIN, payload=LZ4_BOMB, flags=0x2000))
+    members = {f"demo/{index}.so": one for index in range(40)}
+    path = write_wheel(tmp_path / "demo-1.0-py3-none-any.whl", members)
+    (defect,) = api.inspect(path).all_defects
+    assert "not everything was read" in defect.message
