@@ -6,6 +6,9 @@ and an index could then read two different things out of one file.
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 import sys
 
 from ._frozen import Frozen
@@ -13,7 +16,6 @@ from .errors import InputError, join, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Mapping
     from typing import Any, BinaryIO
 
@@ -26,6 +28,7 @@ __all__ = [
     "as_object",
     "as_string",
     "as_strings",
+    "open_regular",
     "parse_json",
     "parse_lenient",
     "read_bytes",
@@ -36,6 +39,9 @@ __all__ = [
 
 MAX_BYTES = 64 * 1024 * 1024
 """No document is read beyond this many bytes."""
+
+_OPENED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+"""What the one who started the program has opened; no folder lists such files."""
 
 
 class Flaw(Frozen):
@@ -79,14 +85,31 @@ class _Constant(float):
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a regular file of at most `MAX_BYTES`."""
+    """The bytes of a file of at most `MAX_BYTES`.
+
+    A regular one, or what a shell puts in the place of one: ``/dev/stdin``, and
+    ``/dev/fd/63`` of ``<(command)``.
+    """
     name = str(path)
     try:
-        file = open(path, "rb")  # noqa: SIM115  # closed below
+        file = open_regular(path)
     except (OSError, ValueError) as error:
         raise unreadable(error, name) from None
     with file:
         return read_stream(file, name)
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """A file, to read. A named pipe, on which opening waits for ever, is refused.
+
+    :raises OSError: so it is, or the system refuses it.
+    :raises ValueError: no path.
+    """
+    mode = os.stat(path).st_mode
+    # Of a folder the system itself says so.
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or str(path).startswith(_OPENED)):
+        raise OSError(errno.EINVAL, "not a regular file")
+    return open(path, "rb")
 
 
 def unreadable(error: Exception, name: str) -> InputError:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from email.parser import HeaderParser
 from typing import IO, Any
 
+from .documents import open_regular
 from .errors import InputError, shown
 
 TYPE_CHECKING = False
@@ -124,7 +125,7 @@ def open_wheel(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
     """
     try:
         with (
-            open(source, "rb") if isinstance(source, str) else nullcontext(source)
+            open_regular(source) if isinstance(source, str) else nullcontext(source)
         ) as file:
             bounded: Any = _Bounded(file)
             with zipfile.ZipFile(bounded) as archive:

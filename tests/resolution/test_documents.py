@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvidia_variant_provider import documents
+from nvidia_variant_provider import api, documents
 from nvidia_variant_provider.documents import parse_json, read_bytes
 from nvidia_variant_provider.errors import InputError, join, shown
+from nvidia_variant_provider.wheel_archive import open_wheel
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -82,6 +84,42 @@ def test_oversized_file_is_not_read_to_the_end(
 def test_unreadable_path(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_bytes(f"{tmp_path}/{name}")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no pipes to open")
+class TestPipes:
+    """A named pipe is waited for until somebody writes: not by a folder's files."""
+
+    @pytest.mark.parametrize("name", ["pipe.json", "demo-1.0-py3-none-any.whl"])
+    def test_a_named_one_is_refused(self, name: str, tmp_path: Path) -> None:
+        path = str(tmp_path / name)
+        os.mkfifo(path)
+        with pytest.raises(InputError, match="not a regular file"):
+            read_bytes(path)
+        with (
+            pytest.raises(InputError, match="not a regular file"),
+            open_wheel(path),
+        ):
+            pass
+
+    def test_in_a_folder(self, tmp_path: Path) -> None:
+        for name in ("demo-1.0-variants.json", "demo-1.0-py3-none-any-cu12.whl"):
+            os.mkfifo(tmp_path / name)
+        codes = {item.code for item in api.validate([tmp_path])}
+        assert codes == {"NV100", "NV411"}
+
+    @pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd"])
+    def test_what_a_shell_has_opened_is_read(self, folder: str) -> None:
+        """``resolve <(command)``."""
+        if not os.path.isdir(folder):
+            pytest.skip("not on this system")
+        here, there = os.pipe()
+        os.write(there, b"{}")
+        os.close(there)
+        try:
+            assert read_bytes(f"{folder}/{here}") == b"{}"
+        finally:
+            os.close(here)
 
 
 def test_places() -> None:
