@@ -46,6 +46,9 @@ MAX_READ = 4 * 1024 * 1024
 """No archive is opened whose list of members has more bytes. The largest wheels
 known have 16,000 members, which is 2 MiB."""
 
+MAX_REQUIRES = 10_000
+"""Requirements of a wheel; those with most, for their extras, have some 2,000."""
+
 _CHUNK = 65536
 _BROKEN = (
     EOFError,
@@ -198,6 +201,10 @@ def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
 
 
 def parse_requires(metadata: bytes) -> tuple[str, ...]:
-    """``Requires-Dist`` of the bytes of METADATA, as they stand."""
+    """``Requires-Dist`` of the bytes of METADATA, as they stand.
+
+    One more than `MAX_REQUIRES` at most.
+    """
     headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
-    return tuple(map(str, headers.get_all("Requires-Dist", [])))
+    found = headers.get_all("Requires-Dist", [])
+    return tuple(map(str, found[: MAX_REQUIRES + 1]))

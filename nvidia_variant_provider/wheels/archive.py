@@ -34,7 +34,7 @@ PACKED = 64 * 1024
 PIECE = 1024 * 1024
 """bytes that are inflated at once, at most."""
 
-MAX_TOTAL = 16 * 1024**3
+MAX_TOTAL = 8 * 1024**3
 """Bytes that the members of an archive claim, beyond which no more are read. The
 largest wheels have some five GiB."""
 
@@ -165,12 +165,14 @@ def list_members(source: str | IO[bytes]) -> tuple[list[Member], list[Defect]]:
     with open_wheel(source) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
         end = archive.start_dir
-    infos.sort(key=lambda info: info.header_offset)
-    starts = [*(info.header_offset for info in infos), end][1:]
+    del archive  # and its own two lists of them
+    infos.sort(key=lambda info: -info.header_offset)
     found, defects = [], []
     seen: set[str] = set()
     total = 0
-    for info, following in zip(infos, starts, strict=True):
+    while infos:
+        info = infos.pop()
+        following = infos[-1].header_offset if infos else end
         utf_8 = info.flag_bits & _UTF_8
         raw_name = info.orig_filename.encode("utf-8" if utf_8 else "cp437", "replace")
         least = info.header_offset + _LOCAL.size + len(raw_name) + info.compress_size

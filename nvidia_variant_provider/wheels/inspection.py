@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import IO
 
 from ..documents import unreadable
 from ..errors import InputError, shown
-from ..wheel_archive import open_wheel, parse_requires, read_dist_info
+from ..wheel_archive import (
+    MAX_REQUIRES,
+    open_wheel,
+    parse_requires,
+    read_dist_info,
+)
 from .archive import PIECE, Source, list_members
 from .budget import Budget
 from .library import BrokenError, Pieces, inspect_library
@@ -29,6 +35,13 @@ Progress = Callable[[int, int], None]
 thread. The bytes are those of the files, decompressed."""
 
 _ARCHIVES = (".whl", ".zip")
+_LINE = re.compile(r"[^\r\n]+")
+
+MAX_RECORDED = 100_000
+"""Files of a distribution. Of the largest some list 20,000."""
+
+MAX_DEFECTS = 200
+"""Defects of an archive or folder as a whole that are told each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +60,7 @@ class _Work:
 
     files: list[_File]
     defects: list[Defect]
+    untold: int = 0
     members: int = 0
     size: int = 0
     requires: tuple[str, ...] = ()
@@ -72,7 +86,7 @@ def inspect_path(
         work = _Work([], [], size=source.seek(0, os.SEEK_END))
         # Of a URL the last part.
         _add_archive(work, source, shown_name.rpartition("/")[2], "")
-        work.requires = _read_requires(source)
+        _read_requires(work, source)
         return _report(work, shown_name, "wheel", jobs, progress)
     name = name or source
     try:
@@ -83,16 +97,19 @@ def inspect_path(
         if not stat.S_ISREG(status.st_mode):
             message = "neither a file nor a folder"
             raise InputError(message, path=name, hint="name a wheel or a library")
-        with open(source, "rb") as file:
-            zipped = file.read(4) == b"PK\3\4"
+        zipped = False
+        if status.st_size:  # as those of /proc have not, which may block
+            with open(source, "rb") as file:
+                zipped = file.read(4) == b"PK\3\4"
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise unreadable(error, name) from None
     work = _Work([], [], size=status.st_size)
     if zipped or source.lower().endswith(_ARCHIVES):
+        # Before there is another list of the members in memory.
+        _read_requires(work, source)
         _add_archive(work, source, os.path.basename(source), "")
-        work.requires = _read_requires(source)
         return _report(work, name, "wheel", jobs, progress)
     work.members = 1
     work.files.append(_local(source, os.path.basename(source), status.st_size))
@@ -114,29 +131,83 @@ def inspect_distribution(
         message = f"no distribution {shown(name)} is installed"
         raise InputError(message, hint="name a wheel, a library or a folder") from None
     # Not `files`, which leaves out what is missing from Python 3.12 on.
-    record = found.read_text("RECORD")
+    try:
+        record = found.read_text("RECORD")
+    except UnicodeDecodeError:
+        message = f"the RECORD of {shown(name)} is not UTF-8"
+        raise InputError(message, hint="install it again") from None
     if record is None:
         message = f"{shown(name)} does not list its files"
         raise InputError(message, hint="name the folder that it is in")
+    work = _Work([], [])
     try:
-        paths = {row[0] for row in csv.reader(record.splitlines()) if row}
+        paths = _recorded(record, work)
     except csv.Error as error:
         message = f"the RECORD of {shown(name)} cannot be read: {error}"
         raise InputError(message, hint="install it again") from None
-    work = _Work([], [], requires=tuple(found.requires or ()))
+    try:
+        metadata = found.read_text("METADATA") or ""
+    except UnicodeDecodeError:
+        _add_defect(work, "METADATA", "not read: it is not UTF-8")
+    else:
+        _add_requires(work, metadata.encode())
     for path in sorted(paths):
         _add_file(work, str(found.locate_file(path)), path.replace("\\", "/"), name)
     return _report(work, name, "distribution", jobs, progress)
 
 
-def _read_requires(source: str | IO[bytes]) -> tuple[str, ...]:
+def _recorded(record: str, work: _Work) -> set[str]:
+    """The files of a RECORD that lie beside it, where packages are.
+
+    Scripts, manuals and the like lie up to three folders above, in ``bin`` and
+    ``share``, and hold no code for GPUs. What is further away, or anywhere at all,
+    is not of the installation, and is not touched.
+
+    :raises csv.Error: it cannot be read.
+    """
+    found: set[str] = set()
+    # Without a list of all lines beside the text.
+    lines = (match[0] for match in _LINE.finditer(record))
+    for row in csv.reader(lines):
+        if len(found) == MAX_RECORDED:
+            message = f"it lists more than {MAX_RECORDED} files: no more are read"
+            _add_defect(work, "RECORD", message)
+            break
+        path = os.path.normpath(row[0].replace("\\", "/")) if row else "."
+        steps = path.split(os.sep)
+        absolute = os.path.isabs(path) or os.path.splitdrive(path)[0]
+        if absolute or steps[:4] == [".."] * 4:
+            _add_defect(work, row[0], "not read: it is outside of the installation")
+        elif steps[0] not in ("..", "."):
+            found.add(path)
+    return found
+
+
+def _read_requires(work: _Work, source: str | IO[bytes]) -> None:
     """What METADATA requires; nothing where it cannot be read, or there is none."""
     try:
         with open_wheel(source) as archive:
             metadata = read_dist_info(archive, "METADATA")
     except InputError:
-        return ()
-    return () if metadata is None else parse_requires(metadata)
+        return
+    if metadata is not None:
+        _add_requires(work, metadata)
+
+
+def _add_requires(work: _Work, metadata: bytes) -> None:
+    work.requires = parse_requires(metadata)
+    if len(work.requires) > MAX_REQUIRES:
+        work.requires = work.requires[:MAX_REQUIRES]
+        message = f"more than {MAX_REQUIRES} requirements: no more are read"
+        _add_defect(work, "METADATA", message)
+
+
+def _add_defect(work: _Work, path: str, message: str) -> None:
+    """Note it, or count it where there are many already."""
+    if len(work.defects) < MAX_DEFECTS:
+        work.defects.append(Defect(path=path, message=message))
+    else:
+        work.untold += 1
 
 
 def _list_folder(folder: str) -> _Work:
@@ -145,7 +216,7 @@ def _list_folder(folder: str) -> _Work:
     def note(error: OSError) -> None:
         path = os.path.relpath(error.filename or folder, folder)
         message = f"cannot be read: {error.strerror or error}"
-        work.defects.append(Defect(path=path.replace(os.sep, "/"), message=message))
+        _add_defect(work, path.replace(os.sep, "/"), message)
 
     for root, folders, names in os.walk(folder, onerror=note):
         folders.sort()
@@ -163,8 +234,9 @@ def _add_file(work: _Work, path: str, name: str, project: str) -> None:
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:
-        message = str(unreadable(error, "").message)
-        work.defects.append(Defect(path=name, message=message))
+        # Text and byte code are often left out of an image, and are not read.
+        if not is_text(name) and not name.endswith(".pyc"):
+            _add_defect(work, name, str(unreadable(error, "").message))
         return
     if not stat.S_ISREG(status.st_mode):
         return
@@ -173,7 +245,7 @@ def _add_file(work: _Work, path: str, name: str, project: str) -> None:
         _add_archive(work, path, os.path.basename(name), f"{name}/")
         return
     work.members += 1
-    if not is_text(name):
+    if status.st_size and not is_text(name):
         vendored = is_vendored(name, project)
         work.files.append(_local(path, name, status.st_size, vendored=vendored))
 
@@ -184,29 +256,36 @@ def _add_archive(
     try:
         members, defects = list_members(source)
     except InputError as error:
-        path = prefix.rstrip("/")
-        work.defects.append(Defect(path=path, message=error.message))
+        _add_defect(work, prefix.rstrip("/"), error.message)
         return
-    work.defects += [replace(item, path=f"{prefix}{item.path}") for item in defects]
+    for defect in defects:
+        _add_defect(work, f"{prefix}{defect.path}", defect.message)
     work.members += len(members) + len(defects)
     project = file_name.partition("-")[0]
     shared = Source(source)
     for member in members:
         if not is_text(member.name):
-            path, pieces = f"{prefix}{member.name}", partial(member.pieces, shared)
+            # Not a copy of the name where there is no prefix.
+            path, pieces = prefix + member.name, partial(member.pieces, shared)
             vendored = is_vendored(member.name, project)
             item = _File(path=path, size=member.size, pieces=pieces, vendored=vendored)
             work.files.append(item)
 
 
 def _local(path: str, name: str, size: int, *, vendored: bool = False) -> _File:
-    return _File(path=name, size=size, pieces=partial(_read, path), vendored=vendored)
+    return _File(
+        path=name, size=size, pieces=partial(_read, path, size), vendored=vendored
+    )
 
 
-def _read(path: str) -> Iterator[bytes]:
+def _read(path: str, size: int) -> Iterator[bytes]:
+    """No more than the file had when it was listed: some never end."""
+    if not size:
+        return
     try:
         with open(path, "rb", buffering=0) as file:
-            while piece := file.read(PIECE):
+            while size > 0 and (piece := file.read(min(PIECE, size))):
+                size -= len(piece)
                 yield piece
     except OSError as error:
         raise BrokenError(f"cannot be read: {error.strerror or error}") from None
@@ -220,6 +299,11 @@ def _report(
     # What is no library stands with the archive.
     loose = [item for item in found if item.format == "data" and not item.sections]
     defects = [*work.defects, *(defect for item in loose for defect in item.defects)]
+    defects.sort(key=lambda item: (item.path, item.message))
+    untold = work.untold + len(defects[MAX_DEFECTS:])
+    if untold:
+        more = Defect(path="", message=f"{untold} more defects")
+        defects = [*defects[:MAX_DEFECTS], more]
     return WheelReport(
         path=path,
         kind=kind,
@@ -231,7 +315,7 @@ def _report(
                 key=lambda item: (item.path, item.size),
             )
         ),
-        defects=tuple(sorted(defects, key=lambda item: (item.path, item.message))),
+        defects=tuple(defects),
         requires=work.requires,
     )
 

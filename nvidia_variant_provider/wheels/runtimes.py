@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -27,7 +28,11 @@ _SUFFIXED = re.compile(r"nvidia-[a-z0-9-]+-cu([0-9]{2})")
 _VERSIONED = re.compile(
     r"(?:cuda-toolkit|nvidia-cuda-(?:runtime|nvrtc))(?:-cu[0-9]{2})?"
 )
+_OURS = re.compile(r"\s*(?:nvidia|cuda)[-_]", re.IGNORECASE)
 _NUMBERS = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?(?:\..*)?")
+
+MAX_PARSED = 500
+"""Requirements on CUDA that are read; wheels have twenty."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,8 +89,15 @@ def required_runtimes(requires: Iterable[str]) -> list[Runtime]:
     ``nvidia-cublas-cu12`` is for CUDA 12; ``nvidia-cuda-runtime-cu12==12.8.90`` and
     ``cuda-toolkit==13.0.*`` say the minor as well.
     """
+    return list(_required_runtimes(tuple(requires)))
+
+
+@functools.lru_cache(maxsize=4)
+def _required_runtimes(requires: tuple[str, ...]) -> tuple[Runtime, ...]:
+    """A report is asked several times, and the parser is slow."""
     found = []
-    for text in requires:
+    # By the name, before the parser sees it.
+    for text in [text for text in requires if _OURS.match(text)][:MAX_PARSED]:
         requirement = parse_requirement(text)
         if requirement is None:
             continue
@@ -95,7 +107,7 @@ def required_runtimes(requires: Iterable[str]) -> list[Runtime]:
         if version is not None:
             source = f"METADATA requires {shown(text, 80).strip(chr(39))}"
             found.append(Runtime(version=version, source=source))
-    return found
+    return tuple(found)
 
 
 def _required(name: str, requirement: Requirement) -> CudaVersion | None:

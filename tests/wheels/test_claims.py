@@ -18,6 +18,7 @@ from nvidia_variant_provider.coverage import machine
 from nvidia_variant_provider.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.knowledge import gpu_models, toolkits
 from nvidia_variant_provider.supported import all_features, supported_sm_arch
+from nvidia_variant_provider.wheels import runtimes
 from nvidia_variant_provider.wheels.claims import (
     TrueClaim,
     find_claim,
@@ -419,3 +420,17 @@ def test_every_machine_that_gets_a_suggested_build_runs_it() -> None:
                 assert gpu.how != "no", (path.name, capability)
                 assert gpu.driver is not None
                 assert gpu.driver <= cuda, (path.name, capability)
+
+
+def test_only_requirements_on_cuda_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+
+    def parse(text: str) -> None:
+        parsed.append(text)
+
+    monkeypatch.setattr(runtimes, "parse_requirement", parse)
+    texts = ["numpy", "nvidia-never-seen-cu12", *["x ("] * 100, *["cuda-toolkit"] * 999]
+    for _ in range(3):
+        assert required_runtimes(texts) == []
+    assert set(parsed) == {"nvidia-never-seen-cu12", "cuda-toolkit"}
+    assert len(parsed) == runtimes.MAX_PARSED

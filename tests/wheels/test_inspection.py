@@ -14,7 +14,7 @@ from support.range_server import Answer, serve_answers
 from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.index.remote import RangeFile
-from nvidia_variant_provider.wheels import compression
+from nvidia_variant_provider.wheels import compression, inspection
 from nvidia_variant_provider.wheels.report import (
     LibraryReport,
     WheelReport,
@@ -136,6 +136,91 @@ def test_distribution_that_is_none(
     (info / "RECORD").write_text("a" * 200_000)
     with pytest.raises(InputError, match="RECORD of 'bare' cannot be read"):
         api.inspect_distribution("bare")
+
+
+def distribution(
+    folder: Path, record: bytes, metadata: bytes, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """``demo``, installed where packages are in a prefix of its own."""
+    site = folder / "prefix" / "lib" / "python3" / "site-packages"
+    info = tree(site) / "demo-1.0.dist-info"
+    (info / "RECORD").write_bytes(record)
+    (info / "METADATA").write_bytes(metadata)
+    monkeypatch.syspath_prepend(site)
+    return site
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/etc/passwd", True),
+        ("../../../../secret.so", True),
+        ("demo/../../../../../secret.so", True),
+        # Of the installation, and not where libraries are.
+        ("../../../secret.so", False),
+        ("demo/../../../../secret.so", False),
+        ("demo/lost.pyc", False),
+    ],
+)
+def test_a_record_leads_nowhere_else(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, told: bool
+) -> None:
+    for folder in (tmp_path, tmp_path / "prefix"):
+        folder.mkdir(exist_ok=True)
+        (folder / "secret.so").write_bytes(PLAIN)
+    record = f"demo/lib.so,,\n{path},,\n".encode()
+    distribution(tmp_path, record, b"Name: demo\n", monkeypatch)
+    report = api.inspect_distribution("demo")
+    assert paths(report) == ["demo/lib.so"]
+    assert [item.path for item in report.defects] == [path] * told
+
+
+def test_a_distribution_that_is_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = distribution(tmp_path, b"\xff\xfe,,\n", b"Name: demo\n", monkeypatch)
+    with pytest.raises(InputError, match="RECORD of 'demo' is not UTF-8"):
+        api.inspect_distribution("demo")
+    info = site / "demo-1.0.dist-info"
+    (info / "RECORD").write_bytes(b"demo/lib.so,,\n")
+    (info / "METADATA").write_bytes(b"Name: demo\n\n\xff\xfe")
+    (defect,) = api.inspect_distribution("demo").defects
+    assert defect.path == "METADATA"
+
+
+def test_many_rows_that_lead_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "MAX_RECORDED", 1000)
+    record = b"".join(b"demo/%d.so,,\n" % index for index in range(2000))
+    distribution(tmp_path, record, b"Name: demo\n", monkeypatch)
+    report = api.inspect_distribution("demo")
+    assert len(report.defects) == inspection.MAX_DEFECTS + 1
+    assert report.defects[-1].message == "801 more defects"
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/version"), reason="there is no /proc")
+def test_files_without_a_size_are_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``/proc/kmsg`` never ends."""
+    monkeypatch.setattr("builtins.open", None)
+    assert api.inspect("/proc/version").libraries == ()
+
+
+def test_many_requirements(tmp_path: Path) -> None:
+    lines = "Requires-Dist: x\n" * 20_000 + "Requires-Dist: nvidia-cuda-runtime-cu12\n"
+    members = {"demo-1.0.dist-info/METADATA": f"Name: demo\n{lines}".encode()}
+    path = write_wheel(tmp_path / "demo-1.0-py3-none-any.whl", members)
+    report = api.inspect(path)
+    assert len(report.requires) == 10_000
+    (defect,) = report.defects
+    assert "more than 10000 requirements" in defect.message
+
+
+def test_a_library_that_is_none_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.so"
+    path.write_bytes(b"\x7fELF" + bytes(100))
+    (defect,) = api.inspect(path).all_defects
+    assert defect.message == "not an ELF file"
 
 
 @pytest.mark.parametrize("name", ["missing", "nul\0byte"])
