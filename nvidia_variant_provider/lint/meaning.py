@@ -14,6 +14,7 @@ from ..knowledge import toolkits
 from ..metadata.model import PLUGIN_API, REQUIRES
 from ..pep508 import parse_requirement
 from ..supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND, all_features
+from ..wheels.bounds import relaxed_version
 from .collector import Collector
 from .structure import labels_of
 
@@ -218,10 +219,7 @@ def _advice(number: int) -> str:
 def _check_strictness(claim: Claim, place: str, found: Collector) -> None:
     if claim.lower is None or claim.lower.minor == 0 or not claim.real:
         return
-    # Drivers that are older than a GPU cannot have it.
-    known = [_first_toolkit(number) for number in claim.real]
-    first = min((version for version in known if version), default=claim.lower)
-    floor = max(CudaVersion(claim.lower.major), first)
+    floor = relaxed_version(claim.lower, [f"{number}_real" for number in claim.real])
     if floor >= claim.lower:
         return
     message = (
@@ -231,14 +229,10 @@ def _check_strictness(claim: Claim, place: str, found: Collector) -> None:
     hint = f"a lower bound of {floor} would reach them"
     if claim.virtual:
         hint = (
-            f"its PTX needs CUDA {claim.lower}: to loosen the bound to {floor}, "
-            "publish a label without the PTX"
+            f"PTX of a newer CUDA than {floor} needs a newer driver: to loosen the "
+            f"bound to {floor}, publish a label without such PTX"
         )
     found.add("NV310", place, message, hint)
-
-
-def _first_toolkit(number: int) -> CudaVersion | None:
-    return next((v for v, t in toolkits().items() if str(number) in t.targets), None)
 
 
 def _check_provider(provider: Mapping[str, Any], place: str, found: Collector) -> None:

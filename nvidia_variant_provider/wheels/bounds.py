@@ -7,7 +7,7 @@ The linked CUDA runtime refuses drivers of an older major.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..environment import CudaVersion
@@ -16,7 +16,7 @@ from .report import LibraryReport, WheelReport
 from .runtimes import Runtime, library_runtimes, required_runtimes
 from .units import Unit, first_toolkit, parse_target, ptx_toolkit
 
-__all__ = ["Bound", "find_bounds", "newest_runtime"]
+__all__ = ["Bound", "find_bounds", "newest_runtime", "relaxed_version"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,10 +37,11 @@ class Bound:
 
 
 def find_bounds(
-    report: WheelReport, units: Sequence[Unit], *, native: bool
+    report: WheelReport, units: Sequence[Unit], *, real: Sequence[str], native: bool
 ) -> tuple[Bound, Bound]:
     """The strict bound, and the one of minor-version compatibility.
 
+    :param real: the machine code that would be declared, as ``90_real``.
     :param native: machine code runs wherever it would be declared.
     """
     runtimes = required_runtimes(report.requires)
@@ -61,15 +62,51 @@ def find_bounds(
     if newest_runtime(report, units) is None:
         reason = f"{strict.reason}; nothing says which CUDA it is linked with"
         strict = Bound(version=version, reason=reason)
+    return strict, _relaxed(version, units, real, native=native)
+
+
+def relaxed_version(lower: CudaVersion, real: Iterable[str]) -> CudaVersion:
+    """The oldest driver of the major of ``lower`` that machine code can meet.
+
+    :param real: what it is for, as ``90_real``: a driver that is older than a GPU
+        cannot have it.
+    """
+    known = filter(None, map(first_toolkit, real))
+    return max(CudaVersion(lower.major), min(known, default=lower))
+
+
+def _relaxed(
+    version: CudaVersion, units: Sequence[Unit], real: Sequence[str], *, native: bool
+) -> Bound:
+    floor = relaxed_version(version, real) if real else CudaVersion(version.major)
+    newest = _newest_ptx(units)
+    # The driver compiles PTX of what is not newer than itself.
+    old = newest is not None and newest <= floor
     if not native and any(unit.targets for unit in units):
-        reason = f"some GPUs rely on PTX, which needs a driver for CUDA {version}"
-        if not any(unit.isa for unit in units):
+        if newest is None:
             reason = "it has no machine code that can be declared"
-        return strict, Bound(version=None, reason=reason)
+            return Bound(version=None, reason=reason)
+        if not old:
+            reason = f"some GPUs rely on PTX, which needs a driver for CUDA {newest}"
+            return Bound(version=None, reason=reason)
+        reason = f"some GPUs rely on PTX, which is of CUDA {newest} or older"
+        return Bound(version=floor, reason=reason)
     reason = f"machine code runs with any driver for CUDA {version.major}"
-    if any(unit.isa for unit in units):
-        reason += "; PTX does not, and is not to be declared then"
-    return strict, Bound(version=CudaVersion(version.major), reason=reason)
+    if old:
+        reason += f"; its PTX is of CUDA {newest} or older, and runs as well"
+    elif newest is not None:
+        reason += f"; its PTX is of CUDA {newest}, and is not to be declared then"
+    return Bound(version=floor, reason=reason)
+
+
+def _newest_ptx(units: Sequence[Unit]) -> CudaVersion | None:
+    """The toolkit of the newest PTX; of a choice by CUDA, in the oldest choice."""
+    found = []
+    for unit in units:
+        newest = [max(isa.values()) for isa in unit.choices() if isa]
+        if newest:
+            found.append(min(newest))
+    return ptx_toolkit(max(found)) if found else None
 
 
 def newest_runtime(report: WheelReport, units: Sequence[Unit]) -> Runtime | None:

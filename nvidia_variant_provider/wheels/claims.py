@@ -101,14 +101,14 @@ def find_claim(report: WheelReport) -> TrueClaim:
     units = split_units(report)
     sm_arch = _true_values(units)
     exact = _exact_values(units, sm_arch)
-    values = {value for value in (*sm_arch, *exact) if value.endswith("_real")}
-    native = bool(values) and all(
+    real = [value for value in (*sm_arch, *exact) if value.endswith("_real")]
+    native = bool(real) and all(
         unit.how(gpu) == NATIVE
         for unit in units
-        for value in values
+        for value in real
         for gpu in gpus_of(value)
     )
-    strict, relaxed = find_bounds(report, units, native=native)
+    strict, relaxed = find_bounds(report, units, real=real, native=native)
     targets = {target for unit in units for target in unit.targets}
     return TrueClaim(
         sm_arch=sm_arch,
@@ -126,7 +126,7 @@ def find_gpus(report: WheelReport) -> tuple[GpuSupport, ...]:
     units = split_units(report)
     if not any(unit.targets for unit in units):
         return ()
-    strict, _ = find_bounds(report, units, native=True)
+    strict, _ = find_bounds(report, units, real=(), native=True)
     return tuple(_support(capability, units, strict) for capability in gpu_models())
 
 

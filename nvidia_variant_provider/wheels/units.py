@@ -56,6 +56,10 @@ class Unit:
                 found = PTX
         return found
 
+    def choices(self) -> list[Mapping[str, tuple[int, int]]]:
+        """`isa` of each choice by CUDA; of any other unit, of all its files."""
+        return [_ptx(i) for i in self.libraries] if self.by_cuda else [self.isa]
+
     def jit_toolkit(self, capability: ComputeCapability) -> CudaVersion | None:
         """The CUDA version that a driver needs to compile its PTX for a GPU.
 
@@ -64,10 +68,9 @@ class Unit:
 
         :raises LookupError: it has no PTX for the GPU.
         """
-        groups = [_ptx(item) for item in self.libraries] if self.by_cuda else [self.isa]
         needed = [
             ptx_toolkit(max(found)[1])
-            for group in groups
+            for group in self.choices()
             if (found := _compiled_for(group, capability))
         ]
         if not needed:
