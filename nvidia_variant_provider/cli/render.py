@@ -103,7 +103,10 @@ def _print_table(table: Table) -> None:
         except ImportError:
             pass
         else:
-            drawn = RichTable(*table.header, box=SIMPLE_HEAD, pad_edge=False)
+            drawn = RichTable(box=SIMPLE_HEAD, pad_edge=False)
+            for title in table.header:
+                # On a narrow terminal a number goes on below: cut it is another one.
+                drawn.add_column(title, overflow="fold")
             for row in table.rows:
                 # Plain strings would be read as markup: [bold] and the like.
                 drawn.add_row(*(Text(_one_line(cell)) for cell in row))
