@@ -67,6 +67,8 @@ def execute(
     for path in _expanded(options.paths):
         try:
             report = _inspect(path, options.jobs)
+            if options.suggest:
+                _require_complete(report)
         except ProviderError as error:
             errors.append(error)
             notes.append(str(error))
@@ -147,6 +149,22 @@ def _readable(report: WheelReport) -> WheelReport:
     return report
 
 
+def _require_complete(report: WheelReport) -> None:
+    """A suggestion is to be run as it stands: of half a wheel there is none.
+
+    :raises InputError: not everything that counts could be read.
+    """
+    if report.complete:
+        return
+    own = [defect for item in report.own for defect in item.defects]
+    first, *others = (*report.defects, *own)
+    more = f", and {len(others)} more" if others else ""
+    parts = (first.path, first.place, first.message)
+    message = f"nothing to suggest: {': '.join(filter(None, parts))}{more}"
+    hint = "build it again, or see what there is without --suggest"
+    raise InputError(message, path=report.path, hint=hint)
+
+
 def _text(report: WheelReport) -> list[str | Table]:
     from ..reports.contents import (
         LEGEND,
@@ -172,13 +190,22 @@ def _text(report: WheelReport) -> list[str | Table]:
 
 
 def _notes(report: WheelReport) -> list[str]:
+    from ..wheels.compression import has_zstd
+    from ..wheels.inspection import MAX_DEFECTS
+
+    defects = report.all_defects
     notes = [
         ": ".join(p for p in (report.path, d.path, d.place, d.message) if p)
-        for d in report.all_defects
+        for d in defects[: MAX_DEFECTS + 1]
     ]
+    if untold := len(defects) - len(notes):
+        notes.append(f"{report.path}: {untold} more defects")
     if unchecked := sum(item.unchecked for item in report.libraries):
+        hint = "they cannot be decompressed"
+        if not has_zstd():
+            hint = "to see, pip install 'nvidia-variant-provider[wheels]'"
         notes.append(
             f"{shown(report.path, 200)[1:-1]}: {unchecked} pieces of machine code may "
-            "be empty: to see, pip install 'nvidia-variant-provider[wheels]'"
+            f"be empty: {hint}"
         )
     return notes

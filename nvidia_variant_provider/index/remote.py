@@ -40,6 +40,10 @@ AskRange = Callable[[str, int], "tuple[bytes, Mapping[str, str]]"]
 answer in small letters."""
 
 _CREDENTIALS = re.compile(r"(https?://)([^/?#]*)@")
+_QUERY = re.compile(r"(https?://[^\s?#]*\?)([^\s#]*)")
+_VALUE = re.compile(r"(?<==)[^&;]+|(?<![^&;])[^=&;]+(?![^&;])")
+"""What follows an equals sign, or a part of a query that has none."""
+
 _CHUNK = 65536
 _BLOCK = 256 * 1024
 _AHEAD = 16
@@ -91,8 +95,12 @@ def fetch(url: str) -> bytes:
 
 
 def redacted(url: str) -> str:
-    """``url`` as it may be shown: without the user and password in it."""
-    return _CREDENTIALS.sub(r"\1****@", url, count=1)
+    """``url`` as it may be shown: without the user and password in it.
+
+    Nor the values of its query: a URL that is signed is as good as a password.
+    """
+    bare = _CREDENTIALS.sub(r"\1****@", url, count=1)
+    return _QUERY.sub(lambda match: match[1] + _VALUE.sub("****", match[2]), bare)
 
 
 def _with_credentials(url: str, page: str) -> str:

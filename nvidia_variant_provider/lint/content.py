@@ -13,6 +13,7 @@ from ..supported import LOWER_BOUND, NAMESPACE, OLDEST, SM_ARCH
 from ..wheel_archive import WheelName
 from ..wheels.bounds import newest_runtime
 from ..wheels.claims import TrueClaim, find_claim, gpus_of, property_value
+from ..wheels.inspection import MAX_DEFECTS
 from ..wheels.report import WheelReport, target_key
 from ..wheels.units import Unit, parse_target, ptx_toolkit, split_units
 from ..wheels.vendoring import is_vendored
@@ -36,11 +37,13 @@ def check_content(
 
     :param document: its ``variant.json``; ``None`` for a non-variant wheel.
     """
-    for defect in report.all_defects:
+    hint = "build it again: what it holds cannot be compared with what is declared"
+    for defect in report.all_defects[: MAX_DEFECTS + 1]:
         message = f"{defect.message} (at {defect.place})" if defect.place else ""
-        hint = "build it again: what it holds cannot be compared with what is declared"
         place = shown(defect.path, 200)[1:-1]
         found.add("NV512", place, message or defect.message, hint)
+    if untold := len(report.all_defects[MAX_DEFECTS + 1 :]):
+        found.add("NV512", "", f"{untold} more defects", hint)
     if report.all_defects or (name.label is not None and document is None):
         return  # what is missing may be there; or other rules say why
     units = split_units(report)

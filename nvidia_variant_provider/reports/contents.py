@@ -63,7 +63,7 @@ def summary(report: WheelReport) -> str:
     if not count:
         found = "no library"
     members = "" if report.kind == "file" else f", {_counted(report.members, 'file')}"
-    verb = "has" if len(with_code) == 1 or not count else "have"
+    verb = "has" if len(with_code) == 1 or count < 2 else "have"
     return f"{report.path}: {_size(report.size)}{members}; {found} {verb} GPU code"
 
 
@@ -114,14 +114,17 @@ def _entries(counts: Mapping[str, int]) -> str:
 
 def claim_lines(claim: TrueClaim) -> list[str]:
     """What could be declared, then why, and what is to be known of it."""
-    lines = ["It could declare:"]
+    head = "It could declare:"
+    if not claim.complete:
+        head = "Not everything in it could be read; of what could, it could declare:"
+    lines = [head]
     bound = claim.strict.version
     if bound is not None:
         lines.append(f"  {NAMESPACE} :: {LOWER_BOUND} :: {bound}")
     values = (*claim.sm_arch, *claim.exact)
     lines += [f"  {NAMESPACE} :: {SM_ARCH} :: {value}" for value in values]
     if len(lines) == 1:
-        lines = ["It could declare nothing of its GPU code"]
+        lines = [f"{head.removesuffix(':')} nothing of its GPU code"]
     sentences = []
     if claim.strict.reason:
         sentences.append(f"Bound: {claim.strict.reason}")
@@ -209,7 +212,7 @@ def _command(found: Suggestion) -> list[str]:
         "",
         "With this in pyproject.toml:",
         *(f"  {line}".rstrip() for line in found.pyproject.splitlines()),
-        "run:",
+        "run, with what pip install 'variantlib[cli]' brings:",
         f"  {found.command}",
     ]
 

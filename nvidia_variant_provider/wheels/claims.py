@@ -48,6 +48,7 @@ class TrueClaim:
     :param strict: the lowest ``cuda_version_lower_bound`` by the provider's strict
         rule: all of the code runs with any driver that is not older.
     :param relaxed: the lowest one under CUDA's minor-version compatibility.
+    :param complete: all that counts could be read; else it is no more than a hint.
     """
 
     sm_arch: tuple[str, ...]
@@ -57,6 +58,7 @@ class TrueClaim:
     lacking: tuple[tuple[str, tuple[str, ...]], ...]
     strict: Bound
     relaxed: Bound
+    complete: bool = True
 
     def to_dict(self) -> dict[str, object]:
         """Every field under its own name; a bound is ``version`` and ``reason``."""
@@ -68,6 +70,7 @@ class TrueClaim:
             "lacking": {name: list(targets) for name, targets in self.lacking},
             "strict": self.strict.to_dict(),
             "relaxed": self.relaxed.to_dict(),
+            "complete": self.complete,
         }
 
 
@@ -118,6 +121,7 @@ def find_claim(report: WheelReport) -> TrueClaim:
         lacking=_lacking(units),
         strict=strict,
         relaxed=relaxed,
+        complete=report.complete,
     )
 
 

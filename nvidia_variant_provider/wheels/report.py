@@ -184,6 +184,11 @@ class WheelReport:
         found = [item.defects for item in self.libraries]
         return self.defects + tuple(defect for group in found for defect in group)
 
+    @property
+    def complete(self) -> bool:
+        """Was all read that counts: not so with a defect but in copies of others."""
+        return not (self.defects or any(item.defects for item in self.own))
+
     def to_dict(self) -> dict[str, object]:
         """Every field under its own name."""
         return {

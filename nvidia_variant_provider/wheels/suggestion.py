@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 from ..metadata.model import PLUGIN_API, REQUIRES, Provider, VariantsMetadata
 from ..metadata.versions import LATEST
@@ -44,7 +45,7 @@ class Suggestion:
 def suggest(claim: TrueClaim, path: str, kind: str) -> Suggestion | None:
     """What to declare; ``None`` where there is no GPU code to speak of.
 
-    :param path: the wheel, for the command.
+    :param path: the wheel, for the command; of a URL the last part, as it is saved.
     :param kind: of the report: only of a wheel the command can name the file.
     """
     # Code for one GPU is declared as plain where it is true of all GPUs so far:
@@ -56,6 +57,8 @@ def suggest(claim: TrueClaim, path: str, kind: str) -> Suggestion | None:
         LOWER_BOUND: (str(claim.strict.version),),
         SM_ARCH: tuple(sorted(values)),
     }
+    if path.startswith(("http://", "https://")):
+        path = unquote(urlsplit(path).path).rpartition("/")[2]
     is_wheel = kind == "wheel" and path.endswith(".whl")
     match = _LABELLED.fullmatch(re.split(r"[/\\]", path)[-1]) if is_wheel else None
     named = match[1] if match is not None and _is_label(match[0]) else None

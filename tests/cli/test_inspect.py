@@ -15,14 +15,16 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 from support.command import Outcome, Run
-from support.containers import BINARIES, binaries, library
+from support.containers import BINARIES, binaries, container, entry, library
 from support.range_server import Answer, serve_answers
 from support.variantlib_peer import run_command
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.cli.render import progress_bar
+from nvidia_variant_provider.index.remote import redacted
 from nvidia_variant_provider.lint.runner import check_paths
+from nvidia_variant_provider.wheels import compression, inspection
 
 PLAIN = (BINARIES / "plain.so").read_bytes()
 TAG = "cp311-cp311-linux_x86_64"
@@ -143,6 +145,39 @@ def test_defects_inside_are_warnings(inspect: Run, tmp_path: Path) -> None:
     assert "demo/cut.so: 0x40: " in found.err
 
 
+@pytest.mark.parametrize("zstd", [True, False])
+def test_what_helps_is_said_where_it_helps(
+    inspect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, zstd: bool
+) -> None:
+    damaged = container(entry(payload=b"\xff" * 64, flags=0x8011, size=900))
+    (tmp_path / "a.fatbin").write_bytes(damaged)
+    monkeypatch.setattr(compression, "has_zstd", lambda: zstd)
+    found = inspect(tmp_path / "a.fatbin")
+    assert "1 pieces of machine code may be empty" in found.err
+    assert ("pip install" in found.err) is not zstd
+
+
+def test_many_defects_are_counted(
+    inspect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = {f"lib{index}": PLAIN[:-3000] for index in range(9)}
+    path = wheel(tmp_path, plain=PLAIN, **broken)
+    before = inspect(path).err.count("\n")
+    monkeypatch.setattr(inspection, "MAX_DEFECTS", 3)
+    found = inspect(path)
+    assert found.err.count("\n") == 5
+    assert f"{before - 4} more defects" in found.err
+
+
+def test_a_narrow_terminal_cuts_no_number(
+    inspect: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    found = inspect(BINARIES / "plain.so")
+    assert "\N{HORIZONTAL ELLIPSIS}" not in found.out
+
+
 def test_folder_and_hostile_names(inspect: Run, tmp_path: Path) -> None:
     name = "a\x1b[31m\nb.so" if os.name != "nt" else "a b.so"
     (tmp_path / name).write_bytes(PLAIN)
@@ -234,6 +269,34 @@ class TestUrl:
         assert [item.code for item in found] == [0, 0, 3]
         assert "secret" not in "".join(item.out + item.err for item in found)
 
+    def test_a_signed_url_is_as_good_as_a_password(
+        self, inspect: Run, tmp_path: Path
+    ) -> None:
+        path = wheel(tmp_path, plain=PLAIN)
+        with serve_answers(
+            {f"/{path.name}?Signature=secret&raw": Answer(body=path.read_bytes())}
+        ) as server:
+            url = f"{server.url}/{path.name}?Signature=secret&raw"
+            found = inspect(url), inspect(url, "--suggest"), inspect(f"{url}2&x=secret")
+        assert [item.code for item in found] == [0, 0, 3]
+        assert "secret" not in "".join(item.out + item.err for item in found)
+        assert "?Signature=****&****: " in found[0].out
+        # The command takes the file as it is saved.
+        assert f"make-variant -f {path.name} -o . " in found[1].out
+
+    @pytest.mark.parametrize(
+        ("url", "shown"),
+        [
+            ("https://a/b?x=1&y=&z", "https://a/b?x=****&y=&****"),
+            ("https://a/b?x=1=2;y=3#sha256=4", "https://a/b?x=****;y=****#sha256=4"),
+            ("https://me:pw@a/b?x", "https://****@a/b?****"),
+            ("https://a/b#c?d=e", "https://a/b#c?d=e"),
+            ("demo?x=1", "demo?x=1"),
+        ],
+    )
+    def test_what_is_shown_of_a_url(self, url: str, shown: str) -> None:
+        assert redacted(url) == shown
+
     @pytest.mark.parametrize(
         "answer",
         [
@@ -271,11 +334,35 @@ class TestSuggest:
         text = inspect(path, "--suggest").out
         assert text.startswith(written.decode())
         assert suggestion["command"] in text
+        assert "pip install 'variantlib[cli]'" in text
         found = {f.code for f in check_paths([made]) if f.severity != "note"}
         assert found == set()
         # Of a wheel that has a label, the label stays.
         (again,) = inspect(made, "--suggest", "--json").data["files"]
         assert again["suggestion"]["label"] == suggestion["label"]
+
+    def test_nothing_of_half_a_wheel(
+        self, inspect: Run, tmp_path: Path, report_schema: Draft202012Validator
+    ) -> None:
+        """A command that is run as it stands must not stand on what was left out."""
+        path = wheel(tmp_path, plain=PLAIN, cut=library("90_real", "80_real")[:-9])
+        found = inspect(path, "--suggest")
+        assert (found.code, found.out, found.err.count("\n")) == (3, "", 1)
+        assert "nothing to suggest: demo/cut.so: 0x40: " in found.err
+        text = inspect(path)
+        assert text.code == 0
+        assert "Not everything in it could be read" in text.out
+        assert "\nIt could declare:" not in text.out
+        whole = inspect(path, "--json")
+        report_schema.validate(json.loads(whole.out))
+        assert whole.data["files"][0]["claim"]["complete"] is False
+        # Copies of others do not count.
+        path = wheel(tmp_path / "other", plain=PLAIN)
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr("demo.libs/libcut.so", PLAIN[:-3000])
+        assert inspect(path, "--suggest").code == 0
+        (file,) = inspect(path, "--json").data["files"]
+        assert file["claim"]["complete"] is True
 
     def test_nothing_to_declare(self, inspect: Run, tmp_path: Path) -> None:
         path = wheel(tmp_path, host=library())
