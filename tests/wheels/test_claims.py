@@ -4,66 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.containers import BINARIES, binaries
 from support.documents import PROVIDER, document
+from support.reports import lib, wheel
 from support.variantlib_peer import refused_properties
 
 from nvidia_variant_provider import api
 from nvidia_variant_provider.coverage import machine
 from nvidia_variant_provider.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.knowledge import gpu_models, toolkits
-from nvidia_variant_provider.lint.collector import Collector
-from nvidia_variant_provider.lint.meaning import check_meaning
 from nvidia_variant_provider.supported import (
-    LOWER_BOUND,
-    SM_ARCH,
     all_features,
     supported_sm_arch,
 )
-from nvidia_variant_provider.wheels import runtimes
 from nvidia_variant_provider.wheels.claims import (
     TrueClaim,
     find_claim,
     find_gpus,
     gpus_of,
 )
-from nvidia_variant_provider.wheels.report import LibraryReport, WheelReport
+from nvidia_variant_provider.wheels.report import WheelReport
 from nvidia_variant_provider.wheels.runtimes import required_runtimes
 from nvidia_variant_provider.wheels.suggestion import suggest
 from nvidia_variant_provider.wheels.units import ptx_toolkit, split_units
 
 CATALOG = next(f.values for f in all_features() if f.name == "sm_arch")
-
-
-def lib(
-    *targets: str,
-    path: str = "demo/lib.so",
-    isa: str = "8.0",
-    needed: Sequence[str] = (),
-    **changes: Any,
-) -> LibraryReport:
-    fields = {
-        "format": "elf",
-        "targets": dict.fromkeys(targets, 1),
-        "ptx_isa": {t: (isa,) for t in targets if t.endswith("virtual")},
-        "needed": tuple(needed),
-        **changes,
-    }
-    return LibraryReport(path=path, **fields)
-
-
-def wheel(*libraries: LibraryReport, requires: Sequence[str] = ()) -> WheelReport:
-    return WheelReport(
-        path="demo-1.0-cp311-cp311-linux_x86_64.whl",
-        kind="wheel",
-        libraries=libraries,
-        requires=tuple(requires),
-    )
 
 
 def both(one: Sequence[str], other: Sequence[str]) -> TrueClaim:
@@ -233,107 +202,6 @@ def test_toolkits_emit_what_they_are_taken_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("libraries", "requires", "strict", "relaxed"),
-    [
-        ([lib("80_real", "90_virtual", isa="8.7")], [], "12.8", "12.0"),
-        ([lib("80_real", needed=["libcudart.so.13"])], [], "13.0", "13.0"),
-        ([lib("80_real", needed=["libcublas-1a2b.so.12"])], [], "12.0", "12.0"),
-        ([lib("80_real", needed=["libcudart.so.11.0"])], [], "11.0", "11.0"),
-        ([lib("80_real", needed=["cudart64_12.dll"])], [], "12.0", "12.0"),
-        ([lib("80_real", needed=["libcufft.so.11"])], [], "11.0", "11.0"),
-        ([lib("120_real")], [], "12.8", "12.8"),
-        ([lib("103a_real")], [], "12.9", None),
-        # No older driver knows the GPU.
-        ([lib("100f_real")], [], "12.9", "12.8"),
-        ([lib("80_virtual", isa="8.4")], [], "12.4", None),
-        # Old enough for all drivers of the major.
-        (
-            [lib("80_virtual", isa="7.0", needed=["libcudart.so.12"])],
-            [],
-            "12.0",
-            "12.0",
-        ),
-        (
-            [lib("50_real", "80_real", isa="7.7")],
-            ["cuda-toolkit==11.7"],
-            "11.7",
-            "11.0",
-        ),
-        ([lib("80_real", "90_virtual", isa="99.0")], [], None, None),
-        ([lib("80_real")], ["nvidia-cuda-runtime-cu12==12.8.90"], "12.8", "12.0"),
-        ([lib("80_real")], ["cuda-toolkit[cublas]==13.*"], "13.0", "13.0"),
-        ([lib("80_real")], ["nvidia-cublas-cu12>=12.4"], "12.0", "12.0"),
-        ([lib("80_real")], ["nvidia-cuda-runtime>=13.1,<14"], "13.0", "13.0"),
-        ([lib("80_real")], ["cuda-toolkit==13.0.2; extra == 'cuda'"], "11.0", "11.0"),
-        ([lib(needed=["libcudart.so.12"])], [], "12.0", "12.0"),
-        ([lib()], [], None, None),
-    ],
-)
-def test_bounds(
-    libraries: list[LibraryReport],
-    requires: list[str],
-    strict: str | None,
-    relaxed: str | None,
-) -> None:
-    claim = find_claim(wheel(*libraries, requires=requires))
-    found = [claim.strict.to_dict()["version"], claim.relaxed.to_dict()["version"]]
-    assert found == [strict, relaxed]
-    assert claim.strict.reason or strict is None
-
-
-@pytest.mark.parametrize(
-    ("targets", "isa", "reason"),
-    [
-        (
-            ["80_real", "100_real", "80_virtual"],
-            "7.0",
-            "is of CUDA 11.0 or older",
-        ),
-        (
-            ["80_real", "100_real", "80_virtual"],
-            "8.3",
-            "is of CUDA 12.3, and is",
-        ),
-        (["70_virtual", "100_real"], "8.3", "needs a driver for CUDA 12.3"),
-        (["80_real", "100_real"], "", "with any driver for CUDA 12"),
-    ],
-)
-def test_what_counts_for_ptx_is_its_own_toolkit(
-    targets: list[str], isa: str, reason: str
-) -> None:
-    """Not the toolkit that the newest machine code needs."""
-    report = wheel(lib(*targets, isa=isa), lib("80_real", "100_real", path="b.so"))
-    claim = find_claim(report)
-    assert str(claim.strict.version) == "12.8"
-    assert reason in claim.relaxed.reason
-
-
-@pytest.mark.parametrize(
-    "targets", [["50_real", "80_real"], ["80_real", "90_real"], ["90_real", "100_real"]]
-)
-def test_lint_and_inspect_loosen_a_bound_alike(targets: list[str]) -> None:
-    claim = find_claim(wheel(lib(*targets), requires=["cuda-toolkit==12.9"]))
-    features = {LOWER_BOUND: [str(claim.strict.version)], SM_ARCH: list(claim.sm_arch)}
-    found = Collector("x.json")
-    check_meaning(document({"cu": {"nvidia": features}}), found)
-    hints = [item.hint for item in found.findings if item.code == "NV310"]
-    assert hints == [f"a lower bound of {claim.relaxed.version} would reach them"]
-
-
-def test_bound_of_a_copy_that_has_its_version_in_its_name() -> None:
-    name = "libcudart-b5a066d7.so.12"
-    report = wheel(
-        lib("80_real", needed=[name]),
-        lib(path=f"demo.libs/{name}.4.127", vendored=True),
-        # Nobody's.
-        lib(path="demo.libs/libcudart-0000.so.13.0.1", vendored=True),
-    )
-    claim = find_claim(report)
-    assert claim.strict.version == CudaVersion(12, 4)
-    assert f"{name}.4.127" in claim.strict.reason
-
-
-@pytest.mark.parametrize(
     "text",
     ["", "???", "nvidia-cuda-runtime-cu12==abc", "x (", "nvidia-cu12 @ http://x"],
 )
@@ -480,17 +348,3 @@ def test_every_machine_that_gets_a_suggested_build_runs_it() -> None:
                 assert gpu.how != "no", (path.name, capability)
                 assert gpu.driver is not None
                 assert gpu.driver <= cuda, (path.name, capability)
-
-
-def test_only_requirements_on_cuda_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed: list[str] = []
-
-    def parse(text: str) -> None:
-        parsed.append(text)
-
-    monkeypatch.setattr(runtimes, "parse_requirement", parse)
-    texts = ["numpy", "nvidia-never-seen-cu12", *["x ("] * 100, *["cuda-toolkit"] * 999]
-    for _ in range(3):
-        assert required_runtimes(texts) == []
-    assert set(parsed) == {"nvidia-never-seen-cu12", "cuda-toolkit"}
-    assert len(parsed) == runtimes.MAX_PARSED

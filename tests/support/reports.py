@@ -1,0 +1,36 @@
+"""Reports of wheels that were never built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nvidia_variant_provider.wheels.report import LibraryReport, WheelReport
+
+__all__ = ["lib", "wheel"]
+
+
+def lib(
+    *targets: str,
+    path: str = "demo/lib.so",
+    isa: str = "8.0",
+    needed: Sequence[str] = (),
+    **changes: Any,
+) -> LibraryReport:
+    fields = {
+        "format": "elf",
+        "targets": dict.fromkeys(targets, 1),
+        "ptx_isa": {t: (isa,) for t in targets if t.endswith("virtual")},
+        "needed": tuple(needed),
+        **changes,
+    }
+    return LibraryReport(path=path, **fields)
+
+
+def wheel(*libraries: LibraryReport, requires: Sequence[str] = ()) -> WheelReport:
+    return WheelReport(
+        path="demo-1.0-cp311-cp311-linux_x86_64.whl",
+        kind="wheel",
+        libraries=libraries,
+        requires=tuple(requires),
+    )
