@@ -89,7 +89,7 @@ def _relaxed(
         if not old:
             reason = f"some GPUs rely on PTX, which needs a driver for CUDA {newest}"
             return Bound(version=None, reason=reason)
-        reason = f"some GPUs rely on PTX, which is of CUDA {newest} or older"
+        reason = f"some GPUs rely on PTX of CUDA {newest} or older, which it compiles"
         return Bound(version=floor, reason=reason)
     reason = f"machine code runs with any driver for CUDA {version.major}"
     if old:
