@@ -201,7 +201,7 @@ def _notes(report: WheelReport) -> list[str]:
     if untold := len(defects) - len(notes):
         notes.append(f"{report.path}: {untold} more defects")
     if unchecked := sum(item.unchecked for item in report.libraries):
-        hint = "they cannot be decompressed"
+        hint = "they were not decompressed"
         if not has_zstd():
             hint = "to see, pip install 'nvidia-variant-provider[wheels]'"
         notes.append(
