@@ -6,7 +6,6 @@ and an index could then read two different things out of one file.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import sys
@@ -108,6 +107,8 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     mode = os.stat(path).st_mode
     # Of a folder the system itself says so.
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or str(path).startswith(_OPENED)):
+        import errno  # not for an installer, which loads this module
+
         raise OSError(errno.EINVAL, "not a regular file")
     return open(path, "rb")
 

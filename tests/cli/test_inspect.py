@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -17,13 +16,11 @@ from jsonschema import Draft202012Validator
 from support.command import Outcome, Run
 from support.containers import BINARIES, binaries, container, entry, library
 from support.range_server import Answer, serve_answers
-from support.variantlib_peer import run_command
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.cli.render import progress_bar
 from nvidia_variant_provider.index.remote import redacted
-from nvidia_variant_provider.lint.runner import check_paths
 from nvidia_variant_provider.wheels import compression, inspection
 
 PLAIN = (BINARIES / "plain.so").read_bytes()
@@ -314,33 +311,6 @@ class TestUrl:
 
 
 class TestSuggest:
-    def test_what_variantlib_makes_of_it(
-        self, inspect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The command, run as it is printed, gives the document that is printed."""
-        monkeypatch.chdir(tmp_path)
-        path = wheel(tmp_path / "in", plain=PLAIN)
-        (file,) = inspect(path, "--suggest", "--json").data["files"]
-        suggestion = file["suggestion"]
-        (tmp_path / "pyproject.toml").write_text(suggestion["pyproject"])
-        program, *words = shlex.split(suggestion["command"])
-        assert program == "variantlib"
-        # Not in an environment of its own, which would need an index.
-        run_command(*words, "--no-isolation")
-        made = tmp_path / f"demo-1.0-{TAG}-{suggestion['label']}.whl"
-        with zipfile.ZipFile(made) as archive:
-            written = archive.read("demo-1.0.dist-info/variant.json")
-        assert json.loads(written) == suggestion["variant_json"]
-        text = inspect(path, "--suggest").out
-        assert text.startswith(written.decode())
-        assert suggestion["command"] in text
-        assert "pip install 'variantlib[cli]'" in text
-        found = {f.code for f in check_paths([made]) if f.severity != "note"}
-        assert found == set()
-        # Of a wheel that has a label, the label stays.
-        (again,) = inspect(made, "--suggest", "--json").data["files"]
-        assert again["suggestion"]["label"] == suggestion["label"]
-
     def test_nothing_of_half_a_wheel(
         self, inspect: Run, tmp_path: Path, report_schema: Draft202012Validator
     ) -> None:
@@ -374,6 +344,7 @@ class TestSuggest:
 def test_progress_on_a_terminal_alone(
     inspect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("rich", reason="it draws the bar")
     path = wheel(tmp_path, plain=PLAIN)
     assert inspect(path).err == ""
     with progress_bar("x") as progress:

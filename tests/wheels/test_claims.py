@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.containers import BINARIES, binaries
-from support.documents import PROVIDER, document
 from support.reports import lib, wheel
-from support.variantlib_peer import refused_properties
 
 from nvidia_variant_provider import api
 from nvidia_variant_provider.coverage import machine
@@ -74,23 +71,6 @@ def test_binary(name: str, sm_arch: str, exact: str, unnamed: str) -> None:
     assert claim.sm_arch == tuple(sm_arch.split())
     assert claim.exact == tuple(exact.split())
     assert claim.unnamed == tuple(unnamed.split())
-
-
-@pytest.mark.parametrize("path", binaries(), ids=lambda path: path.name)
-def test_variantlib_accepts_what_is_suggested(path: Path) -> None:
-    report = api.inspect(path)
-    found = suggest(find_claim(report), report.path, report.kind)
-    if found is None:
-        assert not find_claim(report).sm_arch
-        return
-    variants = {
-        label: {
-            n: {f: list(v) for f, v in features.items()} for n, features in p.items()
-        }
-        for label, p in found.metadata.variants.items()
-    }
-    release = document(variants, providers={"nvidia": PROVIDER})
-    assert refused_properties(release, found.label) == set()
 
 
 @pytest.mark.parametrize(
