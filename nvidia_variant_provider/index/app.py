@@ -31,7 +31,6 @@ from starlette.routing import Mount, Route, Router
 
 from ..errors import InputError
 from .answers import (
-    CHUNK,
     HEADERS,
     ByName,
     Failures,
@@ -264,7 +263,7 @@ class _Pages:
         if request.method == "HEAD":
             await stack.aclose()
             return Response(status_code=answer.status_code, headers=found)
-        chunks = answer.aiter_raw(CHUNK)
+        chunks = answer.aiter_raw()
 
         def broken(error: httpx.HTTPError) -> None:
             reason = str(error) or type(error).__name__
