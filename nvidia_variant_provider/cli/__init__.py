@@ -67,7 +67,10 @@ def _parser(arguments: Sequence[str]) -> _Parser:
         "--version", action="version", version=f"%(prog)s {__version__}"
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for name, summary in VERBS.items():
+    # The others are for help, and for a verb that there is not.
+    wanted = arguments[:1] if arguments and arguments[0] in VERBS else VERBS
+    for name in wanted:
+        summary = VERBS[name]
         verb = verbs.add_parser(
             name, help=summary, description=summary, allow_abbrev=False
         )

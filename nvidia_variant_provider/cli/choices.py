@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..detection import reasons
-from ..drivers import CUDA_OF_BRANCH
 from ..environment import Environment
-from ..resolver import Resolution, resolve_metadata
+from ..resolver import Resolution
 from ..supported import NAMESPACE
 
 __all__ = ["block", "uses_gpu", "why_no_gpu", "why_nothing"]
@@ -93,6 +92,9 @@ def _shown(environment: Environment) -> str:
 
 def _what_helps(resolution: Resolution) -> list[str]:
     """The smallest changes that would get the machine a GPU build."""
+    from ..drivers import CUDA_OF_BRANCH
+    from ..resolver import resolve_metadata
+
     environment = resolution.environment
     if environment.source == "forced" and not environment.compute_capabilities:
         return ["next step: give the GPU as well (--sm-arch)"]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import threading
 from collections.abc import Callable, Mapping
-from functools import cache
 
 from ..api import detect, read_environment
 from ..detection import reasons
@@ -102,15 +100,16 @@ def find_later(
     if any(item is not None for item in given) or any(forced):
         found = find_environment(options, environ)
         return lambda: found
-    lock = threading.Lock()
+    # For the verbs that wait for installers; the others start without it.
+    from threading import Lock
 
-    @cache
-    def find() -> Environment:
-        return find_environment(options, environ)
+    lock, known = Lock(), list[Environment]()
 
     def find_once() -> Environment:
         with lock:
-            return find()
+            if not known:
+                known.append(find_environment(options, environ))
+            return known[0]
 
     return find_once
 
