@@ -22,6 +22,7 @@ __all__ = [
     "ToolkitDriver",
     "gpu_models",
     "minor_version_floors",
+    "parse_isa",
     "ptx_targets",
     "runs_machine_code",
     "runs_ptx",
@@ -130,7 +131,7 @@ def toolkits() -> Mapping[CudaVersion, Toolkit]:
         Toolkit(
             version=CudaVersion.parse(record["version"]),
             targets=tuple(record["targets"]),
-            ptx_isa=_isa(record["ptx_isa"]),
+            ptx_isa=parse_isa(record["ptx_isa"]),
             default_target=record["default_target"],
             source=record["source"],
             date=record["date"],
@@ -199,7 +200,7 @@ def runs_ptx(target: str, capability: ComputeCapability) -> bool:
         *(
             table.get(target, frozenset())
             for version, table in ptx_targets().items()
-            if _isa(version) >= (12, 9)
+            if parse_isa(version) >= (12, 9)
         )
     )
     return capability.sm in found or f"{capability.sm}a" in found
@@ -219,7 +220,8 @@ def _version(text: str | None) -> CudaVersion | None:
     return None if text is None else CudaVersion.parse(text)
 
 
-def _isa(text: str) -> tuple[int, int]:
+def parse_isa(text: str) -> tuple[int, int]:
+    """``8.7`` as (8, 7), also of longer versions."""
     major, minor = text.split(".")[:2]
     return int(major), int(minor)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
 __all__ = [
+    "LABEL",
     "WheelName",
     "open_wheel",
     "parse_requires",
@@ -34,7 +35,8 @@ __all__ = [
     "read_dist_info",
 ]
 
-_LABEL = re.compile(r"[a-z0-9_.]+")
+LABEL = re.compile(r"[a-z0-9_.]+")
+"""The form of a variant label."""
 
 MAX_NAME = 255
 """Characters of a file name; file systems and indexes have no longer ones."""
@@ -101,7 +103,7 @@ def parse_wheel_name(file_name: str) -> WheelName:
     # number does.
     has_build = len(parts) > 2 and parts[2][:1].isdigit()
     label = parts.pop() if len(parts) == 6 + has_build else None
-    if label is not None and not _LABEL.fullmatch(label):
+    if label is not None and not LABEL.fullmatch(label):
         message = f"{shown(label)} is no label: a-z, 0-9, _ and . only"
         raise InputError(message, path=file_name, hint="rename the wheel")
     try:

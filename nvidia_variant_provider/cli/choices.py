@@ -9,7 +9,7 @@ from ..environment import Environment
 from ..resolver import Resolution
 from ..supported import NAMESPACE
 
-__all__ = ["block", "uses_gpu", "why_no_gpu", "why_nothing"]
+__all__ = ["block", "rejected", "uses_gpu", "why_no_gpu", "why_nothing"]
 
 _WIDTH = 80
 
@@ -40,6 +40,14 @@ def uses_gpu(label: str | None, resolution: Resolution) -> bool:
     return label is not None and NAMESPACE in resolution.metadata.variants.get(
         label, {}
     )
+
+
+def rejected(resolution: Resolution | None) -> dict[str, list[dict[str, object]]]:
+    """Each label that does not fit with its reasons, as reports have it."""
+    return {
+        label: [reason.to_dict() for reason in found]
+        for label, found in (resolution.rejected if resolution else {}).items()
+    }
 
 
 def why_no_gpu(release: str, resolution: Resolution) -> list[str]:
@@ -110,10 +118,10 @@ def _what_helps(resolution: Resolution) -> list[str]:
     ).selected
     if uses_gpu(relaxed, resolution):
         found.append(f"--minor-version-compatibility gets {relaxed}")
-    for cuda in sorted(set(CUDA_OF_BRANCH.values())):
+    for cuda in sorted(c for c in CUDA_OF_BRANCH.values() if c > driver):
         newer = environment.replace(cuda_driver_version=cuda)
         label = resolve_metadata(resolution.metadata, newer).selected
-        if cuda > driver and uses_gpu(label, resolution):
+        if uses_gpu(label, resolution):
             found.append(f"a driver for CUDA {cuda} or newer gets {label}")
             break
     if found:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ..errors import MissingExtraError, UsageError, shown
 from . import machine
+from .choices import rejected
 from .result import Result
 from .talk import Talk
 
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from ..index.pins import Pins
     from ..index.pip_command import Pip, PipCommand
     from ..index.pip_session import Outcome, Stale
-    from ..index.repository import Choice
 
 __all__ = ["configure_parser", "execute", "missing_extra", "parse_pins", "separate"]
 
@@ -151,7 +147,7 @@ def parse_pins(texts: Sequence[str]) -> Pins:
     from packaging.utils import canonicalize_name
 
     from ..index.pins import Pins
-    from ..metadata.reading import LABEL
+    from ..wheel_archive import LABEL
 
     everywhere = None
     projects: dict[str, str] = {}
@@ -177,12 +173,14 @@ def _run(
     pins: Pins,
 ) -> Result:
     from ..index.pip_session import run
+    from ..index.signals import ENDING, handling
 
     report = command.options["json_report_file"]
     # Where pip's stdout is a document, nothing else may stand in it.
     aside = options.json or report == "-" or command.command not in _TALKATIVE
     talk = Talk(aside=aside, quiet=bool(command.options["quiet"]))
-    with _ending():
+    # Signals to end leave nothing behind, also where pip does not run yet.
+    with handling(dict.fromkeys(ENDING, _end)):
         outcome = run(
             pip,
             command,
@@ -207,22 +205,8 @@ def _run(
     return _result(outcome.status, talk, outcome, command)
 
 
-@contextmanager
-def _ending() -> Iterator[None]:
-    """Signals to end leave nothing behind, also where pip does not run yet."""
-
-    def end(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    numbers = [signal.SIGTERM] if os.name == "nt" else [signal.SIGTERM, signal.SIGHUP]
-    if threading.current_thread() is not threading.main_thread():
-        numbers = []  # handlers are for the main thread only
-    before = {number: signal.signal(number, end) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _words(command: PipCommand) -> list[str]:
@@ -294,7 +278,7 @@ def _result(
                     "version": choice.version,
                     "label": label,
                     "compatible": list(choice.labels),
-                    "rejected": _rejected(choice),
+                    "rejected": rejected(choice.resolution),
                 }
                 for choice, label in talk.chosen.values()
             ],
@@ -303,12 +287,3 @@ def _result(
             "warnings": talk.warnings,
         },
     )
-
-
-def _rejected(choice: Choice) -> dict[str, list[dict[str, object]]]:
-    if choice.resolution is None:
-        return {}
-    return {
-        label: [reason.to_dict() for reason in found]
-        for label, found in choice.resolution.rejected.items()
-    }

@@ -11,7 +11,7 @@ from ..metadata import VariantsMetadata
 from ..resolver import Resolution
 from ..supported import NAMESPACE
 from . import machine
-from .choices import block
+from .choices import block, rejected, uses_gpu
 from .releases import read_release
 from .result import Result, Table
 
@@ -53,12 +53,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             "selected": resolution.selected,
             "compatible": list(resolution.compatible),
             # The reasons of very many labels take longer than all the rest.
-            "rejected": {
-                label: [reason.to_dict() for reason in found]
-                for label, found in resolution.rejected.items()
-            }
-            if options.json
-            else {},
+            "rejected": rejected(resolution) if options.json else {},
             "environment": environment.to_dict(),
         },
         text=_text(resolution, explain=options.explain),
@@ -72,7 +67,7 @@ def _without_gpu(resolution: Resolution) -> list[str]:
     label, variants = resolution.selected, resolution.metadata.variants
     if label is None or resolution.environment.cuda_driver_version is None:
         return []
-    if NAMESPACE in variants[label] or not any(
+    if uses_gpu(label, resolution) or not any(
         NAMESPACE in v for v in variants.values()
     ):
         return []

@@ -6,8 +6,7 @@ import argparse
 import signal
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import InputError, UsageError
 from . import machine
@@ -17,8 +16,6 @@ from .result import Result
 from .talk import Talk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ..index.client import AskCredentials
     from ..index.pip_command import PipCommand
 
@@ -85,6 +82,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         from ..index.pip_session import make_settings
         from ..index.remote import redacted
         from ..index.server import HOSTS, reachable
+        from ..index.signals import handling
     except ImportError as error:
         raise missing_extra(error) from None
     remote = not is_loopback(options.host)
@@ -133,7 +131,9 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         ],
         notes=_notes(remote=remote, private=bool(command.credentials)),
     )
-    with _until_stopped() as stopped, loopback.serve():
+    stopped = threading.Event()
+    stops = dict.fromkeys((signal.SIGINT, signal.SIGTERM), lambda *_: stopped.set())
+    with handling(stops), loopback.serve():
         # Now, not when it ends: what it says is needed while it runs.
         render(result, command="serve", as_json=options.json)
         stopped.wait()
@@ -194,22 +194,3 @@ def _examples(urls: Sequence[str]) -> Sequence[str]:
         f"  pdm:        pdm config pypi.url {url}",
         f"  containers: docker run --network host -e PIP_INDEX_URL={url} IMAGE",
     )
-
-
-@contextmanager
-def _until_stopped() -> Iterator[threading.Event]:
-    """An event that the signals to stop set."""
-    stopped = threading.Event()
-
-    def stop(*_: Any) -> None:
-        stopped.set()
-
-    before = {
-        number: signal.signal(number, stop)
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -41,7 +41,7 @@ from .answers import (
     answer_unacceptable,
 )
 from .client import Client, UpstreamError
-from .offers import find_label
+from .offers import find_label, project_of
 from .remote import redacted
 from .repository import LABEL_KEY, Choice, VariantRepository
 from .upstream import LinksUpstream, local_path
@@ -200,14 +200,14 @@ class _Pages:
             raise errors.PackageNotFoundError("links")
         everything = await self._source.links.read_all()
         projects = {
-            canonicalize_name(file.filename.partition("-")[0])
+            project_of(file.filename)
             for file in everything.files
             if find_label(file.filename) is not None
         }
         files = {
-            file.filename: self._linked(file, _project_of(file.filename), "../")
+            file.filename: self._linked(file, project_of(file.filename), "../")
             for file in everything.files
-            if _project_of(file.filename) not in projects
+            if project_of(file.filename) not in projects
         }
         for name in sorted(projects):
             page = await self._source.repository.get_project_page(name)
@@ -224,7 +224,7 @@ class _Pages:
         if not _is_name(canonicalize_name(project)):
             raise errors.PackageNotFoundError(ascii(project))
         resource = await self._source.repository.get_resource(project, name)
-        await self._picked(project, name.removesuffix(".metadata"))
+        self._picked(project, name.removesuffix(".metadata"))
         if isinstance(resource, model.LocalResource):
             if not (os.path.isfile(resource.path) and self._may_send(resource.path)):
                 raise errors.ResourceUnavailable(name)
@@ -289,7 +289,7 @@ class _Pages:
             return
         self._source.client.add_credentials(self._source.url, (user, password))
 
-    async def _picked(self, project: str, name: str) -> None:
+    def _picked(self, project: str, name: str) -> None:
         repository = self._source.repository
         if self._on_pick is None or not isinstance(repository, VariantRepository):
             return
@@ -320,10 +320,6 @@ def _segment(text: str) -> str:
 
 def _is_name(name: str) -> bool:
     return name.isascii() and name.replace("-", "").isalnum()
-
-
-def _project_of(file_name: str) -> str:
-    return canonicalize_name(file_name.partition("-")[0])
 
 
 def _format(request: Request) -> content_negotiation.Format:

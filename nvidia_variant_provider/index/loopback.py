@@ -157,11 +157,7 @@ class Loopback:
     @contextmanager
     def serve(self) -> Iterator[None]:
         """Serve while the block lasts."""
-        repositories = [
-            source.repository
-            for source in self._sources
-            if isinstance(source.repository, VariantRepository)
-        ]
+        repositories = self._repositories
         for number, repository in enumerate(reversed(repositories)):
             repository.base = number * _STEP
             repository.others = [item for item in repositories if item != repository]
@@ -176,24 +172,22 @@ class Loopback:
         with self._server.serve(app, self.client.close, patient=not self._local):
             yield
 
+    @property
+    def _repositories(self) -> list[VariantRepository]:
+        """Of the sources that select variants, in their order."""
+        found = (source.repository for source in self._sources)
+        return [item for item in found if isinstance(item, VariantRepository)]
+
     def all_choices(self) -> list[Choice]:
         """What was shown of each release that was looked at, index by index."""
-        return [
-            choice
-            for source in self._sources
-            if isinstance(source.repository, VariantRepository)
-            for choice in source.repository.all_choices()
-        ]
+        return [c for found in self._repositories for c in found.all_choices()]
 
     def find_choices(self, project: str) -> Mapping[str, Choice]:
         """What is chosen of each release of a project, in the first index with it.
 
         Only while it serves.
         """
-        for source in self._sources:
-            repository = source.repository
-            if not isinstance(repository, VariantRepository):
-                continue
+        for repository in self._repositories:
             try:
                 if not repository.choices(project):
                     self._server.call(repository.get_project_page(project))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from packaging.utils import canonicalize_version
+from packaging.utils import canonicalize_name, canonicalize_version
 
 from ..errors import InputError
 from ..metadata.reading import FILE_NAME
@@ -30,6 +30,7 @@ __all__ = [
     "find_label",
     "group",
     "make_offers",
+    "project_of",
     "served_name",
 ]
 
@@ -82,6 +83,11 @@ def find_label(file_name: str) -> str | None:
         return parse_wheel_name(file_name).label
     except InputError:
         return None
+
+
+def project_of(file_name: str) -> str:
+    """The normalized project in the name of a wheel, or an sdist of most projects."""
+    return canonicalize_name(file_name.partition("-")[0])
 
 
 def group(file_names: Iterable[str], project: str) -> dict[str, Release]:

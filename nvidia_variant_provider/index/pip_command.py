@@ -13,13 +13,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, UsageError, shown
+from .signals import ENDING, handling
 
 __all__ = ["Pip", "PipCommand", "find_python"]
 
@@ -175,8 +176,7 @@ class Pip:
         self._paths = _find_paths(self._python, self._environ)
 
 
-@contextmanager
-def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def _passing_on(process: subprocess.Popen[bytes]) -> AbstractContextManager[None]:
     """What would stop us stops the process, and we end after it."""
 
     def interrupt(*_: object) -> None:
@@ -190,18 +190,7 @@ def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
     def terminate(*_: object) -> None:
         process.terminate()
 
-    if threading.current_thread() is not threading.main_thread():
-        yield  # handlers are for the main thread only
-        return
-    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
-    if os.name != "nt":
-        handlers[signal.SIGHUP] = terminate
-    before = {number: signal.signal(number, to) for number, to in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handling({signal.SIGINT: interrupt, **dict.fromkeys(ENDING, terminate)})
 
 
 def _is_foreground() -> bool:
@@ -246,7 +235,7 @@ def _find_paths(python: str, environ: Mapping[str, str]) -> list[str]:
     code = "import json; print(json.dumps([p for p in sys.path if p]))"
     try:
         done = subprocess.run(  # noqa: S603
-            [python, "-c", _without_folder(f"import sys\n{code}")],
+            [python, "-c", _without_folder(code)],
             env=dict(environ),
             capture_output=True,
             timeout=_TIMEOUT,

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from ..documents import parse_json
+from ..documents import parse_json, read_bytes
 from ..environment import Environment
 from ..errors import InputError
 from .app import OnPick
@@ -249,8 +249,7 @@ def _read_report(path: str | None) -> tuple[Installed, ...]:
     if path is None or path == "-":
         return ()
     try:
-        with open(path, "rb") as file:
-            report: Any = parse_json(file.read())
+        report: Any = parse_json(read_bytes(path))
         return tuple(
             Installed(
                 project=canonicalize_name(item["metadata"]["name"]),
@@ -259,7 +258,7 @@ def _read_report(path: str | None) -> tuple[Installed, ...]:
             )
             for item in report["install"]
         )
-    except (InputError, OSError, KeyError, TypeError):
+    except (InputError, KeyError, TypeError):
         return ()
 
 

@@ -23,6 +23,7 @@ from simple_repository.components.core import SimpleRepository
 from ..documents import read_bytes
 from ..errors import InputError
 from .client import Client, UpstreamError
+from .offers import project_of
 from .pages import parse_page, parse_projects
 from .remote import ACCEPT
 
@@ -180,7 +181,7 @@ class LinksUpstream(_Upstream):
     ) -> model.ProjectList:
         """The projects of the wheels."""
         page = await self.read_all()
-        names = {canonicalize_name(f.filename.partition("-")[0]) for f in page.files}
+        names = {project_of(file.filename) for file in page.files}
         return _project_list(sorted(names))
 
     async def _read_page(self, project: str) -> model.ProjectDetail:

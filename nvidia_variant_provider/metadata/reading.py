@@ -25,7 +25,7 @@ from ..errors import InputError, join, shown
 from .model import NULL_LABELS, Features, Properties, Provider, VariantsMetadata
 from .versions import SchemaVersion, find_version
 
-__all__ = ["FILE_NAME", "LABEL", "metadata_from_dict", "read_metadata"]
+__all__ = ["FILE_NAME", "metadata_from_dict", "read_metadata"]
 
 FILE_NAME = re.compile(r"(?P<name>[^-/]+)-(?P<version>[^-/]+)-variants\.json")
 """``{name}-{version}-variants.json``; both parts are without dashes (PEP 825)."""
@@ -34,9 +34,6 @@ FILE_NAME = re.compile(r"(?P<name>[^-/]+)-(?P<version>[^-/]+)-variants\.json")
 # dots as well.
 _NAME = re.compile(r"[a-z0-9_]+")
 _VALUE = re.compile(r"[a-z0-9_.]+")
-LABEL = _VALUE
-"""The form of a variant label."""
-
 _PLUGIN_USES = ("none", "build", "all")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..environment import CudaVersion
+from ..knowledge import parse_isa
 from ..supported import NEWEST, OLDEST
 from .report import LibraryReport, WheelReport
 from .runtimes import Runtime, library_runtimes, required_runtimes
@@ -157,8 +158,7 @@ def _library_bound(report: WheelReport, library: LibraryReport) -> Bound:
             bounds.append(Bound(version=None, reason=reason))
     for target, versions in library.ptx_isa.items():
         for text in versions if target in library.kernels else ():
-            major, _, minor = text.partition(".")
-            needed = ptx_toolkit((int(major), int(minor)))
+            needed = ptx_toolkit(parse_isa(text))
             reason = f"PTX ISA {text} is of CUDA {needed}"
             if needed is None:
                 reason = f"PTX ISA {text} is newer than any known CUDA"

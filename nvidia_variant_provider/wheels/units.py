@@ -14,7 +14,7 @@ from functools import cache
 
 from ..coverage import NATIVE, PTX
 from ..environment import ComputeCapability, CudaVersion
-from ..knowledge import gpu_models, runs_machine_code, runs_ptx, toolkits
+from ..knowledge import gpu_models, parse_isa, runs_machine_code, runs_ptx, toolkits
 from .report import LibraryReport, WheelReport
 
 __all__ = ["Unit", "first_toolkit", "parse_target", "ptx_toolkit", "split_units"]
@@ -92,7 +92,7 @@ def _compiled_for(
 def _ptx(library: LibraryReport) -> dict[str, tuple[int, int]]:
     """The newest language of each PTX target of a library."""
     return {
-        target: max(map(_isa, versions), default=(0, 0))
+        target: max(map(parse_isa, versions), default=(0, 0))
         for target, versions in library.ptx_isa.items()
         if target in library.kernels and _TARGET.fullmatch(target)
     }
@@ -144,11 +144,6 @@ def parse_target(target: str) -> tuple[int, str, str]:
     if match is None:
         raise ValueError(f"{target!r} is no target")
     return int(match[1]), match[2], match[3]
-
-
-def _isa(text: str) -> tuple[int, int]:
-    major, _, minor = text.partition(".")
-    return int(major), int(minor)
 
 
 @cache

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from packaging.tags import platform_tags
 from support.builds import TORCH, gpu_build, metadata
+from support.documents import TORCH as DOCUMENT
 from support.index_server import serve
+from support.loopback import Running, answers_of, start
 from support.processes import (
     PIPS,
     Environment,
@@ -18,6 +20,7 @@ from support.processes import (
     clean_environ,
     make_environment,
 )
+from support.range_server import RangeServer, serve_answers
 from support.wheels import publish, stub_wheel, variants_json_name, write_page
 
 
@@ -101,3 +104,40 @@ def pip_of(
 def pip(pip_of: Callable[[str], Pip]) -> Pip:
     """The newest one."""
     return pip_of(PIPS[-1])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index in a folder."""
+    found = tmp_path_factory.mktemp("index")
+    publish(found, DOCUMENT, "torch", "2.8.0")
+    (found / "secret.txt").write_text("hidden words")
+    return found
+
+
+@pytest.fixture(scope="module")
+def upstream(folder: Path) -> Iterator[RangeServer]:
+    """The same on a server; it writes down what it is asked for."""
+    with serve_answers(answers_of(folder)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def running(upstream: RangeServer) -> Iterator[Running]:
+    """The loopback index before `upstream`."""
+    with start(f"{upstream.url}/simple/") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def local(folder: Path) -> Iterator[Running]:
+    """The loopback index before `folder` itself."""
+    with start(str(folder)) as found:
+        yield found
+
+
+@pytest.fixture
+def no_noise(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Nothing that is asked for makes the server complain."""
+    yield
+    assert "Traceback" not in capfd.readouterr().err

@@ -16,14 +16,22 @@ from typing import Any
 import pytest
 from support.documents import TORCH, of_one
 from support.index_server import start_server
-from support.loopback import JSON, Running, answers_of, ask, page_of, start
+from support.loopback import (
+    JSON,
+    PLAIN,
+    answers_of,
+    ask,
+    page_of,
+    passed_over,
+    start,
+    wheels,
+)
 from support.range_server import Answer, serve_answers
 from support.wheels import publish, stub_wheel
 
 from nvidia_variant_provider.index.client import Settings
 
 BEST = "torch-2.8.0-3cu128-py3-none-any.whl"
-PLAIN = "torch-2.8.0-py3-none-any.whl"
 WHEEL = "/simple/torch/torch-2.8.0-py3-none-any-cu128.whl"
 METADATA = "/simple/torch/torch-2.8.0-variants.json"
 PAGE = "/simple/torch/"
@@ -44,22 +52,6 @@ def no_noise(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
     """No fault of an upstream is one of the server."""
     yield
     assert "Traceback" not in capfd.readouterr().err
-
-
-def wheels(running: Running) -> list[str]:
-    reply = running.page()
-    assert reply.status == 200, reply.text
-    return [name for name in reply.files if name.endswith(".whl")]
-
-
-def passed_over(running: Running) -> str:
-    """Nothing but the non-variant wheel is shown; why, as the user is told."""
-    assert wheels(running) == [PLAIN]
-    assert ask(running.page().files[PLAIN]).status in (200, 302)
-    warning = running.warnings[0]
-    assert warning.startswith("torch 2.8.0: its variants are passed over: ")
-    assert warning.isprintable()
-    return warning
 
 
 class TestPages:

@@ -7,31 +7,14 @@ from typing import Any
 
 import pytest
 from support.documents import of_one
-from support.loopback import Running, ask, start
+from support.loopback import PLAIN, passed_over, start, wheels
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.index.client import Settings
 
-PLAIN = "torch-2.8.0-py3-none-any.whl"
 PAGE = "/simple/torch/"
 QUICK = Settings(timeout=0.3, deadline=0.6, trust_env=False)
-
-
-def wheels(running: Running) -> list[str]:
-    reply = running.page()
-    assert reply.status == 200, reply.text
-    return [name for name in reply.files if name.endswith(".whl")]
-
-
-def passed_over(running: Running) -> str:
-    """Nothing but the non-variant wheel is shown; why, as the user is told."""
-    assert wheels(running) == [PLAIN]
-    assert ask(running.page().files[PLAIN]).status in (200, 302)
-    warning = running.warnings[0]
-    assert warning.startswith("torch 2.8.0: its variants are passed over: ")
-    assert warning.isprintable()
-    return warning
 
 
 class _Count:

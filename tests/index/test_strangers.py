@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,47 +13,12 @@ import pytest
 from support.documents import TORCH
 from support.loopback import Running, answers_of, ask, links, page_of, start
 from support.range_server import Answer, RangeServer, serve_answers
-from support.wheels import publish
 
 CU128 = "torch-2.8.0-3cu128-py3-none-any.whl"
 PLAIN = "torch-2.8.0-py3-none-any.whl"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index in a folder."""
-    found = tmp_path_factory.mktemp("index")
-    publish(found, TORCH, "torch", "2.8.0")
-    (found / "secret.txt").write_text("hidden words")
-    return found
-
-
-@pytest.fixture(scope="module")
-def upstream(folder: Path) -> Iterator[RangeServer]:
-    """The same on a server; it writes down what it is asked for."""
-    with serve_answers(answers_of(folder)) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def running(upstream: RangeServer) -> Iterator[Running]:
-    """The loopback index before it."""
-    with start(f"{upstream.url}/simple/") as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def local(folder: Path) -> Iterator[Running]:
-    """The loopback index before the folder itself."""
-    with start(str(folder)) as found:
-        yield found
-
-
-@pytest.fixture(autouse=True)
-def no_noise(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """Nothing that is asked for makes the server complain."""
-    yield
-    assert "Traceback" not in capfd.readouterr().err
+pytestmark = pytest.mark.usefixtures("no_noise")
 
 
 class TestOtherUsers:

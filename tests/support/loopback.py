@@ -27,16 +27,21 @@ from nvidia_variant_provider.index.loopback import Loopback
 __all__ = [
     "H100",
     "JSON",
+    "PLAIN",
     "Reply",
     "Running",
     "answers_of",
     "ask",
     "links",
     "page_of",
+    "passed_over",
     "start",
+    "wheels",
 ]
 
 JSON = "application/vnd.pypi.simple.v1+json"
+
+PLAIN = "torch-2.8.0-py3-none-any.whl"
 
 H100 = Environment(
     cuda_driver_version=CudaVersion(12, 9),
@@ -173,3 +178,20 @@ def links(text: str) -> list[dict[str, str]]:
 
     Parser().feed(text)
     return found
+
+
+def wheels(running: Running) -> list[str]:
+    """The wheels on the page of torch."""
+    reply = running.page()
+    assert reply.status == 200, reply.text
+    return [name for name in reply.files if name.endswith(".whl")]
+
+
+def passed_over(running: Running) -> str:
+    """Nothing but the non-variant wheel is shown; why, as the user is told."""
+    assert wheels(running) == [PLAIN]
+    assert ask(running.page().files[PLAIN]).status in (200, 302)
+    warning = running.warnings[0]
+    assert warning.startswith("torch 2.8.0: its variants are passed over: ")
+    assert warning.isprintable()
+    return warning
