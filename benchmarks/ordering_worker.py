@@ -22,15 +22,15 @@ from variantlib.resolver.lib import (  # type: ignore[import-untyped]
 from variantlib.variants_json import VariantsJson  # type: ignore[import-untyped]
 
 from nvidia_variant_provider import api
-from nvidia_variant_provider.environment import (
+from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
     Environment,
     Gpu,
 )
+from nvidia_variant_provider.machine.supported import all_features, supported_features
 from nvidia_variant_provider.metadata import read_metadata
-from nvidia_variant_provider.ordering import order
-from nvidia_variant_provider.supported import all_features, supported_features
+from nvidia_variant_provider.resolution.ordering import order
 
 MACHINE = Environment(
     cuda_driver_version=CudaVersion(12, 9),

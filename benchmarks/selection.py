@@ -92,7 +92,7 @@ def pick_all() -> dict[str, dict[str, dict[str, dict[str, str | None]]]]:
     from support.uv_installer import uv_index
 
     from nvidia_variant_provider import api
-    from nvidia_variant_provider.configuration import Priorities
+    from nvidia_variant_provider.resolution.priorities import Priorities
 
     opt_in = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
     picks: dict[str, dict[str, dict[str, dict[str, str | None]]]] = {}

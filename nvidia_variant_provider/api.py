@@ -7,19 +7,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import IO, Any
 
 from . import detection
-from .configuration import Priorities, load_priorities
-from .documents import parse_json, read_bytes
-from .environment import Environment
 from .errors import InputError
+from .machine.environment import Environment
+from .machine.overrides import minor_version_compatibility
 from .metadata import VariantsMetadata, read_metadata
-from .overrides import minor_version_compatibility
-from .resolver import Resolution, resolve_metadata
+from .resolution.priorities import Priorities, load_priorities
+from .resolution.resolver import Resolution, resolve_metadata
+from .strict_json import parse_json, read_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .gpu_code.inspection import Progress
+    from .gpu_code.report import WheelReport
     from .lint.findings import Finding
-    from .wheels.inspection import Progress
-    from .wheels.report import WheelReport
 
 __all__ = [
     "Environment",
@@ -159,7 +159,7 @@ def inspect(
         call at a time, from any thread.
     :raises InputError: there is no such file, or it cannot be read.
     """
-    from .wheels.inspection import inspect_path
+    from .gpu_code.inspection import inspect_path
 
     source = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     return inspect_path(source, name=name, jobs=jobs, progress=progress)
@@ -174,6 +174,6 @@ def inspect_distribution(
     :param jobs: as for `inspect`, as is ``progress``.
     :raises InputError: it is not installed, or does not list its files.
     """
-    from .wheels import inspection
+    from .gpu_code import inspection
 
     return inspection.inspect_distribution(name, jobs=jobs, progress=progress)

@@ -11,12 +11,12 @@ import warnings
 
 from .detection import detect
 from .errors import SelectionWarning
-from .overrides import minor_version_compatibility
-from .supported import NAMESPACE, all_features, left_out, supported_features
+from .machine.overrides import minor_version_compatibility
+from .machine.supported import NAMESPACE, all_features, left_out, supported_features
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .properties import VariantFeatureConfig
+    from .machine.properties import VariantFeatureConfig
 
 __all__ = ["NvidiaVariantPlugin"]
 

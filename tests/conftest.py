@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.command import Outcome, Run
 from support.native import compile_libraries
+
+from nvidia_variant_provider.cli import main
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
@@ -35,6 +38,24 @@ def clean_environment(
 def fixtures() -> Path:
     """The folder ``fixtures/`` of the checkout."""
     return Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture
+def torch(fixtures: Path) -> Path:
+    """The tutorial's metadata of torch 2.8.0."""
+    return fixtures / "variants-json" / "torch-2.8.0-variants.json"
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line; a test module may name the verb in ``VERB``."""
+    verb = [request.module.VERB] if hasattr(request.module, "VERB") else []
+
+    def call(*arguments: object) -> Outcome:
+        code = main([*verb, *map(str, arguments)])
+        return Outcome(code, *capsys.readouterr())
+
+    return call
 
 
 @pytest.fixture(scope="session")

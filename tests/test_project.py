@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nvidia_variant_provider import __version__
-from nvidia_variant_provider.detection import reasons
+from nvidia_variant_provider.machine import reasons
 
 ROOT = Path(__file__).parents[1]
 

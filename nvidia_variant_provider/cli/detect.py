@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from ..detection import reasons
 from ..detection.cache import NO_CACHE, cache_file, clear
-from ..environment import Environment
 from ..errors import InputError
+from ..machine import reasons
+from ..machine.environment import Environment
 from . import machine
 from .result import Result, Table
 

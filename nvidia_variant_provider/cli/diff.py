@@ -38,9 +38,9 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """``data``: all ``lanes``; exit code 1 when one of them is lost."""
-    from ..comparing import LOST, compare, release_names
-    from ..overrides import minor_version_compatibility
-    from ..reports.differences import Differences, markdown_lines, text_lines
+    from ..machine.overrides import minor_version_compatibility
+    from ..matrix.changes import LOST, compare, release_names
+    from ..matrix.differences import Differences, markdown_lines, text_lines
     from .releases import read_release
 
     relaxed = minor_version_compatibility(machine.with_compatibility(options, environ))

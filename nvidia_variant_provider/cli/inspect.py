@@ -17,8 +17,8 @@ __all__ = ["configure_parser", "execute"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..wheels.inspection import Progress
-    from ..wheels.report import WheelReport
+    from ..gpu_code.inspection import Progress
+    from ..gpu_code.report import WheelReport
 
 _PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
@@ -56,7 +56,7 @@ def execute(
     Defects inside of a file are notes: `validate` is what fails for them. A file that
     cannot be read is an error, beside what the others hold.
     """
-    from ..reports.contents import as_data, suggestion_lines
+    from ..gpu_code.describe import as_data, suggestion_lines
 
     if options.jobs < 1:
         raise UsageError(f"--jobs {options.jobs} reads nothing", hint="1 is the least")
@@ -101,8 +101,8 @@ def _expanded(paths: Sequence[str]) -> Iterator[str]:
 
 
 def _inspect(path: str, jobs: int) -> WheelReport:
-    from ..index.remote import redacted
-    from ..wheels.inspection import inspect_path
+    from ..gpu_code.inspection import inspect_path
+    from ..index.http.byte_ranges import redacted
 
     with progress_bar(redacted(path)) as progress:
         if path.startswith(("http://", "https://")):
@@ -114,8 +114,8 @@ def _inspect(path: str, jobs: int) -> WheelReport:
 
 def _inspect_url(url: str, progress: Progress | None) -> WheelReport:
     """A wheel by ranges: its list of members, and those that may hold GPU code."""
-    from ..index.remote import RangeFile, redacted
-    from ..wheels.inspection import inspect_path
+    from ..gpu_code.inspection import inspect_path
+    from ..index.http.byte_ranges import RangeFile, redacted
 
     name = redacted(url)
     try:
@@ -127,7 +127,7 @@ def _inspect_url(url: str, progress: Progress | None) -> WheelReport:
 
 
 def _inspect_installed(name: str, jobs: int, progress: Progress | None) -> WheelReport:
-    from ..wheels.inspection import inspect_distribution
+    from ..gpu_code.inspection import inspect_distribution
 
     try:
         return inspect_distribution(name, jobs=jobs, progress=progress)
@@ -166,14 +166,8 @@ def _require_complete(report: WheelReport) -> None:
 
 
 def _text(report: WheelReport) -> list[str | Table]:
-    from ..reports.contents import (
-        LEGEND,
-        claim_lines,
-        gpu_rows,
-        library_rows,
-        summary,
-    )
-    from ..wheels.claims import find_claim, find_gpus
+    from ..gpu_code.claims import find_claim, find_gpus
+    from ..gpu_code.describe import LEGEND, claim_lines, gpu_rows, library_rows, summary
 
     text: list[str | Table] = [summary(report)]
     for title, libraries in (
@@ -190,8 +184,8 @@ def _text(report: WheelReport) -> list[str | Table]:
 
 
 def _notes(report: WheelReport) -> list[str]:
-    from ..wheels.compression import has_zstd
-    from ..wheels.inspection import MAX_DEFECTS
+    from ..gpu_code.compression import has_zstd
+    from ..gpu_code.inspection import MAX_DEFECTS
 
     defects = report.all_defects
     notes = [

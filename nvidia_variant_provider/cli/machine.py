@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Callable, Mapping
 
 from ..api import detect, read_environment
-from ..detection import reasons
-from ..environment import Environment
 from ..errors import DetectionError, OverrideError
-from ..overrides import (
+from ..machine import reasons
+from ..machine.environment import Environment
+from ..machine.overrides import (
     CUDA_DRIVER_VERSION,
     MINOR_VERSION_COMPATIBILITY,
     SM_ARCH,

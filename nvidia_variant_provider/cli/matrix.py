@@ -16,9 +16,9 @@ __all__ = ["configure_parser", "execute"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..coverage import Cell
+    from ..matrix.cells import Cell
+    from ..matrix.grid import Grid
     from ..metadata import VariantsMetadata
-    from ..reports.grid import Grid
 
 _FORMATS = ("text", "markdown", "html", "svg", "json")
 
@@ -49,10 +49,10 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """``data``: ``cells``, each with ``cuda``, ``sm``, ``label`` and ``how``."""
-    from ..coverage import find_cells
+    from ..machine.overrides import minor_version_compatibility
+    from ..matrix.cells import find_cells
+    from ..matrix.grid import make_grid
     from ..metadata.writing import replace_file
-    from ..overrides import minor_version_compatibility
-    from ..reports.grid import make_grid
     from .releases import read_release
 
     relaxed = minor_version_compatibility(machine.with_compatibility(options, environ))
@@ -94,9 +94,9 @@ def _notes(
     metadata: VariantsMetadata, cells: Sequence[Cell], *, relaxed: bool
 ) -> list[str]:
     """What the picks leave open, each with where."""
-    from ..comparing import find_risks
-    from ..environment import ComputeCapability, CudaVersion
-    from ..reports.lanes import describe_lanes
+    from ..machine.environment import ComputeCapability, CudaVersion
+    from ..matrix.changes import find_risks
+    from ..matrix.lanes import describe_lanes
 
     found: dict[str, set[tuple[CudaVersion, ComputeCapability]]] = {}
     for cell in cells:
@@ -117,14 +117,14 @@ def _notes(
 
 def _document(form: str, grid: Grid) -> Sequence[str | Table]:
     if form == "html":
-        from ..reports.page import html_page
+        from ..matrix.html import html_page
 
         return html_page(grid)
     if form == "svg":
-        from ..reports.drawing import svg_drawing
+        from ..matrix.svg import svg_drawing
 
         return svg_drawing(grid)
-    from ..reports.lines import WIDTH, legend, markdown, text_blocks
+    from ..matrix.text import WIDTH, legend, markdown, text_blocks
 
     if form == "markdown":
         return markdown(grid)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from ..errors import MissingExtraError, UsageError, shown
 from . import machine
-from .choices import rejected
+from .build_text import rejected
+from .narration import Talk
 from .result import Result
-from .talk import Talk
 
 if TYPE_CHECKING:
-    from ..environment import Environment
-    from ..index.pins import Pins
-    from ..index.pip_command import Pip, PipCommand
-    from ..index.pip_session import Outcome, Stale
+    from ..index.pip.command import Pip, PipCommand
+    from ..index.pip.session import Outcome, Stale
+    from ..index.selection.pins import Pins
+    from ..machine.environment import Environment
 
 __all__ = ["configure_parser", "execute", "missing_extra", "parse_pins", "separate"]
 
@@ -93,7 +93,7 @@ def _next(words: Iterator[str]) -> list[str]:
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """``data``: pip's ``status``, and what was ``chosen`` and ``installed``."""
-    from ..index.pip_command import Pip, find_python
+    from ..index.pip.command import Pip, find_python
 
     if not options.arguments:
         raise UsageError(
@@ -108,7 +108,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     with ThreadPoolExecutor(1) as executor:
         # Both take a moment: what is imported here, and pip itself.
         loading = executor.submit(
-            import_module, "nvidia_variant_provider.index.pip_session"
+            import_module, "nvidia_variant_provider.index.pip.session"
         )
         pip = Pip(find_python(options.python), environ)
         command = pip.understand(options.arguments)
@@ -146,8 +146,8 @@ def parse_pins(texts: Sequence[str]) -> Pins:
     """
     from packaging.utils import canonicalize_name
 
-    from ..index.pins import Pins
-    from ..wheel_archive import LABEL
+    from ..index.selection.pins import Pins
+    from ..wheels.archive import LABEL
 
     everywhere = None
     projects: dict[str, str] = {}
@@ -172,8 +172,8 @@ def _run(
     environ: Mapping[str, str],
     pins: Pins,
 ) -> Result:
-    from ..index.pip_session import run
-    from ..index.signals import ENDING, handling
+    from ..index.pip.session import run
+    from ..index.pip.signals import ENDING, handling
 
     report = command.options["json_report_file"]
     # Where pip's stdout is a document, nothing else may stand in it.
@@ -221,7 +221,7 @@ def _words(command: PipCommand) -> list[str]:
 
 
 def _advice(item: Stale, pins: Pins, words: Sequence[str]) -> str:
-    from ..index.remote import redacted
+    from ..index.http.byte_ranges import redacted
 
     name = f"{item.installed.project}=={item.installed.version}"
     best = f"variant {item.best}" if item.best else "the non-variant wheel"
@@ -241,7 +241,7 @@ def _check_installed(
 ) -> list[str]:
     """Installed variants that this machine cannot run."""
     from ..api import resolve
-    from ..index.installed import find_installed
+    from ..index.pip.installed import find_installed
 
     return [
         f"{item.project} {item.version} is installed as variant {item.label}, which "

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from ..detection import reasons
 from ..errors import DetectionError
-from ..overrides import minor_version_compatibility
-from ..properties import VariantProperty
-from ..supported import NAMESPACE, all_features, left_out, supported_features
+from ..machine import reasons
+from ..machine.overrides import minor_version_compatibility
+from ..machine.properties import VariantProperty
+from ..machine.supported import NAMESPACE, all_features, left_out, supported_features
 from . import machine
 from .result import Result
 

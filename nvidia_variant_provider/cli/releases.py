@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..documents import read_stdin, unreadable
 from ..errors import InputError, UsageError, shown
 from ..metadata import VariantsMetadata, read_metadata
+from ..strict_json import read_stdin, unreadable
 
 __all__ = ["read_release"]
 

@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Mapping
 
 from ..api import resolve
-from ..detection import reasons
+from ..machine import reasons
+from ..machine.supported import NAMESPACE
 from ..metadata import VariantsMetadata
-from ..resolver import Resolution
-from ..supported import NAMESPACE
+from ..resolution.resolver import Resolution
 from . import machine
-from .choices import block, rejected, uses_gpu
+from .build_text import block, rejected, uses_gpu
 from .releases import read_release
 from .result import Result, Table
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError, UsageError
 from . import machine
+from .narration import Talk
 from .pip import missing_extra, parse_pins
 from .render import render
 from .result import Result
-from .talk import Talk
 
 if TYPE_CHECKING:
-    from ..index.client import AskCredentials
-    from ..index.pip_command import PipCommand
+    from ..index.http.client import AskCredentials
+    from ..index.pip.command import PipCommand
 
 __all__ = ["configure_parser", "execute"]
 
@@ -77,12 +77,12 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     environ = machine.with_compatibility(options, environ)
     pins = parse_pins(options.label)
     try:
-        from ..index.client import is_loopback
-        from ..index.loopback import Loopback
-        from ..index.pip_session import make_settings
-        from ..index.remote import redacted
-        from ..index.server import HOSTS, reachable
-        from ..index.signals import handling
+        from ..index.http.byte_ranges import redacted
+        from ..index.http.client import is_loopback
+        from ..index.pip.session import make_settings
+        from ..index.pip.signals import handling
+        from ..index.server.local_index import Loopback
+        from ..index.server.server import HOSTS, reachable
     except ImportError as error:
         raise missing_extra(error) from None
     remote = not is_loopback(options.host)
@@ -144,7 +144,7 @@ def _ask_pip(
     options: argparse.Namespace, environ: Mapping[str, str]
 ) -> tuple[PipCommand, AskCredentials | None]:
     """What pip says of indexes; without one, as users of uv may be, the options."""
-    from ..index.pip_command import Pip, PipCommand, find_python
+    from ..index.pip.command import Pip, PipCommand, find_python
 
     pip = Pip(find_python(options.python), environ)
     try:

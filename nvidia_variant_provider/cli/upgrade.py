@@ -12,7 +12,7 @@ from ..errors import InputError, UsageError
 from .result import Result
 
 if TYPE_CHECKING:
-    from ..metadata.upgrading import Remark, Upgrade
+    from ..upgrading.upgrade import Remark, Upgrade
 
 __all__ = ["configure_parser", "execute"]
 
@@ -106,8 +106,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result: 
 def _single(path: str, output: str | None) -> Result:
     import json
 
-    from ..documents import read_bytes, read_stdin
     from ..metadata.writing import replace_file
+    from ..strict_json import read_bytes, read_stdin
 
     if path != "-":
         name, data = path, read_bytes(path)
@@ -129,10 +129,10 @@ def _upgraded(name: str, data: bytes) -> _File:
 
     :raises InputError: it cannot be read.
     """
-    from ..documents import parse_json
     from ..metadata import read_metadata
-    from ..metadata.upgrading import upgrade
     from ..metadata.writing import to_text
+    from ..strict_json import parse_json
+    from ..upgrading.upgrade import upgrade
 
     metadata = read_metadata(data, path=name)
     try:
@@ -149,9 +149,9 @@ def _upgraded(name: str, data: bytes) -> _File:
 
 
 def _index(folder: str) -> Result:
-    from ..documents import unreadable
-    from ..metadata.upgrading import Remark
     from ..metadata.writing import replace_file
+    from ..strict_json import unreadable
+    from ..upgrading.upgrade import Remark
 
     try:
         names = sorted(os.listdir(folder))
@@ -202,7 +202,7 @@ def _release_of(name: str) -> tuple[tuple[str, str] | None, str | None]:
     from packaging.version import InvalidVersion, Version
 
     from ..metadata.reading import FILE_NAME
-    from ..wheel_archive import parse_wheel_name
+    from ..wheels.archive import parse_wheel_name
 
     if name.endswith(".whl"):
         wheel = parse_wheel_name(name)
@@ -225,9 +225,9 @@ def _release_of(name: str) -> tuple[tuple[str, str] | None, str | None]:
 
 def _rebuilt(folder: str, key: tuple[str, str], release: _Release) -> _File:
     """The file of one release, from its wheels where they are there."""
-    from ..documents import read_bytes
-    from ..metadata.upgrading import Remark
     from ..metadata.writing import to_text
+    from ..strict_json import read_bytes
+    from ..upgrading.upgrade import Remark
 
     name = release.files[0] if release.files else f"{key[0]}-{key[1]}{_SUFFIX}"
     path = os.path.join(folder, name)
@@ -274,8 +274,8 @@ def _from_wheels(folder: str, wheels: list[tuple[str, str]]) -> Upgrade:
     labels that they order.
     """
     from ..metadata import VariantsMetadata
-    from ..metadata.upgrading import Remark, Upgrade, find_unread, upgrade
-    from ..wheel_metadata import combine, read_wheel_metadata
+    from ..upgrading.upgrade import Remark, Upgrade, find_unread, upgrade
+    from ..wheels.variant_json import combine, read_wheel_metadata
 
     groups: dict[tuple[int, int, int], list[tuple[str, VariantsMetadata]]] = {}
     collected = _File(path=folder)
@@ -322,7 +322,7 @@ def _overruled(old_text: str, new_text: str) -> list[Remark]:
     import json
 
     from ..errors import join
-    from ..metadata.upgrading import Remark
+    from ..upgrading.upgrade import Remark
 
     old: dict[str, Any] = json.loads(old_text)
     new: dict[str, Any] = json.loads(new_text)

@@ -47,7 +47,7 @@ def execute(
     environ: Mapping[str, str],  # noqa: ARG001
 ) -> Result:
     """``data``: ``findings``, sorted."""
-    from ..lint.reports import as_github, as_sarif, as_text
+    from ..lint.output import as_github, as_sarif, as_text
     from ..lint.runner import check_paths, fails
 
     findings = check_paths(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..environment import Environment
-from ..overrides import (
+from ..machine import reasons
+from ..machine.environment import Environment
+from ..machine.overrides import (
     apply_forced,
     detection_timeout,
     forced_compute_capability,
     forced_cuda_version,
 )
-from . import reasons
 from .presence import find_traces
 
 TYPE_CHECKING = False

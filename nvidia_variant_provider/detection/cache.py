@@ -11,9 +11,9 @@ import os
 import sys
 import time
 
-from ..environment import Environment
-from ..overrides import detection_timeout
-from . import reasons
+from ..machine import reasons
+from ..machine.environment import Environment
+from ..machine.overrides import detection_timeout
 from .presence import kernel_driver_version, library_path
 from .quick_json import dumps, loads
 

@@ -10,9 +10,9 @@ import os
 import sys
 import time
 
-from ..environment import Environment
-from ..overrides import detection_timeout
-from . import reasons
+from ..machine import reasons
+from ..machine.environment import Environment
+from ..machine.overrides import detection_timeout
 from .presence import is_wsl_only, kernel_driver_version, library_path
 from .quick_json import loads
 from .spawn import run
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["probe"]
 
-_CHILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "child.py")
+_CHILD = os.path.join(
+    os.path.dirname(os.path.abspath(__file__)), "child", "__main__.py"
+)
 _PENDING = "pending"
 _SILENT = (reasons.NO_NVML, reasons.NO_BINDINGS, reasons.NOT_SUPPORTED)
 

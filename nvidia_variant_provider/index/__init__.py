@@ -1,1 +1,21 @@
-"""Talking to package indexes."""
+"""Package indexes: reading them, and serving what a machine can run.
+
+`VariantRepository` is the component for servers that are built of simple-repository.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .selection.repository import VariantRepository
+
+__all__ = ["VariantRepository"]
+
+
+def __getattr__(name: str) -> object:
+    # Import it on demand: the extra ``index`` may not be installed.
+    if name == "VariantRepository":
+        from .selection.repository import VariantRepository
+
+        return VariantRepository
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

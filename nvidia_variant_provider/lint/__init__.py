@@ -1,1 +1,1 @@
-"""Checking metadata and wheels before they are published."""
+"""Rules for metadata and wheels, the findings they make, and their reports."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..coverage import PTX
-from ..environment import ComputeCapability, CudaVersion
 from ..errors import join, shown
-from ..knowledge import gpu_models
-from ..supported import LOWER_BOUND, NAMESPACE, OLDEST, SM_ARCH
-from ..wheel_archive import WheelName
-from ..wheels.bounds import newest_runtime
-from ..wheels.claims import TrueClaim, find_claim, gpus_of, property_value
-from ..wheels.inspection import MAX_DEFECTS
-from ..wheels.report import WheelReport, target_key
-from ..wheels.units import Unit, parse_target, ptx_toolkit, split_units
-from ..wheels.vendoring import is_vendored
+from ..gpu_code.bounds import newest_runtime
+from ..gpu_code.claims import TrueClaim, find_claim, gpus_of, property_value
+from ..gpu_code.inspection import MAX_DEFECTS
+from ..gpu_code.report import WheelReport, target_key
+from ..gpu_code.units import Unit, parse_target, ptx_toolkit, split_units
+from ..gpu_code.vendoring import is_vendored
+from ..knowledge.tables import gpu_models
+from ..machine.environment import ComputeCapability, CudaVersion
+from ..machine.supported import LOWER_BOUND, NAMESPACE, OLDEST, SM_ARCH
+from ..matrix.cells import PTX
+from ..wheels.archive import WheelName
 from .collector import Collector
 from .meaning import Claim, claim_of
 from .structure import labels_of

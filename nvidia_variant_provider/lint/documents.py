@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..documents import Flaw, parse_lenient
 from ..errors import InputError
 from ..metadata.reading import metadata_from_dict
+from ..strict_json import Flaw, parse_lenient
 from .collector import Collector
 from .grammar import check_grammar
 from .meaning import check_meaning

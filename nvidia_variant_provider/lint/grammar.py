@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import join, shown
+from ..metadata.requirements import parse_marker
 from ..metadata.versions import LATEST, SchemaVersion
-from ..pep508 import parse_marker
 from .collector import Collector
 from .structure import labels_of, lists_of
 

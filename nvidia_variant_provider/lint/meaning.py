@@ -8,13 +8,19 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ..environment import CudaVersion
 from ..errors import join, shown
-from ..knowledge import toolkits
+from ..gpu_code.bounds import relaxed_version
+from ..knowledge.tables import toolkits
+from ..machine.environment import CudaVersion
+from ..machine.supported import (
+    LOWER_BOUND,
+    NAMESPACE,
+    SM_ARCH,
+    UPPER_BOUND,
+    all_features,
+)
 from ..metadata.model import PLUGIN_API, REQUIRES
-from ..pep508 import parse_requirement
-from ..supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND, all_features
-from ..wheels.bounds import relaxed_version
+from ..metadata.requirements import parse_requirement
 from .collector import Collector
 from .structure import labels_of
 

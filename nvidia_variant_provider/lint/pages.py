@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 
 from ..errors import InputError
-from ..index.remote import RangeFile, RemoteFile, fetch, read_page, redacted
+from ..index.http.byte_ranges import RangeFile, RemoteFile, fetch, read_page, redacted
+from ..wheels.reading import WheelContent, read_wheel
 from .collector import Collector
 from .findings import Finding
 from .release import IndexFile, check_files
-from .wheels import WheelContent, read_wheel
 
 __all__ = ["check_page"]
 

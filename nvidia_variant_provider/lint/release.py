@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..documents import read_bytes
 from ..errors import InputError, join, shown
-from ..wheel_archive import WheelName, parse_wheel_name
+from ..strict_json import read_bytes
+from ..wheels.archive import WheelName, parse_wheel_name
+from ..wheels.reading import WheelContent, read_wheel
 from .collector import Collector
 from .documents import check_text
 from .findings import Finding
 from .structure import labels_of
-from .wheels import WheelContent, read_wheel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..wheels.report import WheelReport
+    from ..gpu_code.report import WheelReport
 
 __all__ = ["IndexFile", "check_files", "check_folder", "check_wheel"]
 
@@ -90,7 +90,7 @@ def _local(path: str, *, content: bool) -> IndexFile:
         time = None
 
     def inspect() -> WheelReport:
-        from ..wheels.inspection import inspect_path
+        from ..gpu_code.inspection import inspect_path
 
         return inspect_path(path, jobs=_JOBS)
 

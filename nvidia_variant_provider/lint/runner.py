@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Sequence
 
-from ..documents import read_bytes, read_stdin
 from ..errors import InputError, UsageError
+from ..strict_json import read_bytes, read_stdin
 from .collector import Collector
 from .documents import check_text
 from .findings import ERROR, RULES, SEVERITIES, WARNING, Finding

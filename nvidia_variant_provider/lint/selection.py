@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..coverage import all_capabilities, all_drivers, every_value, machine
-from ..environment import CudaVersion
 from ..errors import join
-from ..knowledge import gpu_models, toolkits
+from ..knowledge.tables import gpu_models, toolkits
+from ..machine.environment import CudaVersion
+from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND
+from ..matrix.cells import all_capabilities, all_drivers, every_value, machine
 from ..metadata.model import Properties, VariantsMetadata
-from ..ordering import order
-from ..providers import own_answer
-from ..supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND
+from ..resolution.ordering import order
+from ..resolution.providers import own_answer
 from .collector import Collector
 from .meaning import Claim, claim_of
 

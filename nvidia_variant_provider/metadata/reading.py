@@ -12,7 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..documents import (
+from ..errors import InputError, join, shown
+from ..strict_json import (
     as_boolean,
     as_list,
     as_object,
@@ -21,7 +22,6 @@ from ..documents import (
     parse_json,
     read_bytes,
 )
-from ..errors import InputError, join, shown
 from .model import NULL_LABELS, Features, Properties, Provider, VariantsMetadata
 from .versions import SchemaVersion, find_version
 

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..documents import as_object, as_string
 from ..errors import InputError, shown
+from ..strict_json import as_object, as_string
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

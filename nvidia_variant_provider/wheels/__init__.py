@@ -1,1 +1,1 @@
-"""GPU code inside wheels and libraries: archives, ELF, PE, fatbin containers."""
+"""Names and metadata folders of wheels."""

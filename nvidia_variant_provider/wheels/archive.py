@@ -1,212 +1,212 @@
-"""Members of wheels, streamed: never a whole one in memory, whatever it claims.
+"""Wheels from outside: their names, and a few files of their archive.
 
-`zipfile` lists the members. Their data are read here: the loop over zlib is shorter
-than that of `zipfile`, a piece of a bomb is never inflated beyond a bound, and
-several members can be read at the same time.
+Bounded, whatever a file claims of itself: the list of members, the members that
+are read, and the ways of compression.
 """
 
 from __future__ import annotations
 
-import contextlib
+import io
+import lzma
+import os
+import re
 import struct
-import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import IO
+from email.parser import HeaderParser
+from typing import IO, Any
 
-from ..errors import shown
-from ..wheel_archive import open_wheel
-from .library import BrokenError
-from .report import Defect
+from ..errors import InputError, shown
+from ..strict_json import open_regular
 
-__all__ = ["Member", "Source", "list_members"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from packaging.tags import Tag
 
-_LOCAL = struct.Struct("<4sHHHHHIIIHH")
-_SIGNATURE = b"PK\x03\x04"
-_ENCRYPTED = 0x1
-_UTF_8 = 0x800
+__all__ = [
+    "LABEL",
+    "WheelName",
+    "open_wheel",
+    "parse_requires",
+    "parse_wheel_name",
+    "read_dist_info",
+]
 
-PACKED = 64 * 1024
-"""Bytes that are read at once, and"""
+LABEL = re.compile(r"[a-z0-9_.]+")
+"""The form of a variant label."""
 
-PIECE = 1024 * 1024
-"""bytes that are inflated at once, at most."""
+MAX_NAME = 255
+"""Characters of a file name; file systems and indexes have no longer ones."""
 
-MAX_TOTAL = 8 * 1024**3
-"""Bytes that the members of an archive claim, beyond which no more are read. The
-largest wheels have some five GiB."""
+MAX_MEMBER = 4 * 1024 * 1024
+"""Bytes of a file of ``*.dist-info`` that is read."""
 
+MAX_READ = 4 * 1024 * 1024
+"""No archive is opened whose list of members has more bytes. The largest wheels
+known have 16,000 members, which is 2 MiB."""
 
-class Source:
-    """An archive that several threads may read from, a path or an open file."""
+MAX_REQUIRES = 10_000
+"""Requirements of a wheel; those with most, for their extras, have some 2,000."""
 
-    def __init__(self, source: str | IO[bytes]) -> None:
-        self._source = source
-        self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def reader(self) -> Iterator[Callable[[int, int], bytes]]:
-        """A function that reads so many bytes from an offset."""
-        if isinstance(self._source, str):
-            with open(self._source, "rb", buffering=0) as own:
-
-                def read(offset: int, length: int) -> bytes:
-                    own.seek(offset)
-                    return own.read(length)
-
-                yield read
-        else:
-            shared, lock = self._source, self._lock
-
-            def read_shared(offset: int, length: int) -> bytes:
-                with lock:
-                    shared.seek(offset)
-                    return shared.read(length)
-
-            yield read_shared
+_CHUNK = 65536
+_BROKEN = (
+    EOFError,
+    IndexError,
+    MemoryError,
+    # Offsets beyond what a file can have.
+    OverflowError,
+    # Encrypted, or compressed in a way that is not known.
+    RuntimeError,
+    # Members that overlap, names that are no text, and the like.
+    ValueError,
+    lzma.LZMAError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Member:
-    """A file of an archive.
+class WheelName:
+    """What the name of a wheel file says.
 
-    :param name: with ``/`` between folders.
-    :param size: bytes that it claims to have.
-    :param offset: of its local header.
-    :param packed: bytes that it takes in the archive.
+    :param name: the project, as in normalized file names (``my_project``).
+    :param version: the release, normalized.
+    :param label: the variant label; ``None`` for a non-variant wheel.
+    :param build: the build tag as `packaging` sorts it, empty when there is none.
+    :param tags: what it runs on.
     """
 
     name: str
-    raw_name: bytes
-    size: int
-    offset: int
-    packed: int
-    method: int
-    crc: int
-
-    def pieces(self, source: Source) -> Iterator[bytes]:
-        """Its bytes; the checksum is compared at the end.
-
-        :raises BrokenError: it is not what it claims to be.
-        """
-        try:
-            with source.reader() as read:
-                yield from self._checked(read)
-        except OSError as error:
-            message = f"cannot be read: {error.strerror or error}"
-            raise BrokenError(message) from None
-
-    def _checked(self, read: Callable[[int, int], bytes]) -> Iterator[bytes]:
-        start = self._start(read)
-        if self.method == zipfile.ZIP_STORED:
-            inflated = self._stored(read, start)
-        else:
-            inflated = self._inflated(read, start)
-        crc = length = 0
-        for piece in inflated:
-            length += len(piece)
-            if length > self.size:
-                message = f"is longer than the {self.size} bytes that it claims"
-                raise BrokenError(message)
-            crc = zlib.crc32(piece, crc)
-            yield piece
-        if length < self.size:
-            message = f"ends after {length} of the {self.size} bytes that it claims"
-            raise BrokenError(message)
-        if crc != self.crc:
-            raise BrokenError("its checksum is wrong")
-
-    def _start(self, read: Callable[[int, int], bytes]) -> int:
-        header = read(self.offset, _LOCAL.size + len(self.raw_name))
-        if len(header) < _LOCAL.size or not header.startswith(_SIGNATURE):
-            raise BrokenError("its local header is not where the list says")
-        lengths: tuple[int, int] = _LOCAL.unpack_from(header)[-2:]
-        name, extra = lengths
-        if header[_LOCAL.size :][:name] != self.raw_name:
-            raise BrokenError("its local header has another name than the list")
-        return self.offset + _LOCAL.size + name + extra
-
-    def _stored(self, read: Callable[[int, int], bytes], start: int) -> Iterator[bytes]:
-        end = start + self.packed
-        while start < end and (piece := read(start, min(PIECE, end - start))):
-            start += len(piece)
-            yield piece
-
-    def _inflated(
-        self, read: Callable[[int, int], bytes], start: int
-    ) -> Iterator[bytes]:
-        end = start + self.packed
-        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-        try:
-            while not inflate.eof and start < end:
-                packed = read(start, min(PACKED, end - start))
-                if not packed:
-                    return
-                start += len(packed)
-                while packed and not inflate.eof:
-                    if piece := inflate.decompress(packed, PIECE):
-                        yield piece
-                    packed = inflate.unconsumed_tail
-            # What the window still holds back.
-            while not inflate.eof and (piece := inflate.decompress(b"", PIECE)):
-                yield piece
-        except zlib.error as error:
-            reason = shown(str(error), 80)
-            raise BrokenError(f"cannot be decompressed: {reason}") from None
+    version: str
+    label: str | None = None
+    build: tuple[()] | tuple[int, str] = ()
+    tags: frozenset[Tag] = frozenset()
 
 
-def list_members(source: str | IO[bytes]) -> tuple[list[Member], list[Defect]]:
-    """The files of an archive that can be read, and why others cannot.
+def parse_wheel_name(file_name: str) -> WheelName:
+    """``{name}-{version}(-{build})-{python}-{abi}-{platform}(-{label}).whl``.
 
-    :raises InputError: it is no readable archive.
+    :raises InputError: any other form.
     """
-    with open_wheel(source) as archive:
-        infos = [info for info in archive.infolist() if not info.is_dir()]
-        end = archive.start_dir
-    del archive  # and its own two lists of them
-    infos.sort(key=lambda info: -info.header_offset)
-    found, defects = [], []
-    seen: set[str] = set()
-    total = 0
-    while infos:
-        info = infos.pop()
-        following = infos[-1].header_offset if infos else end
-        utf_8 = info.flag_bits & _UTF_8
-        raw_name = info.orig_filename.encode("utf-8" if utf_8 else "cp437", "replace")
-        least = info.header_offset + _LOCAL.size + len(raw_name) + info.compress_size
-        overlaps = info.header_offset < 0 or least > following
-        defect = _defect(info, overlaps=overlaps)
-        total += info.file_size
-        if defect is None and total > MAX_TOTAL:
-            defect = f"not read: the members claim more than {MAX_TOTAL >> 30} GiB"
-        if defect is not None:
-            defects.append(Defect(path=info.filename, message=defect))
-            continue
-        if info.filename in seen:
-            message = "several members of the archive have this name"
-            defects.append(Defect(path=info.filename, message=message))
-        seen.add(info.filename)
-        found.append(
-            Member(
-                name=info.filename,
-                raw_name=raw_name,
-                size=info.file_size,
-                offset=info.header_offset,
-                packed=info.compress_size,
-                method=info.compress_type,
-                crc=info.CRC,
-            )
-        )
-    return found, defects
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    if len(file_name) > MAX_NAME:
+        message = f"a name of {len(file_name)} characters"
+        raise InputError(message, path=shown(file_name), hint="rename the wheel")
+    stem, extension = os.path.splitext(file_name)
+    parts = stem.split("-")
+    # PEP 825: "The Python tag component MUST NOT start with a digit"; a build
+    # number does.
+    has_build = len(parts) > 2 and parts[2][:1].isdigit()
+    label = parts.pop() if len(parts) == 6 + has_build else None
+    if label is not None and not LABEL.fullmatch(label):
+        message = f"{shown(label)} is no label: a-z, 0-9, _ and . only"
+        raise InputError(message, path=file_name, hint="rename the wheel")
+    try:
+        # packaging refuses labels.
+        name, version, build, tags = parse_wheel_filename("-".join(parts) + extension)
+    except InvalidWheelFilename:
+        message = "not the name of a wheel"
+        hint = "build the wheel with a standard name"
+        raise InputError(message, path=file_name, hint=hint) from None
+    return WheelName(
+        name=name.replace("-", "_"),
+        version=str(version).replace("-", "_"),
+        label=label,
+        build=build,
+        tags=tags,
+    )
 
 
-def _defect(info: zipfile.ZipInfo, *, overlaps: bool) -> str | None:
-    if info.flag_bits & _ENCRYPTED:
-        return "not read: it is encrypted"
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        return f"not read: compression method {info.compress_type} is none of wheels"
-    if overlaps:
-        return "not read: it overlaps another member of the archive"
-    return None
+@contextmanager
+def open_wheel(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
+    """The archive of a wheel, from a path or an open file, which stays open.
+
+    :raises InputError: it is no readable archive, also when that shows later on.
+    """
+    try:
+        with (
+            open_regular(source) if isinstance(source, str) else nullcontext(source)
+        ) as file:
+            bounded: Any = _Bounded(file)
+            with zipfile.ZipFile(bounded) as archive:
+                yield archive
+    except InputError:
+        raise
+    except OSError as error:
+        message = f"cannot be read: {error.strerror or error}"
+        raise InputError(message, hint="check the path") from None
+    except _BROKEN as error:
+        reason = str(error) or type(error).__name__
+        message = f"not a readable archive: {shown(reason, 100)}"
+        raise InputError(message, hint="build or upload the wheel again") from None
+
+
+class _Bounded:
+    """A file that refuses to read much at once.
+
+    `zipfile` reads the whole list of members in one go, of the length that a record
+    at the end claims; there are several such records, and ways to hide one.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._size = file.seek(0, io.SEEK_END)
+        self.seek = file.seek
+        self.tell = file.tell
+        self.close = file.close
+
+    def seekable(self) -> bool:
+        """Can it be read from anywhere."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """At most ``size`` bytes, if they are not too many."""
+        left = max(0, self._size - self._file.tell())
+        if (left if size < 0 else min(size, left)) > MAX_READ:
+            message = f"its list of members is larger than {MAX_READ >> 20} MiB"
+            raise InputError(message, hint="this is no wheel")
+        return self._file.read(size)
+
+
+def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
+    """The bytes of ``*.dist-info/NAME``; ``None`` when there is none.
+
+    :raises InputError: there are several, or it is too large.
+    """
+    pattern = re.compile(rf"[^/]+\.dist-info/{re.escape(name)}")
+    found = [m for m in archive.infolist() if pattern.fullmatch(m.filename)]
+    if not found:
+        return None
+    if len(found) > 1:
+        message = f"has {len(found)} files *.dist-info/{name}"
+        raise InputError(message, hint="build the wheel again")
+    (member,) = found
+    # Of the others zipfile decompresses a whole piece at once, which may be a
+    # million times as long; and no builder uses them.
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        message = f"{name} is compressed in a way that wheels are not"
+        raise InputError(message, hint="build the wheel again")
+    data = bytearray()
+    with archive.open(member) as file:
+        # Not the size that the header claims: what really comes out.
+        while chunk := file.read(_CHUNK):
+            data += chunk
+            if len(data) > MAX_MEMBER:
+                message = f"{name} is larger than {MAX_MEMBER >> 20} MiB"
+                raise InputError(message, hint="this is no wheel")
+    return bytes(data)
+
+
+def parse_requires(metadata: bytes) -> tuple[str, ...]:
+    """``Requires-Dist`` of the bytes of METADATA, as they stand.
+
+    One more than `MAX_REQUIRES` at most.
+    """
+    headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
+    found = headers.get_all("Requires-Dist", [])
+    return tuple(map(str, found[: MAX_REQUIRES + 1]))

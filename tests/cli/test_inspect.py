@@ -20,8 +20,8 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.cli.render import progress_bar
-from nvidia_variant_provider.index.remote import redacted
-from nvidia_variant_provider.wheels import compression, inspection
+from nvidia_variant_provider.gpu_code import compression, inspection
+from nvidia_variant_provider.index.http.byte_ranges import redacted
 
 PLAIN = (BINARIES / "plain.so").read_bytes()
 TAG = "cp311-cp311-linux_x86_64"

@@ -15,9 +15,9 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider import api
 from nvidia_variant_provider.cli import main
+from nvidia_variant_provider.gpu_code.claims import find_claim
+from nvidia_variant_provider.gpu_code.suggestion import suggest
 from nvidia_variant_provider.lint.runner import check_paths
-from nvidia_variant_provider.wheels.claims import find_claim
-from nvidia_variant_provider.wheels.suggestion import suggest
 
 TAG = "cp311-cp311-linux_x86_64"
 

@@ -18,10 +18,10 @@ from support.variantlib_peer import by_priority, isolate, variantlib_outcome
 from support.wheels import publish, stub_wheel
 
 from nvidia_variant_provider import api
-from nvidia_variant_provider.configuration import Priorities
 from nvidia_variant_provider.metadata import read_metadata
-from nvidia_variant_provider.metadata.upgrading import upgrade
 from nvidia_variant_provider.metadata.writing import to_dict
+from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.upgrading.upgrade import upgrade
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "variants-json"
 TUTORIAL = FOLDER / "torch-2.8.0-variants.json"

@@ -31,9 +31,9 @@ from support.variantlib_peer import (
 from variantlib.errors import PluginError  # type: ignore[import-untyped]
 
 from nvidia_variant_provider import api
-from nvidia_variant_provider.configuration import Priorities
 from nvidia_variant_provider.errors import ConfigurationError
-from nvidia_variant_provider.supported import all_features, supported_features
+from nvidia_variant_provider.machine.supported import all_features, supported_features
+from nvidia_variant_provider.resolution.priorities import Priorities
 
 CLASS = "nvidia_variant_provider.plugin:NvidiaVariantPlugin"
 MODULE = "nvidia_variant_provider"

@@ -11,10 +11,14 @@ from support.strategies import documents, machines, wild_machines
 from support.variantlib_peer import order, validated
 
 from nvidia_variant_provider import api
-from nvidia_variant_provider.configuration import Priorities
-from nvidia_variant_provider.environment import Environment
-from nvidia_variant_provider.ordering import order as our_order
-from nvidia_variant_provider.supported import OLDEST, all_features, supported_features
+from nvidia_variant_provider.machine.environment import Environment
+from nvidia_variant_provider.machine.supported import (
+    OLDEST,
+    all_features,
+    supported_features,
+)
+from nvidia_variant_provider.resolution.ordering import order as our_order
+from nvidia_variant_provider.resolution.priorities import Priorities
 
 Lists: TypeAlias = dict[str, list[str]]
 Nested: TypeAlias = dict[str, Lists]

@@ -26,21 +26,25 @@ from pathlib import Path
 import pytest
 
 from nvidia_variant_provider import api
-from nvidia_variant_provider.configuration import Priorities
-from nvidia_variant_provider.coverage import (
+from nvidia_variant_provider.knowledge.tables import (
+    gpu_models,
+    runs_machine_code,
+    toolkits,
+)
+from nvidia_variant_provider.machine.environment import (
+    ComputeCapability,
+    CudaVersion,
+    Environment,
+)
+from nvidia_variant_provider.matrix.cells import (
     all_capabilities,
     all_drivers,
     find_cells,
     machine,
 )
-from nvidia_variant_provider.environment import (
-    ComputeCapability,
-    CudaVersion,
-    Environment,
-)
-from nvidia_variant_provider.knowledge import gpu_models, runs_machine_code, toolkits
 from nvidia_variant_provider.metadata import read_metadata
-from nvidia_variant_provider.resolver import resolve_metadata
+from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.resolver import resolve_metadata
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "variants-json" / "build-matrix"
 FILE = FOLDER / "pytorch-2.8.0-variants.json"

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from nvidia_variant_provider import api
-from nvidia_variant_provider.configuration import Priorities
-from nvidia_variant_provider.environment import (
+from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
     Environment,
     Gpu,
 )
+from nvidia_variant_provider.resolution.priorities import Priorities
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "variants-json"
 METADATA = sorted(FOLDER.rglob("*-variants.json"))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvidia_variant_provider.ordering import Mismatch, order
+from nvidia_variant_provider.resolution.ordering import Mismatch, order
 
 Labels = dict[str, dict[str, dict[str, tuple[str, ...]]]]
 

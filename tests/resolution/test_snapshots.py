@@ -10,8 +10,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from nvidia_variant_provider import api
-from nvidia_variant_provider.environment import Environment
-from nvidia_variant_provider.supported import left_out, supported_features
+from nvidia_variant_provider.machine.environment import Environment
+from nvidia_variant_provider.machine.supported import left_out, supported_features
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "fixtures" / "environments"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nvidia_variant_provider.environment import (
+from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
     Environment,

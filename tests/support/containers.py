@@ -8,8 +8,8 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nvidia_variant_provider.wheels.library import inspect_library
-from nvidia_variant_provider.wheels.report import LibraryReport
+from nvidia_variant_provider.gpu_code.library import inspect_library
+from nvidia_variant_provider.gpu_code.report import LibraryReport
 
 __all__ = [
     "BINARIES",

@@ -1,7 +1,7 @@
 """What goes wrong with drivers in the field, as scenarios for the fake libraries.
 
 Each row is a case that somebody reported, or one that a native library can do
-at any time. `tests/provider/test_faults.py` checks the answers;
+at any time. `tests/detection/test_faults.py` checks the answers;
 `benchmarks/faults.py` prints them with the time that they took.
 """
 

@@ -15,14 +15,14 @@ from urllib.parse import urljoin, urlsplit
 
 from support.range_server import Answer
 
-from nvidia_variant_provider.environment import (
+from nvidia_variant_provider.index.http.client import Settings
+from nvidia_variant_provider.index.server.local_index import Loopback
+from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
     Environment,
     Gpu,
 )
-from nvidia_variant_provider.index.client import Settings
-from nvidia_variant_provider.index.loopback import Loopback
 
 __all__ = [
     "H100",

@@ -8,8 +8,8 @@ from typing import Any
 from support.uv_installer import InstallError, UvIndex
 
 from nvidia_variant_provider import api
-from nvidia_variant_provider.configuration import Priorities
 from nvidia_variant_provider.errors import InputError, OverrideError
+from nvidia_variant_provider.resolution.priorities import Priorities
 
 __all__ = ["REFUSED", "our_outcome", "uv_outcome"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from support.documents import PROVIDER, document
 
-from nvidia_variant_provider.environment import (
+from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
     Environment,

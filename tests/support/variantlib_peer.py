@@ -46,8 +46,10 @@ from variantlib.utils import (  # type: ignore[import-untyped]
 )
 from variantlib.variants_json import VariantsJson  # type: ignore[import-untyped]
 
+from nvidia_variant_provider.machine.properties import (
+    VariantFeatureConfig as OurFeatureConfig,
+)
 from nvidia_variant_provider.metadata.model import Properties
-from nvidia_variant_provider.properties import VariantFeatureConfig as OurFeatureConfig
 
 __all__ = [
     "Config",

@@ -1,0 +1,129 @@
+"""What is said of a build that was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..machine import reasons
+from ..machine.environment import Environment
+from ..machine.supported import NAMESPACE
+from ..resolution.resolver import Resolution
+
+__all__ = ["block", "rejected", "uses_gpu", "why_no_gpu", "why_nothing"]
+
+_WIDTH = 80
+
+_MOST = 8
+"""So many labels are explained."""
+
+
+def block(release: str, label: str, resolution: Resolution | None) -> list[str]:
+    """The label of a release with its properties, in lexical order.
+
+    :param release: as ``torch==2.8.0``; may be empty.
+    :param resolution: ``None`` when the properties are not known.
+    """
+    start = f"{release}; " if release else ""
+    known = resolution is not None and label in resolution.metadata.variants
+    return [
+        f" {start}variant_hash={label} ".center(_WIDTH, "#"),
+        *(
+            f"Variant-property: {item}"
+            for item in (resolution.properties(label) if resolution and known else ())
+        ),
+        "#" * _WIDTH,
+    ]
+
+
+def uses_gpu(label: str | None, resolution: Resolution) -> bool:
+    """Does the build say that it needs something of an NVIDIA machine."""
+    return label is not None and NAMESPACE in resolution.metadata.variants.get(
+        label, {}
+    )
+
+
+def rejected(resolution: Resolution | None) -> dict[str, list[dict[str, object]]]:
+    """Each label that does not fit with its reasons, as reports have it."""
+    return {
+        label: [reason.to_dict() for reason in found]
+        for label, found in (resolution.rejected if resolution else {}).items()
+    }
+
+
+def why_no_gpu(release: str, resolution: Resolution) -> list[str]:
+    """Why a machine with a GPU gets a build that does not use it, and what helps.
+
+    Empty where there is nothing to explain: no GPU, or no build for one.
+    """
+    environment = resolution.environment
+    builds = [
+        label
+        for label in resolution.metadata.variants
+        if uses_gpu(label, resolution) and label in resolution.rejected
+    ]
+    if not builds or not _has_nvidia(environment):
+        return []
+    title = f"{release} comes without GPU support on this machine{_shown(environment)}"
+    return [title, *_reasons(builds, resolution)]
+
+
+def why_nothing(release: str, resolution: Resolution) -> list[str]:
+    """Why a machine gets no build at all, and what helps."""
+    shown = _shown(resolution.environment)
+    title = f"{release} has no build for this machine{shown}"
+    return [title, *_reasons(list(resolution.rejected), resolution)]
+
+
+def _reasons(labels: Sequence[str], resolution: Resolution) -> list[str]:
+    lines = []
+    for label in labels[:_MOST]:
+        sentences = dict.fromkeys(item.sentence for item in resolution.rejected[label])
+        lines += [f"  {label} does not fit: {sentence}" for sentence in sentences]
+    if len(labels) > _MOST:
+        lines.append(f"  and {len(labels) - _MOST} more do not fit")
+    return lines + [f"  {line}" for line in _what_helps(resolution)]
+
+
+def _has_nvidia(environment: Environment) -> bool:
+    found = environment.cuda_driver_version is not None
+    return found or reasons.is_failure(environment.reason)
+
+
+def _shown(environment: Environment) -> str:
+    facts = []
+    if environment.cuda_driver_version is not None:
+        facts.append(f"driver for CUDA {environment.cuda_driver_version}")
+    highest: Sequence[object] = environment.compute_capabilities[:1]
+    facts += [f"compute capability {item}" for item in highest]
+    return f" ({', '.join(facts)}):" if facts else ":"
+
+
+def _what_helps(resolution: Resolution) -> list[str]:
+    """The smallest changes that would get the machine a GPU build."""
+    from ..machine.drivers import CUDA_OF_BRANCH
+    from ..resolution.resolver import resolve_metadata
+
+    environment = resolution.environment
+    if environment.source == "forced" and not environment.compute_capabilities:
+        return ["next step: give the GPU as well (--sm-arch)"]
+    if environment.reason:
+        _, step = reasons.explain(environment.reason)
+        return [f"next step: {step}"]
+    driver = environment.cuda_driver_version
+    if driver is None:
+        return []
+    found = []
+    relaxed = resolve_metadata(
+        resolution.metadata, environment, minor_version_compatibility=True
+    ).selected
+    if uses_gpu(relaxed, resolution):
+        found.append(f"--minor-version-compatibility gets {relaxed}")
+    for cuda in sorted(c for c in CUDA_OF_BRANCH.values() if c > driver):
+        newer = environment.replace(cuda_driver_version=cuda)
+        label = resolve_metadata(resolution.metadata, newer).selected
+        if uses_gpu(label, resolution):
+            found.append(f"a driver for CUDA {cuda} or newer gets {label}")
+            break
+    if found:
+        return [f"what would change it: {'; '.join(found)}"]
+    return ["no newer driver changes that: no build has code for this GPU"]

@@ -1,0 +1,1 @@
+"""The child process that asks the driver's native libraries."""

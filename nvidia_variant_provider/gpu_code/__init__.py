@@ -1,0 +1,1 @@
+"""GPU code inside wheels, libraries and loose files."""

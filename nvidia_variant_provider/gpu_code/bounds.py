@@ -1,0 +1,182 @@
+"""The lowest driver that a wheel's code runs with, and what says so.
+
+A driver runs machine code of any toolkit of its CUDA major (minor-version
+compatibility), but compiles PTX only of toolkits that are not newer than itself.
+The linked CUDA runtime refuses drivers of an older major.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..knowledge.tables import parse_isa
+from ..machine.environment import CudaVersion
+from ..machine.supported import NEWEST, OLDEST
+from .report import LibraryReport, WheelReport
+from .runtimes import Runtime, library_runtimes, required_runtimes
+from .units import Unit, first_toolkit, parse_target, ptx_toolkit
+
+__all__ = ["Bound", "find_bounds", "newest_runtime", "relaxed_version"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bound:
+    """A lower bound.
+
+    :param version: ``None`` where there is none to give.
+    :param reason: what it follows from, or why there is none.
+    """
+
+    version: CudaVersion | None
+    reason: str
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Keys: ``version``, ``reason``."""
+        version = None if self.version is None else str(self.version)
+        return {"version": version, "reason": self.reason}
+
+
+def find_bounds(
+    report: WheelReport, units: Sequence[Unit], *, real: Sequence[str], native: bool
+) -> tuple[Bound, Bound]:
+    """The strict bound, and the one of minor-version compatibility.
+
+    :param real: the machine code that would be declared, as ``90_real``.
+    :param native: machine code runs wherever it would be declared.
+    """
+    runtimes = required_runtimes(report.requires)
+    counted = {item.path for unit in units for item in unit.libraries}
+    for item in report.own:
+        if item.path not in counted:
+            runtimes += library_runtimes(report, item)
+    found = [_as_bound(runtime) for runtime in runtimes]
+    found += [_unit_bound(report, unit) for unit in units]
+    strict = _highest(found)
+    version = strict.version
+    if version is None:
+        return strict, strict
+    if not OLDEST <= version <= NEWEST:
+        reason = f"{strict.reason}, which variant properties cannot name"
+        strict = Bound(version=None, reason=reason)
+        return strict, strict
+    if newest_runtime(report, units) is None:
+        reason = f"{strict.reason}; nothing says which CUDA it is linked with"
+        strict = Bound(version=version, reason=reason)
+    return strict, _relaxed(version, units, real, native=native)
+
+
+def relaxed_version(lower: CudaVersion, real: Iterable[str]) -> CudaVersion:
+    """The oldest driver of the major of ``lower`` that machine code can meet.
+
+    :param real: what it is for, as ``90_real``: a driver that is older than a GPU
+        cannot have it.
+    """
+    known = filter(None, map(first_toolkit, real))
+    return max(CudaVersion(lower.major), min(known, default=lower))
+
+
+def _relaxed(
+    version: CudaVersion, units: Sequence[Unit], real: Sequence[str], *, native: bool
+) -> Bound:
+    floor = relaxed_version(version, real) if real else CudaVersion(version.major)
+    newest = _newest_ptx(units)
+    # The driver compiles PTX of what is not newer than itself.
+    old = newest is not None and newest <= floor
+    if not native and any(unit.targets for unit in units):
+        if newest is None:
+            reason = "it has no machine code that can be declared"
+            return Bound(version=None, reason=reason)
+        if not old:
+            reason = f"some GPUs rely on PTX, which needs a driver for CUDA {newest}"
+            return Bound(version=None, reason=reason)
+        reason = f"some GPUs rely on PTX of CUDA {newest} or older, which it compiles"
+        return Bound(version=floor, reason=reason)
+    reason = f"machine code runs with any driver for CUDA {version.major}"
+    if old:
+        reason += f"; its PTX is of CUDA {newest} or older, and runs as well"
+    elif newest is not None:
+        reason += f"; its PTX is of CUDA {newest}, and is not to be declared then"
+    return Bound(version=floor, reason=reason)
+
+
+def _newest_ptx(units: Sequence[Unit]) -> CudaVersion | None:
+    """The toolkit of the newest PTX; of a choice by CUDA, in the oldest choice."""
+    found = []
+    for unit in units:
+        newest = [max(isa.values()) for isa in unit.choices() if isa]
+        if newest:
+            found.append(min(newest))
+    return ptx_toolkit(max(found)) if found else None
+
+
+def newest_runtime(report: WheelReport, units: Sequence[Unit]) -> Runtime | None:
+    """The CUDA of the newest major that it cannot do without."""
+    choices = {item.path for unit in units if unit.by_cuda for item in unit.libraries}
+    found = required_runtimes(report.requires)
+    for item in report.own:
+        if item.path not in choices:
+            found += library_runtimes(report, item)
+    for unit in units:
+        if unit.by_cuda:
+            each = [library_runtimes(report, item) for item in unit.libraries]
+            newest = [max(group, key=_by_version) for group in each if group]
+            # One that is linked with nothing is linked with any.
+            if len(newest) == len(each):
+                found.append(min(newest, key=_by_version))
+    return max(found, key=_by_version, default=None)
+
+
+def _by_version(runtime: Runtime) -> CudaVersion:
+    return runtime.version
+
+
+def _unit_bound(report: WheelReport, unit: Unit) -> Bound:
+    bounds = [_library_bound(report, item) for item in unit.libraries]
+    if not unit.by_cuda:
+        return _highest(bounds)
+    known = [(bound.version, bound) for bound in bounds if bound.version is not None]
+    return min(known, key=lambda pair: pair[0])[1] if known else _highest(bounds)
+
+
+def _library_bound(report: WheelReport, library: LibraryReport) -> Bound:
+    bounds = [_as_bound(runtime) for runtime in library_runtimes(report, library)]
+    for target in library.kernels:
+        try:
+            _, letter, _ = parse_target(target)
+        except ValueError:
+            continue
+        version = first_toolkit(target)
+        name = target.partition("_")[0]
+        if version is not None:
+            reason = f"CUDA {version} is the first to emit code for {name}"
+            if version < OLDEST:
+                reason = f"no property names what is older than CUDA {OLDEST}"
+            bounds.append(Bound(version=max(version, OLDEST), reason=reason))
+        elif not letter:
+            reason = f"no known CUDA emits code for {name}"
+            bounds.append(Bound(version=None, reason=reason))
+    for target, versions in library.ptx_isa.items():
+        for text in versions if target in library.kernels else ():
+            needed = ptx_toolkit(parse_isa(text))
+            reason = f"PTX ISA {text} is of CUDA {needed}"
+            if needed is None:
+                reason = f"PTX ISA {text} is newer than any known CUDA"
+            bounds.append(Bound(version=needed, reason=reason))
+    return _highest(bounds)
+
+
+def _as_bound(runtime: Runtime) -> Bound:
+    return Bound(version=runtime.version, reason=runtime.source)
+
+
+def _highest(bounds: Sequence[Bound]) -> Bound:
+    """The one that holds for all; of equal ones the first."""
+    for bound in bounds:
+        if bound.version is None and bound.reason:
+            return bound
+    known = [(bound.version, bound) for bound in bounds if bound.version is not None]
+    if not known:
+        return Bound(version=None, reason="")
+    highest = max(version for version, _ in known)
+    return next(bound for version, bound in known if version == highest)

@@ -1,0 +1,289 @@
+"""What a wheel could truthfully declare, and which GPUs it runs on.
+
+An ``sm_arch`` value is a promise about every GPU for which the provider gives it:
+``80_real`` is supported by 8.0, 8.6 and 8.9. It is true when each library of the
+wheel runs on all of those. Libraries that were copied into the wheel have targets of
+their own, and do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from ..knowledge.tables import gpu_models
+from ..machine.environment import ComputeCapability, CudaVersion
+from ..machine.supported import SM_ARCH, all_features
+from ..matrix.cells import NATIVE, PTX
+from .bounds import Bound, find_bounds
+from .report import WheelReport, target_key
+from .units import Unit, parse_target, split_units
+
+__all__ = [
+    "NO",
+    "GpuSupport",
+    "TrueClaim",
+    "find_claim",
+    "find_gpus",
+    "gpus_of",
+    "property_value",
+]
+
+NO = "no"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrueClaim:
+    """The properties that a wheel could declare without a lie.
+
+    :param sm_arch: values of the catalog, machine code first, ascending.
+    :param exact: values that only code for one GPU (``a``) stands for: true as long
+        as no other GPU that is known supports the value, as ``90_real`` by 9.0 alone.
+    :param compiled: ``_virtual`` values beyond those, which PTX for lower targets
+        makes true: the provider gives ``80_virtual`` to 8.x alone, and the driver
+        compiles that PTX for 9.0 as well.
+    :param unnamed: targets that no value can name, as ``90a_real``.
+    :param lacking: by library, the targets of others that it does not run.
+    :param strict: the lowest ``cuda_version_lower_bound`` by the provider's strict
+        rule: all of the code runs with any driver that is not older.
+    :param relaxed: the lowest one under CUDA's minor-version compatibility.
+    :param complete: all that counts could be read; else it is no more than a hint.
+    """
+
+    sm_arch: tuple[str, ...]
+    exact: tuple[str, ...]
+    compiled: tuple[str, ...]
+    unnamed: tuple[str, ...]
+    lacking: tuple[tuple[str, tuple[str, ...]], ...]
+    strict: Bound
+    relaxed: Bound
+    complete: bool = True
+
+    def to_dict(self) -> dict[str, object]:
+        """Every field under its own name; a bound is ``version`` and ``reason``."""
+        return {
+            "sm_arch": list(self.sm_arch),
+            "exact": list(self.exact),
+            "compiled": list(self.compiled),
+            "unnamed": list(self.unnamed),
+            "lacking": {name: list(targets) for name, targets in self.lacking},
+            "strict": self.strict.to_dict(),
+            "relaxed": self.relaxed.to_dict(),
+            "complete": self.complete,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuSupport:
+    """Whether a wheel runs on the GPUs of one compute capability.
+
+    :param how: `NATIVE`; `PTX`: the driver compiles it; `NO`: a library does not run.
+    :param driver: the lowest CUDA version of a driver that it runs with; ``None``
+        where it does not run, or where its PTX is newer than any known.
+    :param lacking: the libraries that do not run there, if others do.
+    """
+
+    capability: ComputeCapability
+    how: str
+    driver: CudaVersion | None
+    lacking: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """Keys: ``sm``, ``how``, ``driver``, ``lacking``."""
+        return {
+            "sm": str(self.capability),
+            "how": self.how,
+            "driver": None if self.driver is None else str(self.driver),
+            "lacking": list(self.lacking),
+        }
+
+
+def find_claim(report: WheelReport) -> TrueClaim:
+    """What ``report`` bears out."""
+    units = split_units(report)
+    sm_arch = _true_values(units)
+    exact = _exact_values(units, sm_arch)
+    real = [value for value in (*sm_arch, *exact) if value.endswith("_real")]
+    native = bool(real) and all(
+        unit.how(gpu) == NATIVE
+        for unit in units
+        for value in real
+        for gpu in gpus_of(value)
+    )
+    strict, relaxed = find_bounds(report, units, real=real, native=native)
+    targets = {target for unit in units for target in unit.targets}
+    return TrueClaim(
+        sm_arch=sm_arch,
+        exact=exact,
+        compiled=_compiled_values(units, (*sm_arch, *exact)),
+        unnamed=_sorted(target for target in targets if not property_value(target)),
+        lacking=_lacking(units),
+        strict=strict,
+        relaxed=relaxed,
+        complete=report.complete,
+    )
+
+
+def find_gpus(report: WheelReport) -> tuple[GpuSupport, ...]:
+    """Every GPU that is known, ascending; nothing for a wheel without GPU code."""
+    units = split_units(report)
+    if not any(unit.targets for unit in units):
+        return ()
+    strict, _ = find_bounds(report, units, real=(), native=True)
+    return tuple(_support(capability, units, strict) for capability in gpu_models())
+
+
+def _support(
+    capability: ComputeCapability, units: Sequence[Unit], strict: Bound
+) -> GpuSupport:
+    found = [(unit, unit.how(capability)) for unit in _loaded(units)]
+    lacking = tuple(unit.name for unit, how in found if how is None)
+    if lacking:
+        some = lacking if len(lacking) < len(found) else ()
+        return GpuSupport(capability=capability, how=NO, driver=None, lacking=some)
+    # Not below the first CUDA that knows the GPU, and machine code runs with any
+    # driver of its major.
+    drivers: list[CudaVersion | None] = [
+        max(gpu_models()[capability].first_toolkit, CudaVersion(11))
+    ]
+    if strict.version is not None:
+        drivers.append(CudaVersion(strict.version.major))
+    compiled = [unit for unit, how in found if how == PTX]
+    drivers += [unit.jit_toolkit(capability) for unit in compiled]
+    known = [version for version in drivers if version is not None]
+    return GpuSupport(
+        capability=capability,
+        how=PTX if compiled else NATIVE,
+        driver=max(known) if len(known) == len(drivers) else None,
+    )
+
+
+def _loaded(units: Iterable[Unit]) -> list[Unit]:
+    """Those with kernels: what has stubs alone needs none."""
+    return [unit for unit in units if unit.targets]
+
+
+@cache
+def _catalog() -> frozenset[str]:
+    return frozenset(
+        value
+        for feature in all_features()
+        if feature.name == SM_ARCH
+        for value in feature.values
+    )
+
+
+def property_value(target: str) -> str | None:
+    """The ``sm_arch`` value that names a target, or ``None``.
+
+    Machine code for a family runs where plain code does: ``100f_real`` counts as
+    ``100_real``. Other letters have no name.
+    """
+    number, letter, kind = parse_target(target)
+    value = f"{number}_{kind}"
+    named = not letter or (letter == "f" and kind == "real")
+    return value if named and value in _catalog() else None
+
+
+@cache
+def gpus_of(value: str) -> tuple[ComputeCapability, ...]:
+    """The GPUs that get a build by an ``sm_arch`` value, ascending.
+
+    The provider gives ``86_real`` to 8.6 and to what is above it in 8.x, and
+    ``80_virtual`` to all of 8.x; ``86_virtual`` to none. Systems on a chip do not
+    count but for a value of their own number: no build can help it that the provider
+    gives ``80_real`` to 8.7 as well, which runs no machine code of others.
+    """
+    number, _, kind = parse_target(value)
+    lowest = ComputeCapability(number // 10, number % 10)
+    if kind == "virtual" and lowest.minor:
+        return ()
+    models = gpu_models()
+    tegra = lowest in models and models[lowest].tegra
+    found = {
+        capability
+        for capability, model in models.items()
+        if capability.major == lowest.major
+        and capability >= lowest
+        and not (model.tegra or tegra)
+    }
+    # Also a number that no GPU has.
+    return tuple(sorted({*found, lowest}))
+
+
+def _runs(unit: Unit, value: str) -> bool:
+    if value in {property_value(target) for target in unit.targets}:
+        return True
+    gpus = gpus_of(value)
+    return bool(gpus) and all(unit.how(gpu) is not None for gpu in gpus)
+
+
+def _true_values(units: Sequence[Unit]) -> tuple[str, ...]:
+    """What all have; and what one has and the others run, where it reaches more.
+
+    With 8.0 and 8.6 in one library and 8.0 in another, it is 8.0: the GPUs are the
+    same. With 8.0 in one and 8.6 in the other it is 8.6, which runs both.
+    """
+    loaded = [_without_exact(unit) for unit in _loaded(units)]
+    named = [{property_value(target) for target in unit.targets} for unit in loaded]
+    chosen: list[str] = []
+    for value in _sorted(v for values in named for v in values if v is not None):
+        if all(value in values for values in named):
+            chosen.append(value)
+            continue
+        reached = {gpu for other in chosen for gpu in gpus_of(other)}
+        more = not reached.issuperset(gpus_of(value))
+        if more and all(_runs(unit, value) for unit in loaded):
+            chosen.append(value)
+    return tuple(chosen)
+
+
+def _without_exact(unit: Unit) -> Unit:
+    """Without the code for one GPU alone."""
+    kept = {target for target in unit.targets if parse_target(target)[1] != "a"}
+    return replace(unit, targets=frozenset(kept))
+
+
+def _exact_values(units: Sequence[Unit], sm_arch: Sequence[str]) -> tuple[str, ...]:
+    loaded = _loaded(units)
+    found = set()
+    for unit in loaded:
+        for target in unit.targets:
+            number, letter, kind = parse_target(target)
+            value = f"{number}_real"
+            if (letter, kind) == ("a", "real") and value in _catalog():
+                found.add(value)
+    return _sorted(
+        value
+        for value in found.difference(sm_arch)
+        if all(_runs(unit, value) for unit in loaded)
+    )
+
+
+def _compiled_values(units: Sequence[Unit], values: Sequence[str]) -> tuple[str, ...]:
+    loaded = _loaded(units)
+    reached = {gpu for value in values for gpu in gpus_of(value)}
+    majors = {capability.major for capability in gpu_models()} if loaded else set()
+    candidates = {f"{major}0_virtual" for major in majors} & _catalog()
+    return _sorted(
+        value
+        for value in candidates.difference(values)
+        if not reached.issuperset(gpus_of(value))
+        and all(_runs(unit, value) for unit in loaded)
+    )
+
+
+def _lacking(units: Sequence[Unit]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    loaded = _loaded(units)
+    values = {property_value(t) for unit in loaded for t in unit.targets}
+    named = [value for value in values if value is not None and gpus_of(value)]
+    found = [
+        (unit.name, _sorted(value for value in named if not _runs(unit, value)))
+        for unit in loaded
+    ]
+    return tuple((name, lacks) for name, lacks in found if lacks)
+
+
+def _sorted(targets: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(targets), key=target_key))

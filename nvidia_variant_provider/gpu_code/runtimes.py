@@ -1,0 +1,127 @@
+"""Which CUDA a wheel is linked with: its libraries say so, and its METADATA."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..errors import shown
+from ..machine.environment import CudaVersion
+from ..metadata.requirements import parse_requirement
+from .report import LibraryReport, WheelReport
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+__all__ = ["Runtime", "library_runtimes", "required_runtimes"]
+
+# Libraries whose major is that of CUDA; cuFFT, cuSPARSE and others count their own.
+_SONAME = re.compile(
+    r"lib(?:cudart|cublas|cublaslt|nvblas|nvrtc|nvjitlink)(?:-[0-9a-f]+)?"
+    r"\.so\.([0-9]{1,3})(?:\.([0-9]{1,3}))?(?:\..*)?"
+)
+_DLL = re.compile(r"(?:cudart|cublas|cublaslt|nvrtc)64_([0-9]{2})([0-9]?)(?:_0)?\.dll")
+_SUFFIXED = re.compile(r"nvidia-[a-z0-9-]+-cu([0-9]{2})")
+_VERSIONED = re.compile(
+    r"(?:cuda-toolkit|nvidia-cuda-(?:runtime|nvrtc))(?:-cu[0-9]{2})?"
+)
+_OURS = re.compile(r"\s*(?:nvidia|cuda)[-_]", re.IGNORECASE)
+_NUMBERS = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?(?:\..*)?")
+
+MAX_PARSED = 500
+"""Requirements on CUDA that are read; wheels have twenty."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Runtime:
+    """A CUDA that something is linked with.
+
+    :param version: the least that it can be; the minor is 0 where only the major is
+        known.
+    :param source: what says so, as ``demo/lib.so is linked with libcudart.so.12``.
+    """
+
+    version: CudaVersion
+    source: str
+
+
+def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtime]:
+    """What a library is linked with, and what the copies in the wheel are.
+
+    A copy that a repair put into the wheel has its full version in its name.
+    """
+    found = list(_needed(library))
+    if not library.needed:
+        return found  # as of thousands of cubins
+    names = {name.lower() for name in library.needed}
+    for item in report.vendored:
+        file_name = item.path.rpartition("/")[2].lower()
+        if file_name not in names and not _is_runtime_of(file_name, names):
+            continue
+        if match := _SONAME.fullmatch(file_name):
+            version = CudaVersion(int(match[1]), int(match[2] or 0))
+            found.append(Runtime(version=version, source=f"it brings {item.path}"))
+        found += _needed(item)
+    return found
+
+
+def _is_runtime_of(file_name: str, names: set[str]) -> bool:
+    """Is ``libcudart-1a2b.so.12.4.127`` what ``libcudart-1a2b.so.12`` leads to?"""
+    return any(file_name.startswith(f"{name}.") for name in names)
+
+
+def _needed(library: LibraryReport) -> Iterator[Runtime]:
+    for name in library.needed:
+        match = _SONAME.fullmatch(name.lower()) or _DLL.fullmatch(name.lower())
+        if match is not None:
+            # All of CUDA 11 has libcudart.so.11.0: the minor of a name that is
+            # linked with says nothing.
+            source = f"{library.path} is linked with {shown(name).strip(chr(39))}"
+            yield Runtime(version=CudaVersion(int(match[1])), source=source)
+
+
+def required_runtimes(requires: Iterable[str]) -> list[Runtime]:
+    """What ``Requires-Dist`` says; requirements of extras do not count.
+
+    ``nvidia-cublas-cu12`` is for CUDA 12; ``nvidia-cuda-runtime-cu12==12.8.90`` and
+    ``cuda-toolkit==13.0.*`` say the minor as well.
+    """
+    return list(_required_runtimes(tuple(requires)))
+
+
+@functools.lru_cache(maxsize=4)
+def _required_runtimes(requires: tuple[str, ...]) -> tuple[Runtime, ...]:
+    """A report is asked several times, and the parser is slow."""
+    found = []
+    # By the name, before the parser sees it.
+    for text in [text for text in requires if _OURS.match(text)][:MAX_PARSED]:
+        requirement = parse_requirement(text)
+        if requirement is None:
+            continue
+        if requirement.marker is not None and "extra" in str(requirement.marker):
+            continue
+        version = _required(requirement.name.lower().replace("_", "-"), requirement)
+        if version is not None:
+            source = f"METADATA requires {shown(text, 80).strip(chr(39))}"
+            found.append(Runtime(version=version, source=source))
+    return tuple(found)
+
+
+def _required(name: str, requirement: Requirement) -> CudaVersion | None:
+    suffixed = _SUFFIXED.fullmatch(name)
+    major = int(suffixed[1]) if suffixed else None
+    if not _VERSIONED.fullmatch(name):
+        return None if major is None else CudaVersion(major)
+    versions = []
+    for item in requirement.specifier:
+        match = _NUMBERS.fullmatch(item.version)
+        if match is None or item.operator not in ("==", "===", "~=", ">="):
+            continue
+        # ``>=`` says what installs with it, not what it was built with.
+        minor = 0 if item.operator == ">=" else int(match[2] or 0)
+        versions.append(CudaVersion(int(match[1]), minor))
+    fitting = [v for v in versions if major in (None, v.major) and v.major >= 9]
+    return max(fitting, default=None if major is None else CudaVersion(major))

@@ -1,0 +1,212 @@
+"""Members of wheels, streamed: never a whole one in memory, whatever it claims.
+
+`zipfile` lists the members. Their data are read here: the loop over zlib is shorter
+than that of `zipfile`, a piece of a bomb is never inflated beyond a bound, and
+several members can be read at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import threading
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from ..errors import shown
+from ..wheels.archive import open_wheel
+from .library import BrokenError
+from .report import Defect
+
+__all__ = ["Member", "Source", "list_members"]
+
+_LOCAL = struct.Struct("<4sHHHHHIIIHH")
+_SIGNATURE = b"PK\x03\x04"
+_ENCRYPTED = 0x1
+_UTF_8 = 0x800
+
+PACKED = 64 * 1024
+"""Bytes that are read at once, and"""
+
+PIECE = 1024 * 1024
+"""bytes that are inflated at once, at most."""
+
+MAX_TOTAL = 8 * 1024**3
+"""Bytes that the members of an archive claim, beyond which no more are read. The
+largest wheels have some five GiB."""
+
+
+class Source:
+    """An archive that several threads may read from, a path or an open file."""
+
+    def __init__(self, source: str | IO[bytes]) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def reader(self) -> Iterator[Callable[[int, int], bytes]]:
+        """A function that reads so many bytes from an offset."""
+        if isinstance(self._source, str):
+            with open(self._source, "rb", buffering=0) as own:
+
+                def read(offset: int, length: int) -> bytes:
+                    own.seek(offset)
+                    return own.read(length)
+
+                yield read
+        else:
+            shared, lock = self._source, self._lock
+
+            def read_shared(offset: int, length: int) -> bytes:
+                with lock:
+                    shared.seek(offset)
+                    return shared.read(length)
+
+            yield read_shared
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """A file of an archive.
+
+    :param name: with ``/`` between folders.
+    :param size: bytes that it claims to have.
+    :param offset: of its local header.
+    :param packed: bytes that it takes in the archive.
+    """
+
+    name: str
+    raw_name: bytes
+    size: int
+    offset: int
+    packed: int
+    method: int
+    crc: int
+
+    def pieces(self, source: Source) -> Iterator[bytes]:
+        """Its bytes; the checksum is compared at the end.
+
+        :raises BrokenError: it is not what it claims to be.
+        """
+        try:
+            with source.reader() as read:
+                yield from self._checked(read)
+        except OSError as error:
+            message = f"cannot be read: {error.strerror or error}"
+            raise BrokenError(message) from None
+
+    def _checked(self, read: Callable[[int, int], bytes]) -> Iterator[bytes]:
+        start = self._start(read)
+        if self.method == zipfile.ZIP_STORED:
+            inflated = self._stored(read, start)
+        else:
+            inflated = self._inflated(read, start)
+        crc = length = 0
+        for piece in inflated:
+            length += len(piece)
+            if length > self.size:
+                message = f"is longer than the {self.size} bytes that it claims"
+                raise BrokenError(message)
+            crc = zlib.crc32(piece, crc)
+            yield piece
+        if length < self.size:
+            message = f"ends after {length} of the {self.size} bytes that it claims"
+            raise BrokenError(message)
+        if crc != self.crc:
+            raise BrokenError("its checksum is wrong")
+
+    def _start(self, read: Callable[[int, int], bytes]) -> int:
+        header = read(self.offset, _LOCAL.size + len(self.raw_name))
+        if len(header) < _LOCAL.size or not header.startswith(_SIGNATURE):
+            raise BrokenError("its local header is not where the list says")
+        lengths: tuple[int, int] = _LOCAL.unpack_from(header)[-2:]
+        name, extra = lengths
+        if header[_LOCAL.size :][:name] != self.raw_name:
+            raise BrokenError("its local header has another name than the list")
+        return self.offset + _LOCAL.size + name + extra
+
+    def _stored(self, read: Callable[[int, int], bytes], start: int) -> Iterator[bytes]:
+        end = start + self.packed
+        while start < end and (piece := read(start, min(PIECE, end - start))):
+            start += len(piece)
+            yield piece
+
+    def _inflated(
+        self, read: Callable[[int, int], bytes], start: int
+    ) -> Iterator[bytes]:
+        end = start + self.packed
+        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+        try:
+            while not inflate.eof and start < end:
+                packed = read(start, min(PACKED, end - start))
+                if not packed:
+                    return
+                start += len(packed)
+                while packed and not inflate.eof:
+                    if piece := inflate.decompress(packed, PIECE):
+                        yield piece
+                    packed = inflate.unconsumed_tail
+            # What the window still holds back.
+            while not inflate.eof and (piece := inflate.decompress(b"", PIECE)):
+                yield piece
+        except zlib.error as error:
+            reason = shown(str(error), 80)
+            raise BrokenError(f"cannot be decompressed: {reason}") from None
+
+
+def list_members(source: str | IO[bytes]) -> tuple[list[Member], list[Defect]]:
+    """The files of an archive that can be read, and why others cannot.
+
+    :raises InputError: it is no readable archive.
+    """
+    with open_wheel(source) as archive:
+        infos = [info for info in archive.infolist() if not info.is_dir()]
+        end = archive.start_dir
+    del archive  # and its own two lists of them
+    infos.sort(key=lambda info: -info.header_offset)
+    found, defects = [], []
+    seen: set[str] = set()
+    total = 0
+    while infos:
+        info = infos.pop()
+        following = infos[-1].header_offset if infos else end
+        utf_8 = info.flag_bits & _UTF_8
+        raw_name = info.orig_filename.encode("utf-8" if utf_8 else "cp437", "replace")
+        least = info.header_offset + _LOCAL.size + len(raw_name) + info.compress_size
+        overlaps = info.header_offset < 0 or least > following
+        defect = _defect(info, overlaps=overlaps)
+        total += info.file_size
+        if defect is None and total > MAX_TOTAL:
+            defect = f"not read: the members claim more than {MAX_TOTAL >> 30} GiB"
+        if defect is not None:
+            defects.append(Defect(path=info.filename, message=defect))
+            continue
+        if info.filename in seen:
+            message = "several members of the archive have this name"
+            defects.append(Defect(path=info.filename, message=message))
+        seen.add(info.filename)
+        found.append(
+            Member(
+                name=info.filename,
+                raw_name=raw_name,
+                size=info.file_size,
+                offset=info.header_offset,
+                packed=info.compress_size,
+                method=info.compress_type,
+                crc=info.CRC,
+            )
+        )
+    return found, defects
+
+
+def _defect(info: zipfile.ZipInfo, *, overlaps: bool) -> str | None:
+    if info.flag_bits & _ENCRYPTED:
+        return "not read: it is encrypted"
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        return f"not read: compression method {info.compress_type} is none of wheels"
+    if overlaps:
+        return "not read: it overlaps another member of the archive"
+    return None

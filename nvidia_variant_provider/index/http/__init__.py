@@ -1,0 +1,1 @@
+"""Pages and files of other indexes, over HTTP."""

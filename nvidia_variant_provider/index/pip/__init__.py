@@ -1,0 +1,1 @@
+"""The user's own pip, run with the loopback index."""

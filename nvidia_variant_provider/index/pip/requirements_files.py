@@ -1,0 +1,239 @@
+"""Requirements files that say where to look: the places in them are replaced.
+
+pip reads ``--index-url`` and the like from such files too, where they would lead it
+past the loopback index. Files without them stay as they are.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import shlex
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from urllib.parse import urljoin
+
+from ...errors import InputError
+from ...strict_json import read_bytes
+from ..server.upstream import local_path
+
+__all__ = ["Places", "rewrite"]
+
+# https://pip.pypa.io/en/stable/reference/requirements-file-format/
+_INDEX = ("-i", "--index-url", "--pypi-url", "--extra-index-url")
+_LINKS = ("-f", "--find-links")
+_FILES = ("-r", "--requirement", "-c", "--constraint")
+_HERE = (*_INDEX, *_LINKS, *_FILES)
+_WITH_VALUES = (
+    "-e",
+    "--all-releases",
+    "--config-settings",
+    "--editable",
+    "--global-option",
+    "--hash",
+    "--no-binary",
+    "--only-binary",
+    "--only-final",
+    "--trusted-host",
+    "--use-feature",
+)
+_FLAGS = ("--no-index", "--pre", "--prefer-binary", "--require-hashes")
+_KNOWN = (*_HERE, *_WITH_VALUES, *_FLAGS)
+"""What files may have: pip takes any beginning of a long name that is of one only."""
+
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+_COMMENT = re.compile(r"(^|\s+)#.*$")
+_SCHEME = re.compile(r"(http|https|file):", re.IGNORECASE)
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """What to put in place of an index, and of a place with links.
+
+    :param environ: the variables that ``${NAME}`` stands for.
+    """
+
+    index: Callable[[str], str]
+    links: Callable[[str], str]
+    environ: Mapping[str, str]
+
+
+def rewrite(path: str, folder: Path, places: Places) -> str:
+    """The path of a file to give to pip: ``path``, or a copy in ``folder``.
+
+    Files that ``path`` includes are looked at as well. What cannot be read stays, so
+    that pip says what is wrong with it.
+    """
+    return _Rewriter(folder, places).rewrite(path)
+
+
+class _Rewriter:
+    def __init__(self, folder: Path, places: Places) -> None:
+        self._folder = folder
+        self._places = places
+        self._lines: dict[str, list[str]] = {}
+        self._marked: set[str] = set()  # they say that they are Unicode
+        self._copies: dict[str, str] = {}
+
+    def rewrite(self, path: str) -> str:
+        if path in self._copies:
+            return self._copies[path]
+        # A pipe can be read once: what was in it goes on in the copy.
+        if not self._has_places(path, set()) and not _is_pipe(path):
+            return path
+        name = f"{len(self._copies)}-{os.path.basename(path)}"
+        copy = self._folder / name
+        # Known before it is written: files may include each other in a circle.
+        self._copies[path] = str(copy)
+        text = "".join(f"{self._line(line, path)}\n" for line in self._read(path))
+        # Bytes of other encodings are those that were read.
+        data = text.encode("utf-8", "surrogateescape")
+        copy.write_bytes(codecs.BOM_UTF8 + data if path in self._marked else data)
+        return str(copy)
+
+    def _has_places(self, path: str, seen: set[str]) -> bool:
+        """Does the file, or one that it includes, say where to look."""
+        if path in seen:
+            return False
+        seen.add(path)
+        for line in self._read(path):
+            for option, text in self._options(line):
+                if option in (*_INDEX, *_LINKS):
+                    return True
+                if option in _FILES and self._has_places(_beside(path, text), seen):
+                    return True
+        return False
+
+    def _read(self, path: str) -> list[str]:
+        """The lines of a file; none of what cannot be read."""
+        if path not in self._lines:
+            try:
+                data = read_bytes(local_path(path))
+                text, is_marked = _decode(data)
+            except (InputError, ValueError):
+                text, is_marked = "", False
+            self._lines[path] = list(_join_lines(text))
+            if is_marked:
+                self._marked.add(path)
+        return self._lines[path]
+
+    def _line(self, line: str, path: str) -> str:
+        options = self._options(line)
+        if not any(name in _HERE for name, _ in options):
+            return line
+        found: list[str] = []
+        for option, text in options:
+            found.append(option)
+            if option in _FILES:
+                # A copy is in another folder than what it was made from.
+                found.append(self.rewrite(_beside(path, text)))
+            elif option in _INDEX:
+                found.append(self._places.index(text) if text else "")
+            elif option in _LINKS:
+                found.append(self._links(text, path))
+            elif text:
+                found.append(text)
+        return shlex.join(found)
+
+    def _links(self, text: str, path: str) -> str:
+        # pip looks beside the file first.
+        inner = _beside(path, text)
+        if not _SCHEME.match(inner) and os.path.exists(inner):
+            text = inner
+        return self._places.links(text)
+
+    def _options(self, line: str) -> list[tuple[str, str]]:
+        """The words of a line of options; those that count here with their values."""
+        text = _COMMENT.sub("", line).strip()
+        if not text.startswith("-"):
+            return []
+        environ = self._places.environ
+        text = _VARIABLE.sub(lambda match: environ.get(match[1]) or match[0], text)
+        try:
+            words = iter(shlex.split(text))
+        except ValueError:
+            return []
+        found: list[tuple[str, str]] = []
+        for word in words:
+            if word == "--":
+                found += [(rest, "") for rest in (word, *words)]
+                break
+            option, value = _split(word)
+            if option in _HERE:
+                text = next(words, "") if value is None else value
+                found.append((option, text))
+                continue
+            if option in _WITH_VALUES:
+                # Apart: pip looks for words that start with a dash, not with a quote.
+                values = islice(words, 1) if value is None else [value]
+                found += [(part, "") for part in (option, *values)]
+            else:
+                found.append((word, ""))
+        return found
+
+
+def _is_pipe(path: str) -> bool:
+    try:
+        mode = os.stat(local_path(path)).st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _beside(path: str, text: str) -> str:
+    """The place that a file at ``path`` calls ``text``."""
+    if _SCHEME.match(path):
+        return urljoin(path, text)
+    if _SCHEME.match(text):
+        return text
+    return os.path.abspath(os.path.join(os.path.dirname(path), text))
+
+
+def _split(word: str) -> tuple[str, str | None]:
+    """The option that ``word`` means, and its value where ``word`` has it."""
+    if word.startswith("--"):
+        name, equals, value = word.partition("=")
+        meant = [option for option in _KNOWN if option.startswith(name)]
+        if name not in _KNOWN and len(meant) == 1:
+            name = meant[0]
+        return name, value if equals else None
+    if word[:2] in _KNOWN:
+        return word[:2], word[2:] or None
+    return word, None
+
+
+def _decode(data: bytes) -> tuple[str, bool]:
+    """The text of a file, and whether it starts with a mark of its encoding.
+
+    Bytes that are not UTF-8 stay what they are.
+    """
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(encoding), True
+    return data.decode("utf-8", "surrogateescape"), False
+
+
+def _join_lines(text: str) -> Iterator[str]:
+    """Lines, where those that end with a backslash go on; as pip does it."""
+    start = ""
+    continues = False
+    for line in text.splitlines():
+        is_comment = _COMMENT.match(line) is not None
+        if line.endswith("\\") and not is_comment:
+            start += line.strip("\\")
+            continues = True
+            continue
+        # A comment ends what goes on, also with a backslash at its own end.
+        yield start if is_comment and continues else start + line
+        start, continues = "", False
+    if continues:
+        yield start

@@ -1,0 +1,164 @@
+"""What a release says of its variants: its metadata file, or its wheels."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+from collections.abc import Callable, Mapping
+from typing import BinaryIO, TypeVar
+
+from simple_repository import errors, model
+from simple_repository.components.core import SimpleRepository
+
+from ...errors import InputError
+from ...metadata import VariantsMetadata, read_metadata
+from ...strict_json import read_bytes
+from ...wheels.archive import open_wheel, read_dist_info
+from ...wheels.variant_json import combine, find_variant_markers, read_wheel_metadata
+from ..http.byte_ranges import RangeFile
+from ..http.client import Client, UpstreamError
+from .renaming import Release, Wheel
+
+__all__ = ["ReleaseReader"]
+
+T = TypeVar("T")
+
+_LABELS = 64
+"""Wheels of a release that are looked into where there is no metadata file."""
+
+_REMEMBERED = 1024
+
+
+class ReleaseReader:
+    """Reads from a repository what the variants of a release are.
+
+    What was read is remembered by its hash, or by the names of the wheels.
+    """
+
+    def __init__(self, source: SimpleRepository, client: Client) -> None:
+        self._source = source
+        self._client = client
+        self._documents: dict[str, VariantsMetadata] = {}
+        self._markers: dict[str, list[str]] = {}
+        # Wheels are read a piece at a time: not too many of them at once.
+        self._turns = asyncio.Semaphore(8)
+
+    async def read(
+        self, project: str, release: Release, files: Mapping[str, model.File]
+    ) -> VariantsMetadata:
+        """What the metadata file says, or else ``variant.json`` of the wheels.
+
+        :param files: of the page, by name.
+        :raises InputError: neither can be used.
+        """
+        if release.metadata is None:
+            return await self._combine(project, release)
+        file = files[release.metadata]
+        expected = file.hashes.get("sha256", "").lower()
+        if expected in self._documents:
+            return self._documents[expected]
+        body = await self._read(project, file.filename)
+        digest = hashlib.sha256(body).hexdigest()
+        if expected and digest != expected:
+            message = "its sha256 is not the one that the page gives"
+            raise InputError(message, path=file.filename, hint="ask the index")
+        if digest not in self._documents:
+            self._remember(
+                digest, await asyncio.to_thread(read_metadata, body, path=file.filename)
+            )
+        return self._documents[digest]
+
+    async def find_markers(self, project: str, name: str) -> list[str]:
+        """The requirements of a wheel that depend on the variant.
+
+        :raises InputError: its METADATA cannot be had.
+        """
+        if name not in self._markers:
+            if len(self._markers) > _REMEMBERED:
+                self._markers.clear()
+            metadata = await self._read_core_metadata(project, name)
+            self._markers[name] = find_variant_markers(metadata)
+        return self._markers[name]
+
+    async def _combine(self, project: str, release: Release) -> VariantsMetadata:
+        # Any wheel of a label will do: PEP 825 has them say the same.
+        chosen = {w.parts.label or "": w for w in reversed(release.labelled)}
+        key = "\n".join(sorted(wheel.file_name for wheel in chosen.values()))
+        if key in self._documents:
+            return self._documents[key]
+        if len(chosen) > _LABELS:
+            message = f"no metadata file, and {len(chosen)} labels"
+            raise InputError(message, hint="ask the index for the metadata file")
+        parts = await asyncio.gather(
+            *(self._read_wheel(project, wheel) for wheel in chosen.values())
+        )
+        merged, problems = combine(parts)
+        for problem in problems:
+            raise problem
+        self._remember(key, merged)
+        return merged
+
+    async def _read_wheel(
+        self, project: str, wheel: Wheel
+    ) -> tuple[str, VariantsMetadata]:
+        def read(file: BinaryIO) -> VariantsMetadata:
+            label = wheel.parts.label or ""
+            return read_wheel_metadata(wheel.file_name, label, file)[0]
+
+        return wheel.file_name, await self._look_into(project, wheel.file_name, read)
+
+    async def _read_core_metadata(self, project: str, name: str) -> bytes:
+        try:
+            return await self._read(project, f"{name}.metadata")
+        except errors.ResourceUnavailable:
+            pass  # the index does not serve it apart (PEP 658)
+
+        def read(file: BinaryIO) -> bytes:
+            with open_wheel(file) as archive:
+                return read_dist_info(archive, "METADATA") or b""
+
+        return await self._look_into(project, name, read)
+
+    async def _read(self, project: str, name: str) -> bytes:
+        resource = await self._source.get_resource(project, name)
+        if isinstance(resource, model.HttpResource):
+            return (await self._client.get(resource.url)).body
+        if isinstance(resource, model.LocalResource):
+            return await asyncio.to_thread(read_bytes, resource.path)
+        if isinstance(resource, model.TextResource):
+            return resource.text.encode()
+        raise UpstreamError("is of no known kind", path=name)
+
+    async def _look_into(
+        self, project: str, name: str, read: Callable[[BinaryIO], T]
+    ) -> T:
+        """What ``read`` finds in a file, of which as little as possible is read."""
+        resource = await self._source.get_resource(project, name)
+        if isinstance(resource, model.LocalResource):
+            path = resource.path
+
+            def work() -> T:
+                with open(path, "rb") as file:
+                    return read(file)
+
+        elif isinstance(resource, model.HttpResource):
+            url, ask = resource.url, self._client.ask_range(resource.url)
+
+            def work() -> T:
+                with io.BufferedReader(RangeFile(url, ask)) as file:
+                    return read(file)
+
+        else:
+            raise UpstreamError("is of no known kind", path=name)
+        try:
+            async with self._turns:
+                return await asyncio.to_thread(work)
+        except OSError as error:
+            message = f"cannot be read: {error.strerror or error}"
+            raise InputError(message, path=name) from None
+
+    def _remember(self, key: str, metadata: VariantsMetadata) -> None:
+        if len(self._documents) > _REMEMBERED:
+            self._documents.clear()
+        self._documents[key] = metadata

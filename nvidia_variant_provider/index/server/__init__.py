@@ -1,0 +1,1 @@
+"""The index on the loopback interface."""

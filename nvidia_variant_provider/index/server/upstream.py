@@ -1,0 +1,272 @@
+"""The indexes behind the loopback one: over HTTP, in folders, as lists of links.
+
+Each is a `SimpleRepository` of the library simple-repository, so that it goes
+wherever one of its own components does. Their `HttpRepository` asks for a page
+again, and for the head of a file, before each file; it has no limits, and takes a
+page for where it was asked for rather than where it was found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from packaging.utils import canonicalize_name
+from simple_repository import errors, model
+from simple_repository.components.core import SimpleRepository
+
+from ...errors import InputError
+from ...strict_json import read_bytes
+from ..http.byte_ranges import ACCEPT
+from ..http.client import Client, UpstreamError
+from ..http.pages import parse_page, parse_projects
+from ..selection.renaming import project_of
+
+__all__ = ["FolderUpstream", "HttpUpstream", "LinksUpstream", "local_path"]
+
+_PAGES = 128
+"""Pages whose files are remembered: they are asked for right after the page."""
+
+
+class _Upstream(SimpleRepository):
+    """What the kinds have in common: pages are remembered for their files."""
+
+    def __init__(self) -> None:
+        self._pages: OrderedDict[str, dict[str, model.File]] = OrderedDict()
+
+    async def get_project_page(
+        self,
+        project_name: str,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.ProjectDetail:
+        """The page, with absolute URLs.
+
+        :raises PackageNotFoundError: the index has no such project.
+        :raises UpstreamError: the index does not answer as one.
+        """
+        name = canonicalize_name(project_name)
+        page = await self._read_page(name)
+        self._pages[name] = {file.filename: file for file in page.files}
+        self._pages.move_to_end(name)
+        if len(self._pages) > _PAGES:
+            self._pages.popitem(last=False)
+        return page
+
+    async def get_resource(
+        self,
+        project_name: str,
+        resource_name: str,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.Resource:
+        """Where a file of the page, or its METADATA, is.
+
+        :raises ResourceUnavailable: the page names no such file.
+        """
+        name = canonicalize_name(project_name)
+        if name not in self._pages:
+            await self.get_project_page(name)
+        files = self._pages[name]
+        file = files.get(resource_name)
+        suffix = ""
+        if file is None and resource_name.endswith(".metadata"):
+            suffix = ".metadata"
+            file = files.get(resource_name.removesuffix(suffix))
+            if file is not None and not file.dist_info_metadata:
+                file = None
+        if file is None:
+            raise errors.ResourceUnavailable(resource_name)
+        if file.url.startswith("file:"):
+            return model.LocalResource(
+                path=local_path(file.url + suffix), to_cache=False
+            )
+        return model.HttpResource(url=_with_suffix(file.url, suffix))
+
+    async def _read_page(self, project: str) -> model.ProjectDetail:
+        raise NotImplementedError
+
+
+class HttpUpstream(_Upstream):
+    """An index on a server.
+
+    :param url: of the index, without credentials; the client has these.
+    """
+
+    def __init__(self, url: str, client: Client) -> None:
+        super().__init__()
+        self.url = url if url.endswith("/") else f"{url}/"
+        self._client = client
+
+    async def get_project_list(
+        self,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.ProjectList:
+        """All projects of the index."""
+        answer = await self._client.get(self.url, {"Accept": ACCEPT})
+        kind = answer.headers.get("content-type", "")
+        return await asyncio.to_thread(parse_projects, answer.body, kind, answer.url)
+
+    async def _read_page(self, project: str) -> model.ProjectDetail:
+        url = f"{self.url}{project}/"
+        try:
+            answer = await self._client.get(url, {"Accept": ACCEPT})
+        except UpstreamError as error:
+            if error.status in (404, 410):
+                raise errors.PackageNotFoundError(project) from None
+            raise
+        kind = answer.headers.get("content-type", "")
+        page = await asyncio.to_thread(
+            parse_page, answer.body, kind, answer.url, project
+        )
+        return _without_local_files(page)
+
+
+class FolderUpstream(_Upstream):
+    """An index in a folder: ``{project}/index.html``, or the files themselves."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self.folder = Path(folder).resolve()
+
+    async def get_project_list(
+        self,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.ProjectList:
+        """The folders in the folder."""
+        return await asyncio.to_thread(_list_projects, self.folder)
+
+    async def _read_page(self, project: str) -> model.ProjectDetail:
+        # Normalized: no way out of the folder.
+        return await asyncio.to_thread(_read_folder, self.folder / project, project)
+
+
+class LinksUpstream(_Upstream):
+    """What pip's ``--find-links`` takes: a folder, or a page of links.
+
+    :param location: a path or a URL, without credentials.
+    """
+
+    def __init__(self, location: str, client: Client) -> None:
+        super().__init__()
+        self.location = location
+        self._client = client
+
+    async def read_all(self) -> model.ProjectDetail:
+        """All files, whichever project they are of."""
+        if self.location.startswith(("http:", "https:")):
+            answer = await self._client.get(self.location, {"Accept": "text/html"})
+            kind = answer.headers.get("content-type", "text/html")
+            page = await asyncio.to_thread(
+                parse_page, answer.body, kind, answer.url, "links"
+            )
+            return _without_local_files(page)
+        path = local_path(self.location)
+        if path.is_dir():
+            return await asyncio.to_thread(_list_folder, path, "links")
+        body = await asyncio.to_thread(read_bytes, path)
+        return parse_page(body, "text/html", path.resolve().as_uri(), "links")
+
+    async def get_project_list(
+        self,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.ProjectList:
+        """The projects of the wheels."""
+        page = await self.read_all()
+        names = {project_of(file.filename) for file in page.files}
+        return _project_list(sorted(names))
+
+    async def _read_page(self, project: str) -> model.ProjectDetail:
+        page = await self.read_all()
+        files = tuple(
+            file
+            for file in page.files
+            if canonicalize_name(file.filename).startswith(f"{project}-")
+        )
+        return replace(page, name=project, files=files)
+
+
+def _without_local_files(page: model.ProjectDetail) -> model.ProjectDetail:
+    """A page from elsewhere does not name files of this machine."""
+    files = tuple(f for f in page.files if f.url.startswith(("http:", "https:")))
+    return page if len(files) == len(page.files) else replace(page, files=files)
+
+
+def _read_folder(folder: Path, project: str) -> model.ProjectDetail:
+    page = folder / "index.html"
+    if os.path.isfile(page):
+        try:
+            body = read_bytes(page)
+        except InputError as error:
+            raise UpstreamError(error.message, path=error.path) from None
+        return parse_page(body, "text/html", page.as_uri(), project)
+    if not os.path.isdir(folder):
+        raise errors.PackageNotFoundError(project)
+    return _list_folder(folder, project)
+
+
+def _list_folder(folder: Path, project: str) -> model.ProjectDetail:
+    try:
+        files = tuple(
+            model.File(
+                filename=path.name,
+                url=path.as_uri(),
+                hashes={},
+                size=path.stat().st_size,
+            )
+            for path in sorted(folder.resolve().iterdir())
+            if path.is_file() and _is_utf_8(path.name)
+        )
+    except OSError as error:
+        raise _unreadable(folder, error) from None
+    return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
+
+
+def _list_projects(folder: Path) -> model.ProjectList:
+    try:
+        names = [item.name for item in folder.iterdir() if item.is_dir()]
+    except OSError as error:
+        raise _unreadable(folder, error) from None
+    return _project_list([name for name in names if canonicalize_name(name) == name])
+
+
+def _is_utf_8(name: str) -> bool:
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _unreadable(folder: Path, error: OSError) -> UpstreamError:
+    return UpstreamError(f"cannot be read: {error.strerror}", path=str(folder))
+
+
+def _project_list(names: list[str]) -> model.ProjectList:
+    return model.ProjectList(
+        meta=model.Meta("1.0"),
+        projects=frozenset(map(model.ProjectListElement, names)),
+    )
+
+
+def local_path(location: str) -> Path:
+    """The path of a ``file:`` URL, or a path itself."""
+    if not location.startswith("file:"):
+        return Path(location)
+    parts = urlsplit(location)
+    return Path(url2pathname(parts.path))
+
+
+def _with_suffix(url: str, suffix: str) -> str:
+    """``url`` with ``suffix`` after its path (PEP 658), before a query."""
+    if not suffix:
+        return url
+    parts = urlsplit(url)
+    return parts._replace(path=parts.path + suffix).geturl()

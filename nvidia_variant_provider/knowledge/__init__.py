@@ -1,0 +1,1 @@
+"""Tables of GPUs, CUDA toolkits and drivers, with their sources, and typed access."""

@@ -1,0 +1,267 @@
+"""What a machine has: the driver's CUDA version and its GPUs.
+
+An `Environment` is a plain value. It comes from forced values, from detection
+or from a snapshot file, and everything after it depends on nothing else.
+"""
+
+from __future__ import annotations
+
+from .._frozen import Frozen
+from ..errors import InputError, join, shown
+from ..strict_json import as_integer, as_list, as_object, as_string
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TypeVar
+
+    T = TypeVar("T", bound="_MajorMinor")
+
+_MAX_TEXT = 256
+
+__all__ = ["ComputeCapability", "CudaVersion", "Environment", "Gpu"]
+
+
+class _MajorMinor(tuple[int, int]):
+    """Two numbers with a dot between them; ordered as a version is."""
+
+    __slots__ = ()
+
+    def __new__(cls: type[T], major: int, minor: int = 0) -> T:
+        return tuple.__new__(cls, (major, minor))
+
+    def __getnewargs__(self) -> tuple[int, int]:
+        return self[0], self[1]
+
+    @property
+    def major(self) -> int:
+        return self[0]
+
+    @property
+    def minor(self) -> int:
+        return self[1]
+
+    def __str__(self) -> str:
+        return f"{self[0]}.{self[1]}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self[0]}, {self[1]})"
+
+    @classmethod
+    def parse(cls: type[T], text: str) -> T:
+        """The value of ``MAJOR.MINOR``, and of no other form.
+
+        :raises ValueError: any other text.
+        """
+        major, _, minor = text.partition(".")
+        # isdigit() alone would take digits that int() refuses, such as a superscript.
+        if not (text.isascii() and major.isdigit() and minor.isdigit()):
+            raise ValueError(f"{shown(text)} is not of the form MAJOR.MINOR")
+        if len(text) > 9:
+            raise ValueError(f"{shown(text)} is too long for a version")
+        return cls(int(major), int(minor))
+
+
+class CudaVersion(_MajorMinor):
+    """A CUDA version, as the user-mode driver reports it: ``CudaVersion(12, 9)``."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_driver(cls, number: int) -> CudaVersion:
+        """From the integer of ``cuDriverGetVersion`` and NVML: ``12090`` is 12.9."""
+        return cls(number // 1000, number % 1000 // 10)
+
+
+class ComputeCapability(_MajorMinor):
+    """A GPU's compute capability: ``ComputeCapability(9, 0)`` is ``sm_90``."""
+
+    __slots__ = ()
+
+    @property
+    def sm(self) -> str:
+        """The number that targets use: ``90`` for 9.0, ``120`` for 12.0."""
+        return f"{self[0]}{self[1]}"
+
+
+class Gpu(Frozen):
+    """One GPU.
+
+    :param index: its number in the driver's enumeration, from 0.
+    :param name: the product name, when known.
+    :param compute_capability: ``None`` when it could not be read; then
+    :param reason: is the code that says why.
+    """
+
+    __slots__ = ("compute_capability", "index", "name", "reason")
+
+    index: int
+    name: str | None
+    compute_capability: ComputeCapability | None
+    reason: str | None
+
+    def __init__(
+        self,
+        *,
+        index: int,
+        name: str | None = None,
+        compute_capability: ComputeCapability | None = None,
+        reason: str | None = None,
+    ) -> None:
+        self._set(
+            index=index, name=name, compute_capability=compute_capability, reason=reason
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Keys: ``index``, ``name``, ``compute_capability``, ``reason``."""
+        capability = self.compute_capability
+        return {
+            "index": self.index,
+            "name": self.name,
+            "compute_capability": None if capability is None else str(capability),
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_dict(cls, data: object, place: str = "") -> Gpu:
+        """The reverse of `to_dict`; `InputError` names the place of a defect."""
+        fields = _known(data, ("index", "name", "compute_capability", "reason"), place)
+        if "index" not in fields:
+            raise InputError("index is missing", place=place or "top level")
+        index = as_integer(fields["index"], join(place, "index"))
+        if index < 0:
+            raise InputError(f"{index} is no index", place=join(place, "index"))
+        return cls(
+            index=index,
+            name=_text(fields, "name", place),
+            compute_capability=_version(
+                ComputeCapability, fields, "compute_capability", place
+            ),
+            reason=_text(fields, "reason", place),
+        )
+
+
+class Environment(Frozen):
+    """The facts that decide which builds a machine can run.
+
+    :param cuda_driver_version: newest CUDA version that the user-mode driver
+        knows; ``None`` without a driver.
+    :param kernel_driver_version: version of the kernel driver, as ``575.57.08``.
+    :param gpus: all GPUs, also those that could not be read.
+    :param source: where the facts come from: ``forced``, ``nvml``, ``libcuda``
+        or ``snapshot``; ``forced+nvml`` when the CUDA version and the GPUs have
+        different sources, in this order; ``None`` when there are no facts.
+    :param reason: a code when there is no CUDA version, or no GPU; else ``None``.
+    """
+
+    __slots__ = (
+        "cuda_driver_version",
+        "gpus",
+        "kernel_driver_version",
+        "reason",
+        "source",
+    )
+
+    cuda_driver_version: CudaVersion | None
+    kernel_driver_version: str | None
+    source: str | None
+    reason: str | None
+    gpus: tuple[Gpu, ...]
+
+    def __init__(
+        self,
+        *,
+        cuda_driver_version: CudaVersion | None = None,
+        kernel_driver_version: str | None = None,
+        source: str | None = None,
+        reason: str | None = None,
+        gpus: tuple[Gpu, ...] = (),
+    ) -> None:
+        self._set(
+            cuda_driver_version=cuda_driver_version,
+            kernel_driver_version=kernel_driver_version,
+            source=source,
+            reason=reason,
+            gpus=tuple(gpus),
+        )
+
+    @property
+    def compute_capabilities(self) -> tuple[ComputeCapability, ...]:
+        """The distinct capabilities that could be read, highest first."""
+        found = {gpu.compute_capability for gpu in self.gpus}
+        return tuple(sorted((c for c in found if c is not None), reverse=True))
+
+    def to_dict(self) -> dict[str, object]:
+        """The snapshot form, `schemas/environment.schema.json`."""
+        version = self.cuda_driver_version
+        return {
+            "cuda_driver_version": None if version is None else str(version),
+            "kernel_driver_version": self.kernel_driver_version,
+            "source": self.source,
+            "reason": self.reason,
+            "gpus": [gpu.to_dict() for gpu in self.gpus],
+        }
+
+    @classmethod
+    def from_dict(cls, data: object, place: str = "") -> Environment:
+        """The reverse of `to_dict`.
+
+        :raises InputError: an unknown key, a wrong type or a malformed version,
+            with its place (``gpus[1].compute_capability``).
+        """
+        optional = ("kernel_driver_version", "source", "reason")
+        required = ("cuda_driver_version", "gpus")
+        fields = _known(data, required + optional, place)
+        for key in required:
+            if key not in fields:
+                hint = "save one with: nvidia-variant-provider detect --json"
+                where = place or "top level"
+                raise InputError(f"{key} is missing", place=where, hint=hint)
+        gpus_place = join(place, "gpus")
+        gpus = tuple(
+            Gpu.from_dict(item, join(gpus_place, index))
+            for index, item in enumerate(as_list(fields["gpus"], gpus_place))
+        )
+        if len({gpu.index for gpu in gpus}) != len(gpus):
+            raise InputError("two GPUs have the same index", place=gpus_place)
+        return cls(
+            cuda_driver_version=_version(
+                CudaVersion, fields, "cuda_driver_version", place
+            ),
+            kernel_driver_version=_text(fields, "kernel_driver_version", place),
+            source=_text(fields, "source", place),
+            reason=_text(fields, "reason", place),
+            gpus=gpus,
+        )
+
+
+def _known(data: object, keys: tuple[str, ...], place: str) -> Mapping[str, object]:
+    fields = as_object(data, place)
+    for key in fields:
+        if key not in keys:
+            hint = f"known are {', '.join(keys)}"
+            raise InputError("unknown key", place=join(place, key), hint=hint)
+    return fields
+
+
+def _text(fields: Mapping[str, object], key: str, place: str) -> str | None:
+    value = fields.get(key)
+    if value is None:
+        return None
+    text = as_string(value, join(place, key))
+    if len(text) > _MAX_TEXT:
+        message = f"{len(text)} characters, {_MAX_TEXT} are allowed"
+        raise InputError(message, place=join(place, key))
+    return text
+
+
+def _version(
+    kind: type[T], fields: Mapping[str, object], key: str, place: str
+) -> T | None:
+    text = _text(fields, key, place)
+    if text is None:
+        return None
+    try:
+        return kind.parse(text)
+    except ValueError as error:
+        raise InputError(str(error), place=join(place, key)) from None

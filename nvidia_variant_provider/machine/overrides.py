@@ -1,0 +1,127 @@
+"""Forced values, read from a mapping of environment variables at every call."""
+
+from __future__ import annotations
+
+from ..errors import OverrideError, shown
+from .environment import ComputeCapability, CudaVersion, Environment, Gpu
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "CUDA_DRIVER_VERSION",
+    "DETECT_TIMEOUT",
+    "MINOR_VERSION_COMPATIBILITY",
+    "SM_ARCH",
+    "apply_forced",
+    "detection_timeout",
+    "forced_compute_capability",
+    "forced_cuda_version",
+    "minor_version_compatibility",
+]
+
+CUDA_DRIVER_VERSION = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
+SM_ARCH = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
+MINOR_VERSION_COMPATIBILITY = "NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY"
+DETECT_TIMEOUT = "NV_VARIANT_PROVIDER_DETECT_TIMEOUT"
+
+_TIMEOUT = 20.0
+"""Seconds; 8 x A100 without persistence mode take longest, idle GPUs 1.5 s."""
+
+_MAX_NUMBER = 9999
+"""Of a forced version: the text of a snapshot has room for as many digits."""
+
+
+def forced_cuda_version(environ: Mapping[str, str]) -> CudaVersion | None:
+    """The forced CUDA version of the driver, or ``None``.
+
+    The variable holds a PEP 440 version whose major and minor count: ``12.9``,
+    ``12`` (12.0) and ``12.9.1`` are all of use.
+
+    :raises OverrideError: the text is not a version.
+    """
+    text = environ.get(CUDA_DRIVER_VERSION)
+    if not text:
+        return None
+    try:
+        parts = text.split(".")
+        # The usual form needs no import; `packaging` takes care of the others.
+        if text.isascii() and len(text) < 20 and all(map(str.isdigit, parts)):
+            release = tuple(map(int, parts))
+        else:
+            from packaging.version import Version
+
+            release = Version(text).release
+    except ValueError:
+        hint = "give a version such as 12.9, or unset it"
+        message = f"{shown(text)} is not a CUDA version"
+        raise OverrideError(message, path=CUDA_DRIVER_VERSION, hint=hint) from None
+    major, minor = (*release, 0)[:2]
+    return CudaVersion(min(major, _MAX_NUMBER), min(minor, _MAX_NUMBER))
+
+
+def forced_compute_capability(environ: Mapping[str, str]) -> ComputeCapability | None:
+    """The forced compute capability, or ``None``.
+
+    :raises OverrideError: the text is not ``MAJOR.MINOR``.
+    """
+    text = environ.get(SM_ARCH)
+    if not text:
+        return None
+    try:
+        return ComputeCapability.parse(text)
+    except ValueError:
+        hint = "give MAJOR.MINOR such as 9.0, or unset it"
+        message = f"{shown(text)} is not a compute capability"
+        raise OverrideError(message, path=SM_ARCH, hint=hint) from None
+
+
+def minor_version_compatibility(environ: Mapping[str, str]) -> bool:
+    """Has the user opted in to CUDA's minor-version compatibility?
+
+    :raises OverrideError: neither ``0`` nor ``1``.
+    """
+    text = environ.get(MINOR_VERSION_COMPATIBILITY, "")
+    if text not in ("", "0", "1"):
+        message, hint = f"{shown(text)} is neither 0 nor 1", "give 1, or unset it"
+        raise OverrideError(message, path=MINOR_VERSION_COMPATIBILITY, hint=hint)
+    return text == "1"
+
+
+def detection_timeout(environ: Mapping[str, str]) -> float:
+    """Seconds that detection may take.
+
+    :raises OverrideError: the variable holds no positive number.
+    """
+    text = environ.get(DETECT_TIMEOUT)
+    if not text:
+        return _TIMEOUT
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 3600:  # also false for NaN
+        message = f"{shown(text)} is not a number of seconds up to 3600"
+        hint = "give a number above 0, or unset it"
+        raise OverrideError(message, path=DETECT_TIMEOUT, hint=hint)
+    return seconds
+
+
+def apply_forced(
+    found: Environment, cuda: CudaVersion | None, capability: ComputeCapability | None
+) -> Environment:
+    """``found`` with the forced values in place of what was found."""
+    if cuda is None and capability is None:
+        return found
+    cuda_source = gpu_source = found.source
+    if cuda is not None:
+        cuda_source = "forced"
+        found = found.replace(cuda_driver_version=cuda)
+    if capability is not None:
+        gpu_source = "forced"
+        found = found.replace(gpus=(Gpu(index=0, compute_capability=capability),))
+    if found.cuda_driver_version is not None and found.gpus:
+        found = found.replace(reason=None)
+    sources = dict.fromkeys(item for item in (cuda_source, gpu_source) if item)
+    return found.replace(source="+".join(sources) or None)

@@ -1,0 +1,43 @@
+"""Variant properties and features, as PEP 825 and the plugin API name them."""
+
+from __future__ import annotations
+
+from .._frozen import Frozen
+
+__all__ = ["VariantFeatureConfig", "VariantProperty"]
+
+
+class VariantFeatureConfig(Frozen):
+    """A feature with its values, as provider plugins return them (PEP 817).
+
+    :param name: the feature, e.g. ``sm_arch``.
+    :param values: at least one value, the most preferred first.
+    :param multi_value: may one wheel carry several values of the feature?
+    """
+
+    __slots__ = ("multi_value", "name", "values")
+
+    name: str
+    values: list[str]
+    multi_value: bool
+
+    def __init__(self, name: str, values: list[str], multi_value: bool) -> None:
+        self._set(name=name, values=values, multi_value=multi_value)
+
+    __hash__ = None  # type: ignore[assignment]  # its list can change
+
+
+class VariantProperty(Frozen):
+    """``namespace :: feature :: value``."""
+
+    __slots__ = ("feature", "namespace", "value")
+
+    namespace: str
+    feature: str
+    value: str
+
+    def __init__(self, namespace: str, feature: str, value: str) -> None:
+        self._set(namespace=namespace, feature=feature, value=value)
+
+    def __str__(self) -> str:
+        return f"{self.namespace} :: {self.feature} :: {self.value}"

@@ -1,0 +1,204 @@
+"""The cells of a release as a grid, and what its rows and columns are called.
+
+Rows are GPUs, columns are drivers: a GPU needs a name beside its number, and
+few drivers differ, so that the table stays narrow. Adjacent GPUs, and adjacent
+drivers, that get the same everywhere are one band.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TypeAlias, TypeVar
+
+from ..knowledge.tables import gpu_models
+from ..machine.drivers import CUDA_OF_BRANCH
+from ..machine.environment import ComputeCapability, CudaVersion
+from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND
+from ..metadata.model import NULL_LABELS, Features, Properties
+from .cells import CPU, PTX, Cell
+
+__all__ = [
+    "Drivers",
+    "Gpus",
+    "Grid",
+    "architectures",
+    "branches",
+    "caption",
+    "make_grid",
+    "meaning",
+    "products",
+    "span",
+]
+
+Drivers: TypeAlias = tuple[CudaVersion, ...]
+"""A band of adjacent drivers, ascending."""
+
+Gpus: TypeAlias = tuple[ComputeCapability, ...]
+"""A band of adjacent compute capabilities, ascending."""
+
+_T = TypeVar("_T")
+_Pick: TypeAlias = tuple[str | None, str]
+
+_BRANCHES = {cuda: branch for branch, cuda in CUDA_OF_BRANCH.items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grid:
+    """What every driver x GPU gets.
+
+    :param title: the release, as ``torch 2.9.1``.
+    :param cells: of each driver with each GPU.
+    :param builds: what each GPU label needs and has, in words.
+    :param notes: sentences below the table.
+    """
+
+    title: str
+    drivers: Drivers
+    gpus: Gpus
+    cells: Mapping[tuple[CudaVersion, ComputeCapability], Cell]
+    builds: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def driver_bands(self) -> list[Drivers]:
+        """The columns of the merged table."""
+        return _bands(
+            self.drivers, lambda cuda: [self._pick(cuda, gpu) for gpu in self.gpus]
+        )
+
+    @property
+    def gpu_bands(self) -> list[Gpus]:
+        """The rows of the merged table."""
+        return _bands(
+            self.gpus, lambda gpu: [self._pick(cuda, gpu) for cuda in self.drivers]
+        )
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of GPU builds, those for the oldest drivers first."""
+        first: dict[str, CudaVersion] = {}
+        for (cuda, _), cell in sorted(self.cells.items()):
+            if cell.label is not None and cell.how != CPU:
+                first.setdefault(cell.label, cuda)
+        return sorted(first, key=lambda label: (first[label], label))
+
+    def at(self, drivers: Drivers, gpus: Gpus) -> Cell:
+        """The cell of two bands: all of theirs have the same pick."""
+        return self.cells[drivers[0], gpus[0]]
+
+    def _pick(self, cuda: CudaVersion, gpu: ComputeCapability) -> _Pick:
+        cell = self.cells[cuda, gpu]
+        return cell.label, cell.how
+
+
+def make_grid(
+    cells: Iterable[Cell],
+    *,
+    title: str,
+    variants: Mapping[str, Properties] | None = None,
+    notes: Iterable[str] = (),
+) -> Grid:
+    """The grid of `coverage.find_cells`.
+
+    :param variants: the properties of labels, for the legend.
+    """
+    found = {(cell.cuda, cell.capability): cell for cell in cells}
+    return Grid(
+        title=title,
+        drivers=tuple(sorted({cuda for cuda, _ in found})),
+        gpus=tuple(sorted({gpu for _, gpu in found})),
+        cells=found,
+        builds={
+            label: _description(item[NAMESPACE])
+            for label, item in (variants or {}).items()
+            if NAMESPACE in item
+        },
+        notes=tuple(notes),
+    )
+
+
+def caption(cell: Cell) -> str:
+    """What stands in a cell: it tells label and how apart without any colour.
+
+    ``cu130``: machine code. ``cu130*``: PTX only. ``cpu``: the null variant;
+    another label without nvidia properties is named. ``(none)``: no label.
+    """
+    if cell.label is None:
+        return "(none)"
+    if cell.how == CPU:
+        return "cpu" if cell.label in NULL_LABELS else f"{cell.label} (cpu)"
+    return f"{cell.label}*" if cell.how == PTX else cell.label
+
+
+def meaning(cell: Cell) -> str:
+    """The same in words."""
+    if cell.label is None:
+        return "no label fits: the non-variant wheel"
+    if cell.how == CPU:
+        return f"{cell.label}, which uses no GPU"
+    if cell.how == PTX:
+        return f"{cell.label}, whose PTX the driver compiles"
+    return cell.label
+
+
+def span(band: Sequence[object]) -> str:
+    """``12.6-12.9``, or ``12.6`` alone."""
+    return str(band[0]) if len(band) == 1 else f"{band[0]}-{band[-1]}"
+
+
+def branches(band: Drivers) -> str:
+    """The driver branches of a band, as ``R560-R565``; empty when not known."""
+    known = [f"R{_BRANCHES[cuda]}" for cuda in band if cuda in _BRANCHES]
+    return span(known) if known else ""
+
+
+def architectures(band: Gpus) -> str:
+    """``Turing to Hopper``, or what is known of a single GPU."""
+    names = [
+        gpu_models()[gpu].architecture.partition(" (")[0]
+        for gpu in band
+        if gpu in gpu_models()
+    ]
+    distinct = list(dict.fromkeys(names))
+    if len(band) == 1 and distinct:
+        # Two capabilities have one architecture more often than one product.
+        name = gpu_models()[band[0]].name.partition(" (")[0]
+        return f"{distinct[0]}: {name}"
+    return " to ".join((distinct[0], distinct[-1])[: len(distinct)]) if distinct else ""
+
+
+def products(gpu: ComputeCapability) -> str:
+    """The products of a compute capability; empty when not known."""
+    model = gpu_models().get(gpu)
+    return model.products.rpartition(": ")[2] if model else ""
+
+
+def _description(features: Features) -> str:
+    parts = []
+    if LOWER_BOUND in features:
+        parts.append(f"CUDA {' or '.join(features[LOWER_BOUND])} and newer")
+    if UPPER_BOUND in features:
+        parts.append(f"before CUDA {' or '.join(features[UPPER_BOUND])}")
+    targets = features.get(SM_ARCH, ())
+    for kind, words in (("real", "machine code for"), ("virtual", "PTX for")):
+        numbers = sorted(
+            (target.partition("_")[0] for target in targets if target.endswith(kind)),
+            key=lambda number: (len(number), number),
+        )
+        if numbers:
+            parts.append(f"{words} {', '.join(map(_dotted, numbers))}")
+    return "; ".join(parts)
+
+
+def _dotted(number: str) -> str:
+    return f"{number[:-1]}.{number[-1]}" if len(number) > 1 else number
+
+
+def _bands(items: Sequence[_T], row: Callable[[_T], object]) -> list[tuple[_T, ...]]:
+    rows = [(item, row(item)) for item in items]
+    return [
+        tuple(item for item, _ in group)
+        for _, group in groupby(rows, key=lambda pair: pair[1])
+    ]

@@ -1,0 +1,139 @@
+"""The matrix as one HTML page: no script, nothing from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from .cells import CPU, PTX, Cell
+from .escaping import as_html
+from .grid import (
+    Drivers,
+    Gpus,
+    Grid,
+    architectures,
+    branches,
+    caption,
+    meaning,
+    products,
+    span,
+)
+from .style import page_css, tone_classes
+
+__all__ = ["html_page", "legend_items", "tile_classes"]
+
+
+def html_page(grid: Grid) -> list[str]:
+    """The lines of the page, all ASCII."""
+    title = as_html(grid.title)
+    return [
+        "<!doctype html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        f"<title>{title}: the build for each driver and GPU</title>",
+        "<style>",
+        *page_css(),
+        "</style>",
+        "</head>",
+        "<body>",
+        "<main>",
+        f"<h1>{title}</h1>",
+        '<p class="lead">Which build each machine gets: the CUDA version of its '
+        "driver across, the compute capability of its GPU down.</p>",
+        *_table(grid, grid.gpu_bands, grid.driver_bands, name="merged"),
+        "<h2>Legend</h2>",
+        '<ul class="legend">',
+        *(
+            f'<li><span class="key {classes}">{as_html(sign)}</span> '
+            f"<span>{as_html(words)}</span></li>"
+            for sign, classes, words in legend_items(grid)
+        ),
+        "</ul>",
+        *_notes(grid),
+        "<details>",
+        "<summary>Every driver and every GPU</summary>",
+        *_table(
+            grid,
+            [(gpu,) for gpu in grid.gpus],
+            # Newest first: what differs is then in sight without scrolling.
+            [(cuda,) for cuda in reversed(grid.drivers)],
+            name="whole",
+        ),
+        "</details>",
+        "</main>",
+        "</body>",
+        "</html>",
+    ]
+
+
+def tile_classes(cell: Cell, tones: Mapping[str, str]) -> str:
+    """The classes of a cell's tile."""
+    if cell.label is None or cell.how == CPU:
+        return "cpu"
+    return f"{tones[cell.label]} ptx" if cell.how == PTX else tones[cell.label]
+
+
+def legend_items(grid: Grid) -> list[tuple[str, str, str]]:
+    """``(sign, classes, words)`` of each thing that the grid has."""
+    tones = tone_classes(grid.labels)
+    items = [
+        (label, tones[label], grid.builds.get(label) or "uses the GPU")
+        for label in grid.labels
+    ]
+    others: dict[str, tuple[str, str, str]] = {}
+    for cell in grid.cells.values():
+        sign = caption(cell)
+        if cell.label is None:
+            others[sign] = (sign, "cpu", "no label fits: the non-variant wheel")
+        elif cell.how == CPU:
+            others[sign] = (sign, "cpu", "does not use the GPU")
+        elif cell.how == PTX and len(items) == len(grid.labels):
+            words = "only PTX, which the driver compiles"
+            items.append((sign, tile_classes(cell, tones), words))
+    return [*items, *others.values()]
+
+
+def _table(
+    grid: Grid, rows: Sequence[Gpus], columns: Sequence[Drivers], *, name: str
+) -> Iterator[str]:
+    tones = tone_classes(grid.labels)
+    yield (
+        f'<div class="scroll" role="region" tabindex="0" aria-labelledby="{name}">'
+        f'<table class="{name}">'
+    )
+    yield (
+        f'<caption id="{name}">The build for each GPU (rows) and CUDA version of the '
+        "driver (columns)</caption>"
+    )
+    heads = [_head("col", span(band), branches(band)) for band in columns]
+    yield f'<thead><tr><th scope="col">GPU</th>{"".join(heads)}</tr></thead>'
+    yield "<tbody>"
+    for row in rows:
+        about = products(row[0]) if name == "whole" else architectures(row)
+        cells = [_cell(grid.at(column, row), tones, column, row) for column in columns]
+        yield f"<tr>{_head('row', span(row), about)}{''.join(cells)}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _head(scope: str, text: str, about: str) -> str:
+    small = f" <small>{as_html(about)}</small>" if about else ""
+    return f'<th scope="{scope}"><b>{as_html(text)}</b>{small}</th>'
+
+
+def _cell(cell: Cell, tones: Mapping[str, str], column: Drivers, row: Gpus) -> str:
+    title = f"CUDA {span(column)}, GPU {span(row)}: {meaning(cell)}"
+    return (
+        f'<td class="{tile_classes(cell, tones)}" title="{as_html(title)}">'
+        f"{as_html(caption(cell))}</td>"
+    )
+
+
+def _notes(grid: Grid) -> Iterator[str]:
+    if grid.notes:
+        yield "<h2>Open risk</h2>"
+        yield '<ul class="notes">'
+        for note in grid.notes:
+            yield f"<li>{as_html(note)}</li>"
+        yield "</ul>"

@@ -1,0 +1,113 @@
+"""The matrix as plain text and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .cells import CPU, NATIVE, PTX, Cell
+from .escaping import as_code, as_markdown
+from .grid import Drivers, Gpus, Grid, architectures, branches, caption, span
+
+__all__ = ["WIDTH", "Block", "legend", "markdown", "text_blocks"]
+
+WIDTH = 80
+"""Of the text form, where labels let it."""
+
+_GAP = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """A table that is no wider than `WIDTH`, if one column is not."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def text_blocks(grid: Grid) -> list[Block]:
+    """The merged table: a row per band of GPUs, a column per band of drivers.
+
+    More than one block where the columns do not stand side by side.
+    """
+    rows = grid.gpu_bands
+    names = [("GPU", ""), *((span(band), architectures(band)) for band in rows)]
+    first = sum(max(len(row[part]) for row in names) for part in (0, 1)) + _GAP
+    blocks: list[list[Drivers]] = []
+    used = WIDTH
+    for band in grid.driver_bands:
+        width = _GAP + max(
+            len(span(band)), *(len(caption(grid.at(band, row))) for row in rows)
+        )
+        if used + width > WIDTH:
+            blocks.append([])
+            used = first
+        blocks[-1].append(band)
+        used += width
+    return [_block(grid, rows, columns) for columns in blocks]
+
+
+def _block(grid: Grid, rows: Sequence[Gpus], columns: Sequence[Drivers]) -> Block:
+    return Block(
+        header=("GPU", "", *map(span, columns)),
+        rows=[
+            (
+                span(row),
+                architectures(row),
+                *(caption(grid.at(column, row)) for column in columns),
+            )
+            for row in rows
+        ],
+    )
+
+
+def legend(grid: Grid) -> list[str]:
+    """What the marks mean, as far as the grid has them."""
+    found = {_kind(cell) for cell in grid.cells.values()}
+    lines = {
+        NATIVE: "a name alone: that build; it has machine code, or does not say",
+        PTX: "*: that build has only PTX for the GPU, which the driver compiles",
+        CPU: "cpu: a build that uses no GPU",
+        "none": "(none): no label fits, an installer takes the non-variant wheel",
+    }
+    return [line for kind, line in lines.items() if kind in found]
+
+
+def _kind(cell: Cell) -> str:
+    return "none" if cell.label is None else cell.how
+
+
+def markdown(grid: Grid) -> list[str]:
+    """Lines of Markdown, with a row per driver: people search for theirs."""
+    columns = grid.gpu_bands
+    heads = [_joined(f"GPU {span(band)}", architectures(band)) for band in columns]
+    lines = [
+        f"# {as_markdown(grid.title)}: the build for each driver and GPU",
+        "",
+        _row(["CUDA version of the driver", *heads]),
+        _row(["---"] * (len(columns) + 1)),
+    ]
+    for cuda in grid.drivers:
+        cells = [_cell(grid.cells[cuda, band[0]]) for band in columns]
+        lines.append(_row([_joined(str(cuda), branches((cuda,))), *cells]))
+    notes = [f"- {as_markdown(line)}" for line in (*_marks(grid), *grid.notes)]
+    return [*lines, "", *notes]
+
+
+def _joined(first: str, second: str) -> str:
+    return as_markdown(f"{first} ({second})" if second else first)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(cell: Cell) -> str:
+    if cell.label is None or cell.how == CPU:
+        return as_markdown(caption(cell))
+    return as_code(cell.label) + (" (PTX)" if cell.how == PTX else "")
+
+
+def _marks(grid: Grid) -> list[str]:
+    # "*" would be emphasis; the Markdown table says PTX instead.
+    return [line.replace("*:", "(PTX):", 1) for line in legend(grid)]

@@ -1,1 +1,0 @@
-"""Documents for people: the matrix of a release, the difference of two."""

@@ -1,0 +1,212 @@
+"""`Environment` and metadata to a `Resolution`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from ..machine.environment import Environment
+from ..machine.properties import VariantProperty
+from ..machine.supported import NAMESPACE, SM_ARCH, left_out, supported_sm_arch
+from ..metadata.model import VariantsMetadata
+from .explain import Reason, explain
+from .ordering import Mismatch, Ordering, Rejections, order
+from .priorities import Priorities
+from .providers import Answer, find_answers, own_answer
+
+__all__ = ["Resolution", "resolve_metadata"]
+
+
+class _Reasons(Mapping[str, tuple[Reason, ...]]):
+    """Why each label lost; the sentences are made when they are asked for."""
+
+    def __init__(
+        self,
+        rejections: Rejections,
+        *,
+        labels: Collection[str],
+        uncovered: Mapping[str, tuple[Mismatch, ...]],
+        environment: Environment,
+        answers: Mapping[str, Answer],
+        relax: Callable[[], Rejections] | None,
+    ) -> None:
+        self._labels = labels
+        self._rejections = rejections
+        self._uncovered = uncovered
+        self._environment = environment
+        self._answers = answers
+        self._relax = cache(relax) if relax else None
+
+    def __getitem__(self, label: str) -> tuple[Reason, ...]:
+        relaxed: Sequence[Mismatch] | None = None
+        if label in self._uncovered:
+            found = self._uncovered[label]
+        else:
+            found = self._rejections[label]
+            if self._relax is not None:
+                relaxed = self._relax().get(label, ())
+        return tuple(
+            explain(item, self._environment, self._answers, relaxed=relaxed)
+            for item in found
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        lost = self._uncovered.keys() | set(self._rejections)
+        yield from (label for label in self._labels if label in lost)
+
+    def __len__(self) -> int:
+        return len(self._rejections) + len(self._uncovered)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resolution:
+    """Which builds of a release a machine can run.
+
+    :param compatible: the labels that fit, best first.
+    :param rejected: each other label, with the reasons.
+    :param environment: the machine that was resolved for.
+    :param metadata: the document that was resolved.
+    :param notes: sentences about what the machine's answer had to leave out.
+    """
+
+    compatible: tuple[str, ...]
+    rejected: Mapping[str, tuple[Reason, ...]]
+    environment: Environment
+    metadata: VariantsMetadata
+    notes: tuple[str, ...] = ()
+
+    @property
+    def selected(self) -> str | None:
+        """The best label, or ``None`` when none fits."""
+        return self.compatible[0] if self.compatible else None
+
+    def properties(self, label: str) -> list[VariantProperty]:
+        """The properties of a label, in lexical order."""
+        return sorted(
+            (
+                VariantProperty(namespace, feature, value)
+                for namespace, features in self.metadata.variants[label].items()
+                for feature, values in features.items()
+                for value in values
+            ),
+            key=str,
+        )
+
+
+def resolve_metadata(
+    metadata: VariantsMetadata,
+    environment: Environment,
+    *,
+    supported: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+    every_gpu: bool = False,
+    enable_optional: bool | Collection[str] = False,
+    minor_version_compatibility: bool = False,
+    priorities: Priorities | None = None,
+) -> Resolution:
+    """Filter and order the labels of ``metadata`` for ``environment``.
+
+    :param every_gpu: keep only labels with a supported ``sm_arch`` value for
+        each GPU that could be read, and those without nvidia properties.
+    """
+    preferred = priorities or Priorities()
+    answers = find_answers(
+        metadata,
+        environment,
+        supported=supported,
+        enable_optional=enable_optional,
+        minor_version_compatibility=minor_version_compatibility,
+    )
+    ordering = _order(metadata, answers, preferred)
+    uncovered = (
+        _uncovered(ordering.compatible, metadata, environment, answers)
+        if every_gpu
+        else {}
+    )
+
+    def relax() -> Rejections:
+        answer = own_answer(environment, minor_version_compatibility=True)
+        return _order(metadata, {**answers, NAMESPACE: answer}, preferred).rejected
+
+    # An answer that is not our own does not change with the opt-in.
+    own = answers.get(NAMESPACE, Answer()).own
+    return Resolution(
+        compatible=tuple(x for x in ordering.compatible if x not in uncovered),
+        rejected=_Reasons(
+            ordering.rejected,
+            labels=metadata.variants,
+            uncovered=uncovered,
+            environment=environment,
+            answers=answers,
+            relax=relax if own and not minor_version_compatibility else None,
+        ),
+        environment=environment,
+        metadata=metadata,
+        notes=(
+            *(note for answer in answers.values() for note in answer.notes),
+            *(left_out(environment) if own and not every_gpu else ()),
+        ),
+    )
+
+
+def _order(
+    metadata: VariantsMetadata, answers: Mapping[str, Answer], preferred: Priorities
+) -> Ordering:
+    return order(
+        metadata.variants,
+        # What the user prefers goes before what the publisher does.
+        namespaces=(*preferred.namespaces, *metadata.namespaces),
+        supported={name: answer.features for name, answer in answers.items()},
+        feature_priorities={
+            name: (
+                *preferred.features.get(name, ()),
+                *metadata.feature_priorities.get(name, ()),
+            )
+            for name in answers
+        },
+        property_priorities={
+            name: _joined(
+                preferred.properties.get(name, {}),
+                metadata.property_priorities.get(name, {}),
+            )
+            for name in answers
+        },
+    )
+
+
+def _joined(
+    first: Mapping[str, Sequence[str]], second: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
+    return {
+        feature: (*first.get(feature, ()), *second.get(feature, ()))
+        for feature in (*first, *second)
+    }
+
+
+def _uncovered(
+    labels: Sequence[str],
+    metadata: VariantsMetadata,
+    environment: Environment,
+    answers: Mapping[str, Answer],
+) -> dict[str, tuple[Mismatch, ...]]:
+    """The labels that leave out a GPU, with a mismatch for each such GPU."""
+    ptx = any(
+        value.endswith("_virtual")
+        for value in answers.get(NAMESPACE, Answer()).features.get(SM_ARCH, ())
+    )
+    offers = [
+        tuple(supported_sm_arch(capability, ptx=ptx))
+        for capability in environment.compute_capabilities
+    ]
+    found: dict[str, tuple[Mismatch, ...]] = {}
+    for label in labels:
+        features = metadata.variants[label].get(NAMESPACE)
+        if features is None:
+            continue
+        wanted = features.get(SM_ARCH, ())
+        missing = [offer for offer in offers if not set(wanted) & set(offer)]
+        if missing:
+            found[label] = tuple(
+                Mismatch(NAMESPACE, SM_ARCH, wanted, offer) for offer in missing
+            )
+    return found

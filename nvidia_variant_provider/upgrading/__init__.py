@@ -1,0 +1,1 @@
+"""Older variant metadata rewritten in the current schema version."""

@@ -1,0 +1,271 @@
+"""The cache of the detection result."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+from support.native import environment, machine, needs_compiler
+
+from nvidia_variant_provider.cli import main
+from nvidia_variant_provider.detection import cache, detect, quick_json
+from nvidia_variant_provider.machine.environment import CudaVersion, Environment
+
+pytestmark = needs_compiler
+
+
+class Machine:
+    """A machine with a driver that logs each time it is asked."""
+
+    def __init__(self, folder: Path, libraries: Path) -> None:
+        self.log = folder / "log"
+        self.root = folder / "root"
+        (self.root / "dev").mkdir(parents=True)
+        (self.root / "dev" / "nvidia0").touch()
+        scenario = machine("9.0", log=self.log).write(folder / "scenario")
+        self.variables = {
+            **environment(libraries, scenario),
+            "NV_VARIANT_PROVIDER_SYSROOT": str(self.root),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+        }
+        self.file = folder / "cache" / "nvidia-variant-provider" / "detection.json"
+        self.scenario = folder / "scenario"
+
+    def times_asked(self, **variables: str) -> int:
+        """How often one more detection asks the driver: 0 or 1."""
+        before = self.log.read_text().count("load nvml") if self.log.exists() else 0
+        detect({**self.variables, **variables})
+        after = self.log.read_text().count("load nvml") if self.log.exists() else 0
+        return after - before
+
+    def change(self, edit: Callable[[dict[str, Any]], object]) -> None:
+        document = json.loads(self.file.read_text())
+        edit(document)
+        self.file.write_text(json.dumps(document))
+
+
+@pytest.fixture
+def node(tmp_path: Path, libraries: Path) -> Iterator[Machine]:
+    made = Machine(tmp_path, libraries)
+    assert made.times_asked() == 1
+    yield made
+    log = made.log.read_text()
+    assert "FATAL" not in log
+
+
+def test_the_second_time_the_driver_is_not_asked(node: Machine) -> None:
+    first = detect(node.variables)
+    assert node.times_asked() == 0
+    assert detect(node.variables) == first
+    assert first.cuda_driver_version == CudaVersion(12, 9)
+
+
+def test_the_file_is_private_and_json(node: Machine) -> None:
+    mode = node.file.stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600
+    assert stat.S_IMODE(node.file.parent.stat().st_mode) == 0o700
+    document = json.loads(node.file.read_text())
+    assert Environment.from_dict(document["environment"]) == detect(node.variables)
+    assert [path.name for path in node.file.parent.iterdir()] == ["detection.json"]
+
+
+@pytest.mark.parametrize("given", ["{}/c", "", "  "])
+def test_the_folder_is_that_of_platformdirs(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", given.format(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    expected = platformdirs.user_cache_dir("nvidia-variant-provider", appauthor=False)
+    assert cache.cache_file(os.environ) == os.path.join(expected, "detection.json")
+
+
+def test_without_a_home_nothing_is_kept() -> None:
+    assert cache.cache_file({}) is None
+
+
+def test_it_can_be_turned_off(node: Machine) -> None:
+    assert node.times_asked(NV_VARIANT_PROVIDER_NO_CACHE="1") == 1
+
+
+def test_another_device_node_counts(node: Machine) -> None:
+    (node.root / "dev" / "nvidia1").touch()
+    assert node.times_asked() == 1
+    assert node.times_asked() == 0
+
+
+def test_another_driver_counts(node: Machine) -> None:
+    version = node.root / "proc/driver/nvidia/version"
+    version.parent.mkdir(parents=True)
+    version.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Mon")
+    assert node.times_asked() == 1
+    version.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.82.07  Tue")
+    assert node.times_asked() == 1
+
+
+def test_another_boot_counts(
+    node: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot_id = tmp_path / "boot_id"
+    boot_id.write_text("another")
+    monkeypatch.setattr(cache, "_BOOT_ID", str(boot_id))
+    assert node.times_asked() == 1
+
+
+def test_another_library_path_counts(node: Machine, tmp_path: Path) -> None:
+    path = f"{node.variables['LD_LIBRARY_PATH']}:{tmp_path}"
+    assert node.times_asked(LD_LIBRARY_PATH=path) == 1
+
+
+@pytest.mark.parametrize(("hours", "asked"), [(0.5, 0), (23.9, 0), (24.1, 1), (-1, 1)])
+def test_it_ages(hours: float, asked: int, node: Machine) -> None:
+    node.change(lambda document: document.update(time=time.time() - hours * 3600))
+    assert node.times_asked() == asked
+
+
+@pytest.mark.parametrize(("minutes", "asked"), [(9, 0), (11, 1)])
+def test_a_problem_is_remembered_for_ten_minutes(
+    minutes: int, asked: int, node: Machine
+) -> None:
+    def edit(document: dict[str, Any]) -> None:
+        document["time"] = time.time() - minutes * 60
+        document["environment"]["gpus"][0]["reason"] = "gpu-lost"
+
+    node.change(edit)
+    assert node.times_asked() == asked
+
+
+def test_a_short_deadlines_problem_does_not_count_for_a_longer_one(
+    node: Machine,
+) -> None:
+    variables = {"NV_VARIANT_PROVIDER_DETECT_TIMEOUT": "19"}
+    assert [node.times_asked(**variables) for _ in range(2)] == [1, 0]
+    assert node.times_asked() == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"key": []}',
+        '{"key": null, "time": "x", "environment": {}}',
+        "\ufffd",
+    ],
+)
+def test_a_file_that_is_not_valid_is_ignored(text: str, node: Machine) -> None:
+    node.file.write_text(text)
+    assert node.times_asked() == 1
+    assert node.times_asked() == 0
+
+
+@pytest.mark.parametrize("key", ["key", "time", "environment"])
+def test_a_file_with_a_part_missing_is_ignored(key: str, node: Machine) -> None:
+    node.change(lambda document: document.pop(key))
+    assert node.times_asked() == 1
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o660, 0o602, 0o4600])
+def test_a_file_that_others_may_write_or_read_is_ignored(
+    mode: int, node: Machine
+) -> None:
+    node.file.chmod(mode)
+    assert node.times_asked() == 1
+    assert stat.S_IMODE(node.file.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_of_somebody_else_is_ignored(node: Machine) -> None:
+    os.chown(node.file, 12345, 12345)
+    assert node.times_asked() == 1
+
+
+def test_a_link_or_a_pipe_is_ignored(node: Machine, tmp_path: Path) -> None:
+    node.file.rename(tmp_path / "elsewhere")
+    node.file.symlink_to(tmp_path / "elsewhere")
+    assert node.times_asked() == 1
+    node.file.unlink()
+    os.mkfifo(node.file, 0o600)
+    assert node.times_asked() == 1
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(
+    node: Machine, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    assert node.times_asked(XDG_CACHE_HOME=str(tmp_path / "file")) == 1
+
+
+def test_forced_values_are_never_kept(node: Machine) -> None:
+    forced = {"NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "13.0"}
+    node.file.unlink()
+    assert node.times_asked(**forced) == 1
+    assert detect(node.variables).cuda_driver_version == CudaVersion(12, 9)
+    assert detect({**node.variables, **forced}).source == "forced+nvml"
+
+
+class TestCommandLine:
+    @pytest.fixture(autouse=True)
+    def variables(self, node: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in node.variables.items():
+            monkeypatch.setenv(name, value)
+
+    def asked(self, node: Machine, *arguments: str) -> int:
+        before = node.log.read_text().count("load nvml")
+        assert main(["detect", *arguments]) == 0
+        return node.log.read_text().count("load nvml") - before
+
+    def test_no_cache(self, node: Machine) -> None:
+        assert self.asked(node) == 0
+        assert self.asked(node, "--no-cache") == 1
+
+    def test_clear_cache(self, node: Machine) -> None:
+        assert self.asked(node, "--clear-cache") == 1
+        assert self.asked(node) == 0
+        node.file.unlink()
+        assert self.asked(node, "--clear-cache", "--no-cache") == 1
+        assert not node.file.exists()
+
+    def test_a_cache_that_cannot_be_cleared(
+        self, node: Machine, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        node.file.unlink()
+        node.file.mkdir()
+        assert main(["detect", "--clear-cache"]) == 3
+        assert "cannot be removed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        12,
+        -1,
+        "",
+        "NVIDIA H100 80GB HBM3",
+        'quote " backslash \\ newline \n \x7f',
+        "\u00e9 \u65e5 \U0001f600 \ud800",
+        [],
+        {},
+        {"a": [1, {"b": None}], "c": "d"},
+    ],
+)
+def test_quick_json_is_json(value: object) -> None:
+    text = quick_json.dumps(value)
+    assert text.isascii()
+    assert json.loads(text) == value
+    assert quick_json.loads(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1,]", "1 2", "nul", '"\n"'])
+def test_quick_json_refuses_what_json_does(text: str) -> None:
+    with pytest.raises(ValueError, match=r"Expecting|Extra data|Invalid|Illegal"):
+        quick_json.loads(text)

@@ -1,0 +1,217 @@
+"""Each fault of the field gets its answer, through real native calls."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.faults import FAULTS, Fault
+from support.native import compile_libraries, environment, machine, needs_compiler
+
+from nvidia_variant_provider.cli import main
+from nvidia_variant_provider.detection import detect
+from nvidia_variant_provider.errors import SelectionWarning
+from nvidia_variant_provider.machine import reasons
+from nvidia_variant_provider.machine.environment import Environment
+from nvidia_variant_provider.plugin import NvidiaVariantPlugin
+
+pytestmark = needs_compiler
+
+HANG = 2.0
+"""Seconds until a hang is given up; other faults have time, however busy we are."""
+
+
+@pytest.fixture(scope="session")
+def libraries_without(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[tuple[str, ...]], Path]:
+    made: dict[tuple[str, ...], Path] = {}
+
+    def folder(without: tuple[str, ...]) -> Path:
+        if without not in made:
+            made[without] = tmp_path_factory.mktemp("libraries")
+            compile_libraries(made[without], without=without)
+        return made[without]
+
+    return folder
+
+
+@pytest.fixture
+def variables(
+    tmp_path: Path, libraries_without: Callable[[tuple[str, ...]], Path]
+) -> Callable[[Fault], dict[str, str]]:
+    """The environment of a machine with an NVIDIA device and this fault."""
+
+    def call(fault: Fault) -> dict[str, str]:
+        device = tmp_path / "root" / "dev" / "nvidia0"
+        device.parent.mkdir(parents=True)
+        device.touch()
+        libraries = tmp_path / "libraries"
+        libraries.mkdir()
+        for library in libraries_without(fault.without).iterdir():
+            if library.name in fault.absent:
+                # The loader stops here, so that a real driver is not found.
+                (libraries / library.name).touch()
+            else:
+                (libraries / library.name).symlink_to(library)
+        scenario = fault.scenario.but(log=tmp_path / "log").write(tmp_path / "scenario")
+        return {
+            "NV_VARIANT_PROVIDER_SYSROOT": str(tmp_path / "root"),
+            "NV_VARIANT_PROVIDER_DETECT_TIMEOUT": str(
+                HANG if "timeout" in (fault.reason, *fault.gpus) else 60
+            ),
+            "NV_VARIANT_PROVIDER_NO_CACHE": "1",
+            **environment(libraries, scenario),
+            **fault.variables,
+        }
+
+    return call
+
+
+def gpus(found: Environment) -> tuple[str, ...]:
+    return tuple(str(gpu.compute_capability or gpu.reason) for gpu in found.gpus)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_answer(
+    name: str, variables: Callable[[Fault], dict[str, str]], tmp_path: Path
+) -> None:
+    fault = FAULTS[name]
+    start = time.monotonic()
+    found = detect(variables(fault))
+    # Not a speed test: a hang lasts for ever, and the deadline is what ends it.
+    assert time.monotonic() - start < 50
+    cuda = found.cuda_driver_version
+    assert (str(cuda) if cuda else None, gpus(found)) == (fault.cuda, fault.gpus)
+    assert (found.reason, found.source) == (fault.reason, fault.source)
+    log = tmp_path / "log"
+    assert not log.exists() or "FATAL" not in log.read_text()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_command_line(
+    name: str,
+    variables: Callable[[Fault], dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fault = FAULTS[name]
+    for key, value in variables(fault).items():
+        monkeypatch.setenv(key, value)
+    assert main(["detect"]) == fault.code
+    out, err = capsys.readouterr()
+    assert err == ""
+    if fault.reason is not None:
+        sentence, step = reasons.explain(fault.reason)
+        assert f"{fault.reason}: {sentence}\nNext step: {step}\n" in out
+    for gpu in fault.gpus:
+        if "." not in gpu:
+            assert reasons.explain(gpu)[0] in out
+
+
+def test_every_reason_has_a_sentence_and_a_next_step() -> None:
+    codes = {
+        value
+        for name, value in vars(reasons).items()
+        if name.isupper() and isinstance(value, str)
+    }
+    used = {fault.reason for fault in FAULTS.values()}
+    used |= {gpu for f in FAULTS.values() for gpu in f.gpus if "." not in gpu}
+    assert used - {None} <= codes
+    for code in codes:
+        sentence, step = reasons.explain(code)
+        assert sentence != f"reason {code}"  # what an unknown code gets
+        assert step
+
+
+def test_a_plugin_answer_that_is_empty_for_a_reason_warns(
+    variables: Callable[[Fault], dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = FAULTS["library mismatch after an update"]
+    for key, value in variables(fault).items():
+        monkeypatch.setenv(key, value)
+    with pytest.warns(SelectionWarning, match=r"^driver-mismatch: .* reboot"):
+        assert NvidiaVariantPlugin.get_supported_configs() == []
+
+
+class TestFiles:
+    """What the file system tells besides the libraries."""
+
+    @pytest.fixture(autouse=True)
+    def place(self, variables: Callable[[Fault], dict[str, str]]) -> None:
+        self.make = variables
+
+    def variables(self, **changes: object) -> dict[str, str]:
+        healthy = {"cuda": "12.9", "reason": None, "source": "nvml", "code": 0}
+        return self.make(Fault(scenario=machine("9.0"), **{**healthy, **changes}))  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22\n",
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  "
+            "Release Build  (dvs-builder@U16)  Thu Feb 22\n",
+        ],
+    )
+    def test_kernel_driver_version(self, line: str) -> None:
+        variables = self.variables()
+        version = Path(variables["NV_VARIANT_PROVIDER_SYSROOT"], "proc/driver/nvidia")
+        version.mkdir(parents=True)
+        (version / "version").write_text(line + "GCC version:  gcc 12.2.0\n")
+        assert detect(variables).kernel_driver_version == "550.54.14"
+
+    def test_without_it_nvml_says_the_version(self) -> None:
+        assert detect(self.variables()).kernel_driver_version == "575.57.08"
+
+    def test_wsl_has_its_own_folder_of_libraries(self, tmp_path: Path) -> None:
+        variables = self.variables()
+        root = Path(variables["NV_VARIANT_PROVIDER_SYSROOT"])
+        (root / "dev" / "nvidia0").rename(root / "dev" / "dxg")
+        (root / "usr/lib/wsl").mkdir(parents=True)
+        (tmp_path / "libraries").rename(root / "usr/lib/wsl/lib")
+        wrong = tmp_path / "wrong"
+        wrong.mkdir()
+        (wrong / "libnvidia-ml.so.1").touch()
+        found = detect({**variables, "LD_LIBRARY_PATH": str(wrong)})
+        assert gpus(found) == ("9.0",)
+
+    def test_wsl_without_nvidia_libraries_has_no_device(self) -> None:
+        variables = self.variables(absent=("libnvidia-ml.so.1", "libcuda.so.1"))
+        root = Path(variables["NV_VARIANT_PROVIDER_SYSROOT"])
+        (root / "dev" / "nvidia0").rename(root / "dev" / "dxg")
+        assert detect(variables).reason == "no-device"
+
+    def test_stubs_are_never_loaded(self, tmp_path: Path) -> None:
+        variables = self.variables()
+        stubs = tmp_path / "cuda" / "lib64" / "stubs"
+        stubs.mkdir(parents=True)
+        for name in ("libnvidia-ml.so.1", "libcuda.so.1"):
+            (stubs / name).touch()
+        path = f"{stubs}:{variables['LD_LIBRARY_PATH']}"
+        assert gpus(detect({**variables, "LD_LIBRARY_PATH": path})) == ("9.0",)
+
+    def test_a_module_in_the_working_folder_is_not_loaded(self) -> None:
+        for name in ("pynvml", "nvml", "json", "ctypes"):
+            Path(f"{name}.py").write_text("raise SystemExit(7)")
+        variables = {**self.variables(), "PYTHONPATH": os.getcwd()}
+        assert gpus(detect(variables)) == ("9.0",)
+
+
+def test_nvml_is_asked_for_nothing_more_than_needed(
+    variables: Callable[[Fault], dict[str, str]], tmp_path: Path
+) -> None:
+    detect(variables(FAULTS["healthy"]))
+    assert (tmp_path / "log").read_text().split("\n") == [
+        "load nvml",
+        "nvmlInitWithFlags",
+        "nvmlSystemGetDriverVersion",
+        "nvmlSystemGetCudaDriverVersion_v2",
+        "nvmlDeviceGetCount_v2",
+        "nvmlDeviceGetHandleByIndex_v2",
+        "nvmlDeviceGetCudaComputeCapability",
+        "nvmlDeviceGetName",
+        "",
+    ]

@@ -1,0 +1,104 @@
+"""Every binary of ``fixtures/binaries/`` is what the file beside it says."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.containers import BINARIES, binaries, inspect_bytes, write_wheel
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.gpu_code.report import LibraryReport, plain_target
+
+EVERY = pytest.mark.parametrize("path", binaries(), ids=lambda path: path.name)
+CUOBJDUMP = json.loads((BINARIES / "cuobjdump.json").read_text())
+
+
+def found(report: LibraryReport | None) -> dict[str, Any]:
+    """What a fixture's expectation has: all but what is empty, and the name."""
+    assert report is not None
+    data = report.to_dict()
+    derived = ("path", "size", "cuda_runtime")
+    return {key: value for key, value in data.items() if value and key not in derived}
+
+
+def expected(path: Path) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(
+        path.with_name(f"{path.name}.expected.json").read_text()
+    )
+    return data
+
+
+def test_every_expectation_has_its_binary() -> None:
+    names = {path.name for path in BINARIES.glob("*.expected.json")}
+    assert names == {f"{path.name}.expected.json" for path in binaries()}
+    assert len(names) > 25
+    assert sum(path.stat().st_size for path in BINARIES.iterdir()) < 1_500_000
+
+
+@EVERY
+def test_as_expected(path: Path) -> None:
+    report = api.inspect(path)
+    assert (report.kind, report.members, report.defects) == ("file", 1, ())
+    assert report.size == path.stat().st_size
+    (library,) = report.libraries
+    assert library.path == path.name
+    assert found(library) == expected(path)
+    # Keys stand in the order of the targets, and JSON keeps it.
+    assert list(library.targets) == list(expected(path)["targets"])
+
+
+@EVERY
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_the_same_inside_a_wheel(path: Path, method: int, tmp_path: Path) -> None:
+    wheel = write_wheel(
+        tmp_path / "demo-1.0-py3-none-any.whl",
+        {"demo/__init__.py": b"", f"demo/{path.name}": path.read_bytes()},
+        method,
+    )
+    report = api.inspect(wheel)
+    assert (report.kind, report.members, report.all_defects) == ("wheel", 2, ())
+    (library,) = report.libraries
+    assert library.path == f"demo/{path.name}"
+    assert found(library) == expected(path)
+
+
+@EVERY
+@pytest.mark.parametrize("length", [1, 7, 64, 1000])
+def test_the_same_in_pieces(path: Path, length: int) -> None:
+    data = path.read_bytes()
+    if length == 1 and len(data) > 12_000:
+        pytest.skip("the others do")
+    cut = inspect_bytes(data, path.name, range(0, len(data), length))
+    assert found(cut) == expected(path)
+
+
+@EVERY
+def test_cuobjdump_lists_the_same(path: Path) -> None:
+    (library,) = api.inspect(path).libraries
+    counts: Counter[str] = Counter()
+    for target, count in library.targets.items():
+        counts[plain_target(target)] += count
+    if path.name not in CUOBJDUMP:
+        # Text, Windows, or outside the sections that it knows.
+        assert path.suffix in (".ptx", ".dll") or path.name == "elsewhere.so"
+        return
+    assert counts == CUOBJDUMP[path.name]
+
+
+def test_runtime_of_linux_and_windows() -> None:
+    for name in ("plain.so", "plain.dll"):
+        (library,) = api.inspect(BINARIES / name).libraries
+        assert library.cuda_runtime == (13,)
+
+
+def test_kernels_leave_the_stubs_out() -> None:
+    (library,) = api.inspect(BINARIES / "host-only.so").libraries
+    assert library.has_gpu_code
+    assert library.kernels == {}
+    (library,) = api.inspect(BINARIES / "plain.so").libraries
+    assert library.kernels == library.targets

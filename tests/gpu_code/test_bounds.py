@@ -1,0 +1,131 @@
+"""The lowest driver that a wheel's code runs with, strictly and loosely."""
+
+from __future__ import annotations
+
+import pytest
+from support.documents import document
+from support.reports import lib, wheel
+
+from nvidia_variant_provider.gpu_code import runtimes
+from nvidia_variant_provider.gpu_code.claims import find_claim
+from nvidia_variant_provider.gpu_code.report import LibraryReport
+from nvidia_variant_provider.gpu_code.runtimes import required_runtimes
+from nvidia_variant_provider.lint.collector import Collector
+from nvidia_variant_provider.lint.meaning import check_meaning
+from nvidia_variant_provider.machine.environment import CudaVersion
+from nvidia_variant_provider.machine.supported import LOWER_BOUND, SM_ARCH
+
+
+@pytest.mark.parametrize(
+    ("libraries", "requires", "strict", "relaxed"),
+    [
+        ([lib("80_real", "90_virtual", isa="8.7")], [], "12.8", "12.0"),
+        ([lib("80_real", needed=["libcudart.so.13"])], [], "13.0", "13.0"),
+        ([lib("80_real", needed=["libcublas-1a2b.so.12"])], [], "12.0", "12.0"),
+        ([lib("80_real", needed=["libcudart.so.11.0"])], [], "11.0", "11.0"),
+        ([lib("80_real", needed=["cudart64_12.dll"])], [], "12.0", "12.0"),
+        ([lib("80_real", needed=["libcufft.so.11"])], [], "11.0", "11.0"),
+        ([lib("120_real")], [], "12.8", "12.8"),
+        ([lib("103a_real")], [], "12.9", None),
+        # No older driver knows the GPU.
+        ([lib("100f_real")], [], "12.9", "12.8"),
+        ([lib("80_virtual", isa="8.4")], [], "12.4", None),
+        # Old enough for all drivers of the major.
+        (
+            [lib("80_virtual", isa="7.0", needed=["libcudart.so.12"])],
+            [],
+            "12.0",
+            "12.0",
+        ),
+        (
+            [lib("50_real", "80_real", isa="7.7")],
+            ["cuda-toolkit==11.7"],
+            "11.7",
+            "11.0",
+        ),
+        ([lib("80_real", "90_virtual", isa="99.0")], [], None, None),
+        ([lib("80_real")], ["nvidia-cuda-runtime-cu12==12.8.90"], "12.8", "12.0"),
+        ([lib("80_real")], ["cuda-toolkit[cublas]==13.*"], "13.0", "13.0"),
+        ([lib("80_real")], ["nvidia-cublas-cu12>=12.4"], "12.0", "12.0"),
+        ([lib("80_real")], ["nvidia-cuda-runtime>=13.1,<14"], "13.0", "13.0"),
+        ([lib("80_real")], ["cuda-toolkit==13.0.2; extra == 'cuda'"], "11.0", "11.0"),
+        ([lib(needed=["libcudart.so.12"])], [], "12.0", "12.0"),
+        ([lib()], [], None, None),
+    ],
+)
+def test_bounds(
+    libraries: list[LibraryReport],
+    requires: list[str],
+    strict: str | None,
+    relaxed: str | None,
+) -> None:
+    claim = find_claim(wheel(*libraries, requires=requires))
+    found = [claim.strict.to_dict()["version"], claim.relaxed.to_dict()["version"]]
+    assert found == [strict, relaxed]
+    assert claim.strict.reason or strict is None
+
+
+@pytest.mark.parametrize(
+    ("targets", "isa", "reason"),
+    [
+        (
+            ["80_real", "100_real", "80_virtual"],
+            "7.0",
+            "is of CUDA 11.0 or older",
+        ),
+        (
+            ["80_real", "100_real", "80_virtual"],
+            "8.3",
+            "is of CUDA 12.3, and is",
+        ),
+        (["70_virtual", "100_real"], "8.3", "needs a driver for CUDA 12.3"),
+        (["80_real", "100_real"], "", "with any driver for CUDA 12"),
+    ],
+)
+def test_what_counts_for_ptx_is_its_own_toolkit(
+    targets: list[str], isa: str, reason: str
+) -> None:
+    """Not the toolkit that the newest machine code needs."""
+    report = wheel(lib(*targets, isa=isa), lib("80_real", "100_real", path="b.so"))
+    claim = find_claim(report)
+    assert str(claim.strict.version) == "12.8"
+    assert reason in claim.relaxed.reason
+
+
+@pytest.mark.parametrize(
+    "targets", [["50_real", "80_real"], ["80_real", "90_real"], ["90_real", "100_real"]]
+)
+def test_lint_and_inspect_loosen_a_bound_alike(targets: list[str]) -> None:
+    claim = find_claim(wheel(lib(*targets), requires=["cuda-toolkit==12.9"]))
+    features = {LOWER_BOUND: [str(claim.strict.version)], SM_ARCH: list(claim.sm_arch)}
+    found = Collector("x.json")
+    check_meaning(document({"cu": {"nvidia": features}}), found)
+    hints = [item.hint for item in found.findings if item.code == "NV310"]
+    assert hints == [f"a lower bound of {claim.relaxed.version} would reach them"]
+
+
+def test_bound_of_a_copy_that_has_its_version_in_its_name() -> None:
+    name = "libcudart-b5a066d7.so.12"
+    report = wheel(
+        lib("80_real", needed=[name]),
+        lib(path=f"demo.libs/{name}.4.127", vendored=True),
+        # Nobody's.
+        lib(path="demo.libs/libcudart-0000.so.13.0.1", vendored=True),
+    )
+    claim = find_claim(report)
+    assert claim.strict.version == CudaVersion(12, 4)
+    assert f"{name}.4.127" in claim.strict.reason
+
+
+def test_only_requirements_on_cuda_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+
+    def parse(text: str) -> None:
+        parsed.append(text)
+
+    monkeypatch.setattr(runtimes, "parse_requirement", parse)
+    texts = ["numpy", "nvidia-never-seen-cu12", *["x ("] * 100, *["cuda-toolkit"] * 999]
+    for _ in range(3):
+        assert required_runtimes(texts) == []
+    assert set(parsed) == {"nvidia-never-seen-cu12", "cuda-toolkit"}
+    assert len(parsed) == runtimes.MAX_PARSED

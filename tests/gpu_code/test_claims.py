@@ -1,0 +1,327 @@
+"""What a wheel could truthfully declare, and which GPUs it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.containers import BINARIES, binaries
+from support.reports import lib, wheel
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.gpu_code.claims import (
+    TrueClaim,
+    find_claim,
+    find_gpus,
+    gpus_of,
+)
+from nvidia_variant_provider.gpu_code.report import WheelReport
+from nvidia_variant_provider.gpu_code.runtimes import required_runtimes
+from nvidia_variant_provider.gpu_code.suggestion import suggest
+from nvidia_variant_provider.gpu_code.units import ptx_toolkit, split_units
+from nvidia_variant_provider.knowledge.tables import gpu_models, toolkits
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvidia_variant_provider.machine.supported import all_features, supported_sm_arch
+from nvidia_variant_provider.matrix.cells import machine
+
+CATALOG = next(f.values for f in all_features() if f.name == "sm_arch")
+
+
+def both(one: Sequence[str], other: Sequence[str]) -> TrueClaim:
+    return find_claim(wheel(lib(*one, path="a.so"), lib(*other, path="b.so")))
+
+
+def how(report: WheelReport) -> Mapping[str, tuple[str, str | None]]:
+    return {
+        str(gpu.capability): (gpu.how, None if gpu.driver is None else str(gpu.driver))
+        for gpu in find_gpus(report)
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "sm_arch", "exact", "unnamed"),
+    [
+        ("plain.so", "75_real 80_real 90_real 90_virtual", "", ""),
+        ("arch-specific.so", "", "90_real", "90a_real 100a_real 90a_virtual"),
+        ("family-specific.so", "100_real 120_real", "", "100f_virtual"),
+        ("ptx-only.so", "80_virtual", "", ""),
+        ("host-only.so", "", "", ""),
+        ("lto.so", "90_real", "", ""),
+        ("relocatable.so", "80_real 90_real 90_virtual", "", ""),
+        ("new-90a.cubin", "", "90_real", "90a_real"),
+        ("old-100a.cubin", "", "", "100a_real"),
+        ("new-100f.cubin", "100_real", "", ""),
+        ("family-100f.ptx", "", "", "100f_virtual"),
+        ("static.a", "80_real 120_real 120_virtual", "", ""),
+        (
+            "concatenated.so",
+            "75_real 80_real 100_real 120_virtual",
+            "90_real",
+            "90a_real",
+        ),
+    ],
+)
+def test_binary(name: str, sm_arch: str, exact: str, unnamed: str) -> None:
+    claim = find_claim(api.inspect(BINARIES / name))
+    assert claim.sm_arch == tuple(sm_arch.split())
+    assert claim.exact == tuple(exact.split())
+    assert claim.unnamed == tuple(unnamed.split())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        # What all have, not what one has.
+        ("80_real 90_real", "80_real", "80_real"),
+        ("80_real 86_real", "80_real", "80_real"),
+        # 8.6 runs both.
+        ("80_real", "86_real", "86_real"),
+        # The driver compiles the other.
+        ("80_real 90_real", "80_virtual", "80_real 90_real"),
+        ("80_real", "90_real", ""),
+        ("90_real 90_virtual", "90_real", "90_real"),
+        ("80_virtual", "70_virtual", "80_virtual"),
+        ("100f_real", "100_real", "100_real"),
+        ("100a_real", "100_real", ""),
+        # Machine code of a system on a chip is another's.
+        ("87_real", "80_real", ""),
+    ],
+)
+def test_libraries_that_disagree(one: str, other: str, expected: str) -> None:
+    claim = both(one.split(), other.split())
+    assert claim.sm_arch == tuple(expected.split())
+
+
+def test_who_is_at_fault_is_named() -> None:
+    assert both(["80_real", "90_real"], ["80_real"]).lacking == (
+        ("b.so", ("90_real",)),
+    )
+    assert both(["80_real", "86_real"], ["80_real"]).lacking == ()
+
+
+def test_ptx_runs_on_more_than_its_value_reaches() -> None:
+    assert find_claim(wheel(lib("80_real", "90_virtual"))).compiled == (
+        "100_virtual",
+        "110_virtual",
+        "120_virtual",
+    )
+    assert find_claim(wheel(lib("80_real"))).compiled == ()
+    assert both(["80_real", "80_virtual"], ["80_real"]).compiled == ()
+    family = find_claim(wheel(lib("100f_virtual")))
+    assert (family.sm_arch, family.compiled) == ((), ("100_virtual",))
+
+
+def test_copies_do_not_count() -> None:
+    report = wheel(lib("80_real"), lib("90_real", path="x.libs/y.so", vendored=True))
+    assert find_claim(report).sm_arch == ("80_real",)
+    assert how(report)["9.0"] == ("no", None)
+
+
+def test_stubs_do_not_count() -> None:
+    report = wheel(lib("80_real", "52_real", stubs={"52_real": 1}))
+    assert find_claim(report).sm_arch == ("80_real",)
+    assert find_claim(wheel(lib("52_real", stubs={"52_real": 1}))).sm_arch == ()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "units"),
+    [
+        ("x/lib_cuda126.so", "x/lib_cuda130.so", ["x/lib_*.so"]),
+        ("x/sm90/ops.so", "x/sm100/ops.so", ["x/*/ops.so"]),
+        ("x/lib-cu12.so", "x/lib-cu13.so", ["x/lib-*.so"]),
+        ("x/a_sm90.so", "x/b_sm90.so", ["x/a_sm90.so", "x/b_sm90.so"]),
+        ("x/cuda12345.so", "x/cuda12346.so", ["x/cuda12345.so", "x/cuda12346.so"]),
+        ("x/discus12.so", "x/discus13.so", ["x/discus12.so", "x/discus13.so"]),
+    ],
+)
+def test_choices(one: str, other: str, units: list[str]) -> None:
+    report = wheel(lib("80_real", path=one), lib("90_real", path=other))
+    assert [unit.name for unit in split_units(report)] == units
+
+
+def test_a_choice_by_cuda_needs_the_oldest_alone() -> None:
+    report = wheel(
+        lib("80_real", path="l_cuda126.so", needed=["libcudart.so.12"]),
+        lib("80_real", path="l_cuda130.so", needed=["libcudart.so.13"]),
+    )
+    assert find_claim(report).strict.version == CudaVersion(12, 0)
+
+
+# Bounds
+
+
+@pytest.mark.parametrize(
+    ("isa", "cuda"),
+    [
+        ((6, 4), "11.0"),
+        ((7, 0), "11.0"),
+        ((7, 8), "11.8"),
+        ((8, 0), "12.0"),
+        ((8, 5), "12.5"),
+        ((8, 6), "12.8"),
+        ((8, 7), "12.8"),
+        ((9, 0), "13.0"),
+        ((99, 0), None),
+    ],
+)
+def test_toolkit_of_ptx(isa: tuple[int, int], cuda: str | None) -> None:
+    found = ptx_toolkit(isa)
+    assert (None if found is None else str(found)) == cuda
+
+
+def test_toolkits_emit_what_they_are_taken_for() -> None:
+    for version, toolkit in toolkits().items():
+        found = ptx_toolkit(toolkit.ptx_isa)
+        assert found is not None
+        assert found <= version
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "???", "nvidia-cuda-runtime-cu12==abc", "x (", "nvidia-cu12 @ http://x"],
+)
+def test_requirements_that_say_nothing(text: str) -> None:
+    found = required_runtimes([text])
+    assert all(item.version == CudaVersion(12, 0) for item in found)
+
+
+# GPUs
+
+
+def test_gpus_of_a_plain_library() -> None:
+    found = how(api.inspect(BINARIES / "plain.so"))
+    assert found["7.0"] == ("no", None)
+    assert found["8.9"] == ("native", "13.0")
+    assert found["8.7"] == ("no", None)
+    assert found["12.0"] == ("ptx", "13.5")
+    assert list(found) == [str(capability) for capability in gpu_models()]
+
+
+def test_gpu_that_is_newer_than_the_build() -> None:
+    found = how(wheel(lib("100_real", needed=["libcudart.so.12"])))
+    # The driver has to know the GPU.
+    assert found["10.3"] == ("native", "12.9")
+
+
+def test_no_gpu_code() -> None:
+    assert find_gpus(wheel(lib())) == ()
+
+
+TARGETS = st.lists(
+    st.builds(
+        "{}{}_{}".format,
+        st.sampled_from([50, 75, 80, 86, 87, 90, 100, 101, 103, 110, 120, 121, 999]),
+        st.sampled_from(["", "", "a", "f"]),
+        st.sampled_from(["real", "virtual"]),
+    ),
+    max_size=5,
+    unique=True,
+)
+
+
+@given(st.lists(TARGETS, min_size=1, max_size=3))
+@settings(max_examples=300, deadline=None)
+def test_every_value_is_true_of_every_gpu_that_gets_it(found: list[list[str]]) -> None:
+    report = wheel(*(lib(*t, path=f"{i}.so") for i, t in enumerate(found)))
+    claim = find_claim(report)
+    support = {gpu.capability: gpu.how for gpu in find_gpus(report)}
+    for value in (*claim.sm_arch, *claim.exact, *claim.compiled):
+        assert value in CATALOG
+        for gpu in gpus_of(value):
+            assert support.get(gpu, "native") != "no", (value, gpu)
+    assert not set(claim.sm_arch) & set(claim.exact)
+
+
+@given(st.lists(TARGETS, min_size=1, max_size=3), st.data())
+@settings(max_examples=200, deadline=None)
+def test_one_library_less_is_never_worse(
+    found: list[list[str]], data: st.DataObject
+) -> None:
+    libraries = [lib(*t, path=f"{i}.so") for i, t in enumerate(found)]
+    fewer = [item for item in libraries if data.draw(st.booleans())]
+    better = {gpu.capability for gpu in find_gpus(wheel(*fewer)) if gpu.how != "no"}
+    worse = {gpu.capability for gpu in find_gpus(wheel(*libraries)) if gpu.how != "no"}
+    kernels = any(unit.targets for unit in split_units(wheel(*fewer)))
+    assert not kernels or worse <= better
+    shuffled = wheel(*data.draw(st.permutations(libraries)))
+    assert find_claim(shuffled) == find_claim(wheel(*libraries))
+
+
+@given(
+    st.lists(
+        st.builds(
+            "{}{}_{}".format,
+            st.integers(0, 9999),
+            st.sampled_from(["", "a", "f"]),
+            st.sampled_from(["real", "virtual"]),
+        ),
+        max_size=4,
+    ),
+    st.builds("{}.{}".format, st.integers(0, 999), st.integers(0, 999)),
+    st.lists(st.text(max_size=8) | st.sampled_from(["libcudart.so.999", "\n"])),
+    st.text(max_size=20),
+)
+@settings(max_examples=300, deadline=None)
+def test_whatever_a_hostile_library_says(
+    targets: list[str], isa: str, needed: list[str], path: str
+) -> None:
+    library = lib(*targets, isa=isa, needed=needed, path=path or "x")
+    report = wheel(library, lib("80_real"), requires=needed)
+    claim = find_claim(report)
+    assert claim.to_dict()
+    assert len(find_gpus(report)) in (0, len(gpu_models()))
+    assert set(claim.sm_arch) <= set(CATALOG)
+    suggest(claim, path, "wheel")
+
+
+def test_a_wheel_of_many_cubins_takes_no_time() -> None:
+    """Quadratic, this would take minutes."""
+    cubins = (
+        lib(f"{sm}_real", path=f"c/{sm}-{i}.cubin", format="cubin")
+        for sm in (80, 90, 100)
+        for i in range(6000)
+    )
+    copies = (lib(path=f"x.libs/{i}.so", vendored=True) for i in range(2000))
+    report = wheel(*cubins, *copies)
+    assert find_claim(report).sm_arch == ("80_real", "90_real", "100_real")
+    assert len(find_gpus(report)) == len(gpu_models())
+
+
+def test_gpus_of_a_value_are_those_that_the_provider_gives_it() -> None:
+    """But for systems on a chip, of which the provider does not know."""
+    models = gpu_models()
+    for value in CATALOG:
+        number = int(value.partition("_")[0])
+        lowest = ComputeCapability(number // 10, number % 10)
+        tegra = lowest in models and models[lowest].tegra
+        expected = {
+            capability
+            for capability, model in models.items()
+            if value in supported_sm_arch(capability) and not (model.tegra or tegra)
+        }
+        assert set(gpus_of(value)) - {lowest} == expected - {lowest}
+
+
+def test_every_machine_that_gets_a_suggested_build_runs_it() -> None:
+    """The whole way: inspect, declare, resolve; no machine gets what it cannot run."""
+    for path in binaries():
+        report = api.inspect(path)
+        found = suggest(find_claim(report), report.path, report.kind)
+        if found is None:
+            continue
+        support = {gpu.capability: gpu for gpu in find_gpus(report)}
+        for cuda in toolkits():
+            for capability, model in gpu_models().items():
+                if model.tegra or cuda < model.first_toolkit:
+                    continue
+                choice = api.resolve(
+                    found.metadata, environment=machine(cuda, capability)
+                )
+                if choice.selected is None:
+                    continue
+                gpu = support[capability]
+                assert gpu.how != "no", (path.name, capability)
+                assert gpu.driver is not None
+                assert gpu.driver <= cuda, (path.name, capability)

@@ -1,0 +1,232 @@
+"""Hostile and damaged wheels: a defect each, never an exception."""
+
+from __future__ import annotations
+
+import io
+import struct
+import tracemalloc
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from support.containers import BINARIES, container, entry, write_wheel
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.gpu_code import zip_members
+from nvidia_variant_provider.gpu_code.fatbin import MAGIC
+from nvidia_variant_provider.gpu_code.report import WheelReport
+
+PLAIN = (BINARIES / "plain.so").read_bytes()
+MEMBERS = {"demo/a.so": PLAIN, "demo/b.so": PLAIN}
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    return write_wheel(tmp_path / "demo-1.0-py3-none-any.whl", MEMBERS)
+
+
+def patched(wheel: Path, change: Callable[[bytearray], None]) -> WheelReport:
+    data = bytearray(wheel.read_bytes())
+    change(data)
+    wheel.write_bytes(data)
+    return api.inspect(wheel)
+
+
+def central(data: bytes | bytearray, number: int) -> int:
+    """Where the entry of a member is in the list at the end."""
+    at = -1
+    for _ in range(number + 1):
+        at = data.index(b"PK\1\2", at + 1)
+    return at
+
+
+def messages(report: WheelReport) -> list[tuple[str, str]]:
+    return [(defect.path, defect.message) for defect in report.all_defects]
+
+
+def others_are_read(report: WheelReport, lost: str = "demo/a.so") -> bool:
+    whole = {item.path for item in report.libraries if item.targets.get("75_real")}
+    return {"demo/a.so", "demo/b.so"} - whole <= {lost}
+
+
+def test_encrypted(wheel: Path) -> None:
+    def change(data: bytearray) -> None:
+        data[central(data, 0) + 8] |= 1
+
+    report = patched(wheel, change)
+    assert messages(report) == [("demo/a.so", "not read: it is encrypted")]
+    assert [item.path for item in report.libraries] == ["demo/b.so"]
+    assert report.members == 2
+
+
+def test_unknown_compression(wheel: Path) -> None:
+    def change(data: bytearray) -> None:
+        struct.pack_into("<H", data, central(data, 1) + 10, 14)
+
+    report = patched(wheel, change)
+    message = "not read: compression method 14 is none of wheels"
+    assert messages(report) == [("demo/b.so", message)]
+
+
+def test_wrong_checksum(wheel: Path) -> None:
+    def change(data: bytearray) -> None:
+        data[central(data, 0) + 16] ^= 1
+
+    report = patched(wheel, change)
+    assert messages(report) == [("demo/a.so", "its checksum is wrong")]
+    # What was found all the same, with its defect beside it.
+    assert [len(item.targets) for item in report.libraries] == [4, 4]
+
+
+def test_overlapping_members(wheel: Path) -> None:
+    def change(data: bytearray) -> None:
+        struct.pack_into("<I", data, central(data, 1) + 42, 100)
+
+    report = patched(wheel, change)
+    assert others_are_read(report, "demo/b.so") or not report.libraries
+    assert ("demo/a.so", "not read: it overlaps another member of the archive") in (
+        messages(report)
+    )
+
+
+@pytest.mark.parametrize("size", [10, len(PLAIN) - 1, len(PLAIN) + 1, 1 << 31])
+def test_another_size_than_claimed(wheel: Path, size: int) -> None:
+    def change(data: bytearray) -> None:
+        struct.pack_into("<I", data, central(data, 0) + 24, size)
+
+    report = patched(wheel, change)
+    longer = f"is longer than the {size} bytes that it claims"
+    shorter = f"ends after {len(PLAIN)} of the {size} bytes that it claims"
+    wanted = longer if size < len(PLAIN) else shorter
+    assert ("demo/a.so", wanted) in messages(report)
+    assert others_are_read(report)
+
+
+def test_damaged_data(wheel: Path) -> None:
+    def change(data: bytearray) -> None:
+        data[200:260] = b"\xff" * 60
+
+    report = patched(wheel, change)
+    assert [path for path, _ in messages(report)][:1] == ["demo/a.so"]
+    assert "cannot be decompressed" in messages(report)[0][1]
+    assert others_are_read(report)
+
+
+def test_local_header_elsewhere(wheel: Path) -> None:
+    report = patched(wheel, lambda data: data.__setitem__(0, 0))
+    message = "its local header is not where the list says"
+    assert ("demo/a.so", message) in messages(report)
+    assert others_are_read(report)
+
+
+def test_local_header_with_another_name(wheel: Path) -> None:
+    report = patched(wheel, lambda data: data.__setitem__(30, ord("x")))
+    message = "its local header has another name than the list"
+    assert ("demo/a.so", message) in messages(report)
+    assert others_are_read(report)
+
+
+def test_the_same_name_twice(tmp_path: Path) -> None:
+    path = tmp_path / "demo-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("demo/a.so", PLAIN)
+        with pytest.warns(UserWarning, match="Duplicate"):
+            file.writestr("demo/a.so", PLAIN)
+    report = api.inspect(path)
+    message = "several members of the archive have this name"
+    assert messages(report) == [("demo/a.so", message)]
+    assert len(report.libraries) == 2
+
+
+@pytest.mark.parametrize("kept", [0, 3, 22, 1000])
+def test_cut_off(wheel: Path, kept: int) -> None:
+    wheel.write_bytes(wheel.read_bytes()[:kept])
+    report = api.inspect(wheel)
+    assert (report.kind, report.libraries) == ("wheel", ())
+    (defect,) = report.defects
+    assert defect.message.startswith("not a readable archive")
+
+
+def test_too_much_in_total(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zip_members, "MAX_TOTAL", len(PLAIN) + 1)
+    report = api.inspect(wheel)
+    assert [item.path for item in report.libraries] == ["demo/a.so"]
+    ((path, message),) = messages(report)
+    assert path == "demo/b.so"
+    assert message.startswith("not read: the members claim more than")
+
+
+def deflated(pieces: Iterable[bytes]) -> tuple[bytes, int, int]:
+    """A member's data, checksum and size."""
+    squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
+    out, crc, size = [], 0, 0
+    for piece in pieces:
+        out.append(squeeze.compress(piece))
+        crc, size = zlib.crc32(piece, crc), size + len(piece)
+    return b"".join([*out, squeeze.flush()]), crc, size
+
+
+def raw_wheel(data: bytes, crc: int, size: int, name: bytes = b"demo/a.so") -> bytes:
+    """An archive of one member, whatever it claims."""
+    common = (20, 0, 8, 0, 0, crc, len(data), size, len(name), 0)
+    local = struct.pack("<4sHHHHHIIIHH", b"PK\3\4", *common) + name
+    listed = struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\1\2", 20, *common, 0, 0, 0, 0, 0)
+    listed += name
+    end = struct.pack(
+        "<4sHHHHIIH", b"PK\5\6", 0, 0, 1, 1, len(listed), len(local) + len(data), 0
+    )
+    return local + data + listed + end
+
+
+HALF_A_GIB = 512 * 1024 * 1024
+
+
+@pytest.mark.parametrize("claims", [HALF_A_GIB, 1024], ids=["honest", "lying"])
+@pytest.mark.parametrize(
+    "head",
+    [b"", PLAIN, container(entry(payload=b""), size=1 << 28)],
+    ids=["zeros", "library", "container"],
+)
+def test_memory_does_not_grow_with_a_member(head: bytes, claims: int) -> None:
+    zeros = bytes(1 << 20)
+    pieces = [head, *[zeros] * (HALF_A_GIB // len(zeros) - 1), zeros[len(head) :]]
+    data, crc, size = deflated(pieces)
+    assert size == HALF_A_GIB
+    file = io.BytesIO(raw_wheel(data, crc, claims))
+    tracemalloc.start()
+    report = api.inspect(file)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 * 1024 * 1024
+    if claims == HALF_A_GIB:
+        assert [item.place for item in report.all_defects] == (
+            ["0x50"] if head.startswith(MAGIC) else []
+        )
+    else:
+        assert "longer than the 1024 bytes" in report.all_defects[0].message
+
+
+def test_many_empty_containers_are_bounded() -> None:
+    piece = container() * 4096
+    data, crc, size = deflated([piece] * 64)
+    report = api.inspect(io.BytesIO(raw_wheel(data, crc, size)))
+    (library,) = report.libraries
+    assert library.sections == {"": 262_144}
+    assert library.targets == {}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_any_bit(wheel: Path, jobs: int) -> None:
+    """One bit of the headers at a time: a report, or a defect in one."""
+    whole = wheel.read_bytes()
+    start = central(whole, 0)
+    places = [*range(40), *range(start, len(whole))]
+    found = 0
+    for place in places[:: jobs * 3]:
+        data = bytearray(whole)
+        data[place] ^= 1 << place % 8
+        report = api.inspect(io.BytesIO(data), jobs=jobs)
+        found += bool(report.all_defects)
+    assert found > 10

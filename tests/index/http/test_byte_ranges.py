@@ -1,0 +1,128 @@
+"""Releases without a metadata file: their wheels are looked into, a little."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.documents import of_one
+from support.loopback import PLAIN, passed_over, start, wheels
+from support.range_server import Answer, RangeServer, serve_answers
+from support.wheels import stub_wheel
+
+from nvidia_variant_provider.index.http.client import Settings
+
+PAGE = "/simple/torch/"
+QUICK = Settings(timeout=0.3, deadline=0.6, trust_env=False)
+
+
+class _Count:
+    def __init__(self, server: RangeServer, answers: dict[str, Answer]) -> None:
+        self.requests = server.requests
+        self.answers = answers
+
+    @property
+    def bytes(self) -> int:
+        """Of the wheels that were sent."""
+        total = 0
+        for request in self.requests:
+            path, _, asked = request.partition(" ")
+            if not path.endswith(".whl"):
+                continue
+            size = len(self.answers[path].body)
+            first, _, last = asked.removeprefix("bytes=").partition("-")
+            if asked == "whole":
+                total += size
+            elif not first:
+                total += min(size, int(last))
+            else:
+                total += min(size - 1, int(last)) - int(first) + 1
+        return total
+
+
+class TestWithoutMetadataFile:
+    SIZE = 4_000_000
+
+    def answers(self, folder: Path, **changes: Any) -> dict[str, Answer]:
+        """Large wheels of three labels, of two platforms each."""
+        found = {}
+        padding = folder / "padding"
+        padding.write_bytes(bytes(range(256)) * (self.SIZE // 256))
+        names = [PLAIN]
+        for label in ("cu126", "cu128", "cu130"):
+            for tag in ("py3-none-any", "cp312-cp312-win_amd64"):
+                path = stub_wheel(
+                    folder, "torch", "2.8.0", label, variant_json=of_one(label), tag=tag
+                )
+                body = padding.read_bytes() + path.read_bytes()
+                found[f"{PAGE}{path.name}"] = Answer(body=body, **changes)
+                names.append(path.name)
+        page = "".join(f'<a href="{name}">x</a>' for name in names)
+        found[PAGE] = Answer(body=page.encode(), kind="text/html")
+        found[f"{PAGE}{PLAIN}"] = Answer()
+        return found
+
+    def test_one_wheel_of_each_label_is_looked_into(self, tmp_path: Path) -> None:
+        answers = self.answers(tmp_path)
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/") as running,
+        ):
+            count = _Count(server, answers)
+            assert "torch-2.8.0-2cu128-py3-none-any.whl" in wheels(running)
+            asked = {r.split()[0] for r in server.requests if ".whl" in r}
+            assert len(asked) == 3
+            assert count.bytes < 3 * 1_000_000
+            assert not any(r.endswith("whole") for r in server.requests if ".whl" in r)
+            before = len(server.requests)
+            running.page()
+            assert len(server.requests) == before + 1  # the page
+            assert running.warnings == []
+
+    @pytest.mark.parametrize(
+        ("changes", "works"),
+        [
+            ({"ranges": False}, True),  # they are sent whole, and little enough
+            ({"status": 404, "ranges": False}, False),
+            ({"fault": "lie"}, False),
+            ({"fault": "cut"}, False),
+            ({"fault": "hang"}, False),
+        ],
+    )
+    def test_servers(
+        self, changes: dict[str, Any], works: bool, tmp_path: Path
+    ) -> None:
+        settings = QUICK if changes.get("fault") == "hang" else None
+        with (
+            serve_answers(self.answers(tmp_path, **changes)) as server,
+            start(f"{server.url}/simple/", settings=settings) as running,
+        ):
+            if works:
+                assert "torch-2.8.0-2cu128-py3-none-any.whl" in wheels(running)
+            else:
+                passed_over(running)
+
+    @pytest.mark.parametrize(
+        "length", ["0", "-1", "9" * 17, "9" * 30, "9" * 5000, "*", "1/2"]
+    )
+    def test_lengths_that_cannot_be(self, length: str, tmp_path: Path) -> None:
+        changes = {
+            "status": 206,
+            "ranges": False,
+            "headers": {"Content-Range": f"bytes 0-1/{length}"},
+        }
+        with (
+            serve_answers(self.answers(tmp_path, **changes)) as server,
+            start(f"{server.url}/simple/") as running,
+        ):
+            passed_over(running)
+
+    def test_large_wheels_are_not_read_whole(self, tmp_path: Path) -> None:
+        self.SIZE = 17 << 20
+        answers = self.answers(tmp_path, ranges=False)
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/") as running,
+        ):
+            assert "larger than 16 MiB" in passed_over(running)

@@ -1,0 +1,299 @@
+"""Pages of indexes: they say here what they say to pip."""
+
+from __future__ import annotations
+
+import html
+import json
+from datetime import datetime
+from typing import Any
+
+import pytest
+from simple_repository import content_negotiation, model, serializer
+from support.pages import (
+    JSON,
+    NAME,
+    SHA,
+    URL,
+    json_file,
+    json_page,
+    only,
+    read_html,
+    read_json,
+)
+
+from nvidia_variant_provider.index.http.client import UpstreamError
+from nvidia_variant_provider.index.http.pages import LABEL_KEY, parse_page
+
+
+class TestJson:
+    def test_everything_is_kept(self) -> None:
+        file = json_file(
+            **{
+                "hashes": {"sha256": SHA, "blake2b": "ff"},
+                "requires-python": ">=3.10,<4",
+                "core-metadata": {"sha256": SHA},
+                "gpg-sig": True,
+                "yanked": "broken <b>",
+                "size": 12,
+                "upload-time": "2025-01-02T03:04:05.123456Z",
+                "_private": {"a": [1]},
+            }
+        )
+        body = json_page(file, versions=["1.0", "2.0"], _own=1)
+        page = parse_page(body, JSON, URL, "torch")
+        assert page.versions == frozenset(["1.0", "2.0"])
+        found = only(page)
+        assert found == model.File(
+            filename=NAME,
+            url=f"https://files.example/{NAME}",
+            hashes={"sha256": SHA, "blake2b": "ff"},
+            requires_python=">=3.10,<4",
+            dist_info_metadata={"sha256": SHA},
+            gpg_sig=True,
+            yanked="broken <b>",
+            size=12,
+            upload_time=datetime(2025, 1, 2, 3, 4, 5, 123456),  # noqa: DTZ001
+            private_metadata=found.private_metadata,
+        )
+        again = json.loads(
+            serializer.serialize(page, content_negotiation.Format.JSON_V1)
+        )
+        # The library writes no fractions of seconds.
+        file["upload-time"] = "2025-01-02T03:04:05Z"
+        assert again["files"] == [file]
+        assert sorted(again["versions"]) == ["1.0", "2.0"]
+        assert (again["_own"], again["meta"]) == (1, {"api-version": "1.1"})
+
+    @pytest.mark.parametrize(
+        ("keys", "expected"),
+        [
+            ({}, None),
+            ({"core-metadata": True}, True),
+            ({"core-metadata": False}, False),
+            ({"dist-info-metadata": {"sha256": SHA}}, {"sha256": SHA}),
+            ({"core-metadata": None, "dist-info-metadata": True}, True),
+            ({"core-metadata": False, "dist-info-metadata": True}, False),
+            ({"core-metadata": {}}, True),
+            ({"core-metadata": [1]}, None),
+        ],
+    )
+    def test_metadata_under_both_names(
+        self, keys: dict[str, Any], expected: object
+    ) -> None:
+        # The name of one key in another place is no key.
+        other = json_file(filename="core-metadata-1.tar.gz")
+        page = read_json(json_file(**keys), other)
+        assert page.files[0].dist_info_metadata == expected
+
+    def test_a_project_called_as_a_key(self) -> None:
+        name = "dist_info_metadata-1.0.tar.gz"
+        url = f"https://files.example/dist-info-metadata/{name}"
+        found = only(read_json(json_file(filename=name, url=url)))
+        assert (found.filename, found.url) == (name, url)
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("2025-01-02T03:04:05Z", datetime(2025, 1, 2, 3, 4, 5)),  # noqa: DTZ001
+            ("2025-01-02T03:04:05.1234567Z", "seconds"),
+            ("2025-01-02T03:04:05+01:00", None),
+            ("yesterday", None),
+            ("yesterdayZ", None),
+            (1735787045, None),
+            (None, None),
+        ],
+    )
+    def test_times(self, text: object, expected: object) -> None:
+        found = only(read_json(json_file(**{"upload-time": text}))).upload_time
+        if expected == "seconds":
+            assert found is not None
+            found = found.replace(microsecond=0)
+            expected = datetime(2025, 1, 2, 3, 4, 5)  # noqa: DTZ001
+        assert found == expected
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"url": 5},
+            {"url": "https://[bad/x.whl"},
+            {"url": "http://files.example:99999999/x.whl"},
+            {"url": "\ud800.whl"},
+            {"filename": 5},
+            {"filename": "\ud800.whl"},
+        ],
+    )
+    def test_an_entry_that_names_no_file_is_left_out(self, changes: Any) -> None:
+        assert only(read_json(json_file(**changes), json_file())).filename == NAME
+
+    @pytest.mark.parametrize(
+        ("changes", "key", "expected"),
+        [
+            ({"hashes": ["sha256"]}, "hashes", {}),
+            ({"hashes": None}, "hashes", {}),
+            ({"hashes": {"sha256": 5, "md5": "aa"}}, "hashes", {"md5": "aa"}),
+            ({"requires-python": 3}, "requires_python", None),
+            ({"requires-python": "\udfff"}, "requires_python", None),
+            ({"yanked": ""}, "yanked", False),
+            ({"yanked": [1]}, "yanked", True),
+            ({"yanked": "\udfff"}, "yanked", True),
+            ({"gpg-sig": "yes"}, "gpg_sig", None),
+            ({"size": "12"}, "size", None),
+            ({"size": -1}, "size", None),
+            ({"size": True}, "size", None),
+        ],
+    )
+    def test_a_value_of_another_type_is_left_out(
+        self, changes: Any, key: str, expected: object
+    ) -> None:
+        assert getattr(only(read_json(json_file(**changes))), key) == expected
+
+    def test_sizes_that_are_missing_though_promised(self) -> None:
+        page = read_json(json_file(size=None), json_file(), versions=["1.0"])
+        assert len(page.files) == 2
+        assert page.versions == frozenset(["1.0"])
+
+    def test_our_own_key_is_ours(self) -> None:
+        found = only(read_json(json_file(**{LABEL_KEY: "../../x", "_a": 1})))
+        assert dict(found.private_metadata.items()) == {"_a": 1}
+
+    @pytest.mark.parametrize("name", ["<script>", None, 5, "other", "Torch"])
+    def test_the_name_of_the_page(self, name: Any) -> None:
+        body = json_page(name=name)
+        found = parse_page(body, JSON, URL, "torch").name
+        assert found == ("Torch" if name == "Torch" else "torch")
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"",
+            b"[]",
+            b"{}",
+            b"null",
+            b"{",
+            b"\xff\xfe\xff",
+            b'{"files": 5, "meta": {"api-version": "1.0"}}',
+            b'{"files": [5], "meta": {"api-version": "1.0"}}',
+            b'{"files": [{}], "meta": {"api-version": "1.0"}}',
+            b'{"files": [], "meta": {"api-version": "2.0"}}',
+            b'{"files": [], "meta": {"api-version": "x\x1b"}}',
+            b'{"files": [], "meta": 5}',
+            b'{"files": [], "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+            b'{"files": [], "x": ' + b"9" * 5000 + b"}",
+        ],
+    )
+    def test_what_is_no_page_is_refused(self, body: bytes) -> None:
+        with pytest.raises(UpstreamError) as caught:
+            parse_page(body, JSON, URL, "torch")
+        assert caught.value.status == 502
+        assert str(caught.value).isprintable()
+
+
+class TestHtml:
+    def test_everything_is_kept(self) -> None:
+        found = only(
+            read_html(
+                f'<a href="{NAME}#sha256={SHA}" data-requires-python="&gt;=3.10"'
+                f' data-core-metadata="sha256={SHA}" data-gpg-sig="false"'
+                f' data-yanked="bad &quot;build&quot;">{NAME}</a>'
+            )
+        )
+        assert found == model.File(
+            filename=NAME,
+            url=URL + NAME,
+            hashes={"sha256": SHA},
+            requires_python=">=3.10",
+            dist_info_metadata={"sha256": SHA},
+            gpg_sig=False,
+            yanked='bad "build"',
+        )
+
+    @pytest.mark.parametrize(
+        ("attributes", "expected"),
+        [
+            ("", None),
+            ('data-core-metadata="true"', True),
+            ('data-dist-info-metadata="true"', True),
+            (f'data-dist-info-metadata="sha256={SHA}"', {"sha256": SHA}),
+            ('data-core-metadata="true" data-dist-info-metadata="x"', True),
+            ('data-core-metadata="false"', False),
+            ("data-core-metadata", None),
+        ],
+    )
+    def test_metadata_under_both_names(self, attributes: str, expected: object) -> None:
+        found = only(read_html(f'<a href="{NAME}" {attributes}>x</a>'))
+        assert found.dist_info_metadata == expected
+
+    @pytest.mark.parametrize(
+        ("attributes", "expected"),
+        [
+            ("", None),
+            ("data-yanked", True),
+            ('data-yanked=""', True),
+            ('data-yanked="false"', "false"),
+        ],
+    )
+    def test_yanked(self, attributes: str, expected: object) -> None:
+        assert (
+            only(read_html(f'<a href="{NAME}" {attributes}>x</a>')).yanked == expected
+        )
+
+    @pytest.mark.parametrize(
+        "text",
+        ["Download", "", " \n ", "<b>torch</b>", f"cu129/{NAME}", f"{NAME} (1 MB)"],
+    )
+    def test_the_url_names_the_file(self, text: str) -> None:
+        assert only(read_html(f'<a href="cu129/{NAME}">{text}</a>')).filename == NAME
+
+    @pytest.mark.parametrize(
+        ("fragment", "expected"),
+        [
+            (f"sha256={SHA}", {"sha256": SHA}),
+            (f"egg=torch&sha256={SHA}", {"sha256": SHA}),
+            (f"sha256={SHA}&egg=torch", {"sha256": SHA}),
+            ("md5=abc", {"md5": "abc"}),
+            ("egg=torch", {}),
+            ("", {}),
+        ],
+    )
+    def test_fragments(self, fragment: str, expected: dict[str, str]) -> None:
+        href = html.escape(f"{NAME}#{fragment}")
+        assert only(read_html(f'<a href="{href}">x</a>')).hashes == expected
+
+    def test_what_is_no_link_to_a_file(self) -> None:
+        page = read_html(
+            '<a href="../">up</a><a href="?C=N;O=D">sort</a><a name="x">y</a>'
+            '<a href="https://h.example">u</a><a href="#top">t</a>'
+            '<a href="">z</a><a href="https://[bad/x.whl">w</a><a href>v</a>'
+        )
+        assert page.files == ()
+
+    @pytest.mark.parametrize(
+        ("kind", "body"),
+        [
+            ("text/html; charset=iso-8859-1", "caf\u00e9".encode("latin-1")),
+            ('text/html; charset="windows-1252"', "caf\u00e9".encode("cp1252")),
+            ("text/html; charset=nonsense", "caf\u00e9".encode()),
+            ("text/html; charset=rot13", "caf\u00e9".encode()),
+            ("", "caf\u00e9".encode()),
+        ],
+    )
+    def test_the_header_says_the_encoding(self, kind: str, body: bytes) -> None:
+        page = parse_page(
+            b'<a data-yanked="' + body + b'" href="a-1.zip">', kind, URL, "a"
+        )
+        assert only(page).yanked == "caf\u00e9"
+
+    @pytest.mark.parametrize(
+        ("kind", "body"),
+        [
+            ("text/html", b"\xff"),
+            ("text/html; charset=unicode_escape", b"<a href=x data-yanked='\\ud800'>"),
+            ("text/plain", b"x"),
+            ("application/zip", b"PK"),
+            ("image/png\x1b[31m", b"x"),
+        ],
+    )
+    def test_what_is_no_page_is_refused(self, kind: str, body: bytes) -> None:
+        with pytest.raises(UpstreamError) as caught:
+            parse_page(body, kind, URL, "torch")
+        assert str(caught.value).isprintable()

@@ -1,0 +1,338 @@
+"""Requirements files that say where to look mean to pip what they meant before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pip._internal.exceptions import PipError
+from pip._internal.req.req_file import RequirementsFileParser, get_line_parser
+
+from nvidia_variant_provider.index.pip.requirements_files import Places, rewrite
+
+HERE = "http://127.0.0.1:1/"
+
+
+def place(text: str) -> str:
+    return HERE + quote(text, safe="") if text else ""
+
+
+def links(text: str) -> str:
+    return place(f"links {text}")
+
+
+class Files:
+    """Files of a user, and those that pip gets in their place."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "project"
+        self.copies = folder / "copies"
+        self.folder.mkdir(parents=True)
+        self.copies.mkdir()
+
+    def write(self, name: str, text: str | bytes) -> str:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return str(path)
+
+    def rewrite(self, path: str) -> str:
+        places = Places(index=place, links=links, environ=os.environ)
+        return rewrite(path, self.copies, places)
+
+    def read(self, path: str) -> list[tuple[Any, ...]]:
+        """What pip finds in a file, and in those that it includes."""
+        session: Any = None  # nothing is read from servers
+        parser = RequirementsFileParser(session, get_line_parser(None))
+        return [self._event(line) for line in parser.parse(path, False)]
+
+    def _event(self, line: Any) -> tuple[Any, ...]:
+        if (requirement := getattr(line, "requirement", None)) is not None:
+            return requirement, line.constraint, line.opts.__dict__.get("hashes")
+        opts = line.opts
+        found: list[str] = []
+        if opts.find_links:
+            found = [self._link(opts.find_links[0], line.filename)]
+        return (
+            opts.index_url,
+            tuple(opts.extra_index_urls or ()),
+            tuple(found),
+            (
+                opts.no_index,
+                opts.pre,
+                tuple(opts.trusted_hosts or ()),
+            ),
+        )
+
+    def _link(self, text: str, file: str) -> str:
+        inner = os.path.join(os.path.dirname(os.path.abspath(file)), text)
+        return inner if os.path.exists(inner) else text
+
+    def expected(self, path: str) -> list[tuple[Any, ...]]:
+        """The same, with the places replaced."""
+        return [
+            (
+                event[0] and place(event[0]),
+                tuple(map(place, event[1])),
+                tuple(
+                    links(os.path.normpath(x) if x[:1] == "/" else x) for x in event[2]
+                ),
+                event[3],
+            )
+            if len(event) == 4
+            else event
+            for event in self.read(path)
+        ]
+
+    def check(self, path: str) -> str:
+        """The file in place of ``path``, which means to pip what it should."""
+        new = self.rewrite(path)
+        assert self.read(new) == self.expected(path)
+        return new
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+URL = "https://user:pass@index.example/simple"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"-i {URL}",
+        f"-i{URL}",
+        f"--index-url {URL}",
+        f"--index-url={URL}",
+        f"--index-url='{URL}'",
+        f'  --index-url "{URL}"  # comment',
+        f"--pypi-url {URL}",
+        f"--extra-index-url {URL}",
+        f"--extra-index-url={URL} --extra-index-url https://b.example/",
+        f"--index {URL}",
+        f"--ind={URL}",
+        f"--py {URL}",
+        f"--extra {URL}",
+        f"--pre -i {URL} --trusted-host index.example",
+        f"--no-index -f {URL}",
+        f"-f {URL}",
+        f"-f{URL}",
+        f"--find-links {URL}",
+        f"--find-links={URL}",
+        f"--find {URL}",
+        f"--f {URL}",
+        f"-i https://a.example/ --index-url {URL}",
+        f"\t-i\t{URL}",
+        f"-i \\\n{URL}",
+        f"--index-\\\nurl {URL}",
+        f"--pre \\\n  # comment\n-i {URL}",
+        f"-i {URL} \\",
+        "-i https://h.example/${TOKEN}/simple",
+        "-i ${INDEX}",
+        "${OPTION} https://h.example/",
+        "-i https://h.example/${UNSET}/",
+        "-i https://h.example/$TOKEN/",
+        "-i https://h.example/#fragment",
+        "-f wheels",
+        "-f ./wheels",
+        "-f ../project/wheels",
+        "-f 'with space'",
+        "-f nowhere",
+        "-f file:///somewhere",
+    ],
+)
+def test_every_spelling(
+    line: str, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "to#ken")
+    monkeypatch.setenv("INDEX", URL)
+    monkeypatch.setenv("OPTION", "--extra-index-url")
+    monkeypatch.delenv("UNSET", raising=False)
+    (files.folder / "wheels").mkdir()
+    (files.folder / "with space").mkdir()
+    path = files.write("requirements.txt", f"# first\na==1\n{line}\nb # x\n")
+    if line.startswith("${"):
+        # pip takes what starts like this for a requirement, or for an option.
+        assert files.read(files.rewrite(path)) in (
+            files.read(path),
+            files.expected(path),
+        )
+        return
+    new = files.check(path)
+    assert new != path
+    assert "pass@" not in Path(new).read_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a\nb==1 --hash=sha256:abc\n",
+        "# -i https://h.example/\n",
+        "a # -i https://h.example/\n",
+        "-e ./here\n--pre\n--require-hashes\n--trusted-host h.example\n",
+        "-r other.txt\n-c nothing.txt\n",
+        "-r\n",
+        "--no-binary :all:\n--prefer-binary\n",
+        "-i 'not closed\n",
+        "a \\\n  -i https://h.example/\n",
+        "a --index-url https://h.example/",
+    ],
+)
+def test_files_without_places_stay(text: str, files: Files) -> None:
+    files.write("other.txt", "c\n")
+    path = files.write("requirements.txt", text)
+    assert files.rewrite(path) == path
+    assert os.listdir(files.copies) == []
+
+
+@pytest.mark.parametrize("content", [None, b"-i x\x00\xff", "folder", bytes(65 << 20)])
+def test_what_cannot_be_read_stays(content: bytes | str | None, files: Files) -> None:
+    path = str(files.folder / "requirements.txt")
+    if content == "folder":
+        os.mkdir(path)
+    elif isinstance(content, bytes) and content[0] == 0:
+        files.write("requirements.txt", content)
+    elif content is not None:
+        return
+    assert files.rewrite(path) == path
+    for url in (
+        "https://h.example/requirements.txt",
+        "http://[bad/",
+        "file:///nowhere",
+    ):
+        assert files.rewrite(url) == url
+
+
+class TestIncludes:
+    def test_nested(self, files: Files) -> None:
+        (files.folder / "sub" / "wheels").mkdir(parents=True)
+        files.write("sub/deep/inner.txt", f"c\n-i {URL}\n-r../plain.txt\n")
+        files.write("sub/plain.txt", "d\n-f wheels\n")
+        files.write("sub/constraints.txt", "c<2\n")
+        files.write(
+            "sub/middle.txt",
+            "b\n--requirement=deep/inner.txt\n--constraint constraints.txt\n",
+        )
+        path = files.write(
+            "requirements.txt", "a\n-r sub/middle.txt\n-c sub/constraints.txt\n"
+        )
+        files.check(path)
+
+    def test_only_a_file_that_is_included_has_one(self, files: Files) -> None:
+        files.write("b.txt", f"b\n--extra-index-url {URL}\n")
+        assert files.check(files.write("a.txt", "--requirem b.txt\na\n")) != "a.txt"
+
+    def test_from_where_pip_is_run(
+        self, files: Files, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        files.write("sub/b.txt", f"b\n-i {URL}\n")
+        files.write("sub/a.txt", "a\n-r b.txt\n-r ../sub/b.txt\n")
+        monkeypatch.chdir(files.folder)
+        files.check("sub/a.txt")
+
+    def test_through_variables(
+        self, files: Files, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        files.write("sub/b.txt", f"b\n-i {URL}\n")
+        monkeypatch.setenv("PART", "sub")
+        monkeypatch.setenv("WHOLE", str(files.folder / "sub"))
+        path = files.write("a.txt", "a\n-r ${PART}/b.txt\n-c ${WHOLE}/b.txt\n--pre\n")
+        files.check(path)
+
+    def test_through_urls(self, files: Files) -> None:
+        inner = files.write("sub/b.txt", f"b\n-i {URL}\n")
+        path = files.write("a.txt", f"a\n-r {Path(inner).as_uri()}\n")
+        first, line = Path(files.rewrite(path)).read_text().splitlines()
+        assert first == "a"
+        assert files.read(line.removeprefix("-r "))[1][0] == place(URL)
+
+    def test_those_on_servers_are_left_to_pip(self, files: Files) -> None:
+        url = "https://h.example/b.txt"
+        path = files.write("a.txt", f"-i {URL}\n-r {url}\n-c {url}\n")
+        lines = Path(files.rewrite(path)).read_text().splitlines()
+        assert lines[1:] == [f"-r {url}", f"-c {url}"]
+
+    @pytest.mark.parametrize("names", [("a",), ("a", "b"), ("a", "b", "c")])
+    def test_in_circles(
+        self, names: Sequence[str], files: Files, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, after in zip(names, (*names[1:], names[0]), strict=True):
+            files.write(f"{name}.txt", f"{name}\n-i {URL}\n-r {after}.txt\n")
+        monkeypatch.chdir(files.folder)
+        for path in (str(files.folder / "a.txt"), "a.txt"):
+            assert files.rewrite(path) != path
+
+    def test_one_that_is_missing(self, files: Files) -> None:
+        path = files.write("a.txt", f"-i {URL}\n-r missing.txt\n")
+        text = Path(files.rewrite(path)).read_text()
+        # pip is to name the file that the user knows.
+        assert f"-r {files.folder}/missing.txt" in text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        f"\ufeffcaf\u00e9\n-i {URL}\n".encode(),
+        f"\ufeff-i {URL}\n".encode(),
+        f"\ufeff# caf\u00e9\n-i {URL}\na\n".encode("utf-16-le"),
+        f"\ufeff-i {URL}\na\n".encode("utf-16-be"),
+        f"# -*- coding: latin-1 -*-\n# caf\u00e9\n-i {URL}\na\n".encode("latin-1"),
+        f"a\r\n-i {URL}\r\nb\r\n".encode(),
+        f"a\x0c-i {URL}\x0bb".encode(),
+    ],
+)
+def test_encodings(data: bytes, files: Files) -> None:
+    path = files.write("requirements.txt", data)
+    assert files.check(path) != path
+
+
+_WORDS = st.sampled_from(
+    [
+        *("-i", "-f", "-r", "-c", "--index-url", "--extra-index-url=", "--find-links"),
+        *("--trust", "--no-binary", "-e./x", "https://j.example/ -i", "-f=x"),
+        *("--pre", "--no-index", "--ind=", "--require", "a==1", "-e", "--hash=md5:ab"),
+        *("https://h.example/", "b.txt", "wheels", "#", "# x", " ", "\\\n", "\n", "\n"),
+        *("'", '"', "\\", "${A}", "${B}", "-", "--", "=", "-ihttps://i.example/"),
+    ]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(words=st.lists(_WORDS, max_size=12), gap=st.sampled_from(["", " "]))
+def test_any_file(
+    words: list[str], gap: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    files = Files(tmp_path_factory.mktemp("any"))
+    (files.folder / "wheels").mkdir()
+    files.write("b.txt", f"-i {URL}\n")
+    with patch.dict(os.environ, {"A": "a"}):
+        path = files.write("requirements.txt", gap.join(words))
+        new = files.rewrite(path)
+        try:
+            expected = files.expected(path)
+        except (PipError, SystemExit, OSError, ValueError, AttributeError):
+            return  # pip refuses it, or reads from a server
+        assert files.read(new) == expected
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
+def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    """As ``-r <(...)`` and ``-r /dev/stdin`` are: pip found them empty."""
+    files = Files(tmp_path)
+    reading, writing = os.pipe()
+    with open(writing, "wb") as file:
+        file.write(b"torch\n-r other.txt\n")
+    with open(reading, "rb"):
+        copy = files.rewrite(f"/dev/fd/{reading}")
+    assert Path(copy).parent == files.copies
+    assert Path(copy).read_text() == "torch\n-r /dev/fd/other.txt\n"

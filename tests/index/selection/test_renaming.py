@@ -1,0 +1,293 @@
+"""Variant wheels under names that installers order as the variants are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packaging.tags import parse_tag
+from packaging.utils import parse_wheel_filename
+from support.clients import CLIENTS, choose
+
+from nvidia_variant_provider.index.selection.renaming import (
+    Offer,
+    Release,
+    find_label,
+    group,
+    make_offers,
+    served_name,
+)
+from nvidia_variant_provider.wheels.archive import parse_wheel_name
+
+_TAGS = (
+    "py3-none-any",
+    "py2.py3-none-any",
+    "cp310-cp310-manylinux_2_17_x86_64.manylinux2014_x86_64",
+    "cp310-cp310-manylinux_2_28_x86_64",
+    "cp312-cp312-manylinux_2_28_x86_64",
+    "cp312-cp312-manylinux_2_28_aarch64",
+    "cp39-abi3-manylinux_2_34_x86_64",
+    "cp313-cp313t-manylinux_2_28_x86_64",
+    "py3-none-macosx_11_0_arm64",
+    "cp312-cp312-win_amd64",
+)
+_LABELS = st.from_regex(r"[0-9a-z_.]{1,8}", fullmatch=True)
+_BUILDS = st.sampled_from(("", "", "", "-0", "-1", "-2post", "-20240131"))
+_WHEELS = st.lists(
+    st.tuples(_BUILDS, st.sampled_from(_TAGS)), min_size=1, max_size=4, unique=True
+)
+
+
+@st.composite
+def releases(draw: st.DrawFn) -> tuple[Release, list[str]]:
+    """A release, and those of its labels that fit, best first."""
+    wheels = draw(st.dictionaries(_LABELS, _WHEELS, min_size=1, max_size=4))
+    plain = draw(st.just([]) | _WHEELS)
+    names = [
+        *(
+            f"a_b-1.0{b}-{t}-{label}.whl"
+            for label, all_ in wheels.items()
+            for b, t in all_
+        ),
+        *(f"a_b-1.0{b}-{t}.whl" for b, t in plain),
+        "a_b-1.0.tar.gz",
+        "other-1.0-py3-none-any-x.whl",
+        "other-1.0-py3-none-any.whl",
+    ]
+    found = group(draw(st.permutations(names)), "a-b")
+    order = draw(st.permutations(sorted(wheels)))
+    return found["1.0"], order[: draw(st.integers(0, len(order)))]
+
+
+def label_in(names: dict[str, str | None], name: str | None) -> str | None:
+    return None if name is None else names[name]
+
+
+@settings(max_examples=200)
+@given(releases(), st.sampled_from((0, 1000)))
+def test_installers_take_the_best_label(
+    given_: tuple[Release, list[str]], base: int
+) -> None:
+    release, labels = given_
+    offers, hidden = make_offers(release, labels, base=base)
+    plain = [w.file_name for w in release.plain if w.file_name not in hidden]
+    owners: dict[str, str | None] = {offer.name: offer.label for offer in offers}
+    owners.update(dict.fromkeys(plain))
+    by_rank = [
+        *([o.name for o in offers if o.label == label] for label in labels),
+        plain,
+    ]
+    for client in CLIENTS[::3]:
+        chosen = choose(list(owners), client)
+        first = next((c for g in by_rank if (c := choose(g, client))), None)
+        assert label_in(owners, chosen) == label_in(owners, first)
+        assert (chosen is None) == (first is None)
+
+
+@settings(max_examples=200)
+@given(releases())
+def test_names(given_: tuple[Release, list[str]]) -> None:
+    release, labels = given_
+    offers, hidden = make_offers(release, labels)
+    names = [offer.name for offer in offers]
+    assert len(set(names)) == len(names)
+    files = {wheel.file_name for wheel in (*release.labelled, *release.plain)}
+    assert not files.intersection(names)
+    assert files.issuperset(hidden)
+    ranks = []
+    for offer in offers:
+        name, version, build, tags = parse_wheel_filename(offer.name)
+        original = parse_wheel_name(offer.wheel.file_name)
+        assert (name, str(version), tags) == ("a-b", "1.0", original.tags)
+        assert offer.label == original.label
+        assert build
+        assert build[0] > 0
+        assert str(build[1]).removeprefix("_").endswith(offer.label.removeprefix("_"))
+        # What is shown has no label, whoever reads it.
+        assert find_label(offer.name) is None
+        ranks.append(build)
+    assert ranks == sorted(ranks, reverse=True)
+    assert list(dict.fromkeys(o.label for o in offers)) == [
+        label for label in labels if label in {o.label for o in offers}
+    ]
+    others = [parse_wheel_filename(w.file_name)[2] for w in release.plain]
+    assert not offers or all(ranks[-1] > build for build in others)
+
+
+@given(releases())
+def test_what_is_left_out_is_no_label_that_fits_or_hidden(
+    given_: tuple[Release, list[str]],
+) -> None:
+    release, labels = given_
+    offers, hidden = make_offers(release, labels)
+    shown = {offer.wheel.file_name for offer in offers}
+    for wheel in release.labelled:
+        fits = wheel.parts.label in labels and wheel.file_name not in hidden
+        assert (wheel.file_name in shown) == fits
+
+
+@given(releases(), st.integers(0, 5))
+def test_one_index_goes_before_another(
+    given_: tuple[Release, list[str]], number: int
+) -> None:
+    release, labels = given_
+    low, _ = make_offers(release, labels, base=number * 1000)
+    high, _ = make_offers(release, labels, base=(number + 1) * 1000)
+
+    def builds(offers: Sequence[Offer]) -> list[int]:
+        return [parse_wheel_filename(o.name)[2][0] for o in offers]  # type: ignore[misc]
+
+    assert not low or min(builds(high)) > max(builds(low))
+
+
+@pytest.mark.parametrize(
+    ("file_name", "rank", "expected"),
+    [
+        (
+            "torch-2.8.0-py3-none-any-cu129.whl",
+            3,
+            "torch-2.8.0-3cu129-py3-none-any.whl",
+        ),
+        (
+            "torch-2.8.0-1-cp312-cp312-win_amd64-cu129.whl",
+            12,
+            "torch-2.8.0-12cu129-cp312-cp312-win_amd64.whl",
+        ),
+        ("torch-2.8.0-py3-none-any-12.9.whl", 3, "torch-2.8.0-3_12.9-py3-none-any.whl"),
+        ("torch-2.8.0-py3-none-any-_1.whl", 3, "torch-2.8.0-3_1-py3-none-any.whl"),
+        ("torch-2.8.0-py3-none-any-null.whl", 1, "torch-2.8.0-1null-py3-none-any.whl"),
+        (
+            "torch-2.8.0+cu129-py2.py3-none-any-x.whl",
+            1,
+            "torch-2.8.0+cu129-1x-py2.py3-none-any.whl",
+        ),
+    ],
+)
+def test_served_names(file_name: str, rank: int, expected: str) -> None:
+    assert served_name(file_name, rank) == expected
+    parse_wheel_filename(expected)
+
+
+def test_ranks_of_labels_of_digits_are_not_run_together() -> None:
+    names = [f"a-1-py3-none-any-{label}.whl" for label in ("9", "0", "11")]
+    offers, _ = make_offers(group(names, "a")["1"], ["0", "9", "11"])
+    ordered = sorted(
+        (o.name for o in offers), key=lambda n: parse_wheel_filename(n)[2], reverse=True
+    )
+    assert [n.split("_", 1)[1].split("-")[0] for n in ordered] == ["0", "9", "11"]
+
+
+def test_a_build_number_of_its_own_counts_within_a_label() -> None:
+    names = [
+        "a-1-py3-none-any-x.whl",
+        "a-1-2-py3-none-any-x.whl",
+        "a-1-10-py3-none-any-x.whl",
+        "a-1-99-py3-none-any-y.whl",
+        "a-1-7-py3-none-any.whl",
+    ]
+    offers, hidden = make_offers(group(names, "a")["1"], ["x", "y"])
+    assert hidden == []
+    assert [offer.wheel.file_name for offer in offers] == [
+        "a-1-10-py3-none-any-x.whl",
+        "a-1-2-py3-none-any-x.whl",
+        "a-1-py3-none-any-x.whl",
+        "a-1-99-py3-none-any-y.whl",
+    ]
+    assert [offer.name.split("-")[2] for offer in offers] == ["11x", "10x", "9x", "8y"]
+
+
+def test_build_numbers_that_only_look_different() -> None:
+    names = ["a-1-1-py3-none-any-x.whl", "a-1-01-py3-none-any-x.whl"]
+    offers, _ = make_offers(group(names, "a")["1"], ["x"])
+    assert len({offer.name for offer in offers}) == 2
+
+
+def test_releases_that_are_the_same_are_one() -> None:
+    # For installers 1.0 and 1.0.0 are one version: they choose between these.
+    names = [
+        "a-1.0-py3-none-any-x.whl",
+        "A-1.0.0-5-py3-none-any.whl",
+        "a-1-py3-none-any-y.whl",
+        "a-1.0-variants.json",
+    ]
+    found = group(names, "a")
+    assert len(found) == 1
+    (release,) = found.values()
+    assert release.metadata == "a-1.0-variants.json"
+    offers, _ = make_offers(release, ["y", "x"])
+    every = [*(offer.name for offer in offers), "A-1.0.0-5-py3-none-any.whl"]
+    assert choose(every, dict.fromkeys(parse_tag("py3-none-any"), 0)) == offers[0].name
+    assert offers[0].label == "y"
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("a-1-py3-none-any-x.whl", "x"),
+        ("a-1-1-py3-none-any-x.whl", "x"),
+        ("a-1-1-py3-none-any.whl", None),
+        ("a-1-py3-none-any.whl", None),
+        ("a-1-py3-none-any-X.whl", None),
+        ("a-1-py3-none-any-x y.whl", None),
+        ("a-1-py3-none-any-.whl", None),
+        ("a-x-py3-none-any-x.whl", None),
+        ("a-1-py3-none-any-x.zip", None),
+        ("a-1-1-2-py3-none-any-x.whl", None),
+        ("-----.whl", None),
+        ("-" * 300 + ".whl", None),
+        ("a-1-py3-none-any-x.whl.metadata", None),
+        ("", None),
+    ],
+)
+def test_labels_in_names(name: str, label: str | None) -> None:
+    assert find_label(name) == label
+
+
+@given(st.lists(st.text(alphabet="a1-_.whl/\n\x00\u00e9", max_size=30), max_size=5))
+def test_any_names_can_be_grouped(names: list[str]) -> None:
+    for release in group([*names, "a-1-py3-none-any-x.whl"], "a").values():
+        make_offers(release, sorted(release.labels))
+
+
+def test_pages_without_variants_have_no_releases() -> None:
+    assert group(["a-1-py3-none-any.whl", "a-1.tar.gz", "a-1-variants.json"], "a") == {}
+    assert group([], "a") == {}
+    # Those of others do not count.
+    assert group(["b-1-py3-none-any-x.whl", "a-1-py3-none-any.whl"], "a") == {}
+
+
+def test_metadata_belongs_to_its_release() -> None:
+    names = [
+        "my_torch-1.0-py3-none-any-x.whl",
+        "my_torch-2.0-py3-none-any-x.whl",
+        "My.Torch-1.0-variants.json",
+        "other-2.0-variants.json",
+        "my_torch-x-variants.json",
+        "my_torch-3.0-variants.json",
+        "variants.json",
+    ]
+    found = group(names, "my-torch")
+    assert {version: release.metadata for version, release in found.items()} == {
+        "1.0": "My.Torch-1.0-variants.json",
+        "2.0": None,
+    }
+
+
+def test_what_may_not_be_taken_hides_nothing() -> None:
+    """pip then installed an older release: all others of the newest were hidden."""
+    names = [
+        "x-1.0-cp311-cp311-manylinux_2_12_x86_64-a.whl",
+        "x-1.0-cp311-cp311-manylinux_2_17_x86_64-b.whl",
+        "x-1.0-cp311-cp311-manylinux_2_17_x86_64.whl",
+    ]
+    release = group(names, "x")["1.0"]
+    assert sorted(make_offers(release, ["a", "b"])[1]) == sorted(names[1:])
+    conditions = {names[0]: (">=3.99", False)}
+    offers, hidden = make_offers(release, ["a", "b"], conditions=conditions)
+    assert hidden == []
+    assert [offer.label for offer in offers] == ["a", "b"]
+    # Those that the same machines take still do.
+    conditions[names[1]] = conditions[names[0]]
+    assert make_offers(release, ["a", "b"], conditions=conditions)[1] == [names[1]]

@@ -1,0 +1,342 @@
+"""A repository that shows the variants which fit, before any other repository."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from simple_repository import errors, model
+from simple_repository.components.core import SimpleRepository
+from support.documents import TORCH, TORCH_LABELS, document, of_one
+from support.loopback import H100
+from support.strategies import documents, wild_machines
+from support.wheels import stub_wheel, wheel_name
+
+from nvidia_variant_provider.api import resolve
+from nvidia_variant_provider.errors import InputError, OverrideError, ProviderError
+from nvidia_variant_provider.index.http.pages import LABEL_KEY
+from nvidia_variant_provider.index.selection.pins import Pins
+from nvidia_variant_provider.index.selection.repository import VariantRepository
+from nvidia_variant_provider.machine.environment import Environment
+
+METADATA = "torch-2.8.0-variants.json"
+PLAIN = wheel_name("torch", "2.8.0")
+LABELS = [wheel_name("torch", "2.8.0", label) for label in TORCH_LABELS]
+
+
+class Memory(SimpleRepository):
+    """A repository of texts and paths; it writes down what it is asked for."""
+
+    def __init__(self, files: Mapping[str, str | Path | Exception]) -> None:
+        self.files = files
+        self.asked: list[str] = []
+        self.more: dict[str, Any] = {}
+
+    async def get_project_page(
+        self,
+        project_name: str,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.ProjectDetail:
+        if project_name != "torch":
+            raise errors.PackageNotFoundError(project_name)
+        files = (
+            model.File(
+                filename=name, url=f"https://h.example/{name}", hashes={}, size=1
+            )
+            for name in self.files
+        )
+        return model.ProjectDetail(
+            meta=model.Meta("1.1"), name="torch", files=tuple(files), **self.more
+        )
+
+    async def get_resource(
+        self,
+        project_name: str,  # noqa: ARG002
+        resource_name: str,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.Resource:
+        self.asked.append(resource_name)
+        found = self.files.get(resource_name)
+        if isinstance(found, str):
+            return model.TextResource(text=found)
+        if isinstance(found, Path):
+            return model.LocalResource(path=found)
+        raise found or errors.ResourceUnavailable(resource_name)
+
+
+def repository(
+    source: SimpleRepository, machine: Environment = H100, **options: Any
+) -> tuple[VariantRepository, list[str]]:
+    warnings: list[str] = []
+    made = VariantRepository(
+        source, machine=lambda: machine, environ={}, warn=warnings.append, **options
+    )
+    return made, warnings
+
+
+def page(found: VariantRepository) -> list[str]:
+    detail = asyncio.run(found.get_project_page("torch"))
+    return [file.filename for file in detail.files]
+
+
+def torch(**changes: Any) -> dict[str, str | Path | Exception]:
+    names = [PLAIN, *LABELS, "torch-2.8.0.tar.gz"]
+    files = dict.fromkeys(names, "")
+    return {**files, METADATA: json.dumps(TORCH), **changes}
+
+
+def test_a_page() -> None:
+    source = Memory(torch())
+    found, warnings = repository(source)
+    assert page(found) == [
+        PLAIN,
+        "torch-2.8.0.tar.gz",
+        METADATA,
+        # The best one last, for poetry.
+        "torch-2.8.0-1cu126-py3-none-any.whl",
+        "torch-2.8.0-2cu128-py3-none-any.whl",
+    ]
+    assert warnings == []
+    # Only what is needed is read.
+    assert source.asked == [METADATA]
+
+
+def test_all_but_the_name_stays() -> None:
+    source = Memory(torch())
+    source.more = {"versions": frozenset(["2.8.0", "1.0"])}
+    detail = asyncio.run(repository(source)[0].get_project_page("torch"))
+    before = asyncio.run(source.get_project_page("torch"))
+    assert (detail.versions, detail.meta, detail.name) == (
+        before.versions,
+        before.meta,
+        before.name,
+    )
+    by_url = {file.url: file for file in before.files}
+    for file in detail.files:
+        private = dict(file.private_metadata.items())
+        own = by_url[file.url]
+        assert (file.hashes, file.size, file.url) == (own.hashes, own.size, own.url)
+        if file.filename.endswith(".whl"):
+            label = private.pop(LABEL_KEY)
+            assert str(label or "") in file.filename
+        assert private == {}
+
+
+def test_a_page_without_variants_is_the_same_object() -> None:
+    class Fixed(Memory):
+        detail = model.ProjectDetail(meta=model.Meta("1.0"), name="torch", files=())
+
+        async def get_project_page(self, *_: Any, **__: Any) -> model.ProjectDetail:
+            return self.detail
+
+    def fail() -> Environment:
+        raise AssertionError("nothing is to be detected")
+
+    source = Fixed({})
+    found = VariantRepository(source, machine=fail)
+    assert asyncio.run(found.get_project_page("torch")) is source.detail
+    assert source.asked == []
+
+
+def test_resources_are_the_wheels_themselves(tmp_path: Path) -> None:
+    wheel = stub_wheel(
+        tmp_path, "torch", "2.8.0", "cu128", variant_json=of_one("cu128")
+    )
+    source = Memory(torch(**{wheel.name: wheel}))
+    found, _ = repository(source)
+    name = "torch-2.8.0-2cu128-py3-none-any.whl"
+
+    async def fetch(name: str) -> model.Resource:
+        return await found.get_resource("torch", name)
+
+    # Without its page, as by an installer that has kept that.
+    resource = asyncio.run(fetch(name))
+    assert isinstance(resource, model.LocalResource)
+    assert resource.path == wheel
+    for other in (
+        "torch-2.8.0-3cu128-py3-none-any.whl",
+        "torch-2.8.0-1cu130-py3-none-any.whl",
+    ):
+        with pytest.raises(errors.ResourceUnavailable):
+            asyncio.run(fetch(other))
+
+
+@pytest.mark.parametrize(
+    "defect",
+    [
+        "{",
+        "[]",
+        '{"variants": 5}',
+        "\x00",
+        json.dumps({**TORCH, "unknown": 1}),
+        json.dumps({**TORCH, "variants": {"cu126": {}}}),
+        "[" * 100_000,
+        errors.ResourceUnavailable("x"),
+        errors.PackageNotFoundError("x"),
+        errors.SourceRepositoryUnavailable(),
+        InputError("no"),
+        Path("/nowhere/at/all"),
+    ],
+)
+def test_without_usable_metadata_there_are_no_variants(
+    defect: str | Path | Exception,
+) -> None:
+    found, warnings = repository(Memory(torch(**{METADATA: defect})))
+    assert page(found) == [PLAIN, "torch-2.8.0.tar.gz", METADATA]
+    (warning,) = warnings
+    assert warning.startswith("torch 2.8.0: its variants are passed over: ")
+    assert warning.isprintable()
+    page(found)
+    assert len(warnings) == 1
+
+
+def test_a_label_that_the_metadata_does_not_have() -> None:
+    variants = {"cu126": TORCH_LABELS["cu126"]}
+    source = Memory(torch(**{METADATA: json.dumps(document(variants))}))
+    found, warnings = repository(source)
+    assert "torch-2.8.0-1cu126-py3-none-any.whl" in page(found)
+    (warning,) = warnings
+    assert "cu128, cu130" in warning
+
+
+def test_a_label_without_a_wheel() -> None:
+    files = torch()
+    del files[LABELS[1]]
+    found, warnings = repository(Memory(files))
+    assert "torch-2.8.0-1cu126-py3-none-any.whl" in page(found)
+    assert warnings == []
+
+
+class TestPins:
+    def test_the_label_or_nothing(self) -> None:
+        files = torch(**{"torch-2.9.0-py3-none-any.whl": ""})
+        found, warnings = repository(
+            Memory(files), pins=Pins(projects={"torch": "cu126"})
+        )
+        names = page(found)
+        assert "torch-2.8.0-1cu126-py3-none-any.whl" in names
+        assert PLAIN not in names
+        assert warnings == []
+
+    def test_a_label_that_is_not_there(self) -> None:
+        found, warnings = repository(
+            Memory(torch()), pins=Pins(projects={"torch": "cu999"})
+        )
+        assert PLAIN in page(found)
+        assert warnings == []  # whether another index has it is not known here
+
+
+class TestMarkers:
+    NAME = "torch-2.8.0-2cu128-py3-none-any.whl"
+
+    def fetch(self, files: Mapping[str, Any]) -> list[str]:
+        found, warnings = repository(Memory(files))
+        asyncio.run(found.get_resource("torch", self.NAME))
+        return warnings
+
+    def wheel(self, folder: Path, *requires: str) -> dict[str, Any]:
+        path = stub_wheel(
+            folder,
+            "torch",
+            "2.8.0",
+            "cu128",
+            variant_json=of_one("cu128"),
+            requires=requires,
+        )
+        return torch(**{path.name: path})
+
+    @pytest.mark.parametrize(
+        "marker", ["label", "namespaces", "features", "properties"]
+    )
+    def test_they_are_refused_with_a_reason(self, marker: str, tmp_path: Path) -> None:
+        files = self.wheel(tmp_path, f"a; 'cu128' in variant_{marker}")
+        with pytest.raises(
+            errors.InvalidPackageError, match="refused, since its METAD"
+        ):
+            self.fetch(files)
+
+    def test_others_are_not(self, tmp_path: Path) -> None:
+        assert (
+            self.fetch(self.wheel(tmp_path, "variant-label; python_version > '3'"))
+            == []
+        )
+
+    @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"x" * 100_000])
+    def test_what_cannot_be_read_is_left_to_the_installer(
+        self, content: bytes, tmp_path: Path
+    ) -> None:
+        path = tmp_path / LABELS[1]
+        path.write_bytes(content)
+        (warning,) = self.fetch(torch(**{path.name: path}))
+        assert "METADATA could not be checked" in warning
+        path.unlink()
+        (warning,) = self.fetch(torch(**{path.name: path}))
+        assert "METADATA could not be checked" in warning
+
+
+class TestWithoutMetadataFile:
+    def files(self, folder: Path, labels: list[str]) -> dict[str, Any]:
+        paths = (
+            stub_wheel(folder, "torch", "2.8.0", label, variant_json=of_one(label))
+            for label in labels
+        )
+        return {PLAIN: "", **{path.name: path for path in paths}}
+
+    def test_wheels_say_it(self, tmp_path: Path) -> None:
+        source = Memory(self.files(tmp_path, ["cu126", "cu128", "cu130"]))
+        found, warnings = repository(source)
+        assert "torch-2.8.0-2cu128-py3-none-any.whl" in page(found)
+        assert warnings == []
+        asked = len(source.asked)
+        page(found)
+        assert len(source.asked) == asked
+
+    @pytest.mark.parametrize("defect", ["gone", "empty", "other"])
+    def test_a_wheel_that_does_not(self, defect: str, tmp_path: Path) -> None:
+        files = self.files(tmp_path, ["cu126", "cu128"])
+        path = files[LABELS[1]]
+        if defect == "gone":
+            path.unlink()
+        elif defect == "empty":
+            path.write_bytes(b"")
+        else:
+            path.write_bytes((tmp_path / LABELS[0]).read_bytes())
+        found, warnings = repository(Memory(files))
+        assert page(found) == [PLAIN]
+        assert len(warnings) == 1
+
+    def test_too_many_labels(self) -> None:
+        names = [f"torch-2.8.0-py3-none-any-x{n}.whl" for n in range(65)]
+        source = Memory({PLAIN: "", **dict.fromkeys(names, "")})
+        found, warnings = repository(source)
+        assert page(found) == [PLAIN]
+        assert "65 labels" in warnings[0]
+        assert source.asked == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(documents(), wild_machines)
+def test_what_is_shown_is_what_is_resolved(
+    metadata: dict[str, Any], machine: Environment
+) -> None:
+    names = [wheel_name("torch", "2.8.0", label) for label in metadata["variants"]]
+    source = Memory(
+        {PLAIN: "", **dict.fromkeys(names, ""), METADATA: json.dumps(metadata)}
+    )
+    found, warnings = repository(source, machine)
+    page(found)
+    choice = found.choices("torch")["2.8.0"]
+    try:
+        expected = resolve(metadata, environment=machine, environ={})
+    except (InputError, OverrideError, ProviderError):
+        assert choice.labels == ()
+        assert warnings
+        return
+    assert choice.labels == tuple(expected.compatible)

@@ -1,0 +1,181 @@
+"""Where the tags of a wheel would overrule the order of variants."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packaging.tags import Tag, parse_tag
+from support.clients import CLIENTS, MINORS
+
+from nvidia_variant_provider.index.selection.tag_order import find_outranking
+
+_PLATFORMS = (
+    "any",
+    "manylinux1_x86_64",
+    "manylinux_2_12_x86_64",
+    "manylinux2014_x86_64",
+    "manylinux_2_17_x86_64.manylinux2014_x86_64",
+    "manylinux_2_28_x86_64",
+    "manylinux_2_34_x86_64",
+    "manylinux_2_28_aarch64",
+    "linux_x86_64",
+    "musllinux_1_2_x86_64",
+    "macosx_11_0_arm64",
+    "macosx_11_0_universal2",
+    "macosx_10_9_x86_64",
+    "win_amd64",
+)
+_PYTHONS = (
+    "py3-none",
+    "py2.py3-none",
+    "py310-none",
+    "cp39-abi3",
+    "cp310-abi3",
+    "cp312-abi3",
+    "cp310-cp310",
+    "cp312-cp312",
+    "cp313-cp313t",
+    "cp314-cp314",
+    "cp314-cp314t",
+)
+
+
+def tags(text: str) -> frozenset[Tag]:
+    return parse_tag(text)
+
+
+_TAGS = st.builds(
+    "{}-{}".format, st.sampled_from(_PYTHONS), st.sampled_from(_PLATFORMS)
+)
+_FEW = st.lists(_TAGS, min_size=2, max_size=6, unique=True)
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> list[list[str]]:
+    """Wheels of a few variants; few tags, so that they meet."""
+    known = draw(_FEW)
+    group = st.lists(st.sampled_from(known), max_size=4, unique=True)
+    return draw(st.lists(group, min_size=2, max_size=4))
+
+
+def best(group: list[str], client: dict[Tag, int]) -> int | None:
+    ranks = [client[t] for name in group for t in tags(name) if t in client]
+    return min(ranks, default=None)
+
+
+@settings(max_examples=150)
+@given(groups())
+def test_the_best_group_that_is_shown_wins_everywhere(found: list[list[str]]) -> None:
+    hidden = set(find_outranking([list(map(tags, group)) for group in found]))
+    shown = [
+        [name for place, name in enumerate(group) if (number, place) not in hidden]
+        for number, group in enumerate(found)
+    ]
+    for client in CLIENTS:
+        ranks = [rank for g in shown if (rank := best(g, client)) is not None]
+        assert not ranks or ranks[0] == min(ranks)
+
+
+@settings(max_examples=150)
+@given(groups())
+def test_nothing_is_hidden_without_need(found: list[list[str]]) -> None:
+    hidden = find_outranking([list(map(tags, group)) for group in found])
+    for number, place in hidden:
+        assert number > 0
+        wheel = [found[number][place]]
+        better = found[:number]
+        assert any(
+            (own := best(wheel, client)) is not None
+            and any(
+                (rank := best(g, client)) is not None and own < rank for g in better
+            )
+            for client in CLIENTS
+        )
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [],
+        [[]],
+        [["py3-none-any"], ["py3-none-any"]],
+        [["cp310-cp310-win_amd64"], ["cp312-cp312-win_amd64"], []],
+        [["cp310-cp310-manylinux_2_28_x86_64"], ["py3-none-any"]],
+        # What no machine takes both of.
+        [["cp310-cp310-manylinux_2_17_x86_64"], ["cp310-cp310-manylinux_2_28_aarch64"]],
+        [["py3-none-win32"], ["cp310-cp310-win_amd64"]],
+    ],
+)
+def test_no_conflict(found: list[list[str]]) -> None:
+    assert find_outranking([list(map(tags, group)) for group in found]) == []
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [["cp310-cp310-manylinux_2_28_x86_64"], ["cp310-cp310-manylinux_2_34_x86_64"]],
+        # Only on a machine that is older than the newest wheel.
+        [
+            ["py3-none-manylinux_2_34_x86_64", "py3-none-manylinux_2_17_x86_64"],
+            ["py3-none-manylinux_2_28_x86_64"],
+        ],
+        # Only with a Python that no wheel names.
+        [
+            ["cp314-cp314-win_amd64", "cp312-cp312-win_amd64", "cp39-abi3-win_amd64"],
+            ["cp310-abi3-win_amd64"],
+        ],
+        # Only without the GIL.
+        [
+            ["cp313-cp313t-manylinux_2_17_x86_64"],
+            ["cp313-cp313t-manylinux_2_28_x86_64"],
+        ],
+        [
+            ["cp39-abi3-manylinux_2_28_x86_64", "py3-none-manylinux_2_17_x86_64"],
+            ["py3-none-manylinux_2_28_x86_64"],
+        ],
+        # Only on a Mac with Apple's own processor.
+        [["py3-none-macosx_11_0_universal2"], ["py3-none-macosx_11_0_arm64"]],
+        # Only where no wheel for a platform fits.
+        [["cp310-cp310-win_amd64", "py3-none-any"], ["py310-none-any"]],
+    ],
+)
+def test_a_conflict(found: list[list[str]]) -> None:
+    assert find_outranking([list(map(tags, group)) for group in found]) == [(1, 0)]
+
+
+def test_a_group_counts_by_what_is_shown_of_it() -> None:
+    # Of the second group one wheel is hidden, for machines that have the first; on
+    # others its second wheel goes before the third group.
+    found = [
+        ["cp310-cp310-manylinux_2_17_x86_64"],
+        ["cp310-cp310-manylinux_2_28_x86_64.win_amd64", "py3-none-win_amd64"],
+        ["cp310-abi3-win_amd64"],
+    ]
+    hidden = find_outranking([list(map(tags, group)) for group in found])
+    assert hidden == [(1, 0), (2, 0)]
+
+
+def test_the_clients_are_many() -> None:
+    assert len(CLIENTS) > 100
+    assert MINORS[-1] >= 14
+
+
+def test_so_many_kinds_of_machines_that_nobody_builds_for_them() -> None:
+    """A page of a few kilobytes took gigabytes, and minutes for each release."""
+    names = [f"cp3{n}-cp3{n}-manylinux_2_{n}_x86_64" for n in range(5, 85)]
+    found = [[tags(name)] for name in names]
+    assert find_outranking(found) == []
+    # Those of real releases are compared: nobody has more than these.
+    real = [
+        f"cp3{n}-cp3{n}-manylinux_2_28_{m}"
+        for n in range(9, 15)
+        for m in ("x86_64", "aarch64")
+    ]
+    real += [
+        f"cp3{n}-cp3{n}-{p}"
+        for n in range(9, 15)
+        for p in ("win_amd64", "macosx_11_0_arm64")
+    ]
+    worse = ["cp39-cp39-manylinux_2_34_x86_64", *real[1:]]
+    assert find_outranking([list(map(tags, real)), list(map(tags, worse))]) == [(1, 0)]

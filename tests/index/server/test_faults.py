@@ -1,0 +1,344 @@
+"""Upstreams that are down, slow, broken or hostile, over HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.documents import TORCH, of_one
+from support.index_server import start_server
+from support.loopback import (
+    JSON,
+    PLAIN,
+    answers_of,
+    ask,
+    page_of,
+    passed_over,
+    start,
+    wheels,
+)
+from support.range_server import Answer, serve_answers
+from support.wheels import publish, stub_wheel
+
+from nvidia_variant_provider.index.http.client import Settings
+
+BEST = "torch-2.8.0-3cu128-py3-none-any.whl"
+WHEEL = "/simple/torch/torch-2.8.0-py3-none-any-cu128.whl"
+METADATA = "/simple/torch/torch-2.8.0-variants.json"
+PAGE = "/simple/torch/"
+
+QUICK = Settings(timeout=0.3, deadline=0.6, trust_env=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index in a folder."""
+    found = tmp_path_factory.mktemp("index")
+    publish(found, TORCH, "torch", "2.8.0")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_noise(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """No fault of an upstream is one of the server."""
+    yield
+    assert "Traceback" not in capfd.readouterr().err
+
+
+class TestPages:
+    @pytest.mark.parametrize(
+        ("answer", "status", "word"),
+        [
+            (Answer(status=404), 404, "not found"),
+            (Answer(status=410), 404, "not found"),
+            (Answer(status=401), 403, "HTTP 401"),
+            (Answer(status=403), 403, "HTTP 403"),
+            (Answer(status=500), 500, "HTTP 500"),
+            (Answer(status=200, kind="image/png"), 502, "image/png"),
+            (Answer(body=b"{", kind=JSON), 502, "Expecting property name"),
+            (Answer(body=b"\xff", kind="text/html"), 502, "not UTF-8"),
+            (Answer(body=b"<a href='x'>" * 99, fault="cut"), 502, "cannot be read"),
+            (Answer(fault="hang"), 504, "no answer within 0.3 s"),
+            (Answer(body=b"x" * 99, fault="drip"), 504, "not complete after 0.6 s"),
+            (Answer(status=302), 302, ""),
+            (Answer(status=302, headers={"Location": PAGE}), 502, "10 redirects"),
+            (
+                Answer(status=302, headers={"Location": "file:///etc/passwd"}),
+                403,
+                "neither https nor a trusted host",
+            ),
+            (
+                Answer(status=302, headers={"Location": "http://files.example/"}),
+                403,
+                "neither https nor a trusted host",
+            ),
+            (Answer(status=302, headers={"Location": "http://[bad/"}), 403, ""),
+            (Answer(status=302, headers={"Location": "http://127.0.0.1:x/"}), 502, ""),
+            (Answer(status=302, headers={"Location": "ftp://h.example/"}), 403, ""),
+            (Answer(headers={"Content-Encoding": "gzip"}, body=b"no"), 502, ""),
+            (
+                Answer(headers={"Content-Encoding": "gzip, gzip"}, body=b"no"),
+                502,
+                "compressed in a way",
+            ),
+            (
+                Answer(
+                    headers={"Content-Encoding": "gzip"},
+                    body=gzip.compress(bytes(65 << 20)),
+                    kind="text/html",
+                ),
+                502,
+                "larger than 64 MiB",
+            ),
+        ],
+    )
+    def test_the_status_and_the_reason(
+        self, answer: Answer, status: int, word: str
+    ) -> None:
+        with (
+            serve_answers({PAGE: answer}) as server,
+            start(f"{server.url}/simple/", settings=QUICK) as running,
+        ):
+            reply = running.page()
+            expected = 502 if status == 302 else status
+            assert reply.status == expected, reply.text
+            assert word in reply.text
+            assert reply.headers["cache-control"] == "no-store"
+            # The server goes on.
+            assert running.page("other").status == 404
+
+    def test_an_upstream_that_is_down(self) -> None:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
+            with start(f"http://127.0.0.1:{port}/simple/") as running:
+                for _ in range(2):
+                    assert running.page().status == 502
+                assert ask(running.urls[0]).status == 502
+
+    def test_compressed_as_asked_for(self, folder: Path) -> None:
+        answers = answers_of(folder)
+        answers[PAGE] = Answer(
+            body=gzip.compress(answers[PAGE].body),
+            kind="text/html",
+            headers={"Content-Encoding": "gzip"},
+        )
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/") as running,
+        ):
+            assert BEST in wheels(running)
+
+    def test_urls_start_where_the_page_was_found(self, folder: Path) -> None:
+        answers = answers_of(folder)
+        answers = {
+            path.replace("/simple/", "/mirror/a/"): answer
+            for path, answer in answers.items()
+        }
+        answers[PAGE] = Answer(status=301, headers={"Location": "/mirror/a/torch/"})
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/") as running,
+        ):
+            reply = ask(running.page().files[BEST])
+            assert reply.headers["location"].startswith(f"{server.url}/mirror/a/torch/")
+
+    def test_credentials_stay_with_their_server(self) -> None:
+        seen: list[str] = []
+        with _recording(seen) as other:
+            away = Answer(status=302, headers={"Location": f"{other}x/"})
+            with serve_answers({PAGE: away}, credentials="user:pass") as server:
+                url = server.url.replace("//", "//user:pass@")
+                with start(f"{url}/simple/") as running:
+                    reply = running.page()
+                    assert (reply.status, "pass" in reply.text) == (404, False)
+        assert len(seen) == 1
+        assert "authorization" not in seen[0]
+
+    def test_ten_thousand_files(self) -> None:
+        files: list[dict[str, Any]] = [
+            {
+                "filename": f"torch-{n}.0-py3-none-any.whl",
+                "url": f"{n}.whl",
+                "hashes": {},
+            }
+            for n in range(9_900)
+        ]
+        for label in ("cu126", "cu128"):
+            name = f"torch-1.0-py3-none-any-{label}.whl"
+            files.append({"filename": name, "url": name, "hashes": {}})
+        name = "torch-1.0-variants.json"
+        files.append({"filename": name, "url": name, "hashes": {}})
+        answers = page_of(*files)
+        answers[f"{PAGE}{name}"] = Answer(body=json.dumps(TORCH).encode())
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/") as running,
+        ):
+            found = running.page().files
+            assert len(found) == len(files)
+            assert "torch-1.0-2cu128-py3-none-any.whl" in found
+            # One page, one document.
+            assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [
+        (Answer(status=404), "HTTP 404"),
+        (Answer(status=403), "HTTP 403"),
+        (Answer(status=500), "HTTP 500"),
+        (Answer(body=b"{"), "JSON"),
+        (Answer(body=b"\xff\xfe"), ""),
+        (Answer(body=json.dumps({**TORCH, "variants": {}}).encode()), ""),
+        (Answer(body=b"x" * 99, fault="cut"), "cannot be read"),
+        (Answer(fault="hang"), "no answer within"),
+        (Answer(body=b"x" * 99, fault="drip"), "not complete after"),
+        (Answer(body=bytes(65 << 20)), "larger than 64 MiB"),
+        (Answer(status=302, headers={"Location": METADATA}), "10 redirects"),
+        (Answer(status=302, headers={"Location": "file:///etc/passwd"}), "neither"),
+    ],
+)
+def test_a_broken_metadata_file(answer: Answer, word: str, folder: Path) -> None:
+    answers = answers_of(folder)
+    answers[PAGE] = _unhashed(answers[PAGE])
+    answers[METADATA] = answer
+    with (
+        serve_answers(answers) as server,
+        start(f"{server.url}/simple/", settings=QUICK) as running,
+    ):
+        if answer.body == json.dumps({**TORCH, "variants": {}}).encode():
+            assert wheels(running) == [PLAIN]
+            assert "wheels are passed over" in running.warnings[0]
+            return
+        assert word in passed_over(running)
+
+
+def test_a_metadata_file_with_another_hash(folder: Path) -> None:
+    answers = answers_of(folder)
+    document = json.dumps(TORCH)  # the same, otherwise written
+    answers[METADATA] = Answer(body=document.encode())
+    with serve_answers(answers) as server, start(f"{server.url}/simple/") as running:
+        assert "sha256 is not the one" in passed_over(running)
+
+
+def test_a_hash_is_one_in_capitals_too(folder: Path) -> None:
+    answers = answers_of(folder)
+    digest = hashlib.sha256(answers[METADATA].body).hexdigest()
+    page = answers[PAGE].body.replace(digest.encode(), digest.upper().encode())
+    answers[PAGE] = Answer(body=page, kind="text/html")
+    with serve_answers(answers) as server, start(f"{server.url}/simple/") as running:
+        assert BEST in wheels(running)
+        # It is read once.
+        running.page()
+        assert len([r for r in server.requests if METADATA in r]) == 1
+
+
+def _unhashed(page: Answer) -> Answer:
+    return Answer(body=re.sub(rb"#sha256=\w+", b"", page.body), kind="text/html")
+
+
+class TestMarkers:
+    @pytest.mark.parametrize("separate", [True, False])
+    def test_a_wheel_is_refused(self, separate: bool, tmp_path: Path) -> None:
+        publish(tmp_path, TORCH, "torch", "2.8.0")
+        marker = "a; 'cu128' in variant_label"
+        path = stub_wheel(
+            tmp_path / "torch",
+            "torch",
+            "2.8.0",
+            "cu128",
+            variant_json=of_one("cu128"),
+            requires=[marker],
+        )
+        answers = answers_of(tmp_path)
+        page = _unhashed(answers[PAGE])
+        if separate:
+            text = f"Name: torch\nRequires-Dist: {marker}\n"
+            answers[f"{WHEEL}.metadata"] = Answer(body=text.encode())
+            page = Answer(
+                body=page.body.replace(
+                    f'"{path.name}"'.encode(),
+                    f'"{path.name}" data-core-metadata="true"'.encode(),
+                ),
+                kind="text/html",
+            )
+        answers[PAGE] = page
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/") as running,
+        ):
+            url = running.page().files[BEST]
+            for target in (url, f"{url}.metadata", url):
+                reply = ask(target)
+                assert reply.status == 403
+                assert "variant markers" in reply.text
+            assert len(running.warnings) == 1
+            other = running.page().files[BEST.replace("3cu128", "2cu126")]
+            assert ask(other).status == 302
+
+    def test_metadata_that_cannot_be_had(self, folder: Path) -> None:
+        answers = answers_of(folder)
+        answers[WHEEL] = Answer(status=500, ranges=False)
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/") as running,
+        ):
+            # The installer is to see for itself.
+            assert ask(running.page().files[BEST]).status == 302
+            assert "METADATA could not be checked" in running.warnings[0]
+
+
+def test_upstreams_that_disagree(tmp_path: Path) -> None:
+    # For the second one cu128 is for another GPU.
+    variants = {**TORCH["variants"], "cu128": {"nvidia": {"sm_arch": ["70_real"]}}}
+    publish(tmp_path / "a", TORCH, "torch", "2.8.0")
+    publish(tmp_path / "b", {**TORCH, "variants": variants}, "torch", "2.8.0")
+    urls = str(tmp_path / "a"), str(tmp_path / "b")
+    with start(*urls) as running:
+        first, second = (list(running.page(number=n).files) for n in (0, 1))
+        assert "torch-2.8.0-1000000003cu128-py3-none-any.whl" in first
+        assert "torch-2.8.0-2cu126-py3-none-any.whl" in second
+        assert not any("cu128" in name for name in second)
+        # Each name is that of one file of one of them.
+        for number, name in ((0, "2cu126"), (1, "1000000003cu128")):
+            root = running.urls[number].removesuffix("simple/")
+            url = f"{root}f/torch/-/0/torch-2.8.0-{name}-py3-none-any.whl"
+            assert ask(url).status == 404
+        assert running.loopback.find_choices("torch")["2.8.0"].labels[0] == "cu128"
+
+
+def _recording(seen: list[str]) -> AbstractContextManager[str]:
+    """A server that writes down the names of the headers that it gets."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            """Say nothing."""
+
+        def do_GET(self) -> None:
+            seen.append(" ".join(key.lower() for key in self.headers))
+            self.send_error(404)
+
+    return start_server(Handler)
+
+
+def test_a_redirect_does_not_choose_credentials(folder: Path) -> None:
+    """A hostile index could log in elsewhere, with passwords that many leave."""
+    with serve_answers(answers_of(folder), credentials="inj:ected") as target:
+        there = target.url.replace("//", "//inj:ected@") + PAGE
+        answers = {PAGE: Answer(status=302, headers={"Location": there})}
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/") as running,
+        ):
+            assert running.page().status == 403
+        assert len(target.requests) == 1

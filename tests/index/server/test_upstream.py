@@ -1,0 +1,280 @@
+"""Indexes of every kind: URLs as pip has them, folders, pages of links."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pip._internal.models.link import Link
+from simple_repository import content_negotiation, errors, model, serializer
+from support.pages import (
+    HTML,
+    JSON,
+    NAME,
+    SHA,
+    URL,
+    json_file,
+    json_page,
+    links_of_pip,
+    only,
+    read_html,
+    read_json,
+)
+
+from nvidia_variant_provider.index.http.client import Client, Settings, UpstreamError
+from nvidia_variant_provider.index.http.pages import parse_page, parse_projects
+from nvidia_variant_provider.index.server.upstream import (
+    FolderUpstream,
+    LinksUpstream,
+    local_path,
+)
+
+_KEYS = (
+    *("files", "filename", "url", "hashes", "yanked", "size", "_x", "meta"),
+    *("api-version", "name", "versions", "core-metadata"),
+)
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        "https://files.example/a%2Bcu129/torch-1.0%2Bcu129-py3-none-any.whl",
+        "https://files.example/torch-1.0+cu129-py3-none-any.whl",
+        "../../packages/torch-1.0%2Bcu129-py3-none-any.whl",
+        "//files.example/torch-1.0-py3-none-any.whl",
+        "/files/torch-1.0-py3-none-any.whl",
+        "/torch-1.0-py3-none-any.whl",
+        "./torch-1.0-py3-none-any.whl",
+        "a/./b/../torch-1.0-py3-none-any.whl",
+        "torch-1.0-py3-none-any.whl",
+        "HTTPS://files.example/torch-1.0-py3-none-any.whl",
+        "https://files.example:8443/torch-1.0-py3-none-any.whl",
+        "https://files.example/torch-1.0-py3-none-any.whl?sig=a%2Fb%3D&e=1+2",
+        "https://u:p@files.example/torch-1.0-py3-none-any.whl",
+        "https://files.example/%7Ea/torch-1.0-py3-none-any.whl",
+        "https://files.example/100%25/torch-1.0-py3-none-any.whl",
+        "https://files.example/a/../torch-1.0-py3-none-any.whl",
+        "https://files.example/caf%C3%A9/torch-1.0-py3-none-any.whl",
+    ],
+)
+@pytest.mark.parametrize("base", [URL, "https://mirror.example/a/b/torch/?x=1"])
+def test_urls_are_those_of_pip(spelled: str, base: str) -> None:
+    page = json_page(json_file(url=spelled))
+    (link,) = links_of_pip(page, JSON, base)
+    mine = only(parse_page(page, JSON, base, "torch"))
+    # pip spells some characters anew, of our pages as well.
+    assert links_of_pip(json_page(json_file(url=mine.url)), JSON) == [link]
+    text = f'<a href="{html.escape(spelled)}#sha256={SHA}">x</a>'
+    (link,) = links_of_pip(text.encode(), "text/html", base)
+    mine = only(read_html(text, base))
+    assert links_of_pip(json_page(json_file(url=mine.url)), JSON) == [
+        Link(link.url_without_fragment)
+    ]
+    assert mine.filename == link.filename
+    assert mine.hashes == {"sha256": link.hash}
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        "https://mirror.example/x/",
+        "/y/",
+        "z/",
+        "//cdn.example/",
+        "https://[bad/",
+        "file:///x/",
+    ],
+)
+def test_a_base_is_where_urls_start(base: str) -> None:
+    text = f'<base href="{base}"><base href="/no/"><a href="{NAME}">x</a>'
+    if "[" in base:
+        assert only(read_html(text)).url == URL + NAME
+        return
+    (link,) = links_of_pip(text.encode(), "text/html")
+    if base[0] in "hf":  # pip takes a relative one as it is, which leads nowhere
+        assert only(read_html(text)).url == link.url
+    else:
+        assert only(read_html(text)).url.startswith("https://")
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"href": st.text(max_size=30)},
+            optional={
+                "data-yanked": st.text(max_size=5),
+                "data-requires-python": st.text(max_size=5),
+                "data-core-metadata": st.sampled_from(["true", f"sha256={SHA}"]),
+            },
+        ),
+        max_size=4,
+    )
+)
+def test_any_html_is_read_or_refused(links: list[dict[str, str]]) -> None:
+    text = "".join(
+        "<a {}>x</a>".format(
+            " ".join(f'{key}="{html.escape(value)}"' for key, value in link.items())
+        )
+        for link in links
+    )
+    page = read_html(text)
+    for form in content_negotiation.Format:
+        serializer.serialize(page, form).encode()
+
+
+@settings(max_examples=100)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(_KEYS),
+                inner,
+                max_size=5,
+            )
+        ),
+    ),
+    st.booleans(),
+)
+def test_any_json_is_read_or_refused(document: Any, nested: bool) -> None:
+    if nested:
+        document = {"meta": {"api-version": "1.0"}, "files": [json_file(x=document)]}
+    try:
+        page = parse_page(json.dumps(document).encode(), JSON, URL, "torch")
+    except UpstreamError:
+        return
+    for form in content_negotiation.Format:
+        serializer.serialize(page, form).encode()
+
+
+def test_ten_thousand_files_and_duplicates() -> None:
+    files = [json_file(filename=f"torch-{n}.0.tar.gz") for n in range(10_000)]
+    page = read_json(*files, *files[:10])
+    assert [file.filename for file in page.files[:2]] == [
+        "torch-0.0.tar.gz",
+        "torch-1.0.tar.gz",
+    ]
+    assert len(page.files) == 10_010
+    text = "".join(f'<a href="torch-{n}.0.tar.gz">x</a>' for n in range(10_000))
+    assert len(read_html(text).files) == 10_000
+
+
+def test_lists_of_projects() -> None:
+    bad = ["<script>", "", "a/b", "..", None, 5, "a\n"]
+    names = ["torch", "Zope.Interface", *bad]
+    body = json.dumps({"projects": [{"name": name} for name in names]}).encode()
+    found = parse_projects(body, JSON, URL)
+    assert {item.name for item in found.projects} == {"torch", "Zope.Interface"}
+    text = '<a href="t/"> torch </a><a href="x">&lt;script&gt;</a><a href="z"></a>'
+    found = parse_projects(text.encode(), "text/html", URL)
+    assert {item.name for item in found.projects} == {"torch"}
+    for body, kind in (
+        (b"{}", JSON),
+        (b"[", JSON),
+        (b"", "image/png"),
+        (b"\xff", HTML),
+    ):
+        with pytest.raises(UpstreamError):
+            parse_projects(body, kind, URL)
+
+
+class TestFolders:
+    def read(self, folder: Path, project: str) -> model.ProjectDetail:
+        return asyncio.run(FolderUpstream(folder).get_project_page(project))
+
+    def test_files(self, tmp_path: Path) -> None:
+        (tmp_path / "torch" / "deeper").mkdir(parents=True)
+        (tmp_path / "torch" / "a b+c-1.0.zip").write_bytes(b"xy")
+        found = only(self.read(tmp_path, "Torch"))
+        assert (found.filename, found.size) == ("a b+c-1.0.zip", 2)
+        assert local_path(found.url).read_bytes() == b"xy"
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="names are any bytes there")
+    def test_names_that_are_no_text_are_left_out(self, tmp_path: Path) -> None:
+        (tmp_path / "torch").mkdir()
+        with open(os.fsencode(tmp_path / "torch") + b"/\xff-1.0.zip", "wb"):
+            pass
+        assert self.read(tmp_path, "torch").files == ()
+
+    @pytest.mark.parametrize(
+        "name", ["x" * 5000, "a\0b", "..", "../x", "a/b", "\\\\h\\x"]
+    )
+    def test_there_is_no_way_out(self, name: str, tmp_path: Path) -> None:
+        (tmp_path / "index").mkdir()
+        (tmp_path / "x").mkdir()
+        with pytest.raises(errors.PackageNotFoundError):
+            self.read(tmp_path / "index", name)
+
+    def test_a_page_of_its_own(self, tmp_path: Path) -> None:
+        (tmp_path / "torch").mkdir()
+        page = tmp_path / "torch" / "index.html"
+        page.write_text(f'<a href="{NAME}#sha256={SHA}">x</a><a href="../b-1.zip">')
+        files = self.read(tmp_path, "torch").files
+        assert [local_path(file.url) for file in files] == [
+            tmp_path / "torch" / NAME,
+            tmp_path / "b-1.zip",
+        ]
+        page.write_bytes(b"\xff")
+        with pytest.raises(UpstreamError):
+            self.read(tmp_path, "torch")
+
+    def test_a_folder_that_is_gone(self, tmp_path: Path) -> None:
+        upstream = FolderUpstream(tmp_path / "gone")
+        with pytest.raises(UpstreamError):
+            asyncio.run(upstream.get_project_list())
+
+
+class TestLinks:
+    def test_projects_are_those_of_the_names(self, tmp_path: Path) -> None:
+        names = [
+            "Zope.Interface-5.0.tar.gz",
+            "zope_interface-6.0-py3-none-any.whl",
+            "zope-1.0.tar.gz",
+            "zopeinterface-1.0.tar.gz",
+        ]
+        for name in names:
+            (tmp_path / name).touch()
+        upstream = LinksUpstream(str(tmp_path), Client())
+        page = asyncio.run(upstream.get_project_page("zope.interface"))
+        assert [file.filename for file in page.files] == names[:2]
+        resource = asyncio.run(upstream.get_resource("zope-interface", names[0]))
+        assert isinstance(resource, model.LocalResource)
+
+    def test_a_page_in_a_file(self, tmp_path: Path) -> None:
+        page = tmp_path / "links.html"
+        page.write_text('<a href="a-1.zip">x</a><a href="https://h.example/a-2.zip">')
+        upstream = LinksUpstream(page.as_uri(), Client())
+        found = asyncio.run(upstream.read_all())
+        assert [file.filename for file in found.files] == ["a-1.zip", "a-2.zip"]
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("https://a.example/", True),
+        ("http://a.example/", False),
+        ("http://127.0.0.1:1/", True),
+        ("http://127.9.9.9/", True),
+        ("http://[::1]/", True),
+        ("http://localhost/", True),
+        # A name like any other.
+        ("http://127.evil.example/", False),
+        ("http://trusted.example/", True),
+        ("ftp://a.example/", False),
+    ],
+)
+def test_plain_http_is_for_this_machine_and_trusted_hosts(
+    url: str, allowed: bool
+) -> None:
+    client = Client(Settings(trusted_hosts=("trusted.example",)))
+    assert client.is_allowed(url) == allowed

@@ -1,0 +1,446 @@
+"""NV5xx: the GPU code of wheels against what they declare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from support.command import Run
+from support.containers import container, entry, library
+from support.gpu_wheels import PLAIN, PLAIN_SO, Wheel, binary, one, two
+from support.range_server import Answer, serve_answers
+
+from nvidia_variant_provider.gpu_code import budget, inspection
+from nvidia_variant_provider.gpu_code.fatbin import MAGIC
+from nvidia_variant_provider.lint.findings import RULES, Finding
+from nvidia_variant_provider.lint.runner import check_paths
+
+VERB = "validate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What triggers a rule, and wheels that just do not.
+
+    :param says: what the message has to name.
+    :param others: rules that come along.
+    """
+
+    trigger: Wheel
+    says: Sequence[str]
+    near: Sequence[Wheel]
+    others: frozenset[str] = field(default=frozenset())
+
+
+CASES = {
+    "NV501": Case(
+        trigger=Wheel(libraries=one("80_real"), sm=["80_real", "90_real"]),
+        says=["90_real", "demo/lib.so"],
+        near=[
+            # Other code runs there.
+            Wheel(libraries=one("80_real"), sm=["80_real", "86_real"]),
+            Wheel(libraries=one("80_real", "80_virtual"), sm=["80_real", "90_real"]),
+        ],
+    ),
+    "NV501-one of two": Case(
+        trigger=Wheel(
+            libraries=two(["80_real", "90_real"], ["80_real"]),
+            sm=["80_real", "90_real"],
+        ),
+        says=["90_real", "demo/b.so"],
+        near=[Wheel(libraries=two(["80_real"], ["80_real"]), sm=["80_real"])],
+    ),
+    "NV502": Case(
+        trigger=Wheel(libraries=one("80_real", "90_real"), sm=["80_real"]),
+        says=["90_real"],
+        near=[
+            Wheel(libraries=one("80_real", "86_real"), sm=["80_real"]),
+            # One library of two is not the wheel.
+            Wheel(libraries=two(["80_real", "86_real"], ["80_real"]), sm=["80_real"]),
+            # NV306 says it.
+            Wheel(libraries=one("80_real", "90_real")),
+            # Left out for a bound that its drivers need not keep.
+            Wheel(libraries=one("80_real", "90_virtual", isa=(9, 2)), sm=["80_real"]),
+        ],
+    ),
+    "NV502-PTX": Case(
+        trigger=Wheel(libraries=one("80_real", "90_virtual"), sm=["80_real"]),
+        says=["90_virtual", "9.0"],
+        near=[
+            Wheel(libraries=one("80_real", "90_virtual"), sm=["80_real", "90_virtual"])
+        ],
+    ),
+    "NV502-exact": Case(
+        trigger=Wheel(libraries=one("80_real", "90a_real"), sm=["80_real"]),
+        says=["90_real"],
+        # B300 gets what is declared as 100_real, and does not run it.
+        near=[Wheel(libraries=one("80_real", "100a_real"), sm=["80_real"])],
+    ),
+    "NV503": Case(
+        trigger=Wheel(libraries=one("80_real"), sm=["80_real", "86_real"]),
+        says=["86_real"],
+        near=[
+            Wheel(libraries=one("80_real", "86_real"), sm=["80_real", "86_real"]),
+            # A family is as good as plain.
+            Wheel(libraries=one("100f_real"), sm=["100_real"]),
+            # No GPU gets a build by it.
+            Wheel(libraries=one("80_real", "86_virtual"), sm=["80_real"]),
+        ],
+    ),
+    "NV503-one of two": Case(
+        trigger=Wheel(
+            libraries=two(["75_real", "70_real"], ["70_real"]),
+            lower="12.0",
+            sm=["70_real", "75_real"],
+        ),
+        says=["75_real", "demo/b.so"],
+        near=[Wheel(libraries=two(["70_real"], ["70_real"]), sm=["70_real"])],
+    ),
+    "NV503-exact": Case(
+        trigger=Wheel(libraries=one("90a_real"), sm=["90_real"]),
+        says=["90a", "9.0"],
+        near=[Wheel(libraries=one("90a_real", "90_real"), sm=["90_real"])],
+    ),
+    "NV503-undeclared": Case(
+        trigger=Wheel(libraries=one("80_real", "86_real"), sm=["80_real"]),
+        says=["86_real"],
+        near=[Wheel(libraries=PLAIN_SO, lower="13.5", sm=PLAIN)],
+    ),
+    "NV504": Case(
+        trigger=Wheel(libraries=one("80_real"), sm=["80_real", "90_virtual"]),
+        says=["90", "demo/lib.so"],
+        near=[
+            Wheel(libraries=PLAIN_SO, lower="13.5", sm=PLAIN),
+            Wheel(libraries=one("80_real", "80_virtual"), sm=["80_real", "90_virtual"]),
+        ],
+    ),
+    "NV505": Case(
+        trigger=Wheel(libraries=PLAIN_SO, sm=PLAIN),
+        says=["13.5", "13.0", "demo/plain.so"],
+        near=[
+            Wheel(libraries=PLAIN_SO, lower="13.5", sm=PLAIN),
+            Wheel(libraries=PLAIN_SO, sm=PLAIN[:3]),
+            # No older driver knows the GPU.
+            Wheel(
+                libraries=one("80_real", "120_virtual", isa=(8, 7)),
+                sm=["80_real", "120_virtual"],
+                lower="12.0",
+            ),
+            # A program takes the one for its CUDA.
+            Wheel(
+                libraries={
+                    "demo/lib_cuda126.so": library("80_virtual", isa=(8, 5)),
+                    "demo/lib_cuda132.so": library("80_virtual", isa=(9, 2)),
+                },
+                sm=["80_virtual"],
+                lower="12.5",
+            ),
+        ],
+    ),
+    "NV505-too new for the GPU": Case(
+        trigger=Wheel(
+            libraries=one("80_real", "120_virtual", isa=(8, 8)),
+            sm=["80_real", "120_virtual"],
+            lower="12.0",
+        ),
+        says=["12.9", "12.0"],
+        near=[
+            Wheel(
+                libraries=one("80_real", "120_virtual", isa=(8, 8)),
+                sm=["80_real", "120_virtual"],
+                lower="12.9",
+            )
+        ],
+    ),
+    "NV505-relied on": Case(
+        trigger=Wheel(
+            libraries=one("80_virtual", isa=(9, 1)), sm=["80_real"], lower="13.0"
+        ),
+        says=["13.1"],
+        others=frozenset({"NV503"}),
+        near=[
+            Wheel(libraries=one("80_virtual", isa=(9, 1)), sm=["80_real"], lower="13.1")
+        ],
+    ),
+    "NV505-no sm_arch": Case(
+        trigger=Wheel(libraries={"demo/lib.so": binary("ptx-only.so")}),
+        says=["13.5"],
+        near=[Wheel(libraries={"demo/lib.so": binary("ptx-only.so")}, lower="13.5")],
+    ),
+    "NV506": Case(
+        trigger=Wheel(libraries=PLAIN_SO, lower="12.9", sm=PLAIN[:3]),
+        says=["libcudart.so.13", "12.9"],
+        near=[Wheel(libraries=PLAIN_SO, lower="13.0", sm=PLAIN[:3])],
+    ),
+    "NV506-metadata": Case(
+        trigger=Wheel(
+            libraries=one("80_real"),
+            sm=["80_real"],
+            lower=None,
+            requires=["nvidia-cuda-runtime-cu12==12.8.90; sys_platform == 'linux'"],
+        ),
+        says=["nvidia-cuda-runtime-cu12", "12.0"],
+        near=[
+            Wheel(
+                libraries=one("80_real"),
+                sm=["80_real"],
+                lower="12.0",
+                requires=["cuda-toolkit==13.*; extra == 'cuda13'", "nvidia-nccl-cu12"],
+            )
+        ],
+    ),
+    "NV507": Case(
+        trigger=Wheel(libraries=one("100a_real"), sm=["100_real"]),
+        says=["100_real", "100a", "10.3"],
+        near=[Wheel(libraries=one("100a_real", "100f_real"), sm=["100_real"])],
+    ),
+    "NV507-real library": Case(
+        trigger=Wheel(
+            libraries={"demo/lib.so": binary("arch-specific.so")},
+            sm=["90_real", "100_real"],
+            lower="13.5",
+        ),
+        says=["100_real", "100a"],
+        # 90a stands for 90_real so far.
+        others=frozenset({"NV503"}),
+        near=[
+            Wheel(
+                libraries={"demo/lib.so": binary("family-specific.so")},
+                sm=["100_real", "120_real"],
+                lower="13.5",
+            )
+        ],
+    ),
+    "NV508": Case(
+        trigger=Wheel(
+            libraries={"demo/lib.so": binary("host-only.so")}, sm=["80_real"]
+        ),
+        says=["80_real"],
+        near=[Wheel(libraries=one("80_real"), sm=["80_real"])],
+    ),
+    "NV508-beside kernels": Case(
+        trigger=Wheel(
+            libraries={
+                "demo/a.cubin": binary("new-80.cubin"),
+                "demo/b.cubin": binary("new-stub-90.cubin"),
+            },
+            sm=["80_real", "90_real"],
+        ),
+        says=["90_real"],
+        near=[
+            Wheel(
+                libraries={
+                    "demo/a.cubin": binary("new-80.cubin"),
+                    "demo/b.cubin": binary("new-stub-90.cubin"),
+                    "demo/c.cubin": binary("old-90.cubin"),
+                },
+                sm=["80_real", "90_real"],
+            )
+        ],
+    ),
+    "NV509": Case(
+        trigger=Wheel(
+            libraries=two(["80_real", "90_real"], ["80_real"]), sm=["80_real"]
+        ),
+        says=["demo/b.so", "90_real"],
+        near=[
+            Wheel(libraries=two(["80_real", "86_real"], ["80_real"]), sm=["80_real"]),
+            # A program takes one of them.
+            Wheel(
+                libraries={
+                    "demo/sm80/ops.so": library("80_real"),
+                    "demo/sm90/ops.so": library("90_real"),
+                },
+                sm=["80_real", "90_real"],
+            ),
+            Wheel(
+                libraries={
+                    "demo/a.cubin": binary("new-80.cubin"),
+                    "demo/c.cubin": binary("old-90.cubin"),
+                },
+                sm=["80_real", "90_real"],
+            ),
+            # What was copied into it has targets of its own.
+            Wheel(
+                libraries={
+                    "demo/a.so": library("80_real", "90_real"),
+                    "demo.libs/libother-1a2b3c4d.so": library("80_real"),
+                },
+                sm=["80_real", "90_real"],
+            ),
+        ],
+    ),
+    "NV510": Case(
+        trigger=Wheel(libraries={"demo/lib.so": library()}, sm=["90_real"]),
+        says=["declares GPU code"],
+        near=[
+            # Python alone: its kernels come in another way.
+            Wheel(libraries={}, sm=["90_real"], tag="py3-none-any"),
+            # LTO-IR, which is linked when it runs.
+            Wheel(
+                libraries={"demo/lib.so": library() + container(entry(8))},
+                sm=["90_real"],
+            ),
+            # It calls the kernels of cuBLAS.
+            Wheel(
+                libraries={
+                    "demo/lib.dll": binary("plain.dll").replace(MAGIC, bytes(4))
+                },
+                sm=["90_real"],
+            ),
+            # A driver is all that it asks for.
+            Wheel(libraries={"demo/lib.so": library()}),
+        ],
+    ),
+    "NV510-copies": Case(
+        trigger=Wheel(
+            libraries={"demo.libs/libother-1a2b3c4d.so": library("90_real")},
+            sm=["90_real"],
+        ),
+        says=["copied"],
+        near=[Wheel(libraries=one("90_real"), sm=["90_real"])],
+    ),
+    "NV511": Case(
+        trigger=Wheel(libraries=PLAIN_SO, label=None),
+        says=["80_real"],
+        near=[Wheel(libraries={"demo/lib.so": library()}, label=None)],
+    ),
+    "NV511-null": Case(
+        trigger=Wheel(libraries=PLAIN_SO, label="null", variant={}),
+        says=["80_real"],
+        near=[Wheel(libraries={}, label="null", variant={})],
+    ),
+    "NV512": Case(
+        trigger=Wheel(
+            libraries={"demo/lib.so": library("80_real", "90_real")[:-9]}, label=None
+        ),
+        says=["cut off"],
+        near=[Wheel(libraries=one("80_real", "90_real"), label=None)],
+    ),
+}
+
+
+def content(path: Path) -> list[Finding]:
+    found = check_paths([path], select=["NV4", "NV5"])
+    for finding in found:
+        assert finding.severity == RULES[finding.code].severity
+        assert finding.path == str(path)
+        assert finding.message
+        assert finding.hint
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_trigger(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    found = content(case.trigger.write(tmp_path))
+    assert {f.code for f in found} == {name[:5], *case.others}
+    text = " ".join(f.message + f.hint for f in found if f.code == name[:5])
+    assert [part for part in case.says if part not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [(name, index) for name, case in CASES.items() for index in range(len(case.near))],
+)
+def test_near_miss(name: str, index: int, tmp_path: Path) -> None:
+    found = content(CASES[name].near[index].write(tmp_path))
+    assert name[:5] not in {f.code for f in found}
+
+
+def test_every_rule_has_a_trigger_and_a_near_miss() -> None:
+    rules = {code for code in RULES if code.startswith("NV5")}
+    assert {name[:5] for name in CASES} == rules
+    assert all(case.near for case in CASES.values())
+
+
+def test_a_true_wheel_has_no_finding(tmp_path: Path) -> None:
+    path = Wheel(libraries=PLAIN_SO, label="cu135", lower="13.5", sm=PLAIN).write(
+        tmp_path
+    )
+    assert content(path) == []
+    # In a folder as well.
+    assert [f for f in check_paths([tmp_path]) if f.code.startswith("NV5")] == []
+
+
+def test_a_wrong_checksum_is_a_finding(tmp_path: Path) -> None:
+    path = Wheel(libraries=PLAIN_SO, label=None).write(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"\x7fELF") + 100] ^= 1
+    path.write_bytes(data)
+    assert {f.code for f in content(path)} >= {"NV512"}
+
+
+def test_a_library_for_each_cuda_refutes_nv307(tmp_path: Path) -> None:
+    libraries = {
+        "demo/lib_cuda118.so": library("80_real"),
+        "demo/lib_cuda128.so": library("80_real", "120_real"),
+    }
+    wheel = Wheel(libraries=libraries, lower="11.8", sm=["80_real", "120_real"])
+    path = wheel.write(tmp_path)
+    assert "NV307" not in {f.code for f in check_paths([path])}
+    assert "NV307" in {f.code for f in check_paths([path], ignore=["NV5"])}
+
+
+def test_damaged_library_in_a_folder_does_not_hide_the_rest(tmp_path: Path) -> None:
+    CASES["NV512"].trigger.write(tmp_path)
+    CASES["NV507"].trigger.write(tmp_path)
+    codes = {finding.code for finding in check_paths([tmp_path])}
+    assert {"NV512", "NV507"} <= codes
+
+
+def test_what_costs_too_much_is_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few kilobytes could take minutes: NV512 says that not everything was read."""
+    monkeypatch.setattr(budget, "STEPS", 5)
+    wheel = Wheel(libraries={"demo/lib.so": container() * 1000}, sm=["90_real"])
+    found = [f for f in check_paths([wheel.write(tmp_path)]) if f.code[:3] == "NV5"]
+    assert [item.code for item in found] == ["NV512"]
+    assert "not everything was read" in found[0].message
+
+
+@pytest.mark.parametrize(
+    "options", [{"ignore": ["NV5"]}, {"select": ["NV3"]}, {"select": ["NV4", "NV1"]}]
+)
+def test_libraries_are_not_read_for_nothing(
+    options: dict[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("read")
+
+    monkeypatch.setattr(inspection, "inspect_path", refuse)
+    path = CASES["NV507"].trigger.write(tmp_path)
+    check_paths([path], **options)
+    check_paths([tmp_path], **options)
+    with pytest.raises(AssertionError, match="read"):
+        check_paths([path])
+
+
+def test_pages_send_no_libraries(tmp_path: Path) -> None:
+    """Of a wheel on an index the list of members and its metadata are read."""
+    wheel = Wheel(
+        libraries={"demo/lib.so": library("80_real") + bytes(3_000_000)},
+        sm=["90_real"],
+    ).write(tmp_path)
+    page = f'<a href="/{wheel.name}">{wheel.name}</a>'.encode()
+    answers = {
+        "/simple/demo/": Answer(body=page, kind="text/html"),
+        f"/{wheel.name}": Answer(body=wheel.read_bytes()),
+    }
+    with serve_answers(answers) as server:
+        found = check_paths([f"{server.url}/simple/demo/"])
+        asked = [line for line in server.requests if wheel.name in line]
+    assert [f.code for f in found if f.code.startswith("NV5")] == []
+    assert 0 < len(asked) <= 4
+
+
+def test_the_command_fails_for_it(run: Run, tmp_path: Path) -> None:
+    path = CASES["NV501"].trigger.write(tmp_path)
+    assert run(path).code == 1
+    assert run(path, "--ignore", "NV5").code == 0
+    report = json.loads(run(path, "--json").out)
+    assert {f["code"] for f in report["data"]["findings"]} >= {"NV501"}

@@ -1,0 +1,243 @@
+"""`validate URL`: project pages of an index, with every way a server can fail."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.documents import TORCH
+from support.range_server import Answer, RangeServer, serve_answers
+from support.wheels import publish
+
+from nvidia_variant_provider.cli import main
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.index.http import byte_ranges
+from nvidia_variant_provider.lint.findings import ERROR
+from nvidia_variant_provider.lint.runner import check_paths
+
+JSON = "application/vnd.pypi.simple.v1+json"
+PROJECT = "/simple/torch/"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, bytes]:
+    """A consistent release, as an index holds it."""
+    publish(tmp_path, TORCH, "torch", "2.9.1")
+    return {
+        path.name: path.read_bytes()
+        for path in (tmp_path / "torch").iterdir()
+        if path.name != "index.html"
+    }
+
+
+@contextmanager
+def index(
+    files: Mapping[str, bytes],
+    *,
+    as_json: bool = False,
+    answers: Mapping[str, Answer] | None = None,
+    times: Mapping[str, str] | None = None,
+    credentials: str | None = None,
+) -> Iterator[RangeServer]:
+    if as_json:
+        page = {
+            "meta": {"api-version": "1.1"},
+            "name": "torch",
+            "versions": ["2.9.1"],
+            "files": [
+                {
+                    "filename": name,
+                    "url": f"../../files/{name}",
+                    "hashes": {},
+                    "size": len(data),
+                    "upload-time": (times or {}).get(name),
+                }
+                for name, data in files.items()
+            ],
+        }
+        body, kind = json.dumps(page).encode(), JSON
+    else:
+        links = (f'<a href="../../files/{n}#sha256=0">{n}</a>' for n in files)
+        body, kind = b"<!DOCTYPE html>" + "".join(links).encode(), "text/html"
+    served = {PROJECT: Answer(body=body, kind=kind)}
+    served |= {f"/files/{name}": Answer(body=data) for name, data in files.items()}
+    served |= answers or {}
+    with serve_answers(served, credentials=credentials) as server:
+        yield server
+
+
+def codes(server: RangeServer) -> list[str]:
+    found = check_paths([f"{server.url}{PROJECT}"])
+    return [finding.code for finding in found if finding.severity == ERROR]
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["html", "json"])
+def test_a_consistent_page_is_clean(files: dict[str, bytes], as_json: bool) -> None:
+    with index(files, as_json=as_json) as server:
+        assert codes(server) == []
+    # Wheels are looked into, not downloaded.
+    assert not [r for r in server.requests if ".whl" in r and "whole" in r]
+
+
+def test_a_label_without_wheel_is_found(files: dict[str, bytes]) -> None:
+    left = {name: data for name, data in files.items() if "-cu126" not in name}
+    with index(left) as server:
+        assert codes(server) == ["NV402"]
+
+
+def test_upload_times_count(files: dict[str, bytes]) -> None:
+    times = dict.fromkeys(files, "2026-01-02T00:00:00Z")
+    times["torch-2.9.1-variants.json"] = "2026-01-01T00:00:00Z"
+    with index(files, as_json=True, times=times) as server:
+        found = check_paths([f"{server.url}{PROJECT}"])
+    assert "NV410" in {finding.code for finding in found}
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (Answer(status=404), "HTTP 404"),
+        (Answer(status=500), "HTTP 500"),
+        (Answer(body=b"{", kind=JSON), "no project page"),
+        (Answer(body=b"[]", kind=JSON), "no project page"),
+        (Answer(body=b'{"files": 5}', kind=JSON), "no project page"),
+        (Answer(body=b'{"meta": {}}', kind=JSON), "there is no 'files'"),
+        (Answer(body=b"\xff", kind="text/html"), "not UTF-8"),
+        (Answer(body=b"x", kind="image/png"), "not a project page"),
+        (Answer(body=b"<a>" * 50, kind="text/html", fault="cut"), "cut off"),
+        (Answer(status=302, headers={"Location": PROJECT}), "HTTP 302"),
+        (Answer(status=302, headers={"Location": "file:///etc/passwd"}), "HTTP 302"),
+    ],
+)
+def test_a_page_that_is_none_is_a_finding(answer: Answer, message: str) -> None:
+    with serve_answers({PROJECT: answer}) as server:
+        (finding,) = check_paths([f"{server.url}{PROJECT}"])
+    assert finding.code == "NV100"
+    assert message in finding.message
+
+
+def test_a_page_without_files_is_a_finding() -> None:
+    page = Answer(body=b"<!DOCTYPE html>", kind="text/html")
+    with serve_answers({PROJECT: page}) as server:
+        assert codes(server) == ["NV100"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(status=404),
+        Answer(status=403),
+        Answer(body=b"PK" * 500, ranges=False),
+        Answer(body=b"PK" * 500, fault="lie"),
+        Answer(body=b"no zip file" * 50),
+        Answer(),
+    ],
+)
+def test_a_wheel_that_cannot_be_read_is_a_finding(
+    files: dict[str, bytes], answer: Answer
+) -> None:
+    (name,) = (name for name in files if "-cu126" in name)
+    with index(files, answers={f"/files/{name}": answer}) as server:
+        assert codes(server) == ["NV411"]
+
+
+def test_metadata_that_cannot_be_read_is_a_finding(files: dict[str, bytes]) -> None:
+    path = "/files/torch-2.9.1-variants.json"
+    with index(files, answers={path: Answer(status=500)}) as server:
+        assert codes(server) == ["NV100"]
+
+
+def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(byte_ranges, "TIMEOUT", 0.3)
+    with serve_answers({PROJECT: Answer(fault="hang")}) as server:
+        (finding,) = check_paths([f"{server.url}{PROJECT}"])
+    assert "cannot be read" in finding.message
+
+
+def test_a_server_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(byte_ranges, "DEADLINE", 0.3)
+    monkeypatch.setattr(byte_ranges, "_CHUNK", 1)
+    with (
+        serve_answers({"/x": Answer(body=b"x" * 100, fault="drip")}) as server,
+        pytest.raises(InputError, match="not complete after"),
+    ):
+        byte_ranges.fetch(f"{server.url}/x")
+
+
+def test_an_oversized_file_is_not_read_to_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(byte_ranges, "MAX_BYTES", 100_000)
+    with (
+        serve_answers({"/x": Answer(body=b"x" * 1_000_000)}) as server,
+        pytest.raises(InputError, match="larger than"),
+    ):
+        byte_ranges.fetch(f"{server.url}/x")
+
+
+def test_other_schemes_are_not_followed(files: dict[str, bytes]) -> None:
+    page = '<a href="file:///etc/torch-2.9.1-variants.json">it</a>'
+    answers = {PROJECT: Answer(body=page.encode(), kind="text/html")}
+    with index(files, answers=answers) as server:
+        found = check_paths([f"{server.url}{PROJECT}"])
+    (finding,) = found
+    assert (finding.code, finding.message) == ("NV100", "only http and https are read")
+
+
+def test_a_range_file_is_a_file() -> None:
+    body = bytes(range(256)) * 3000
+    with serve_answers({"/x": Answer(body=body)}) as server:
+        file = byte_ranges.RangeFile(f"{server.url}/x")
+        assert file.seek(0, 2) == len(body)
+        for start, size in ((0, 10), (262_140, 10), (700_000, 100_000), (5, 300_000)):
+            file.seek(start)
+            buffer = bytearray(size)
+            count = file.readinto(buffer)
+            assert bytes(buffer[:count]) == body[start : start + size]
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["html", "json"])
+def test_credentials_in_the_url_are_used_and_not_shown(
+    files: dict[str, bytes], as_json: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del files["torch-2.9.1-variants.json"]
+    with index(files, as_json=as_json, credentials="me:s3cr@t") as server:
+        page = f"{server.url}{PROJECT}"
+        for user in ("me:s3cr%40t", "me:wr0ng"):
+            assert main(["validate", page.replace("://", f"://{user}@")]) == 1
+            output = capsys.readouterr()
+            assert page.replace("://", "://****@") in output.out
+            assert user not in output.out + output.err
+            assert ("HTTP 401" in output.out) == (user == "me:wr0ng")
+            assert ("NV409" in output.out) == (user != "me:wr0ng")
+            assert "NV411" not in output.out  # the wheels could be read
+
+
+def test_credentials_do_not_follow_a_redirect() -> None:
+    page = Answer(body=b"<!DOCTYPE html>", kind="text/html")
+    with serve_answers({PROJECT: page}, credentials="me:x") as elsewhere:
+        moved = Answer(status=302, headers={"Location": elsewhere.url + PROJECT})
+        with serve_answers({PROJECT: moved}, credentials="me:x") as server:
+            url = server.url.replace("://", "://me:x@")
+            (finding,) = check_paths([url + PROJECT])
+    assert elsewhere.requests
+    assert "HTTP 401" in finding.message
+
+
+def test_command_line(
+    files: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with index(files) as server:
+        assert main(["validate", f"{server.url}{PROJECT}"]) == 0
+    assert "error" not in capsys.readouterr().out
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "nvidia_variant_provider.index.http.pages"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "simple_repository", None)
+    assert main(["validate", "http://127.0.0.1:9/simple/x/"]) == 2

@@ -1,0 +1,345 @@
+"""Two releases, lane by lane."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from support.command import Run
+from support.documents import TORCH, TORCH_LABELS, document, nvidia
+from support.strategies import documents
+
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvidia_variant_provider.matrix.cells import (
+    all_capabilities,
+    all_drivers,
+    find_cells,
+)
+from nvidia_variant_provider.matrix.changes import (
+    CHANGED,
+    GAINED,
+    LOST,
+    SAME,
+    Lane,
+    compare,
+    release_names,
+)
+from nvidia_variant_provider.matrix.differences import Differences, make_groups
+from nvidia_variant_provider.matrix.lanes import describe_lanes
+from nvidia_variant_provider.metadata import read_metadata
+
+VERB = "diff"
+
+CU130 = ["75_real", "80_real", "86_real", "90_real", "100_real", "120_real"]
+CU130_ONLY = document({"null": {}, "cu130": nvidia("13.0", sm=CU130)})
+"""What a release looks like that drops all CUDA 12 builds."""
+
+DRIVERS = [CudaVersion(11, 8), CudaVersion(12, 4), CudaVersion(12, 9), CudaVersion(13)]
+GPUS = [ComputeCapability(*gpu) for gpu in ((5, 2), (7, 0), (9, 0), (12, 0))]
+
+
+@pytest.fixture
+def releases(fixtures: Path) -> list[Path]:
+    folder = fixtures / "variants-json"
+    return [folder / f"torch-{v}-variants.json" for v in ("2.8.0", "2.9.1", "2.10.0")]
+
+
+@pytest.fixture
+def cu130_only(tmp_path: Path) -> Path:
+    path = tmp_path / "torch-2.11.0-variants.json"
+    path.write_text(json.dumps(CU130_ONLY))
+    return path
+
+
+def lanes_of(old: Any, new: Any, **options: Any) -> dict[tuple[str, str], Lane]:
+    found = compare(read_metadata(old), read_metadata(new), **options)
+    return {(str(lane.new.cuda), str(lane.new.capability)): lane for lane in found}
+
+
+class TestLanes:
+    @given(documents(), documents())
+    @settings(max_examples=40, deadline=None)
+    def test_they_partition_the_cells(
+        self, old: dict[str, Any], new: dict[str, Any]
+    ) -> None:
+        before, after = read_metadata(old), read_metadata(new)
+        lanes = compare(before, after, drivers=DRIVERS, capabilities=GPUS)
+        for metadata, cells in (
+            (before, [lane.old for lane in lanes]),
+            (after, [lane.new for lane in lanes]),
+        ):
+            assert cells == find_cells(metadata, drivers=DRIVERS, capabilities=GPUS)
+        for lane in lanes:
+            uses_gpu = lane.old.how != "cpu", lane.new.how != "cpu"
+            assert (lane.change == LOST) == (uses_gpu == (True, False))
+            assert (lane.change == GAINED) == (uses_gpu == (False, True))
+            assert (lane.reason is not None) == (lane.change in (LOST, CHANGED))
+            assert bool(lane.workaround) == (lane.change == LOST)
+
+    @given(documents())
+    @settings(max_examples=20, deadline=None)
+    def test_a_release_does_not_differ_from_itself(
+        self, sample: dict[str, Any]
+    ) -> None:
+        lanes = lanes_of(sample, sample, drivers=DRIVERS, capabilities=GPUS)
+        assert {lane.change for lane in lanes.values()} == {SAME}
+
+    @given(documents(), documents())
+    @settings(max_examples=40, deadline=None)
+    def test_swapping_swaps_gained_and_lost(
+        self, old: dict[str, Any], new: dict[str, Any]
+    ) -> None:
+        there = lanes_of(old, new, drivers=DRIVERS, capabilities=GPUS)
+        back = lanes_of(new, old, drivers=DRIVERS, capabilities=GPUS)
+        swapped = {LOST: GAINED, GAINED: LOST, SAME: SAME, CHANGED: CHANGED}
+        assert {key: swapped[lane.change] for key, lane in there.items()} == {
+            key: lane.change for key, lane in back.items()
+        }
+
+    @given(documents(), documents())
+    @settings(max_examples=40, deadline=None)
+    def test_a_lost_lane_says_which_feature(
+        self, old: dict[str, Any], new: dict[str, Any]
+    ) -> None:
+        builds = [x for x, spaces in new["variants"].items() if "nvidia" in spaces]
+        lanes = lanes_of(old, new, drivers=DRIVERS, capabilities=GPUS)
+        for lane in lanes.values():
+            if lane.change != LOST or not builds:
+                continue
+            reason = lane.reason or ""
+            assert any(reason.startswith(f"{label} ") for label in builds)
+            assert re.search(
+                r"cuda_version_(lower|upper)_bound|sm_arch|blas_lapack :: |before it",
+                reason,
+            )
+
+    def test_a_lost_driver(self) -> None:
+        lane = lanes_of(TORCH, CU130_ONLY)["12.8", "9.0"]
+        assert (lane.change, lane.old.label, lane.new.label) == (LOST, "cu128", "null")
+        assert lane.reason == (
+            "cu130 does not fit (cuda_version_lower_bound): it needs a driver for "
+            "CUDA 13.0 or newer, this one is for 12.8"
+        )
+        assert lane.workaround == (
+            "a driver for CUDA 13.0 gets cu130",
+            "stay with OLD: it has cu128",
+        )
+        assert lane.risk == (
+            "an installer takes the CPU build without a word; the GPU stays idle",
+        )
+
+    def test_a_lost_gpu(self) -> None:
+        lane = lanes_of(TORCH, CU130_ONLY)["13.0", "7.0"]
+        assert (lane.reason or "").startswith(
+            "cu130 does not fit (sm_arch): it has no kernels for compute capability 7.0"
+        )
+        assert lane.workaround == ("stay with OLD: it has cu128",)
+
+    def test_minor_version_compatibility_is_a_workaround_and_no_reason(self) -> None:
+        new = document({"null": {}, "cu128": TORCH_LABELS["cu128"]})
+        lane = lanes_of(TORCH, new)["12.6", "9.0"]
+        assert "compatibility" not in (lane.reason or "")
+        assert lane.workaround == (
+            "NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY=1 gets cu128: "
+            "minor-version compatibility runs its machine code",
+            "a driver for CUDA 12.8 gets cu128",
+            "stay with OLD: it has cu126",
+        )
+        relaxed = lanes_of(TORCH, new, minor_version_compatibility=True)["12.6", "9.0"]
+        assert (relaxed.change, relaxed.new.label) == (CHANGED, "cu128")
+        assert any("newer CUDA minor version" in risk for risk in relaxed.risk)
+
+    def test_the_nearest_builds_are_named(self) -> None:
+        builds = {f"b{n}": nvidia("13.0", sm=["120_real"]) for n in range(4)}
+        new = document({**builds, "near": nvidia("13.0", sm=["90_real"])})
+        reason = lanes_of(TORCH, new)["12.9", "9.0"].reason or ""
+        assert reason.startswith("near does not fit (cuda_version_lower_bound): ")
+        assert reason.endswith("; 2 more do not fit either")
+
+    def test_no_label_at_all(self) -> None:
+        new = document({"cu130": nvidia("13.0", sm=CU130)})
+        lane = lanes_of(TORCH, new)["12.9", "9.0"]
+        assert (lane.change, lane.to_dict()["new"]) == (LOST, None)
+        assert "non-variant wheel" in lane.risk[0]
+
+    def test_no_gpu_build_left(self) -> None:
+        lane = lanes_of(TORCH, document({"null": {}}))["12.9", "9.0"]
+        assert lane.reason == "NEW has no build with nvidia properties"
+
+    def test_both_spellings_of_the_null_variant_are_one(self) -> None:
+        old = document(
+            {"00000000": {}}, schema="https://variants-schema.wheelnext.dev/v0.0.3.json"
+        )
+        del old["providers"]["nvidia"]["requires"]
+        old["providers"]["nvidia"]["requires"] = ["nvidia-variant-provider>=0.0.1"]
+        lane = lanes_of(old, document({"null": {}}))["12.9", "9.0"]
+        assert (lane.old.label, lane.new.label) == ("00000000", "null")
+        assert lane.change == SAME
+
+    @pytest.mark.parametrize(
+        ("old", "new", "change", "reason"),
+        [
+            (["90_real"], ["90_virtual"], CHANGED, "cu has machine code for the GPU"),
+            (["90_virtual"], ["90_real"], CHANGED, "cu has only PTX for it in OLD"),
+            (["90_virtual"], ["90_virtual", "80_real"], SAME, ""),
+        ],
+    )
+    def test_the_same_label_in_another_way(
+        self, old: list[str], new: list[str], change: str, reason: str
+    ) -> None:
+        lane = lanes_of(
+            document({"cu": nvidia("12.0", sm=old)}),
+            document({"cu": nvidia("12.0", sm=new)}),
+        )["12.9", "9.0"]
+        assert lane.change == change
+        assert (lane.reason or "").startswith(reason)
+
+    @pytest.mark.parametrize(
+        ("features", "gpu", "words"),
+        [
+            (nvidia("12.0", sm=["90_virtual"]), "9.0", "only PTX"),
+            (nvidia("12.0"), "9.0", "no sm_arch"),
+            (nvidia(sm=["90_real"]), "9.0", "no cuda_version_lower_bound"),
+            (nvidia("12.0", sm=["80_real"]), "8.7", "Tegra"),
+            (nvidia("12.0", sm=["80_real"]), "8.6", None),
+            (nvidia("12.0", sm=["87_real"]), "8.7", None),
+        ],
+    )
+    def test_open_risk(
+        self, features: dict[str, Any], gpu: str, words: str | None
+    ) -> None:
+        sample = document({"null": {}, "x": features})
+        risk = lanes_of(sample, sample)["12.9", gpu].risk
+        assert len(risk) == (0 if words is None else 1)
+        assert (words or "") in "".join(risk)
+
+    def test_values_of_any_text_do_no_harm(self) -> None:
+        odd = {
+            "cuda_version_lower_bound": ["12.0", "newest"],
+            "sm_arch": ["a_real", "real", "90_real"],
+        }
+        sample = document({"x": {"nvidia": odd}})
+        assert lanes_of(sample, sample)["12.9", "9.0"].risk == ()
+
+
+class TestNames:
+    def test_names(self, releases: list[Path]) -> None:
+        old, new = map(read_metadata, releases[:2])
+        assert release_names(old, new) == ("torch 2.8.0", "torch 2.9.1")
+        assert release_names(old, old) == ("torch 2.8.0 (OLD)", "torch 2.8.0 (NEW)")
+
+
+class TestDescription:
+    @given(documents(), documents())
+    @settings(max_examples=10, deadline=None)
+    def test_groups_partition_the_lanes(
+        self, old: dict[str, Any], new: dict[str, Any]
+    ) -> None:
+        found = compare(read_metadata(old), read_metadata(new))
+        differences = Differences(old="a", new="b", lanes=found)
+        groups = make_groups(found, with_same=True)
+        told = [lane.key for group in groups for lane in group.lanes]
+        assert sorted(told) == sorted(lane.key for lane in found)
+        said: Counter[tuple[CudaVersion, ComputeCapability]] = Counter()
+        for group in groups:
+            for rectangle in differences.where(group.lanes):
+                said.update(read_rectangle(rectangle))
+        assert said == Counter(told)
+        assert sum(differences.counts.values()) == len(found)
+
+    def test_ranges_pass_over_nothing(self) -> None:
+        lanes = {(cuda, GPUS[0]) for cuda in (DRIVERS[0], DRIVERS[2])}
+        assert describe_lanes(lanes, drivers=DRIVERS, gpus=GPUS) == [
+            "drivers 11.8, 12.9, GPU 5.2"
+        ]
+
+
+def read_rectangle(text: str) -> list[tuple[CudaVersion, ComputeCapability]]:
+    match = re.fullmatch(r"drivers? (.*), GPUs? (.*)", text)
+    assert match
+    sides = []
+    for part, known in zip(
+        match.groups(), (all_drivers(), all_capabilities()), strict=True
+    ):
+        names = [str(item) for item in known]
+        side: list[Any] = []
+        for item in part.split(", "):
+            first, _, last = item.partition("-")
+            side += known[names.index(first) : names.index(last or first) + 1]
+        sides.append(side)
+    return [(cuda, gpu) for cuda in sides[0] for gpu in sides[1]]
+
+
+class TestCommand:
+    def test_nothing_lost(self, run: Run, releases: list[Path]) -> None:
+        found = run(*releases[:2])
+        assert (found.code, found.err) == (0, "")
+        lines = found.out.splitlines()
+        assert lines[0] == "torch 2.8.0 -> torch 2.9.1"
+        assert lines[-1] == "0 lost, 92 changed, 0 gained, 436 same, of 528 lanes"
+        assert max(map(len, lines)) <= 80
+        start = lines.index("changed: cu126 -> cu128")
+        assert lines[start + 1 : start + 3] == [
+            "  lanes:      drivers 12.8-13.4, GPUs 7.0-7.2",
+            "  reason:     cu126 still fits, cu128 goes before it",
+        ]
+
+    def test_something_lost(
+        self, run: Run, releases: list[Path], cu130_only: Path
+    ) -> None:
+        found = run(releases[1], cu130_only)
+        assert (found.code, found.err) == (1, "")
+        blocks = [block.splitlines() for block in found.out.split("\n\n")]
+        lost = [block for block in blocks if block[0].startswith("lost: ")]
+        assert lost
+        for block in lost:
+            names = dict.fromkeys(line[2:13].strip() for line in block[1:])
+            kept_apart = ["lanes:", "reason:", "default:", "workaround:", "open risk:"]
+            assert [name for name in names if name] == kept_apart
+        assert re.fullmatch(r"\d+ lost, .* same, of 528 lanes", blocks[-1][-1])
+
+    def test_all_shows_what_stays(self, run: Run, releases: list[Path]) -> None:
+        same = run(releases[0], releases[0])
+        assert same.out.splitlines()[1:] == [
+            "",
+            "0 lost, 0 changed, 0 gained, 528 same, of 528 lanes",
+        ]
+        assert "same: cu129 -> cu129" in run(releases[0], releases[0], "--all").out
+
+    def test_json(self, run: Run, releases: list[Path], cu130_only: Path) -> None:
+        found = run(releases[1], cu130_only, "--json")
+        report = json.loads(found.out)
+        assert (found.code, report["status"]) == (1, "findings")
+        keys = ["cuda", "sm", "old", "new", "change", "reason", "workaround", "risk"]
+        assert all(list(lane) == keys for lane in report["data"]["lanes"])
+        assert len(report["data"]["lanes"]) == 528
+        assert run(releases[1], cu130_only, "--format", "json") == found
+
+    def test_markdown(self, run: Run, releases: list[Path], cu130_only: Path) -> None:
+        found = run(releases[1], cu130_only, "--format", "markdown")
+        lines = found.out.splitlines()
+        assert found.code == 1
+        assert lines[0].startswith("# torch 2.9.1 to torch 2.11.0")
+        assert "## Lost: `cu128` to cpu" in lines
+        assert "- **workaround**: a driver for CUDA 13.0 gets cu130" in lines
+        assert "sm\\_arch" in found.out
+
+    def test_different_projects_are_noted(
+        self, run: Run, releases: list[Path], tmp_path: Path
+    ) -> None:
+        other = tmp_path / "other-1-variants.json"
+        other.write_text(releases[0].read_text())
+        found = run(releases[0], other)
+        assert found.code == 0
+        assert found.err == "warning: torch 2.8.0 and other 1 are different projects\n"
+
+    def test_bad_input(self, run: Run, releases: list[Path]) -> None:
+        assert run(releases[0], "missing").code == 3
+        assert run(releases[0]).code == 2
+        found = run("-", "-")
+        assert (found.code, found.err.count("\n")) == (2, 1)

@@ -1,0 +1,432 @@
+"""The matrix: every form of it shows the pick of every driver x GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.command import Run
+from support.documents import TORCH, TORCH_LABELS, document, nvidia
+from support.strategies import documents
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.knowledge.tables import gpu_models
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvidia_variant_provider.matrix.cells import (
+    Cell,
+    all_capabilities,
+    all_drivers,
+    every_value,
+    find_cells,
+    machine,
+)
+from nvidia_variant_provider.matrix.grid import Grid, caption, make_grid
+from nvidia_variant_provider.matrix.html import html_page
+from nvidia_variant_provider.matrix.style import DARK, LIGHT, Theme, tone_classes
+from nvidia_variant_provider.matrix.svg import svg_drawing
+from nvidia_variant_provider.matrix.text import WIDTH, markdown, text_blocks
+from nvidia_variant_provider.metadata import read_metadata
+from nvidia_variant_provider.resolution.priorities import Priorities
+
+VERB = "matrix"
+
+VOID = {"meta", "wbr", "br", "link", "img", "input", "hr"}
+
+# PTX of several targets, builds that leave GPUs out, and names that are too long
+# for all columns to stand side by side.
+KERNELS = document(
+    {
+        "null": {},
+        "cu118": nvidia("11.8", sm=["50_real", "60_real", "80_real", "80_virtual"]),
+        "cu121": nvidia("12.1", sm=["70_real", "80_virtual", "90_virtual"]),
+        "cu124_for_inference": nvidia("12.4", sm=["75_real", "90_virtual"]),
+        "cu128": nvidia("12.8", sm=["90_real", "100_virtual", "120_virtual"]),
+        "cu130": nvidia("13.0"),
+        "cu132": nvidia("13.2", sm=["80_virtual", "100_real", "110_virtual"]),
+    }
+)
+SAMPLES = {"torch": TORCH, "kernels": KERNELS}
+
+
+Picks = dict[tuple[str, str], str]
+
+
+@pytest.fixture
+def torch(fixtures: Path) -> Path:
+    return fixtures / "variants-json" / "torch-2.9.1-variants.json"
+
+
+def grid_of(sample: dict[str, Any], **options: Any) -> Grid:
+    metadata = read_metadata(sample)
+    return make_grid(
+        find_cells(metadata, **options),
+        title="torch 2.9.1",
+        variants=metadata.variants,
+        notes=["a note"],
+    )
+
+
+def picks(grid: Grid) -> Picks:
+    """The caption of each lane."""
+    return {
+        (str(cuda), str(gpu)): caption(cell) for (cuda, gpu), cell in grid.cells.items()
+    }
+
+
+def members(text: str, known: tuple[Any, ...]) -> list[str]:
+    """``12.6-12.9`` as its members among ``known``."""
+    names = [str(item) for item in known]
+    first, _, last = text.partition("-")
+    return names[names.index(first) : names.index(last or first) + 1]
+
+
+def spread(rows: str, columns: str, text: str) -> Picks:
+    return {
+        (cuda, gpu): text
+        for gpu in members(rows, all_capabilities())
+        for cuda in members(columns, all_drivers())
+    }
+
+
+class Page(HTMLParser):
+    """Checks the balance of tags and collects the cells of both tables."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.tables: dict[str, list[list[str]]] = {}
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.rows = self.tables.setdefault(dict(attrs)["class"] or "", [])
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self.open:
+            return
+        self.text += data
+        if self.open[-1:] in (["td"], ["b"], ["th"]):
+            self.rows[-1][-1] += data.strip()
+
+
+class TestCells:
+    @pytest.mark.parametrize("relaxed", [False, True])
+    @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+    def test_every_cell_is_what_an_installer_gets(
+        self, sample: dict[str, Any], relaxed: bool
+    ) -> None:
+        metadata = read_metadata(sample)
+        cells = find_cells(metadata, minor_version_compatibility=relaxed)
+        assert len(cells) == len(all_drivers()) * len(all_capabilities())
+        name = "NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY"
+        for cell in cells:
+            found = api.resolve(
+                metadata,
+                environment=machine(cell.cuda, cell.capability),
+                supported=every_value(metadata),
+                enable_optional=True,
+                priorities=Priorities(),
+                environ={name: "1"} if relaxed else {},
+            )
+            assert cell.label == found.selected
+
+    def test_how(self) -> None:
+        cells = grid_of(KERNELS).cells
+        lanes = {
+            ("12.2", "7.0"): ("cu121", "native"),
+            ("12.2", "8.9"): ("cu121", "ptx"),
+            ("12.2", "10.0"): ("null", "cpu"),
+            ("13.0", "12.0"): ("cu130", "native"),  # it does not say
+        }
+        for (cuda, gpu), expected in lanes.items():
+            cell = cells[CudaVersion.parse(cuda), ComputeCapability.parse(gpu)]
+            assert (cell.label, cell.how) == expected
+
+
+class TestText:
+    @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+    def test_it_says_every_cell(
+        self, sample: dict[str, Any], run: Run, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "torch-2.9.1-variants.json"
+        path.write_text(json.dumps(sample))
+        found = run(path)
+        assert (found.code, found.err) == (0, "")
+        lines = found.out.splitlines()
+        assert lines[0].startswith("torch 2.9.1: ")
+        assert max(map(len, lines)) <= WIDTH
+        read: Picks = {}
+        columns: list[str] = []
+        for line in lines[1:]:
+            first, *rest = re.split(r"\s{2,}", line)
+            if first in ("GPU", ""):
+                columns = rest
+            elif columns and re.fullmatch(r"[\d.]+(-[\d.]+)?", first):
+                for column, text in zip(columns, rest[1:], strict=True):
+                    read |= spread(first, column, text)
+        assert read == picks(grid_of(sample))
+
+    def test_torch(self, run: Run, torch: Path) -> None:
+        lines = run(torch).out.splitlines()
+        rows = [re.split(r"\s{2,}", line) for line in lines[2:9]]
+        assert rows[0] == ["GPU", "11.0-12.5", "12.6-12.7", "12.8-12.9", "13.0-13.4"]
+        assert rows[1] == ["5.0-6.2", "Maxwell to Pascal", "cpu", *["cu126"] * 3]
+        assert rows[3] == ["7.5-9.0", "Turing to Hopper", "cpu", *TORCH_LABELS]
+        assert rows[5] == ["11.0", "Blackwell: Jetson Thor", *["cpu"] * 4]
+        assert "does not promise" in " ".join(lines[10:])
+
+    def test_marks_are_explained_where_they_occur(self, run: Run, torch: Path) -> None:
+        assert "*" not in run(torch).out
+        document = json.loads(torch.read_text())
+        del document["variants"]["null"]
+        document["variants"]["cu130"]["nvidia"]["sm_arch"] = ["120_virtual"]
+        torch = Path("x-1-variants.json")
+        torch.write_text(json.dumps(document))
+        out = run(torch).out
+        assert "*: that build has only PTX" in out
+        assert "(none): no label fits" in out
+        assert "cpu:" not in out
+
+    @given(documents())
+    @settings(max_examples=10, deadline=None)
+    def test_blocks_say_every_cell(self, sample: dict[str, Any]) -> None:
+        grid = grid_of(sample)
+        read: Picks = {}
+        for block in text_blocks(grid):
+            for row in block.rows:
+                for column, text in zip(block.header[2:], row[2:], strict=True):
+                    read |= spread(row[0], column, text)
+        assert read == picks(grid)
+
+
+class TestMarkdown:
+    @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+    def test_a_row_per_driver(self, sample: dict[str, Any]) -> None:
+        grid = grid_of(sample)
+        table = [line for line in markdown(grid) if line.startswith("|")]
+        head, rule, *rows = [line.strip("| ").split(" | ") for line in table]
+        assert rule == ["---"] * len(head)
+        assert [row[0].split()[0] for row in rows] == [str(c) for c in grid.drivers]
+        assert rows[-1][0] == "13.4 (R615)"
+        bands = [text.split()[1] for text in head[1:]]
+        read: Picks = {}
+        for row in rows:
+            for band, text in zip(bands, row[1:], strict=True):
+                plain = text.replace(" (PTX)", "*").replace("`", "")
+                read |= spread(band, row[0].split()[0], plain)
+        assert read == picks(grid)
+
+
+HOSTILE = (
+    '<script>alert(1)</script>"><img src=http://x.invalid/>&`|\n\x1b]8;;\udc80\u2028'
+)
+
+
+def hostile_grid() -> Grid:
+    """A label that the reader of metadata would refuse, and such a file name."""
+    cells = [
+        Cell(cuda=cuda, capability=gpu, label=HOSTILE, how=how)
+        for cuda, how in zip(all_drivers(), ("native", "ptx", "cpu") * 8, strict=True)
+        for gpu in all_capabilities()
+    ]
+    variants = {HOSTILE: {"nvidia": {"sm_arch": (HOSTILE, "90_real")}}}
+    return make_grid(cells, title=HOSTILE, variants=variants, notes=[HOSTILE])
+
+
+def external(text: str) -> list[str]:
+    """Addresses of anything outside, the name of SVG's namespace apart."""
+    return re.findall(
+        r"https?:|url\(|@import", text.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    )
+
+
+class TestHtml:
+    @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+    def test_both_tables_say_every_cell(self, sample: dict[str, Any]) -> None:
+        grid = grid_of(sample)
+        page = Page("\n".join(html_page(grid)))
+        assert page.open == []
+        for name in ("merged", "whole"):
+            head, *rows = page.tables[name]
+            read: Picks = {}
+            for row in rows:
+                gpus = re.match(r"[\d.]+(-[\d.]+)?", row[0])
+                assert gpus
+                for column, text in zip(head[1:], row[1:], strict=True):
+                    read |= spread(gpus.group(), column, text)
+            assert read == picks(grid)
+
+    def test_it_stands_alone(self) -> None:
+        text = "\n".join(html_page(grid_of(KERNELS)))
+        page = Page(text)
+        assert external(text) == []
+        assert page.tags.isdisjoint({"script", "link", "img", "iframe", "object"})
+        assert not any(name in ("src", "href") for name, _ in page.attributes)
+        assert ("name", "viewport") in page.attributes
+        for wanted in ("prefers-color-scheme: dark", "@media print", "sticky"):
+            assert wanted in text
+
+    def test_hostile_text_is_escaped(self) -> None:
+        text = "\n".join(html_page(hostile_grid()))
+        page = Page(text)
+        assert page.open == []
+        assert text.isascii()
+        assert page.tags.isdisjoint({"script", "img"})
+        assert not any(name.startswith(("on", "src")) for name, _ in page.attributes)
+        assert "<script>alert(1)</script>" in page.text
+
+
+class TestSvg:
+    @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+    def test_a_title_for_every_cell(self, sample: dict[str, Any]) -> None:
+        grid = grid_of(sample)
+        root = ET.fromstring("\n".join(svg_drawing(grid)))
+        space = "{http://www.w3.org/2000/svg}"
+        assert root.findtext(f"{space}title") == (
+            "torch 2.9.1: the build for each driver and GPU"
+        )
+        read: Picks = {}
+        for tile in root.iter(f"{space}g"):
+            place = re.match(r"CUDA (\S+), GPU (\S+): ", tile[0].text or "")
+            if place:
+                read |= spread(place[2], place[1], tile[-1].text or "")
+        assert read == picks(grid)
+
+    def test_everything_is_inside(self) -> None:
+        root = ET.fromstring("\n".join(svg_drawing(grid_of(KERNELS))))
+        _, _, width, height = map(float, root.attrib["viewBox"].split())
+        for shape in root.iter("{http://www.w3.org/2000/svg}rect"):
+            x, y = (float(shape.get(name, "0")) for name in "xy")
+            assert 0 <= x <= x + float(shape.attrib["width"]) <= width
+            assert 0 <= y <= y + float(shape.attrib["height"]) <= height
+        for text in root.iter("{http://www.w3.org/2000/svg}text"):
+            assert 0 < float(text.attrib["y"]) < height
+
+    def test_hostile_text_is_escaped(self) -> None:
+        text = "\n".join(svg_drawing(hostile_grid()))
+        tags = {item.tag.rpartition("}")[2] for item in ET.fromstring(text).iter()}
+        assert text.isascii()
+        assert external("\n".join(svg_drawing(grid_of(KERNELS)))) == []
+        assert tags == {"svg", "title", "style", "rect", "text", "g"}
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(first: str, second: str) -> float:
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+class TestColours:
+    @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+    def test_text_is_legible(self, theme: Theme) -> None:
+        # WCAG 2: 7:1 for AAA, 4.5:1 for AA
+        assert all(
+            contrast(theme.ink, tone) >= 7 for tone in (*theme.tones, theme.page)
+        )
+        assert contrast(theme.soft, theme.page) >= 4.5
+        assert contrast(theme.cpu_ink, theme.cpu) >= 4.5
+
+    @given(st.integers(1, 40))
+    def test_neighbours_differ(self, count: int) -> None:
+        labels = [f"cu{number}" for number in range(count)]
+        tones = list(tone_classes(labels).values())
+        assert len(set(tones)) == min(count, len(LIGHT.tones))
+        assert all(a != b for a, b in pairwise(tones))
+
+
+class TestCommand:
+    def test_json(self, run: Run, torch: Path) -> None:
+        found = run(torch, "--json")
+        report = json.loads(found.out)
+        assert (report["command"], report["status"]) == ("matrix", "ok")
+        assert run(torch, "--format", "json") == found
+        data = report["data"]
+        assert list(data) == ["cells"]
+        assert {tuple(cell) for cell in data["cells"]} == {
+            ("cuda", "sm", "label", "how")
+        }
+        cell = {"cuda": "12.9", "sm": "9.0", "label": "cu128", "how": "native"}
+        assert cell in data["cells"]
+        assert len(data["cells"]) == len(all_drivers()) * len(gpu_models())
+
+    @pytest.mark.parametrize("form", ["text", "markdown", "html", "svg", "json"])
+    def test_a_file_has_what_would_be_printed(
+        self, form: str, run: Run, torch: Path, tmp_path: Path
+    ) -> None:
+        printed = run(torch, "--format", form)
+        path = tmp_path / "out"
+        path.write_text("old")
+        found = run(torch, "--format", form, "-o", path)
+        assert (found.code, found.out, found.err) == (0, f"{path}: written\n", "")
+        assert path.read_text(encoding="utf-8") == printed.out
+        assert run(torch, "--format", form, "-o", "-") == printed
+        assert os.listdir(tmp_path) == ["out"]
+
+    def test_a_report_beside_a_file(self, run: Run, torch: Path) -> None:
+        found = run(torch, "--json", "--format", "svg", "-o", "x.svg")
+        assert json.loads(found.out)["command"] == "matrix"
+        ET.fromstring(Path("x.svg").read_text())
+
+    @pytest.mark.parametrize("target", ["missing/out", ".", "nul\0"])
+    def test_what_cannot_be_written(self, target: str, run: Run, torch: Path) -> None:
+        found = run(torch, "-o", target)
+        assert (found.code, found.out) == (3, "")
+        assert ": cannot be written: " in found.err
+        assert found.err.count("\n") == 1
+        assert os.listdir() == []
+
+    def test_minor_version_compatibility(
+        self, run: Run, torch: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        plain, opted = run(torch), run(torch, "--minor-version-compatibility")
+        assert plain.out != opted.out
+        assert "Minor-version compatibility is on" in opted.out
+        name = "NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY"
+        monkeypatch.setenv(name, "1")
+        assert run(torch) == opted
+
+    def test_bad_input(self, run: Run) -> None:
+        assert run("missing").code == 3
+        assert run().code == 2
+        assert run("x", "--format", "pdf").code == 2
+
+    @pytest.mark.skipif(os.name == "nt", reason="no such file names there")
+    def test_hostile_file_name(self, run: Run, torch: Path) -> None:
+        path = Path("<img src=x onerror=1>\u2028-1-variants.json")
+        path.write_text(torch.read_text())
+        page = Page(run(path, "--format", "html").out)
+        assert "img" not in page.tags
+        assert "<img src=x onerror=1>\\u2028 1" in page.text
+        ET.fromstring(run(path, "--format", "svg").out)
+        assert "<img" not in run(path, "--format", "markdown").out

@@ -1,0 +1,137 @@
+"""Strict JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nvidia_variant_provider import api, strict_json
+from nvidia_variant_provider.errors import InputError, join, shown
+from nvidia_variant_provider.strict_json import parse_json, read_bytes
+from nvidia_variant_provider.wheels.archive import open_wheel
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(json_values)
+def test_what_json_writes_is_read(value: object) -> None:
+    assert parse_json(json.dumps(value)) == value
+
+
+@given(st.text() | st.binary())
+def test_any_other_text_is_an_input_error(text: str | bytes) -> None:
+    try:
+        parse_json(text, "file.json")
+    except InputError as error:
+        line = str(error)
+    else:
+        line = "file.json: no error"
+    assert line.startswith("file.json: ")
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (b'{"a": 1, "a": 2}', "a: the key is given twice"),
+        (b'{"x": [{"a.b": 1, "a.b": 2}]}', "x[0].a.b: the key is given twice"),
+        (b'{"a": {"b": [1, NaN]}}', "a.b[1]: NaN is not JSON"),
+        (b'{"a": -Infinity}', "a: -Infinity is not JSON"),
+        (b'{"a": {"b": 1, "b": 2}, "a": 3}', "a: the key is given twice"),
+        (b"\xff", "not UTF-8: byte 0"),
+        (b'{"a": "\xe9"}', "not UTF-8: byte 7"),
+        ("\ufeff{}".encode(), "starts with a byte order mark"),
+        ('{"a": 1}'.encode("utf-16"), "not UTF-8"),
+        (b"{", "not JSON: Expecting property name"),
+        (b"", "not JSON"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"a":' * 200_000, "nested too deeply"),
+        (b"[" + b"9" * 10_000 + b"]", "a number is too long"),
+    ],
+    ids=lambda value: repr(value[:20]),
+)
+def test_flaws(text: bytes, line: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_json(text, "f.json")
+    assert str(caught.value).startswith(f"f.json: {line}")
+    assert caught.value.exit_code == 3
+
+
+def test_oversized_file_is_not_read_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert strict_json.MAX_BYTES == 64 * 1024 * 1024
+    path = tmp_path / "big.json"
+    with path.open("wb") as file:
+        file.truncate(strict_json.MAX_BYTES + 1)
+    with pytest.raises(InputError, match="larger than 64 MiB"):
+        read_bytes(path)
+    monkeypatch.setattr(strict_json, "MAX_BYTES", 8)
+    with pytest.raises(InputError, match="larger than"):
+        parse_json('"123456789"')
+
+
+@pytest.mark.parametrize("name", ["missing", ".", "nul\0"])
+def test_unreadable_path(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_bytes(f"{tmp_path}/{name}")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no pipes to open")
+class TestPipes:
+    """A named pipe is waited for until somebody writes: not by a folder's files."""
+
+    @pytest.mark.parametrize("name", ["pipe.json", "demo-1.0-py3-none-any.whl"])
+    def test_a_named_one_is_refused(self, name: str, tmp_path: Path) -> None:
+        path = str(tmp_path / name)
+        os.mkfifo(path)
+        with pytest.raises(InputError, match="not a regular file"):
+            read_bytes(path)
+        with (
+            pytest.raises(InputError, match="not a regular file"),
+            open_wheel(path),
+        ):
+            pass
+
+    def test_in_a_folder(self, tmp_path: Path) -> None:
+        for name in ("demo-1.0-variants.json", "demo-1.0-py3-none-any-cu12.whl"):
+            os.mkfifo(tmp_path / name)
+        codes = {item.code for item in api.validate([tmp_path])}
+        assert codes == {"NV100", "NV411"}
+
+    @pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd"])
+    def test_what_a_shell_has_opened_is_read(self, folder: str) -> None:
+        """``resolve <(command)``."""
+        if not os.path.isdir(folder):
+            pytest.skip("not on this system")
+        here, there = os.pipe()
+        os.write(there, b"{}")
+        os.close(there)
+        try:
+            assert read_bytes(f"{folder}/{here}") == b"{}"
+        finally:
+            os.close(here)
+
+
+def test_places() -> None:
+    assert join("", "variants") == "variants"
+    assert join(join("a", "cu12.6"), 2) == "a.cu12.6[2]"
+    assert join("a", "b c\n") == r"a.'b c\n'"
+    assert join("a", "") == "a.''"
+
+
+@given(st.text())
+def test_shown_text_fits_one_line(text: str) -> None:
+    found = shown(text)
+    assert found.isascii()
+    assert found.isprintable()
+    assert len(found) <= 60

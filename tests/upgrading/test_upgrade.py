@@ -1,0 +1,435 @@
+"""Upgraded metadata: valid, in the same order, and nothing lost in silence."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.documents import PROVIDER, TORCH_LABELS, document, nvidia
+from support.strategies import documents, machines
+from variantlib.variants_json import VariantsJson  # type: ignore[import-untyped]
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.machine.environment import (
+    ComputeCapability,
+    CudaVersion,
+    Environment,
+    Gpu,
+)
+from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
+from nvidia_variant_provider.metadata.writing import SCHEMA_URL, to_dict, to_text
+from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.upgrading.upgrade import Upgrade, upgrade
+
+FOLDER = Path(__file__).parents[2] / "fixtures" / "variants-json"
+FILES = sorted(FOLDER.rglob("*-variants.json"))
+HOST = "https://variants-schema.wheelnext.dev"
+X86_64 = {"x86_64": {"level": ["v3"]}}
+GRID = [
+    (cuda, sm)
+    for cuda in ("11.8", "12.4", "12.6", "12.8", "12.9", "13.0")
+    for sm in ("5.0", "7.0", "7.5", "8.6", "8.9", "9.0", "10.0", "12.0")
+]
+
+
+def machine(cuda: str | None, *capabilities: str) -> Environment:
+    return Environment(
+        cuda_driver_version=None if cuda is None else CudaVersion.parse(cuda),
+        gpus=tuple(
+            Gpu(index=index, compute_capability=ComputeCapability.parse(text))
+            for index, text in enumerate(capabilities)
+        ),
+    )
+
+
+def compatible(
+    metadata: VariantsMetadata, environment: Environment, **options: Any
+) -> list[str]:
+    resolution = api.resolve(
+        metadata,
+        environment=environment,
+        priorities=Priorities(),
+        environ={},
+        **options,
+    )
+    labels = ["null" if x == "00000000" else x for x in resolution.compatible]
+    return list(dict.fromkeys(labels))
+
+
+def upgraded(source: Mapping[str, Any]) -> Upgrade:
+    return upgrade(read_metadata(source), source)
+
+
+def result(found: Upgrade) -> VariantsMetadata:
+    assert found.metadata is not None, found.problems
+    return found.metadata
+
+
+def places(remarks: Sequence[Any]) -> list[str]:
+    return [remark.place for remark in remarks]
+
+
+def old(
+    providers: Mapping[str, Any],
+    variants: Mapping[str, Any] = TORCH_LABELS,
+    version: str = "v0.0.3",
+    priorities: Mapping[str, Any] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A document of an older version, with further priorities and keys."""
+    found = document(variants, providers=providers, schema=f"{HOST}/{version}.json")
+    found["default-priorities"].update(priorities or {})
+    return {**found, **(more or {})}
+
+
+@pytest.fixture(autouse=True)
+def linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environment markers hold as on Linux x86_64, wherever the tests run."""
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+
+
+@pytest.mark.parametrize(
+    "path", FILES, ids=lambda path: str(path.relative_to(FOLDER).parent / path.stem)
+)
+class TestFixtures:
+    def test_result_is_valid(self, path: Path) -> None:
+        metadata = result(upgraded(json.loads(path.read_bytes())))
+        text = to_text(metadata)
+        again = read_metadata(text)
+        assert str(again.schema) == "0.2.0"
+        assert to_dict(again) == json.loads(text)
+        # variantlib reads it, and writes the same bytes.
+        assert VariantsJson(json.loads(text)).to_str() + "\n" == text
+
+    def test_upgrading_again_changes_nothing(self, path: Path) -> None:
+        text = to_text(result(upgraded(json.loads(path.read_bytes()))))
+        assert upgraded(json.loads(text)) == Upgrade(metadata=read_metadata(text))
+
+    def test_order_is_kept_or_a_loss_says_so(self, path: Path) -> None:
+        before = read_metadata(path)
+        found = upgrade(before, json.loads(path.read_bytes()))
+        expected = path.with_suffix(".expected.json")
+        # A file without expectations is for the tests of the fixtures to report.
+        cases = json.loads(expected.read_bytes()) if expected.exists() else []
+        changed = False
+        for case in cases:
+            environment = machine(
+                case["environment"].get("cuda_driver_version"),
+                *case["environment"].get("sm_arch", ()),
+            )
+            keys = ("supported", "enable_optional", "every_gpu")
+            options = {key: case[key] for key in keys if key in case}
+            changed |= compatible(before, environment, **options) != compatible(
+                result(found), environment, **options
+            )
+        assert not changed or any(loss.reorders for loss in found.losses)
+        # Each of these has a case that shows it; the two schema folders differ
+        # under minor-version compatibility only.
+        assert changed == (path.parent.name in {"feature", "property", "enable-if"})
+
+
+def test_the_tutorial() -> None:
+    path = FOLDER / "torch-2.8.0-variants.json"
+    source = json.loads(path.read_bytes())
+    found = upgraded(source)
+    assert places(found.losses) == ["providers.nvidia.enable-if", "variants.00000000"]
+    assert not any(loss.reorders for loss in found.losses)
+    assert places(found.notes) == ["variant.json"]
+    wanted = {**source, "$schema": SCHEMA_URL}
+    wanted["providers"] = {"nvidia": dict(PROVIDER)}
+    wanted["variants"] = {**source["variants"], "null": {}}
+    del wanted["variants"]["00000000"]
+    assert to_dict(result(found)) == wanted
+
+
+@settings(deadline=None)
+@given(source=documents())
+def test_round_trip(source: dict[str, Any]) -> None:
+    text = to_text(read_metadata(source))
+    # The sets of values are written in lexical order, the rest is as it was.
+    again = to_dict(read_metadata(text))
+    assert again == {**source, "variants": again["variants"]}
+    assert list(again["variants"]) == sorted(source["variants"])
+    for label, properties in source["variants"].items():
+        assert again["variants"][label] == {
+            space: {name: sorted(values) for name, values in found.items()}
+            for space, found in properties.items()
+        }
+    assert to_text(read_metadata(text)) == text
+
+
+@st.composite
+def older(draw: st.DrawFn) -> dict[str, Any]:
+    """The documents in an older version, with priorities that are kept."""
+    source = draw(documents())
+    static = source["providers"].get("blas_lapack")
+    # Version 0.0.1 has no way to say that a plugin is not asked.
+    versions = ["v0.0.2.json", "v0.0.3.json", *([""] if static is None else [])]
+    version = draw(st.sampled_from(versions))
+    source["$schema"] = f"{HOST}/{version}"
+    if static is not None:
+        answer = static.pop("static-properties")
+        order = static.pop("feature-order")
+        source["default-priorities"]["feature"] = {"blas_lapack": order}
+        values = answer
+        if version == "v0.0.3.json":
+            static["install-time"] = False
+            source["static-properties"] = {"blas_lapack": answer}
+            values = {name: draw(st.permutations(v)) for name, v in answer.items()}
+        else:
+            static["plugin-use"] = draw(st.sampled_from(["none", "build"]))
+        source["default-priorities"]["property"] = {"blas_lapack": values}
+    if draw(st.booleans()) and "null" in source["variants"]:
+        source["variants"]["00000000"] = source["variants"].pop("null")
+    return source
+
+
+@settings(deadline=None)
+@given(source=older(), environments=st.lists(machines, min_size=1, max_size=5))
+def test_static_answers_keep_the_order(
+    source: dict[str, Any], environments: list[Environment]
+) -> None:
+    before, found = read_metadata(source), upgraded(source)
+    assert set(places(found.losses)) <= {"variants.00000000"}
+    after = result(found)
+    VariantsJson(to_dict(after))
+    for environment in environments:
+        assert compatible(before, environment) == compatible(after, environment)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    source=documents(),
+    features=st.permutations(["sm_arch", "cuda_version_lower_bound"]),
+    values=st.lists(st.sampled_from(["12.4", "12.8", "11.8", "13.0"]), unique=True),
+    environments=st.lists(machines, min_size=5, max_size=20),
+)
+def test_priorities_that_matter_are_reported(
+    source: dict[str, Any],
+    features: list[str],
+    values: list[str],
+    environments: list[Environment],
+) -> None:
+    source["$schema"] = f"{HOST}/v0.0.3.json"
+    source["default-priorities"]["feature"] = {"nvidia": features}
+    source["default-priorities"]["property"] = {
+        "nvidia": {"cuda_version_lower_bound": values}
+    }
+    before, found = read_metadata(source), upgraded(source)
+    reported = any(loss.reorders for loss in found.losses)
+    for environment in environments:
+        old_order = compatible(before, environment)
+        new_order = compatible(result(found), environment)
+        assert reported or old_order == new_order
+
+
+def test_reported_machine_has_another_order() -> None:
+    path = FOLDER / "priorities/feature/image_decoder-3.1.0-variants.json"
+    (loss,) = (x for x in upgrade(read_metadata(path)).losses if x.reorders)
+    assert loss.hint == (
+        "with CUDA 12.8 and compute capability 8.9 cu128 now comes before cu126_ada"
+    )
+
+
+class TestMarkers:
+    LINUX_AND_WINDOWS = "sys_platform == 'linux' or os_name == 'nt'"
+
+    @pytest.mark.parametrize(
+        ("marker", "reorders"),
+        [
+            (LINUX_AND_WINDOWS, False),
+            ("platform_system != 'Darwin'", False),
+            ("platform_system == 'Linux'", True),
+            ("platform_machine == 'x86_64' or platform_machine == 'AMD64'", True),
+            ("python_version >= '3.1'", True),
+            ("no marker", True),
+            ("os_name ~= 'x'", True),
+            (f"{'(' * 5000}os_name", True),
+        ],
+    )
+    def test_of_nvidia(self, marker: str, reorders: bool) -> None:
+        found = upgraded(old({"nvidia": {**PROVIDER, "enable-if": marker}}))
+        (loss,) = found.losses
+        assert loss.place == "providers.nvidia.enable-if"
+        assert marker in loss.message
+        assert loss.reorders is reorders
+
+    def test_of_another_provider(self) -> None:
+        other = {"requires": ["x86"], "enable-if": self.LINUX_AND_WINDOWS}
+        providers = {"nvidia": PROVIDER, "x86_64": other}
+        (loss,) = upgraded(old(providers, {"v3": X86_64})).losses
+        assert loss.reorders
+
+    def test_of_a_namespace_without_labels(self) -> None:
+        other = {"requires": ["x86"], "enable-if": "os_name == 'nt'"}
+        (loss,) = upgraded(old({"nvidia": PROVIDER, "x86_64": other})).losses
+        assert not loss.reorders
+
+
+class TestProviders:
+    @pytest.mark.parametrize("requirement", ["???", f"a; {'(' * 5000}os_name"])
+    def test_a_requirement_that_cannot_be_read(self, requirement: str) -> None:
+        provider = {**PROVIDER, "requires": [requirement]}
+        found = upgraded(document(TORCH_LABELS, providers={"nvidia": provider}))
+        assert "providers.nvidia" in places(found.notes)
+
+    @pytest.mark.parametrize("version", ["v0.1.0", "v0.1.1"])
+    def test_nvidia_is_added(self, version: str) -> None:
+        source = old({"nvidia": {}}, version=f"peps/825/{version}")
+        del source["providers"]
+        found = upgraded(source)
+        assert to_dict(result(found))["providers"] == {"nvidia": dict(PROVIDER)}
+        assert places(found.notes) == ["providers.nvidia"]
+        assert not found.losses
+
+    def test_another_namespace_cannot_be_guessed(self) -> None:
+        source = document(
+            {**TORCH_LABELS, "v3": X86_64},
+            namespaces=["nvidia", "x86_64"],
+            schema=f"{HOST}/peps/825/v0.1.1.json",
+        )
+        del source["providers"]
+        found = upgraded(source)
+        assert found.metadata is None
+        assert places(found.problems) == ["providers.x86_64"]
+
+    def test_unused_namespaces_are_left_out(self) -> None:
+        source = document(TORCH_LABELS, namespaces=["nvidia", "x86_64"])
+        source["providers"]["riscv"] = {"requires": ["riscv"]}
+        found = upgraded(source)
+        assert places(found.losses) == ["providers.x86_64", "providers.riscv"]
+        assert list(result(found).providers) == ["nvidia"]
+        VariantsJson(to_dict(result(found)))
+
+    def test_only_unused_namespaces(self) -> None:
+        found = upgraded(document({"null": {}}, providers={}, namespaces=["x86_64"]))
+        assert places(found.problems) == ["default-priorities.namespace"]
+
+    @pytest.mark.parametrize(
+        "provider",
+        [
+            {"requires": ["nvidia-variant-provider>=0.1"]},
+            {"requires": ["nvidia-variant-provider; os_name == 'nt'"]},
+            {"requires": ["nvidia-variant-provider", "packaging"]},
+            {"requires": ["a fork of it"]},
+            {"plugin-api": "nvidia_variant_provider"},
+            {"plugin-api": None},
+        ],
+    )
+    def test_names_that_uv_does_not_know_stay(self, provider: dict[str, Any]) -> None:
+        merged = {**PROVIDER, **provider}
+        found = upgraded(document(TORCH_LABELS, providers={"nvidia": merged}))
+        wanted = {key: value for key, value in merged.items() if value is not None}
+        assert to_dict(result(found))["providers"] == {"nvidia": wanted}
+        assert places(found.notes) == ["providers.nvidia"]
+        assert not found.losses
+
+    def test_one_of_several_sources(self) -> None:
+        static = {"static-properties": {"level": ["v2", "v1"]}, "requires": ["x86"]}
+        providers = {"nvidia": PROVIDER, "x86_64": {**static, "plugin-api": "x86"}}
+        found = upgraded(document({"v1": X86_64}, providers=providers))
+        assert places(found.losses) == [
+            "providers.x86_64.requires",
+            "providers.x86_64.plugin-api",
+        ]
+        VariantsJson(to_dict(result(found)))
+
+    def test_no_value_at_all(self) -> None:
+        """Its labels fit no machine, which 0.2.0 cannot say."""
+        providers = {"nvidia": PROVIDER, "x86_64": {"install-time": False}}
+        found = upgraded(old(providers, {"v3": X86_64}))
+        assert places(found.problems) == ["providers.x86_64"]
+
+    @pytest.mark.parametrize(
+        ("provider", "place"),
+        [
+            ({"requires": [""]}, "providers.x86_64.requires[0]"),
+            ({"requires": ["x\t"]}, "providers.x86_64.requires[0]"),
+            ({"requires": ["x"], "plugin-api": "a-b"}, "providers.x86_64.plugin-api"),
+        ],
+    )
+    def test_what_variantlib_refuses(self, provider: Any, place: str) -> None:
+        providers = {"nvidia": PROVIDER, "x86_64": provider}
+        assert places(upgraded(old(providers)).problems) == [place]
+
+    def test_optional_is_kept(self) -> None:
+        found = upgraded(old({"nvidia": {**PROVIDER, "optional": True}}))
+        assert result(found).providers["nvidia"].optional
+
+
+class TestLabels:
+    def test_both_spellings_of_null(self) -> None:
+        source = old({"nvidia": PROVIDER}, {"00000000": {}, "null": {}})
+        found = upgraded(source)
+        assert places(found.losses) == ["variants.00000000"]
+        assert dict(result(found).variants) == {"null": {}}
+
+    def test_the_old_null_label_is_any_label_later(self) -> None:
+        source = document({"00000000": nvidia("12.6")})
+        assert upgraded(source) == Upgrade(metadata=read_metadata(source))
+
+
+def test_keys_that_readers_ignore_are_reported() -> None:
+    source = old(
+        {"nvidia": {**PROVIDER, "homepage": "x"}, "x86_64": {"requires": ["x86"]}},
+        priorities={"vendor": []},
+        more={"comment": "x", "static-properties": {"x86_64": {"level": ["v1"]}}},
+    )
+    assert places(upgraded(source).losses) == [
+        "comment",
+        "default-priorities.vendor",
+        "providers.nvidia.homepage",
+        "static-properties.x86_64",
+    ]
+
+
+def test_priorities_without_an_effect_are_reported() -> None:
+    source = old(
+        {"nvidia": PROVIDER, "x86_64": {"install-time": False}},
+        {"v3": X86_64},
+        priorities={
+            "feature": {"x86_64": ["level", "sse"], "riscv": ["rv"]},
+            "property": {"x86_64": {"level": ["v9", "v3"]}},
+        },
+        more={"static-properties": {"x86_64": {"level": ["v1", "v3"]}}},
+    )
+    found = upgraded(source)
+    assert places(found.losses) == [
+        "default-priorities",
+        "default-priorities.feature.riscv",
+    ]
+    assert "sse, level :: v9" in found.losses[0].message
+    assert not any(loss.reorders for loss in found.losses)
+    provider = result(found).providers["x86_64"]
+    assert provider.static_properties == {"level": ("v3", "v1")}
+
+
+def test_a_newer_version_is_refused() -> None:
+    with pytest.raises(InputError, match=r"0\.3\.0 is newer than 0\.2\.0"):
+        upgraded(document(TORCH_LABELS, schema=f"{HOST}/v0.3.0.json"))
+
+
+@pytest.mark.parametrize("path", [*FILES[:1], FOLDER / "torch-2.8.0-variants.json"])
+def test_only_the_current_version_is_written(path: Path) -> None:
+    metadata = read_metadata(path)
+    if str(metadata.schema) == "0.2.0":
+        to_dict(metadata)
+    else:
+        with pytest.raises(InputError, match="upgrade it first"):
+            to_dict(metadata)
+
+
+@pytest.mark.parametrize(("cuda", "sm"), GRID)
+def test_order_of_the_tutorial_on_a_grid(cuda: str, sm: str) -> None:
+    before = read_metadata(FOLDER / "torch-2.8.0-variants.json")
+    after = result(upgrade(before))
+    environment = machine(cuda, sm)
+    assert compatible(before, environment) == compatible(after, environment)

@@ -1,0 +1,127 @@
+"""Wheels from outside: names, archives, and what they say together."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.command import Run
+from support.documents import TORCH, of_one
+from support.wheels import stub_wheel
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.wheels import archive
+from nvidia_variant_provider.wheels.archive import parse_wheel_name
+from nvidia_variant_provider.wheels.variant_json import read_wheel_metadata
+
+VERB = "upgrade"
+
+
+class TestWheels:
+    @pytest.mark.parametrize(
+        ("name", "parts"),
+        [
+            ("torch-2.8.0-cp313-cp313-linux_x86_64", ("torch", "2.8.0", None)),
+            ("torch-2.8.0-cp313-cp313-linux_x86_64-cu129", ("torch", "2.8.0", "cu129")),
+            ("torch-2.8.0-1-cp313-cp313-linux_x86_64", ("torch", "2.8.0", None)),
+            ("torch-2.8.0-1a-cp313-cp313-win32-null", ("torch", "2.8.0", "null")),
+            (
+                "My.Project-1.0.0+CU.1-py3-none-any-0.1_a",
+                ("my_project", "1.0.0+cu.1", "0.1_a"),
+            ),
+        ],
+    )
+    def test_names(self, name: str, parts: tuple[str, str, str | None]) -> None:
+        found = parse_wheel_name(f"{name}.whl")
+        assert (found.name, found.version, found.label) == parts
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "torch-2.8.0-cp313-cp313-linux_x86_64-CU129",
+            "torch-2.8.0-cp313-cp313-linux_x86_64-cu+129",
+            "torch-2.8.0-cp313-cp313-linux_x86_64-",
+            "torch-x-cp313-cp313-linux_x86_64-cu129",
+            "torch-2.8.0",
+            "torch-2.8.0-1-cp313-cp313-win32-null-null",
+        ],
+    )
+    def test_other_names(self, name: str) -> None:
+        with pytest.raises(InputError):
+            parse_wheel_name(f"{name}.whl")
+
+    @pytest.mark.parametrize(
+        "members",
+        [
+            {},
+            {"variant.json": "{}"},
+            {"a/b.dist-info/variant.json": "{}"},
+            {"a.dist-info/variant.json": "{}"},
+            {"a.dist-info/variant.json": "["},
+            {"a.dist-info/variant.json": json.dumps(TORCH)},
+            {"a.dist-info/variant.json": json.dumps(of_one("cu128"))},
+            {
+                "a.dist-info/variant.json": json.dumps(of_one("cu126")),
+                "b.dist-info/variant.json": json.dumps(of_one("cu126")),
+            },
+        ],
+    )
+    def test_without_usable_metadata(
+        self, members: Mapping[str, str], run: Run, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "torch-2.9-py3-none-any-cu126.whl"
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, text in members.items():
+                archive.writestr(name, text)
+        found = run("--index", tmp_path)
+        assert found.code == 1
+        assert f": {path.name}" in found.err
+        assert os.listdir(tmp_path) == [path.name]
+
+    def test_a_member_that_is_too_large(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("nvidia_variant_provider.strict_json.MAX_BYTES", 1 << 20)
+        path = tmp_path / "bomb.whl"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a.dist-info/variant.json", b" " * (4 << 20))
+        with pytest.raises(InputError, match="larger than 1 MiB"):
+            read_wheel_metadata(path, "cu126")
+
+    def test_a_list_of_members_that_is_too_large(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = stub_wheel(
+            tmp_path, "torch", "2.9", "cu126", variant_json=of_one("cu126")
+        )
+        read_wheel_metadata(path, "cu126")
+        monkeypatch.setattr(archive, "MAX_READ", 100)
+        with pytest.raises(InputError, match="list of members"):
+            read_wheel_metadata(path, "cu126")
+
+    @settings(
+        deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
+    @given(data=st.data())
+    def test_damaged_archives(self, data: st.DataObject, tmp_path: Path) -> None:
+        path = stub_wheel(
+            tmp_path, "torch", "2.9", "cu126", variant_json=of_one("cu126")
+        )
+        content = bytearray(path.read_bytes())
+        for _ in range(data.draw(st.integers(1, 4))):
+            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(
+                st.integers(0, 255)
+            )
+        path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+        try:
+            metadata, _ = read_wheel_metadata(path, "cu126")
+        except InputError as error:
+            assert str(path) in str(error)  # noqa: PT017
+        else:
+            assert list(metadata.variants) == ["cu126"]
