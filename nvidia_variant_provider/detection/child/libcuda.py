@@ -51,7 +51,7 @@ class _Driver:
     def __init__(self) -> None:
         if sys.platform == "win32":
             # Only System32 has the driver's; the search path may have others.
-            system = os.environ.get("SYSTEMROOT", r"C:\Windows")
+            system = os.environ.get("SYSTEMROOT", r"C:\Windows")  # noqa: TID251  # a process of its own
             path = os.path.join(system, "System32", "nvcuda.dll")
             self._library: ctypes.CDLL = ctypes.WinDLL(path)
         else:
