@@ -1,11 +1,13 @@
-"""The answer for each namespace of a document: what the machine supports.
+"""What the machine supports in each namespace of a document: the providers' answers.
 
-PEP 850: it comes from static properties in the metadata, from a provider
-plugin, or from a list that the user gives in place of one.
+PEP 850 knows three sources of an answer: static properties in the metadata, a provider
+plugin that is installed, and a list that the user gives instead of a plugin. This
+package answers for its own namespace itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,22 +17,27 @@ from ..machine.environment import Environment
 from ..machine.supported import NAMESPACE, supported_features
 from ..metadata.model import Provider, VariantsMetadata
 
-__all__ = ["ENTRY_POINT_GROUP", "Answer", "find_answers", "own_answer"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["ENTRY_POINT_GROUP", "Answer", "ask_plugins", "find_answers", "own_answer"]
 
 ENTRY_POINT_GROUP = "variant_plugins"
+"""The entry points of this group are provider plugins; their names are namespaces."""
 
 _LINUX = {"os_name": "posix", "platform_system": "Linux", "sys_platform": "linux"}
-"""What markers see of a machine with an NVIDIA driver, when they run on a Mac."""
+"""What markers see of a machine with an NVIDIA driver when they run on a Mac."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What is supported in one namespace.
+    """What a provider says that the machine supports in one namespace.
 
-    :param features: ``{feature: (value, ...)}``, both ordered, best first.
-    :param why_not: a sentence, when the namespace has no answer at all.
+    :param features: ``{feature: (value, ...)}``; both levels are ordered, best first.
+    :param why_not: a clause that says why there is no answer, or ``None``.
     :param notes: sentences about what the answer had to leave out.
-    :param own: it is this package's, about the environment at hand.
+    :param own: whether this package gave the answer, for the environment at hand.
     """
 
     features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -47,10 +54,11 @@ def find_answers(
     enable_optional: bool | Collection[str] = False,
     minor_version_compatibility: bool = False,
 ) -> dict[str, Answer]:
-    """The answers for all namespaces that labels of ``metadata`` use.
+    """Return the answer for each namespace that a label of ``metadata`` uses.
 
-    :param supported: answers that the user gives in place of asking a plugin.
-    :param enable_optional: the optional providers to ask, or all of them.
+    :param supported: answers from the user, which replace those of plugins.
+    :param enable_optional: the namespaces whose optional providers are asked, or
+        ``True`` for all of them.
     """
     given = supported or {}
     used = {space for properties in metadata.variants.values() for space in properties}
@@ -65,21 +73,8 @@ def find_answers(
             if isinstance(enable_optional, bool)
             else namespace in enable_optional
         )
-        if provider.optional and not enabled:
-            # PEP 817: "the installer MUST NOT query said provider by default,
-            # and instead assume that its properties are incompatible".
-            answers[namespace] = Answer(
-                why_not="its provider is optional and was not enabled"
-            )
-        elif provider.enable_if and not (
-            holds := _marker_holds(provider.enable_if, environment)
-        ):
-            # PEP 817: "It MUST NOT use any providers whose markers do not match".
-            answers[namespace] = Answer(
-                why_not=f"its provider is not for this platform ({provider.enable_if})"
-                if holds is not None
-                else f"its marker cannot be read ({shown(provider.enable_if)})"
-            )
+        if why_not := _why_not_asked(provider, environment, enabled=enabled):
+            answers[namespace] = Answer(why_not=why_not)
         elif provider.static_properties is not None:
             answers[namespace] = Answer(features=_ordered(provider))
         elif namespace in given:
@@ -97,16 +92,31 @@ def find_answers(
         else:
             plugins.append(namespace)
     if plugins:
-        from .plugins import ask_plugins
-
         answers.update(ask_plugins(plugins))
     return answers
+
+
+def _why_not_asked(
+    provider: Provider, environment: Environment, *, enabled: bool
+) -> str | None:
+    """Return why the metadata forbids asking ``provider`` here, or ``None``."""
+    if provider.optional and not enabled:
+        # PEP 817: "the installer MUST NOT query said provider by default,
+        # and instead assume that its properties are incompatible".
+        return "its provider is optional and was not enabled"
+    if not provider.enable_if:
+        return None
+    # PEP 817: "It MUST NOT use any providers whose markers do not match".
+    holds = _marker_holds(provider.enable_if, environment)
+    if holds is None:
+        return f"its marker cannot be read ({shown(provider.enable_if)})"
+    return None if holds else f"its provider does not apply here ({provider.enable_if})"
 
 
 def own_answer(
     environment: Environment, *, minor_version_compatibility: bool = False
 ) -> Answer:
-    """The answer of this package for its namespace."""
+    """Return the answer of this package for its own namespace."""
     features, notes = supported_features(
         environment, minor_version_compatibility=minor_version_compatibility
     )
@@ -117,16 +127,73 @@ def own_answer(
     )
 
 
+def ask_plugins(namespaces: Sequence[str]) -> dict[str, Answer]:
+    """Return the answer of the plugin of each namespace, or why there is none.
+
+    Plugins are other people's code. An exception in one becomes the ``why_not`` of its
+    answer, and what it prints goes to stderr, since stdout may carry a report.
+    """
+    # Only documents with another provider need this module, which takes its time.
+    from importlib.metadata import entry_points
+
+    installed: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        installed.setdefault(point.name, []).append(point)
+    return {name: _ask(installed.get(name, [])) for name in namespaces}
+
+
+def _ask(points: Sequence[EntryPoint]) -> Answer:
+    endpoints = {point.value: point for point in points}
+    if not endpoints:
+        return Answer(why_not="no provider plugin for it is installed")
+    if len(endpoints) > 1:
+        # PEP 817: attempting to load multiple plugins for one namespace "MUST
+        # result in a fatal error". Here only this namespace goes without an answer.
+        names = ", ".join(sorted(endpoints))
+        return Answer(why_not=f"several installed plugins claim it: {names}")
+    (point,) = endpoints.values()
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            features = _features(point)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # a plugin may raise anything
+        text = f"{type(error).__name__}: {error}"
+        return Answer(why_not=f"its plugin {point.value} failed with {shown(text)}")
+    return Answer(features=features)
+
+
+def _features(point: EntryPoint) -> Mapping[str, tuple[str, ...]]:
+    """Return what a plugin supports.
+
+    :raises TypeError: the plugin returned something other than named lists of strings.
+    """
+    plugin = point.load()
+    # An endpoint is a module or a class (PEP 817). The first plugins were classes with
+    # plain methods, which need an instance; class methods work on an instance as well.
+    if isinstance(plugin, type):
+        plugin = plugin()
+    features = {}
+    for config in plugin.get_supported_configs():
+        if isinstance(config.values, str):
+            raise TypeError("the values of a feature are a string, not a list")
+        values = tuple(config.values)
+        if not isinstance(config.name, str) or not all(
+            isinstance(value, str) for value in values
+        ):
+            raise TypeError("the name or a value of a feature is not a string")
+        features[config.name] = values
+    return features
+
+
 def _ordered(provider: Provider) -> Mapping[str, tuple[str, ...]]:
     static = provider.static_properties or {}
     return {name: static[name] for name in provider.feature_order or static}
 
 
 def _marker_holds(text: str, environment: Environment) -> bool | None:
-    """Does an environment marker hold here? ``None``: it cannot be read."""
+    """Return whether an environment marker holds; ``None`` if it cannot be read."""
     from ..metadata.requirements import marker_holds
 
-    # A machine with an NVIDIA driver is no Mac: there it is another one's answer,
-    # forced or from a snapshot, that is asked for.
+    # No Mac has an NVIDIA driver. On a Mac, an environment with a driver is that of
+    # another machine, forced or from a file, and Linux is the likely one.
     elsewhere = sys.platform == "darwin" and environment.cuda_driver_version is not None
     return marker_holds(text, _LINUX if elsewhere else None)

@@ -28,7 +28,7 @@ class TestOtherNamespaces:
         found = api.resolve(self.builds, environment=self.environment)
         assert found.compatible == ("cu126", "null")
         assert found.rejected["v3"][0].sentence == (
-            "x86_64 is not supported: no provider plugin for it is installed here"
+            "x86_64 is not supported: no provider plugin for it is installed"
         )
 
     def test_answers_can_be_given(self) -> None:
@@ -136,7 +136,7 @@ class TestProviders:
         assert ("cu126" in found.compatible) is fits
         if not fits:
             other = marker.startswith("platform")
-            why = "not for this platform" if other else "cannot be read"
+            why = "does not apply here" if other else "cannot be read"
             assert why in found.rejected["cu126"][0].sentence
 
     def test_a_mac_can_plan_for_another_machine(
