@@ -19,6 +19,7 @@ from ..matrix.cells import PTX
 from ..wheels.archive import WheelName
 from .collector import Collector
 from .meaning import Claim, claim_of
+from .rules import Code
 from .structure import labels_of
 
 __all__ = ["check_content"]
@@ -136,7 +137,7 @@ class _Check:
         self._check_ptx(values)
         self._check_agreement(values)
 
-    def _add(self, code: str, feature: str, message: str, hint: str) -> None:
+    def _add(self, code: Code, feature: str, message: str, hint: str) -> None:
         self._found.add(code, join(self._place, feature), message, hint)
 
     def _add_empty(self) -> None:

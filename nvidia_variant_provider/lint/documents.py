@@ -1,57 +1,85 @@
-"""Linting one metadata document: NV100 to NV103, then the other families."""
+"""Checking one metadata document: NV100 to NV103 and NV114, then the other families."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import InputError
+from ..metadata.model import NULL_LABELS
 from ..metadata.reading import metadata_from_dict
+from ..metadata.versions import SchemaVersion
 from ..strict_json import Flaw, parse_lenient
-from .collector import Collector
+from .collector import Collector, Problem
 from .grammar import check_grammar
 from .meaning import check_meaning
+from .rules import Code
+from .scope import Scope
 from .selection import check_selection
 from .structure import check_structure
 
 __all__ = ["check_document", "check_text"]
 
-_CODES = {
+_CODES: Mapping[str, Code] = {
     Flaw.BYTE_ORDER_MARK: "NV101",
     Flaw.DUPLICATE_KEY: "NV102",
     Flaw.CONSTANT: "NV103",
 }
+_RELEASE = Scope()
 
 
-def check_text(data: bytes, found: Collector) -> Any:
+def check_text(data: bytes, collector: Collector, scope: Scope = _RELEASE) -> Any:
     """Check the bytes of a metadata file.
 
-    What they hold comes back, or ``None`` when it is not plain JSON.
+    :return: the document, or ``None`` when the bytes are not plain JSON.
     """
     try:
         document, flaws = parse_lenient(data)
     except InputError as error:
-        found.add("NV100", error.place or "", error.message, error.hint or "")
+        collector.add("NV100", error.place or "", error.message, error.hint or "")
         return None
     for flaw in flaws:
-        found.add(_CODES[flaw.kind], flaw.place or "top level", flaw.message, flaw.hint)
-    check_document(document, found)
+        place = flaw.place or "top level"
+        collector.add(_CODES[flaw.kind], place, flaw.message, flaw.hint)
+    check_document(document, collector, scope)
     return None if flaws else document
 
 
-def check_document(document: object, found: Collector) -> None:
-    """Check a parsed document.
+def check_document(
+    document: object, collector: Collector, scope: Scope = _RELEASE
+) -> None:
+    """Check a parsed document with every family of rules that can apply.
 
-    All that can be told is collected, whatever is wrong besides.
+    A defect that one family reports does not keep the others from looking.
     """
-    version = check_structure(document, found)
+    version = check_structure(document, collector)
     if not isinstance(document, dict):
         return
-    check_grammar(document, version, found)
-    check_meaning(document, found)
+    for problem in check_nv114(document, version, scope):
+        collector.add("NV114", problem.place, problem.message, problem.hint)
+    check_grammar(document, version, collector)
+    check_meaning(document, collector)
     try:
         metadata = metadata_from_dict(document)
     except InputError:
-        # The findings above say what is wrong; a label that cannot be read cannot
-        # be ordered either.
+        # The findings above say what is wrong. A label that cannot be read cannot be
+        # ordered either.
         return
-    check_selection(metadata, found)
+    check_selection(metadata, collector)
+
+
+def check_nv114(
+    document: Mapping[str, Any], version: SchemaVersion | None, scope: Scope
+) -> Iterator[Problem]:
+    """Report a release that offers nothing to machines that no label fits."""
+    variants = document.get("variants", {})
+    if not scope.whole_release or scope.has_plain_wheel:
+        return
+    old_null = version is not None and version.old_null
+    nulls = NULL_LABELS if old_null else NULL_LABELS[:1]
+    if isinstance(variants, dict) and not any(label in variants for label in nulls):
+        yield Problem(
+            "variants",
+            "there is no null variant for machines that no other label fits",
+            "publish a null variant, or a non-variant wheel",
+        )

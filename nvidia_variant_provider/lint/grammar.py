@@ -10,6 +10,7 @@ from ..errors import join, shown
 from ..metadata.requirements import parse_marker
 from ..metadata.versions import LATEST, SchemaVersion
 from .collector import Collector
+from .rules import Code
 from .structure import labels_of, lists_of
 
 __all__ = ["check_grammar"]
@@ -107,7 +108,7 @@ def _check_list(
     items: list[Any],
     place: str,
     grammar: re.Pattern[str],
-    code: str,
+    code: Code,
     found: Collector,
 ) -> None:
     allowed = "a-z, 0-9 and _" if grammar is _NAME else "a-z, 0-9, _ and ."
@@ -124,7 +125,7 @@ def _check_list(
         seen.add(item)
 
 
-def _check_name(name: str, place: str, code: str, found: Collector) -> None:
+def _check_name(name: str, place: str, code: Code, found: Collector) -> None:
     if not _NAME.fullmatch(name):
         message = f"{shown(name)} has other than a-z, 0-9 and _"
         found.add(code, place, message, "correct it")

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import __version__
-from .findings import NOTE, RULES, SEVERITIES, Finding
+from .findings import Finding
+from .rules import NOTE, RULES, SEVERITIES, Code
 
 __all__ = ["as_github", "as_sarif", "as_text"]
 
@@ -59,7 +60,7 @@ def as_sarif(findings: Sequence[Finding]) -> list[str]:
     return json.dumps(log, indent=2).splitlines()
 
 
-def _sarif_rule(code: str) -> dict[str, Any]:
+def _sarif_rule(code: Code) -> dict[str, Any]:
     rule = RULES[code]
     return {
         "id": code,

@@ -9,8 +9,9 @@ from ..errors import InputError, UsageError
 from ..strict_json import read_bytes, read_stdin
 from .collector import Collector
 from .documents import check_text
-from .findings import ERROR, RULES, SEVERITIES, WARNING, Finding
+from .findings import Finding
 from .release import check_folder, check_wheel
+from .rules import ERROR, RULES, SEVERITIES, WARNING
 
 __all__ = ["check_paths", "fails", "selected"]
 

@@ -229,13 +229,6 @@ def _check_variants(
             found.add("NV115", place, message, "keep one of the two labels")
         else:
             seen[key] = label
-    if not any(label in variants for label in nulls):
-        found.add(
-            "NV114",
-            "variants",
-            "there is no null variant for machines that nothing else fits",
-            "publish one, or a non-variant wheel beside these",
-        )
 
 
 def _check_properties(

@@ -16,7 +16,8 @@ from jsonschema import Draft202012Validator
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.lint.collector import Collector
 from nvidia_variant_provider.lint.documents import check_text
-from nvidia_variant_provider.lint.findings import ERROR, NOTE, RULES, Finding
+from nvidia_variant_provider.lint.findings import Finding
+from nvidia_variant_provider.lint.rules import ERROR, NOTE, RULES
 from nvidia_variant_provider.metadata import read_metadata
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,8 @@ from support.range_server import Answer, serve_answers
 
 from nvidia_variant_provider.gpu_code import budget, inspection
 from nvidia_variant_provider.gpu_code.fatbin import MAGIC
-from nvidia_variant_provider.lint.findings import RULES, Finding
+from nvidia_variant_provider.lint.findings import Finding
+from nvidia_variant_provider.lint.rules import RULES
 from nvidia_variant_provider.lint.runner import check_paths
 
 VERB = "validate"

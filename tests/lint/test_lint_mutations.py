@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nvidia_variant_provider.lint.collector import Collector
 from nvidia_variant_provider.lint.documents import check_document
-from nvidia_variant_provider.lint.findings import NOTE
+from nvidia_variant_provider.lint.rules import NOTE
 
 CLEAN = Path(__file__).parents[2] / "fixtures" / "lint" / "clean.json"
 LOWER, UPPER = "cuda_version_lower_bound", "cuda_version_upper_bound"

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from support.wheels import publish, stub_wheel, variants_json_name
 
-from nvidia_variant_provider.lint.findings import ERROR, RULES, Finding
+from nvidia_variant_provider.lint.findings import Finding
+from nvidia_variant_provider.lint.rules import ERROR, RULES
 from nvidia_variant_provider.lint.runner import check_paths
 
 CLEAN: Any = json.loads(

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvidia_variant_provider.cli import main
-from nvidia_variant_provider.lint.findings import RULES, SEVERITIES, Finding
+from nvidia_variant_provider.lint.findings import Finding
 from nvidia_variant_provider.lint.output import as_github, as_sarif, as_text
+from nvidia_variant_provider.lint.rules import RULES, SEVERITIES
 from nvidia_variant_provider.lint.runner import check_paths, selected
 
 ROOT = Path(__file__).parents[2]
@@ -174,9 +175,9 @@ def test_format_json_is_the_same(arguments: list[object], validate: Any) -> None
 # Text and GitHub
 
 
-def finding(text: str, **changes: str) -> Finding:
-    values = dict.fromkeys(KEYS, text) | {"code": "NV304", "severity": "error"}
-    return Finding(**(values | changes))
+def finding(text: str, **changes: Any) -> Finding:
+    values: dict[str, Any] = dict.fromkeys(KEYS, text)
+    return Finding(**(values | {"code": "NV304", "severity": "error"} | changes))
 
 
 @pytest.mark.parametrize("text", NASTY)

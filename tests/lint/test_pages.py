@@ -16,7 +16,7 @@ from support.wheels import publish
 from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.index.http import byte_ranges
-from nvidia_variant_provider.lint.findings import ERROR
+from nvidia_variant_provider.lint.rules import ERROR
 from nvidia_variant_provider.lint.runner import check_paths
 
 JSON = "application/vnd.pypi.simple.v1+json"

@@ -18,7 +18,7 @@ from support.uv_installer import InstallError, UvIndex, uv_index
 from support.variantlib_peer import isolate, run_command, variantlib_outcome
 from support.wheels import stub_wheel, variants_json_name, wheel_name
 
-from nvidia_variant_provider.lint.findings import ERROR, NOTE, RULES, WARNING
+from nvidia_variant_provider.lint.rules import ERROR, NOTE, RULES, WARNING
 from nvidia_variant_provider.lint.runner import check_paths
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "lint"
@@ -92,6 +92,8 @@ DIFFERENT = {
     "NV314-version": ("null", "cu12"),
 }
 
+SEVERITY_OF: dict[str, str] = {code: rule.severity for code, rule in RULES.items()}
+
 CASES: dict[str, tuple[str | None, str | None]] = {
     **dict.fromkeys(REFUSED_BY_BOTH, (REFUSED, REFUSED)),
     **{case: (label, label) for case, label in SILENT.items()},
@@ -128,7 +130,7 @@ def test_only_errors_are_refused() -> None:
     """What a client refuses fails `validate`."""
     for case, outcomes in CASES.items():
         if REFUSED in outcomes:
-            assert RULES[case[:5]].severity == ERROR
+            assert SEVERITY_OF[case[:5]] == ERROR
 
 
 # One is of an old version, and has a marker.

@@ -1,0 +1,102 @@
+"""What a rule is: its code, its severity and the texts that explain it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["ERROR", "NOTE", "SEVERITIES", "WARNING", "Code", "Rule", "Severity"]
+
+Severity = Literal["error", "warning", "note"]
+
+ERROR: Severity = "error"
+WARNING: Severity = "warning"
+NOTE: Severity = "note"
+SEVERITIES: tuple[Severity, ...] = (ERROR, WARNING, NOTE)
+"""All severities, the worst first."""
+
+Code = Literal[
+    "NV100",
+    "NV101",
+    "NV102",
+    "NV103",
+    "NV104",
+    "NV105",
+    "NV106",
+    "NV107",
+    "NV108",
+    "NV109",
+    "NV110",
+    "NV111",
+    "NV112",
+    "NV113",
+    "NV114",
+    "NV115",
+    "NV116",
+    "NV117",
+    "NV201",
+    "NV202",
+    "NV203",
+    "NV204",
+    "NV205",
+    "NV206",
+    "NV207",
+    "NV208",
+    "NV209",
+    "NV210",
+    "NV211",
+    "NV301",
+    "NV302",
+    "NV303",
+    "NV304",
+    "NV305",
+    "NV306",
+    "NV307",
+    "NV308",
+    "NV309",
+    "NV310",
+    "NV311",
+    "NV312",
+    "NV313",
+    "NV314",
+    "NV315",
+    "NV401",
+    "NV402",
+    "NV403",
+    "NV404",
+    "NV405",
+    "NV406",
+    "NV407",
+    "NV408",
+    "NV409",
+    "NV410",
+    "NV411",
+    "NV412",
+    "NV501",
+    "NV502",
+    "NV503",
+    "NV504",
+    "NV505",
+    "NV506",
+    "NV507",
+    "NV508",
+    "NV509",
+    "NV510",
+    "NV511",
+    "NV512",
+]
+"""The code of a rule. Mypy refuses a code that is not in this list."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """One thing that is checked.
+
+    :param title: what is wrong, in a few words.
+    :param clients: what uv 0.13.8 and variantlib 0.2.2 do about the defect.
+    """
+
+    code: Code
+    severity: Severity
+    title: str
+    clients: str
