@@ -6,6 +6,7 @@ no ``plugin-api``. The public Python API is `nvidia_variant_provider.api`.
 
 from __future__ import annotations
 
+from ._version import __version__
 from .plugin import NvidiaVariantPlugin
 
 __all__ = [
@@ -17,8 +18,6 @@ __all__ = [
     "is_build_plugin",
     "namespace",
 ]
-
-__version__ = "0.1.0"
 
 namespace = NvidiaVariantPlugin.namespace
 is_aot_plugin = NvidiaVariantPlugin.is_aot_plugin

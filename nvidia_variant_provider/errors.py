@@ -16,6 +16,7 @@ __all__ = [
     "SelectionWarning",
     "UsageError",
     "join",
+    "printable",
     "shown",
 ]
 
@@ -114,6 +115,15 @@ def shown(text: object, limit: int = 60) -> str:
     """
     quoted = ascii(text)
     return quoted if len(quoted) <= limit else f"{quoted[: limit - 4]}...{quoted[-1]}"
+
+
+def printable(text: str) -> str:
+    """Return ``text`` on one line that a terminal, HTML and XML can hold.
+
+    Line ends, terminal escapes, other control characters and lone surrogates are
+    replaced by their Python escapes; everything else stays as it is.
+    """
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def join(place: str, key: str | int) -> str:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
-from .. import __version__
+from .._version import __version__
 from ..errors import InputError, ProviderError, UsageError
 from .render import complain, render
 from .result import Result

@@ -41,7 +41,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     from ..machine.overrides import minor_version_compatibility
     from ..matrix.changes import LOST, compare, release_names
     from ..matrix.differences import Differences, markdown_lines, text_lines
-    from .releases import read_release
+    from .release_file import read_release
 
     relaxed = minor_version_compatibility(machine.with_compatibility(options, environ))
     if options.old == options.new == "-":

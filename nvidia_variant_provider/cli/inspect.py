@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import InputError, ProviderError, UsageError, shown
-from .render import progress_bar
+from .progress import progress_bar
 from .result import Result, Table
 
 __all__ = ["configure_parser", "execute"]

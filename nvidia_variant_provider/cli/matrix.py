@@ -53,7 +53,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     from ..matrix.cells import find_cells
     from ..matrix.grid import make_grid
     from ..metadata.writing import replace_file
-    from .releases import read_release
+    from .release_file import read_release
 
     relaxed = minor_version_compatibility(machine.with_compatibility(options, environ))
     metadata = read_release(options.file)

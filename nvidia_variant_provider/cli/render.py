@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
+from ..errors import printable
 from .result import Result, Table
 
-__all__ = ["SCHEMA_VERSION", "complain", "progress_bar", "render", "say"]
+__all__ = ["SCHEMA_VERSION", "complain", "render", "say"]
 
 SCHEMA_VERSION = 1
 """Of the JSON report, `schemas/report.schema.json`."""
@@ -22,7 +23,7 @@ SCHEMA_VERSION = 1
 def render(result: Result, *, command: str | None, as_json: bool) -> None:
     """Print ``result`` to stdout; its notes, and its errors as text, to stderr."""
     for note in result.notes:
-        complain(f"warning: {_one_line(note)}")
+        complain(f"warning: {printable(note)}")
     if as_json or result.as_json:
         report = {
             "schema_version": SCHEMA_VERSION,
@@ -37,11 +38,11 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
         if isinstance(block, Table):
             _print_table(block)
         else:
-            print(_one_line(block))
+            print(printable(block))
     sys.stdout.flush()
     if result.data is None:
         for error in result.errors:
-            complain(f"error: {_one_line(str(error))}")
+            complain(f"error: {printable(str(error))}")
 
 
 def say(lines: Iterable[str], *, aside: bool = False) -> None:
@@ -49,7 +50,7 @@ def say(lines: Iterable[str], *, aside: bool = False) -> None:
 
     :param aside: to stderr, where stdout is for a document.
     """
-    text = "".join(f"{_one_line(line)}\n" for line in lines)
+    text = "".join(f"{printable(line)}\n" for line in lines)
     stream = sys.stderr if aside else sys.stdout
     with contextlib.suppress(OSError):
         stream.write(text)
@@ -60,37 +61,6 @@ def complain(line: str) -> None:
     """Print a line to stderr, if that takes it; the exit code says the rest."""
     with contextlib.suppress(OSError):
         print(line, file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr, told the bytes that are done and their total, while it lasts.
-
-    ``None`` where stderr is no terminal, or rich is not installed.
-    """
-    if not sys.stderr.isatty():
-        yield None
-        return
-    try:
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-    except ImportError:
-        yield None
-        return
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bar:
-        task = bar.add_task(escape(_one_line(title)), total=None)
-
-        def update(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield update
 
 
 def _print_table(table: Table) -> None:
@@ -109,11 +79,11 @@ def _print_table(table: Table) -> None:
                 drawn.add_column(title, overflow="fold")
             for row in table.rows:
                 # Plain strings would be read as markup: [bold] and the like.
-                drawn.add_row(*(Text(_one_line(cell)) for cell in row))
+                drawn.add_row(*(Text(printable(cell)) for cell in row))
             # rich itself honours NO_COLOR and the terminal's width.
             Console().print(drawn)
             return
-    rows = [[_one_line(cell) for cell in row] for row in (table.header, *table.rows)]
+    rows = [[printable(cell) for cell in row] for row in (table.header, *table.rows)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print(_aligned(row, widths))
@@ -122,8 +92,3 @@ def _print_table(table: Table) -> None:
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
     cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
     return "  ".join(cells).rstrip()
-
-
-def _one_line(text: str) -> str:
-    """``text`` without line ends, terminal escapes or other control characters."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -12,7 +12,7 @@ from ..metadata import VariantsMetadata
 from ..resolution.resolver import Resolution
 from . import machine
 from .build_text import block, rejected, uses_gpu
-from .releases import read_release
+from .release_file import read_release
 from .result import Result, Table
 
 __all__ = ["configure_parser", "execute"]

@@ -54,7 +54,7 @@ def cache_file(environ: Mapping[str, str]) -> str | None:
 
 def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | None:
     """What a result depends on; ``None`` when the boot cannot be told."""
-    from .. import __version__
+    from .._version import __version__
 
     try:
         with open(_BOOT_ID, encoding="ascii") as file:

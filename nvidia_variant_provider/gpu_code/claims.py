@@ -12,10 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ..knowledge.tables import gpu_models
+from ..knowledge.tables import NATIVE, PTX, gpu_models
 from ..machine.environment import ComputeCapability, CudaVersion
 from ..machine.supported import SM_ARCH, all_features
-from ..matrix.cells import NATIVE, PTX
 from .bounds import Bound, find_bounds
 from .report import WheelReport, target_key
 from .units import Unit, parse_target, split_units

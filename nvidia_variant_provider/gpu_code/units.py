@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from ..knowledge.tables import (
+    NATIVE,
+    PTX,
     gpu_models,
     parse_isa,
     runs_machine_code,
@@ -20,7 +22,6 @@ from ..knowledge.tables import (
     toolkits,
 )
 from ..machine.environment import ComputeCapability, CudaVersion
-from ..matrix.cells import NATIVE, PTX
 from .report import LibraryReport, WheelReport
 
 __all__ = ["Unit", "first_toolkit", "parse_target", "ptx_toolkit", "split_units"]

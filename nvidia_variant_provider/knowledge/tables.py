@@ -16,6 +16,8 @@ from typing import Any
 from ..machine.environment import ComputeCapability, CudaVersion
 
 __all__ = [
+    "NATIVE",
+    "PTX",
     "GpuModel",
     "MinorVersionFloor",
     "Toolkit",
@@ -29,6 +31,9 @@ __all__ = [
     "toolkit_drivers",
     "toolkits",
 ]
+
+NATIVE, PTX = "native", "ptx"
+"""How code runs on a GPU: as machine code, or as PTX that the driver compiles."""
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 

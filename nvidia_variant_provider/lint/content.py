@@ -12,10 +12,9 @@ from ..gpu_code.inspection import MAX_DEFECTS
 from ..gpu_code.report import WheelReport, target_key
 from ..gpu_code.units import Unit, parse_target, ptx_toolkit, split_units
 from ..gpu_code.vendoring import is_vendored
-from ..knowledge.tables import gpu_models
+from ..knowledge.tables import PTX, gpu_models
 from ..machine.environment import ComputeCapability, CudaVersion
 from ..machine.supported import LOWER_BOUND, NAMESPACE, OLDEST, SM_ARCH
-from ..matrix.cells import PTX
 from ..wheels.archive import WheelName
 from .collector import Collector
 from .meaning import Claim, claim_of

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from .. import __version__
+from .._version import __version__
 from .findings import Finding
 from .rules import NOTE, RULES, SEVERITIES, Code
 

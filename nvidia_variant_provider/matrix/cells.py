@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..knowledge.tables import gpu_models
+from ..knowledge.tables import NATIVE, PTX, gpu_models
 from ..machine.drivers import CUDA_OF_BRANCH
 from ..machine.environment import ComputeCapability, CudaVersion, Environment, Gpu
 from ..machine.supported import NAMESPACE, SM_ARCH, supported_sm_arch
@@ -19,8 +19,6 @@ from ..resolution.resolver import Resolution, resolve_metadata
 
 __all__ = [
     "CPU",
-    "NATIVE",
-    "PTX",
     "Cell",
     "all_capabilities",
     "all_drivers",
@@ -29,7 +27,8 @@ __all__ = [
     "machine",
 ]
 
-NATIVE, PTX, CPU = "native", "ptx", "cpu"
+CPU = "cpu"
+"""How a build runs that does not use the GPU; see `knowledge.tables.NATIVE`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..knowledge.tables import runs_machine_code
+from ..knowledge.tables import NATIVE, PTX, runs_machine_code
 from ..machine.environment import ComputeCapability, CudaVersion
 from ..machine.overrides import MINOR_VERSION_COMPATIBILITY
 from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH
@@ -18,8 +18,6 @@ from ..metadata.model import NULL_LABELS, VariantsMetadata
 from ..resolution.resolver import Resolution, resolve_metadata
 from .cells import (
     CPU,
-    NATIVE,
-    PTX,
     Cell,
     all_capabilities,
     all_drivers,

@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from ..errors import printable
 from ..machine.environment import ComputeCapability, CudaVersion
 from ..metadata.model import NULL_LABELS
 from .cells import CPU
 from .changes import CHANGES, LOST, SAME, Lane
-from .escaping import as_code, as_markdown, clean
+from .escaping import as_code, as_markdown
 from .grid import caption, meaning
 from .lanes import describe_lanes, list_gpus
 
@@ -84,13 +85,13 @@ def make_groups(lanes: Sequence[Lane], *, with_same: bool = False) -> list[Group
 
 def text_lines(differences: Differences, *, with_same: bool = False) -> list[str]:
     """Lines of at most 80 columns, where the names let them."""
-    lines = [f"{clean(differences.old)} -> {clean(differences.new)}", ""]
+    lines = [f"{printable(differences.old)} -> {printable(differences.new)}", ""]
     for group in make_groups(differences.lanes, with_same=with_same):
         first = group.first
         lines.append(f"{first.change}: {caption(first.old)} -> {caption(first.new)}")
         for name, sentence in _facts(differences, group):
             lines += textwrap.wrap(
-                clean(sentence),
+                printable(sentence),
                 _WIDTH,
                 initial_indent=f"  {name + ':':{_LABEL}}",
                 subsequent_indent=" " * (_LABEL + 2),

@@ -5,17 +5,11 @@ from __future__ import annotations
 import html
 import re
 
-__all__ = ["as_code", "as_html", "as_markdown", "clean"]
+from ..errors import printable
+
+__all__ = ["as_code", "as_html", "as_markdown"]
 
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]#!|~])")
-
-
-def clean(text: str) -> str:
-    """``text`` on one line; control characters and lone surrogates escaped.
-
-    No XML document may hold them, and a line of a report must stay one.
-    """
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def as_html(text: str) -> str:
@@ -23,13 +17,13 @@ def as_html(text: str) -> str:
 
     A page then reads the same whichever encoding a shell's redirection uses.
     """
-    escaped = html.escape(clean(text), quote=True)
+    escaped = html.escape(printable(text), quote=True)
     return escaped.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 def as_markdown(text: str) -> str:
     """``text`` as it is, in Markdown."""
-    return _PUNCTUATION.sub(r"\\\1", html.escape(clean(text), quote=False))
+    return _PUNCTUATION.sub(r"\\\1", html.escape(printable(text), quote=False))
 
 
 def as_code(text: str) -> str:
@@ -38,5 +32,5 @@ def as_code(text: str) -> str:
     A code span has no escapes; whatever would end it or the table's cell, or be
     HTML to a careless renderer, is replaced.
     """
-    harmless = clean(text).translate(str.maketrans("`|<>&", "'/()+"))
+    harmless = printable(text).translate(str.maketrans("`|<>&", "'/()+"))
     return f"`{harmless}`"

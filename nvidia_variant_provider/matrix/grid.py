@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TypeAlias, TypeVar
 
-from ..knowledge.tables import gpu_models
+from ..knowledge.tables import PTX, gpu_models
 from ..machine.drivers import CUDA_OF_BRANCH
 from ..machine.environment import ComputeCapability, CudaVersion
 from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND
 from ..metadata.model import NULL_LABELS, Features, Properties
-from .cells import CPU, PTX, Cell
+from .cells import CPU, Cell
 
 __all__ = [
     "Drivers",

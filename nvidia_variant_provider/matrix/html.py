@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from .cells import CPU, PTX, Cell
+from ..knowledge.tables import PTX
+from .cells import CPU, Cell
 from .escaping import as_html
 from .grid import (
     Drivers,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .cells import CPU, NATIVE, PTX, Cell
+from ..knowledge.tables import NATIVE, PTX
+from .cells import CPU, Cell
 from .escaping import as_code, as_markdown
 from .grid import Drivers, Gpus, Grid, architectures, branches, caption, span
 

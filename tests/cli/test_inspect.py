@@ -19,7 +19,7 @@ from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.cli import main
-from nvidia_variant_provider.cli.render import progress_bar
+from nvidia_variant_provider.cli.progress import progress_bar
 from nvidia_variant_provider.gpu_code import compression, inspection
 from nvidia_variant_provider.index.http.byte_ranges import redacted
 
