@@ -1,1 +1,1 @@
-"""Which label of a release fits a machine, and why the others do not."""
+"""The choice of a label for a machine, and the reasons against the others."""

@@ -1,4 +1,4 @@
-"""Sentences for people: why a label lost on this machine."""
+"""Why a label does not fit a machine, in sentences for people."""
 
 from __future__ import annotations
 
@@ -25,17 +25,23 @@ __all__ = ["Reason", "explain"]
 _BOUNDS = frozenset(all_features()[0].values)
 
 _THOR = {"11.0": "101", "10.1": "110"}
-"""Thor is 10.1 to CUDA 12 and 11.0 from CUDA 13 on; same device, two numbers."""
+"""Thor is 10.1 under CUDA 12, and 11.0 under CUDA 13 and newer. Each key is what one
+driver calls it, each value the target of builds for drivers of the other kind."""
+
+_THOR_NAMES = (
+    "this GPU is Thor, which is 10.1 under CUDA 12 and 11.0 under CUDA 13 and newer: "
+    "look for a build for the CUDA of this driver"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reason:
-    """One cause for which a label does not fit.
+    """One reason why a label does not fit.
 
-    :param wanted: the values of the label; one of them would do.
-    :param offered: the supported values of that feature, best first.
-    :param cause: why, in the words of the machine at hand.
-    :param outlook: what minor-version compatibility would make of it; may be empty.
+    :param wanted: the values that the label lists; one supported value is enough.
+    :param offered: the values of the feature that the machine supports, best first.
+    :param cause: a clause that says why, in terms of this machine.
+    :param outlook: what minor-version compatibility would change, or an empty string.
     """
 
     namespace: str
@@ -47,11 +53,11 @@ class Reason:
 
     @property
     def sentence(self) -> str:
-        """Cause and outlook."""
+        """Cause and outlook, as one sentence without a full stop."""
         return self.cause + self.outlook
 
     def to_dict(self) -> dict[str, object]:
-        """The fields as JSON; ``sentence`` for cause and outlook."""
+        """Return the fields as JSON, with cause and outlook joined in ``sentence``."""
         return {
             "namespace": self.namespace,
             "feature": self.feature,
@@ -68,10 +74,10 @@ def explain(
     *,
     relaxed: Sequence[Mismatch] | None = None,
 ) -> Reason:
-    """The mismatch as a `Reason`, in the words of the machine at hand.
+    """Say in terms of this machine why a mismatch rules a label out.
 
-    :param relaxed: what would be left of the label's mismatches under
-        minor-version compatibility; ``None`` when that is in force already.
+    :param relaxed: the mismatches that the label would still have under minor-version
+        compatibility, or ``None`` if that is in force already.
     """
     answer = answers.get(mismatch.namespace, Answer())
     outlook = ""
@@ -97,9 +103,9 @@ def _general(mismatch: Mismatch) -> str:
     name = f"{mismatch.namespace} :: {mismatch.feature}"
     wanted = _listed(mismatch.wanted)
     if not mismatch.offered:
-        return f"it needs {name} {wanted}, and this machine supports no value of it"
+        return f"it needs {name} {wanted}, but this machine supports no value of that"
     offered = _listed(mismatch.offered)
-    return f"it needs {name} {wanted}, and this machine supports {offered}"
+    return f"it needs {name} {wanted}, but this machine supports {offered}"
 
 
 def _nvidia(mismatch: Mismatch, environment: Environment) -> str:
@@ -108,14 +114,20 @@ def _nvidia(mismatch: Mismatch, environment: Environment) -> str:
         sentence, _ = reasons.explain(environment.reason or reasons.NO_DEVICE)
         return f"it needs an NVIDIA driver: {sentence}"
     if driver < OLDEST:
-        return f"it needs a newer driver: this one is for CUDA {driver}"
+        return f"it needs a newer driver: this driver is for CUDA {driver}"
     wanted = _listed(mismatch.wanted)
     if mismatch.feature in (LOWER_BOUND, UPPER_BOUND) and _is_unknown(mismatch):
-        return f"it has the bound {wanted}, which no driver supports"
+        return f"its bound is CUDA {wanted}, which no driver supports"
     if mismatch.feature == LOWER_BOUND:
-        return f"it needs a driver for CUDA {wanted} or newer, this one is for {driver}"
+        return (
+            f"it needs a driver for CUDA {wanted} or newer, "
+            f"but this driver is for CUDA {driver}"
+        )
     if mismatch.feature == UPPER_BOUND:
-        return f"it is for drivers older than CUDA {wanted}, this one is for {driver}"
+        return (
+            f"it needs a driver that is older than CUDA {wanted}, "
+            f"but this driver is for CUDA {driver}"
+        )
     if mismatch.feature == SM_ARCH:
         return _sm_arch(mismatch, environment)
     return _general(mismatch)
@@ -126,32 +138,33 @@ def _is_unknown(mismatch: Mismatch) -> bool:
 
 
 def _outlook(environment: Environment, relaxed: Sequence[Mismatch]) -> str:
-    """What minor-version compatibility would make of a strict lower bound."""
+    """Say whether minor-version compatibility would help with a strict lower bound."""
     if not relaxed:
         return (
             "; its machine code would run under CUDA's minor-version compatibility "
-            f"({MINOR_VERSION_COMPATIBILITY}=1)"
+            f"(set {MINOR_VERSION_COMPATIBILITY}=1)"
         )
     features = {item.feature for item in relaxed if item.namespace == NAMESPACE}
     has_ptx_only = SM_ARCH in features and environment.compute_capabilities
     if LOWER_BOUND in features or not has_ptx_only:
         return ""
     return (
-        "; minor-version compatibility would not help: it covers machine code, and "
-        f"the build has none for {environment.compute_capabilities[0]}"
+        "; minor-version compatibility would not help: it covers only machine code, "
+        f"and this build has none for {environment.compute_capabilities[0]}"
     )
 
 
 def _sm_arch(mismatch: Mismatch, environment: Environment) -> str:
     wanted, capabilities = mismatch.wanted, environment.compute_capabilities
     if not wanted:
-        return "it does not say for which GPUs it has code"
+        return "it does not say which GPUs it has kernels for"
     if not capabilities:
         why = reasons.explain(environment.reason or reasons.NO_GPU)[0]
         if environment.source == "forced":
-            why = f"none is forced ({FORCED_SM_ARCH})"
-        return f"it has kernels for {_listed(wanted)}, and no GPU is known: {why}"
-    # The answer describes the highest GPU, unless every GPU has to be covered.
+            why = f"the driver is forced, but no GPU is (set {FORCED_SM_ARCH})"
+        return f"it has kernels for {_listed(wanted)}, but no GPU is known: {why}"
+    # The provider's answer describes the highest GPU. Under --every-gpu there is a
+    # mismatch for each GPU, and the best value that is offered tells which one.
     gpu = next(
         (c for c in capabilities if f"{c.sm}_real" in mismatch.offered[:1]),
         capabilities[0],
@@ -159,12 +172,12 @@ def _sm_arch(mismatch: Mismatch, environment: Environment) -> str:
     sentence = f"it has no kernels for compute capability {gpu}, only {_listed(wanted)}"
     other = _THOR.get(str(gpu))
     if other is not None and f"{other}_real" in wanted:
-        return f"{sentence}; Thor is {other} to other CUDA majors, see its builds"
+        return f"{sentence}; {_THOR_NAMES}"
     ptx = [value for value in wanted if _is_older_ptx(value, gpu)]
     if ptx:
         sentence += (
-            f"; the driver could compile its PTX ({', '.join(ptx)}), but variant "
-            f"properties match that of {gpu.major}.0 only"
+            f"; the driver could compile its PTX ({', '.join(ptx)}), but the only PTX "
+            f"that variant properties match is that for {gpu.major}.0"
         )
     return sentence
 

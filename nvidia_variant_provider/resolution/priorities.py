@@ -1,7 +1,7 @@
-"""The user's priorities, from variantlib's own ``variants.toml``.
+"""The user's priorities, from the file ``variants.toml`` of variantlib.
 
-Other tools of the field read the same file, so a user says it once. Format and
-places are those of variantlib 0.2.2.
+Format and places are those of variantlib 0.2.2: other tools read the same file, so that
+users state their priorities once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEYS = ("namespace_priorities", "feature_priorities", "property_priorities")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Priorities:
-    """What the user prefers; each list goes before that of the metadata."""
+    """What the user prefers; each list goes before the list of the metadata."""
 
     namespaces: tuple[str, ...] = ()
     features: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -33,12 +33,13 @@ class Priorities:
 
 
 def candidate_files() -> list[str]:
-    """Where the file may be; the first that exists is the one that counts.
+    """Return the places of the file, of which the first that exists is read.
 
-    Working folder, Python environment, user and site configuration folders.
+    They are the working folder, the Python environment, and the configuration folders
+    of the user and of the site.
     """
     folders = [sys.prefix]
-    with suppress(OSError):  # the working folder may have been removed
+    with suppress(OSError):  # raised if the working folder has been removed
         folders.insert(0, os.getcwd())
     files = [os.path.join(folder, FILE_NAME) for folder in folders]
     if any(map(os.path.isfile, files)):
@@ -53,7 +54,7 @@ def candidate_files() -> list[str]:
 
 
 def load_priorities() -> Priorities:
-    """The user's priorities; none without a file.
+    """Read the user's priorities; without a file they are empty.
 
     :raises ConfigurationError: the file cannot be read or is not valid.
     """
@@ -74,7 +75,8 @@ def _read(path: str) -> Priorities:
     except (ValueError, RecursionError) as error:
         # TOMLDecodeError and UnicodeDecodeError are both ValueErrors.
         message = f"not TOML: {str(error).splitlines()[0]}"
-        raise ConfigurationError(message, path=path, hint="check the file") from None
+        hint = "correct the file or remove it"
+        raise ConfigurationError(message, path=path, hint=hint) from None
 
 
 def _toml_loads(path: str) -> Callable[[str], dict[str, Any]]:
@@ -85,7 +87,7 @@ def _toml_loads(path: str) -> Callable[[str], dict[str, Any]]:
             from tomli import loads
     except ImportError:
         raise MissingExtraError(
-            "needs tomli on Python 3.10",
+            "reading this file needs tomli on Python 3.10",
             path=path,
             hint="pip install 'nvidia-variant-provider[cli]'",
         ) from None
@@ -96,7 +98,7 @@ def _toml_loads(path: str) -> Callable[[str], dict[str, Any]]:
 def _priorities(document: Mapping[str, Any]) -> Priorities:
     for key in document:
         if key not in _KEYS:
-            hint = f"known are {', '.join(_KEYS)}"
+            hint = f"the known keys are {', '.join(_KEYS)}"
             raise InputError("unknown key", place=join("", key), hint=hint)
     namespaces, features, properties = _KEYS
     return Priorities(

@@ -1,4 +1,4 @@
-"""`Environment` and metadata to a `Resolution`."""
+"""The resolution of a release for a machine: which builds it can run, best first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ __all__ = ["Resolution", "resolve_metadata"]
 
 
 class _Reasons(Mapping[str, tuple[Reason, ...]]):
-    """Why each label lost; the sentences are made when they are asked for."""
+    """A mapping from each label that does not fit to its reasons.
+
+    The mapping is lazy, as `Rejections` is and for the same budget of 10,000 labels:
+    reasons take many times longer to write than labels to order, and only
+    ``--explain``, ``--json`` and `api` read them.
+    """
 
     def __init__(
         self,
@@ -41,19 +46,19 @@ class _Reasons(Mapping[str, tuple[Reason, ...]]):
     def __getitem__(self, label: str) -> tuple[Reason, ...]:
         relaxed: Sequence[Mismatch] | None = None
         if label in self._uncovered:
-            found = self._uncovered[label]
+            mismatches = self._uncovered[label]
         else:
-            found = self._rejections[label]
+            mismatches = self._rejections[label]
             if self._relax is not None:
                 relaxed = self._relax().get(label, ())
         return tuple(
             explain(item, self._environment, self._answers, relaxed=relaxed)
-            for item in found
+            for item in mismatches
         )
 
     def __iter__(self) -> Iterator[str]:
-        lost = self._uncovered.keys() | set(self._rejections)
-        yield from (label for label in self._labels if label in lost)
+        rejected = self._uncovered.keys() | set(self._rejections)
+        yield from (label for label in self._labels if label in rejected)
 
     def __len__(self) -> int:
         return len(self._rejections) + len(self._uncovered)
@@ -64,10 +69,10 @@ class Resolution:
     """Which builds of a release a machine can run.
 
     :param compatible: the labels that fit, best first.
-    :param rejected: each other label, with the reasons.
-    :param environment: the machine that was resolved for.
-    :param metadata: the document that was resolved.
-    :param notes: sentences about what the machine's answer had to leave out.
+    :param rejected: the reasons against each label that does not fit.
+    :param environment: the machine.
+    :param metadata: the document that lists the builds.
+    :param notes: sentences about what variant properties cannot say of the machine.
     """
 
     compatible: tuple[str, ...]
@@ -78,11 +83,11 @@ class Resolution:
 
     @property
     def selected(self) -> str | None:
-        """The best label, or ``None`` when none fits."""
+        """The best label, or ``None`` if no label fits."""
         return self.compatible[0] if self.compatible else None
 
     def properties(self, label: str) -> list[VariantProperty]:
-        """The properties of a label, in lexical order."""
+        """Return the properties of a label, in lexical order."""
         return sorted(
             (
                 VariantProperty(namespace, feature, value)
@@ -106,8 +111,11 @@ def resolve_metadata(
 ) -> Resolution:
     """Filter and order the labels of ``metadata`` for ``environment``.
 
-    :param every_gpu: keep only labels with a supported ``sm_arch`` value for
-        each GPU that could be read, and those without nvidia properties.
+    :param supported: answers from the user, which replace those of plugins.
+    :param every_gpu: keep only labels that have a supported ``sm_arch`` value for each
+        GPU that could be read, and labels without nvidia properties.
+    :param enable_optional: the namespaces whose optional providers are asked, or
+        ``True`` for all of them.
     """
     preferred = priorities or Priorities()
     answers = find_answers(
@@ -128,7 +136,7 @@ def resolve_metadata(
         answer = own_answer(environment, minor_version_compatibility=True)
         return _order(metadata, {**answers, NAMESPACE: answer}, preferred).rejected
 
-    # An answer that is not our own does not change with the opt-in.
+    # Minor-version compatibility changes only the answer of this package.
     own = answers.get(NAMESPACE, Answer()).own
     return Resolution(
         compatible=tuple(x for x in ordering.compatible if x not in uncovered),
@@ -154,7 +162,7 @@ def _order(
 ) -> Ordering:
     return order(
         metadata.variants,
-        # What the user prefers goes before what the publisher does.
+        # The user's priorities go before those of the publisher.
         namespaces=(*preferred.namespaces, *metadata.namespaces),
         supported={name: answer.features for name, answer in answers.items()},
         feature_priorities={
@@ -189,7 +197,7 @@ def _uncovered(
     environment: Environment,
     answers: Mapping[str, Answer],
 ) -> dict[str, tuple[Mismatch, ...]]:
-    """The labels that leave out a GPU, with a mismatch for each such GPU."""
+    """Return the labels that do not cover every GPU, with a mismatch for each GPU."""
     ptx = any(
         value.endswith("_virtual")
         for value in answers.get(NAMESPACE, Answer()).features.get(SM_ARCH, ())
@@ -198,7 +206,7 @@ def _uncovered(
         tuple(supported_sm_arch(capability, ptx=ptx))
         for capability in environment.compute_capabilities
     ]
-    found: dict[str, tuple[Mismatch, ...]] = {}
+    uncovered: dict[str, tuple[Mismatch, ...]] = {}
     for label in labels:
         features = metadata.variants[label].get(NAMESPACE)
         if features is None:
@@ -206,7 +214,7 @@ def _uncovered(
         wanted = features.get(SM_ARCH, ())
         missing = [offer for offer in offers if not set(wanted) & set(offer)]
         if missing:
-            found[label] = tuple(
+            uncovered[label] = tuple(
                 Mismatch(NAMESPACE, SM_ARCH, wanted, offer) for offer in missing
             )
-    return found
+    return uncovered

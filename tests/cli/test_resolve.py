@@ -62,9 +62,10 @@ class TestResolve:
             "Fits, best first: cu128, 00000000",
             "cu126 does not fit: it has no kernels for compute capability 12.0, only "
             "50_real, 60_real, 70_real, 75_real, 80_real, 86_real, 90_real",
-            "cu129 does not fit: it needs a driver for CUDA 12.9 or newer, this one "
-            "is for 12.8; its machine code would run under CUDA's minor-version "
-            "compatibility (NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY=1)",
+            "cu129 does not fit: it needs a driver for CUDA 12.9 or newer, but this "
+            "driver is for CUDA 12.8; its machine code would run under CUDA's "
+            "minor-version compatibility "
+            "(set NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY=1)",
         ]
 
     def test_nothing_compatible_is_exit_1_with_reasons(

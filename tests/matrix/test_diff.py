@@ -123,7 +123,7 @@ class TestLanes:
         assert (lane.change, lane.old.label, lane.new.label) == (LOST, "cu128", "null")
         assert lane.reason == (
             "cu130 does not fit (cuda_version_lower_bound): it needs a driver for "
-            "CUDA 13.0 or newer, this one is for 12.8"
+            "CUDA 13.0 or newer, but this driver is for CUDA 12.8"
         )
         assert lane.workaround == (
             "a driver for CUDA 13.0 gets cu130",

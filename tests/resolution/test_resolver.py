@@ -1,4 +1,4 @@
-"""`api.resolve`: environment and metadata to a resolution."""
+"""Tests of `api.resolve`: the labels that fit a machine, and the reasons."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ CUDA = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
 SM = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
 
 
-def test_resolution() -> None:
-    found = api.resolve(TORCH, environment=machine("12.8", "8.6"))
-    assert found.compatible == ("cu126", "plain", "null")
-    assert found.selected == "cu126"
-    (reason,) = found.rejected["cu130"]
+def test_compatible_labels_reasons_and_properties() -> None:
+    resolution = api.resolve(TORCH, environment=machine("12.8", "8.6"))
+    assert resolution.compatible == ("cu126", "plain", "null")
+    assert resolution.selected == "cu126"
+    (reason,) = resolution.rejected["cu130"]
     assert (reason.feature, reason.wanted) == ("cuda_version_lower_bound", ("13.0",))
     assert reason.offered[0] == "12.8"
-    assert "CUDA 13.0 or newer, this one is for 12.8" in reason.sentence
-    assert list(map(str, found.properties("cu126"))) == [
+    assert "CUDA 13.0 or newer, but this driver is for CUDA 12.8" in reason.sentence
+    assert list(map(str, resolution.properties("cu126"))) == [
         "nvidia :: cuda_version_lower_bound :: 12.6",
         "nvidia :: sm_arch :: 70_real",
         "nvidia :: sm_arch :: 80_real",
@@ -28,58 +28,76 @@ def test_resolution() -> None:
 
 
 def test_machine_without_gpu_gets_the_null_variant_with_reasons() -> None:
-    found = api.resolve(TORCH, environment=machine(None))
-    assert found.compatible == ("null",)
-    assert set(found.rejected) == {"cu126", "cu130", "plain"}
-    sentence = found.rejected["cu126"][0].sentence
+    resolution = api.resolve(TORCH, environment=machine(None))
+    assert resolution.compatible == ("null",)
+    assert set(resolution.rejected) == {"cu126", "cu130", "plain"}
+    sentence = resolution.rejected["cu126"][0].sentence
     assert sentence == (
         "it needs an NVIDIA driver: no NVIDIA device or driver was found"
     )
 
 
-def test_nothing_fits() -> None:
+def test_selected_is_none_when_no_label_fits() -> None:
     only = metadata({"cu130": gpu_build("13.0")})
-    found = api.resolve(only, environment=machine("12.8", "8.6"))
-    assert (found.selected, found.compatible) == (None, ())
+    resolution = api.resolve(only, environment=machine("12.8", "8.6"))
+    assert (resolution.selected, resolution.compatible) == (None, ())
 
 
-def test_kernels_for_other_gpus() -> None:
-    found = api.resolve(TORCH, environment=machine("13.0", "7.5"))
-    assert found.compatible == ("cu126", "plain", "null")
-    assert found.rejected["cu130"][0].sentence == (
+def test_reason_names_the_gpus_that_a_build_has_kernels_for() -> None:
+    resolution = api.resolve(TORCH, environment=machine("13.0", "7.5"))
+    assert resolution.compatible == ("cu126", "plain", "null")
+    assert resolution.rejected["cu130"][0].sentence == (
         "it has no kernels for compute capability 7.5, only 80_real, 120_real"
     )
 
 
-def test_an_old_driver_is_the_reason_whatever_the_gpu() -> None:
-    found = api.resolve(TORCH, environment=machine("10.2", "8.0"))
-    assert {r.sentence for reasons in found.rejected.values() for r in reasons} == {
-        "it needs a newer driver: this one is for CUDA 10.2"
-    }
+def test_a_driver_before_the_catalog_is_the_only_reason() -> None:
+    resolution = api.resolve(TORCH, environment=machine("10.2", "8.0"))
+    assert {
+        r.sentence for reasons in resolution.rejected.values() for r in reasons
+    } == {"it needs a newer driver: this driver is for CUDA 10.2"}
 
 
-def test_a_capability_that_is_not_forced_is_named() -> None:
+def test_a_forced_driver_without_a_gpu_is_explained() -> None:
     environment = machine("12.9").replace(source="forced", reason="no-device")
     sentence = api.resolve(TORCH, environment=environment).rejected["cu126"][0].sentence
-    assert "none is forced (NV_VARIANT_PROVIDER_FORCE_SM_ARCH)" in sentence
+    assert "but no GPU is (set NV_VARIANT_PROVIDER_FORCE_SM_ARCH)" in sentence
 
 
-def test_thor_has_two_numbers() -> None:
-    builds = metadata({"cu129": gpu_build("12.9", "101_real")})
-    found = api.resolve(builds, environment=machine("13.0", "11.0"))
-    assert "Thor is 101 to other CUDA majors" in found.rejected["cu129"][0].sentence
+@pytest.mark.parametrize(
+    ("driver", "gpu", "target"),
+    [("13.0", "11.0", "101_real"), ("12.9", "10.1", "110_real")],
+)
+def test_builds_for_the_other_number_of_thor(
+    driver: str, gpu: str, target: str
+) -> None:
+    builds = metadata({"thor": gpu_build(driver, target)})
+    resolution = api.resolve(builds, environment=machine(driver, gpu))
+    assert resolution.rejected["thor"][0].sentence == (
+        f"it has no kernels for compute capability {gpu}, only {target}; this GPU is "
+        "Thor, which is 10.1 under CUDA 12 and 11.0 under CUDA 13 and newer: look for "
+        "a build for the CUDA of this driver"
+    )
+
+
+def test_only_builds_for_thor_explain_its_two_numbers() -> None:
+    builds = metadata({"other": gpu_build("12.9", "90_real")})
+    resolution = api.resolve(builds, environment=machine("12.9", "10.1"))
+    assert "Thor" not in resolution.rejected["other"][0].sentence
 
 
 def test_ptx_of_an_older_major_is_explained() -> None:
     builds = metadata({"ptx": gpu_build("12.0", "80_virtual")})
-    found = api.resolve(builds, environment=machine("12.9", "9.0"))
-    assert "could compile its PTX (80_virtual)" in found.rejected["ptx"][0].sentence
+    resolution = api.resolve(builds, environment=machine("12.9", "9.0"))
+    assert (
+        "could compile its PTX (80_virtual)" in resolution.rejected["ptx"][0].sentence
+    )
 
 
 def test_the_environment_is_detected_when_it_is_not_given() -> None:
-    found = api.resolve(TORCH, environ={CUDA: "13.0", SM: "12.0"})
-    assert found.selected == "cu130"
-    assert found.environment.source == "forced"
+    resolution = api.resolve(TORCH, environ={CUDA: "13.0", SM: "12.0"})
+    assert resolution.selected == "cu130"
+    assert resolution.environment.source == "forced"
     with pytest.raises(OverrideError):
         api.resolve(TORCH, environ={SM: "90"})
 
@@ -88,13 +106,13 @@ def test_minor_version_compatibility() -> None:
     opt_in = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
     environment = machine("12.2", "8.0")
     assert api.resolve(TORCH, environment=environment).selected == "plain"
-    found = api.resolve(TORCH, environment=environment, environ=opt_in)
+    resolution = api.resolve(TORCH, environment=environment, environ=opt_in)
     # A build that is strictly supported still wins.
-    assert found.compatible == ("plain", "cu126", "null")
+    assert resolution.compatible == ("plain", "cu126", "null")
 
 
 class TestOutlook:
-    """What minor-version compatibility would change is said with the reason."""
+    """A reason says whether minor-version compatibility would help."""
 
     builds = metadata(
         {
@@ -106,34 +124,34 @@ class TestOutlook:
     )
 
     def sentence(self, label: str, **environ: str) -> str:
-        found = api.resolve(
+        resolution = api.resolve(
             self.builds, environment=machine("12.2", "8.0"), environ=environ
         )
-        return found.rejected[label][0].sentence
+        return resolution.rejected[label][0].sentence
 
-    def test_it_would_run(self) -> None:
+    def test_machine_code_would_run(self) -> None:
         assert self.sentence("cubin") == (
-            "it needs a driver for CUDA 12.6 or newer, this one is for 12.2; its "
-            "machine code would run under CUDA's minor-version compatibility "
-            "(NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY=1)"
+            "it needs a driver for CUDA 12.6 or newer, but this driver is for CUDA "
+            "12.2; its machine code would run under CUDA's minor-version "
+            "compatibility (set NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY=1)"
         )
 
-    def test_ptx_would_not(self) -> None:
+    def test_ptx_would_not_run(self) -> None:
         assert self.sentence("ptx").endswith(
-            "; minor-version compatibility would not help: it covers machine code, "
-            "and the build has none for 8.0"
+            "; minor-version compatibility would not help: it covers only machine "
+            "code, and this build has none for 8.0"
         )
 
-    def test_another_major_would_not(self) -> None:
-        assert self.sentence("next").endswith("this one is for 12.2")
+    def test_a_build_for_another_major_would_not_run(self) -> None:
+        assert self.sentence("next").endswith("but this driver is for CUDA 12.2")
 
-    def test_in_force_it_is_not_offered(self) -> None:
+    def test_no_outlook_when_it_is_in_force(self) -> None:
         opt_in = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
         assert "compatibility" not in self.sentence("next", **opt_in)
         assert "no machine code" not in self.sentence("ptx", **opt_in)
 
 
-def test_cuda_compat_is_noted() -> None:
+def test_note_on_cuda_compat_libraries() -> None:
     environment = machine("13.0", "9.0").replace(kernel_driver_version="550.54.14")
     (note,) = api.resolve(TORCH, environment=environment).notes
     assert "for CUDA 13.0, the kernel driver 550.54.14 for 12.4" in note
@@ -148,29 +166,29 @@ class TestEveryGpu:
     environment = machine("13.0", "12.0", "7.0")
 
     def test_labels_that_leave_out_a_gpu_are_rejected(self) -> None:
-        found = api.resolve(TORCH, environment=self.environment, every_gpu=True)
-        assert found.compatible == ("null",)
-        assert found.rejected["cu130"][0].sentence == (
+        resolution = api.resolve(TORCH, environment=self.environment, every_gpu=True)
+        assert resolution.compatible == ("null",)
+        assert resolution.rejected["cu130"][0].sentence == (
             "it has no kernels for compute capability 7.0, only 80_real, 120_real"
         )
-        assert set(found.rejected) == {"cu126", "cu130", "plain"}
+        assert set(resolution.rejected) == {"cu126", "cu130", "plain"}
 
     def test_by_default_the_highest_gpu_decides(self) -> None:
-        found = api.resolve(TORCH, environment=self.environment)
-        assert found.selected == "cu130"
-        assert "may have no kernels for 7.0" in found.notes[0]
+        resolution = api.resolve(TORCH, environment=self.environment)
+        assert resolution.selected == "cu130"
+        assert "may have no kernels for 7.0" in resolution.notes[0]
 
     def test_a_label_that_covers_all_is_kept(self) -> None:
         fat = metadata({"fat": gpu_build("12.8", "70_real", "120_real"), "null": {}})
-        found = api.resolve(fat, environment=self.environment, every_gpu=True)
-        assert found.compatible == ("fat", "null")
+        resolution = api.resolve(fat, environment=self.environment, every_gpu=True)
+        assert resolution.compatible == ("fat", "null")
 
-    def test_ptx_covers_where_it_is_supported(self) -> None:
+    def test_ptx_covers_a_gpu_unless_minor_version_compatibility_is_on(self) -> None:
         ptx = metadata({"ptx": gpu_build("12.8", "70_virtual", "120_real")})
-        found = api.resolve(ptx, environment=self.environment, every_gpu=True)
-        assert found.compatible == ("ptx",)
+        resolution = api.resolve(ptx, environment=self.environment, every_gpu=True)
+        assert resolution.compatible == ("ptx",)
         opt_in = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
-        found = api.resolve(
+        resolution = api.resolve(
             ptx, environment=self.environment, every_gpu=True, environ=opt_in
         )
-        assert found.compatible == ()
+        assert resolution.compatible == ()
