@@ -1,6 +1,8 @@
-"""Finding out what this machine has: overrides, presence check, child probe."""
+"""Detect what this machine has: forced values, traces of a driver, child processes."""
 
 from __future__ import annotations
+
+import sys
 
 from ..machine import reasons
 from ..machine.environment import Environment
@@ -20,12 +22,12 @@ __all__ = ["detect"]
 
 
 def detect(environ: Mapping[str, str]) -> Environment:
-    """The facts about this machine, forced values first.
+    """Return the facts about this machine; forced values replace detected ones.
 
-    With both values forced, or where nothing hints at an NVIDIA driver, no
-    native library is touched and no process is started. A hang or crash of a
-    native library becomes a reason code, never the caller's. What was found is
-    remembered for a while, see `cache`.
+    If both values are forced, or if nothing hints at an NVIDIA driver, this
+    function loads no native library and starts no process. A hang or a crash of a
+    native library becomes a reason code and never ends the caller's process. The
+    result is kept for a while, see `cache`.
 
     :param environ: environment variables.
     :raises OverrideError: a forced value is malformed.
@@ -33,30 +35,51 @@ def detect(environ: Mapping[str, str]) -> Environment:
     cuda = forced_cuda_version(environ)
     capability = forced_compute_capability(environ)
     if cuda is not None and capability is not None:
-        return apply_forced(Environment(), cuda, capability)
-    detection_timeout(environ)  # a malformed one is said whether it matters or not
+        return _logged(apply_forced(Environment(), cuda, capability))
+    # Report a malformed deadline on every machine, not only where it has an effect.
+    detection_timeout(environ)
     traces = find_traces(environ)
-    if not traces:
-        found = Environment(reason=reasons.NO_DEVICE)
+    if traces:
+        environment = _detect_or_load(environ, traces)
     else:
-        found = _probe_or_remember(environ, traces)
-    return apply_forced(found, cuda, capability)
+        environment = Environment(reason=reasons.NO_DEVICE)
+    return _logged(apply_forced(environment, cuda, capability))
 
 
-def _probe_or_remember(
-    environ: Mapping[str, str], traces: Sequence[str]
-) -> Environment:
+def _detect_or_load(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
+    from . import logs
     from .cache import cache_file, cache_key, load, store
 
+    logs.info("traces of an NVIDIA driver: %s", ", ".join(traces))
     path = cache_file(environ)
     key = cache_key(environ, traces) if path else None
     if path is not None and key is not None:
-        found = load(path, key)
-        if found is not None:
-            return found
+        kept = load(path, key)
+        if kept is not None:
+            logs.info("using the result that %s holds", path)
+            return kept
+        logs.debug("%s holds no result for this machine", path)
     from .probe import probe
 
-    found = probe(environ, traces)
+    environment = probe(environ, traces)
     if path is not None and key is not None:
-        store(path, key, found)
-    return found
+        store(path, key, environment)
+    return environment
+
+
+def _logged(environment: Environment) -> Environment:
+    # An installer has not imported `logging`, and does not load `logs` either.
+    if "logging" in sys.modules:
+        from . import logs
+
+        gpus = ", ".join(map(str, environment.compute_capabilities)) or "none"
+        logs.info(
+            "environment: CUDA %s, kernel driver %s, compute capabilities %s, "
+            "source %s, reason %s",
+            environment.cuda_driver_version,
+            environment.kernel_driver_version,
+            gpus,
+            environment.source,
+            environment.reason,
+        )
+    return environment

@@ -1,8 +1,8 @@
-"""The result of detection, kept for a while: drivers can be slow to ask.
+"""Keep the result of detection for a while: some drivers take seconds to answer.
 
-It counts only for the boot, the driver, the device nodes and the container that
-it was found in. Forced values are never in it. A file that somebody else could
-have written is ignored, and one that cannot be written is no error.
+A result counts only for the boot, the driver, the device nodes and the container
+in which it was detected. Forced values are never kept. A file that another user
+could have written is ignored. A file that cannot be written is not an error.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ __all__ = ["NO_CACHE", "cache_file", "cache_key", "clear", "load", "store"]
 NO_CACHE = "NV_VARIANT_PROVIDER_NO_CACHE"
 
 _LIFE = 24 * 3600
+"""Seconds for which a complete result counts."""
+
 _LIFE_WITH_PROBLEMS = 600
-"""Seconds."""
+"""Seconds for which a result with a reason code counts."""
 
 _MAX_BYTES = 1024 * 1024
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -35,11 +37,11 @@ _MOUNTS = "/proc/self/ns/mnt"
 
 
 def cache_file(environ: Mapping[str, str]) -> str | None:
-    """Where the result is kept: below the user's cache folder; ``None``: nowhere.
+    """Return the path of the kept result, or ``None`` if none may be kept.
 
-    The folder is that of ``platformdirs.user_cache_dir``, whose import costs
-    twice what starting Python does. Results are kept on Linux only: the others
-    tell no boot from the next.
+    The folder is that of ``platformdirs.user_cache_dir``, whose import takes twice
+    as long as starting Python. Results are kept on Linux only: other systems do
+    not give each boot a name of its own.
     """
     if sys.platform != "linux" or environ.get(NO_CACHE) == "1":
         return None
@@ -53,29 +55,32 @@ def cache_file(environ: Mapping[str, str]) -> str | None:
 
 
 def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | None:
-    """What a result depends on; ``None`` when the boot cannot be told."""
-    from .._version import __version__
+    """Return what a result depends on, or ``None`` if the boot is unknown."""
+    from .. import __version__
 
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             boot = file.read().strip()
-        # A container shares boot, nodes and home with its host, but not libraries.
+        # A container shares the boot, the device nodes and often the home folder
+        # with its host, but it has libraries of its own.
         mounts = os.readlink(_MOUNTS)
     except (OSError, ValueError):
         return None
     kernel = kernel_driver_version(environ) or ""
-    # With more time, a driver that was too slow may answer.
+    # A driver that was too slow for a short deadline may answer within a longer one.
     seconds = f"{detection_timeout(environ):g}"
     libraries = library_path(environ) or ""
     return [__version__, boot, mounts, kernel, seconds, libraries, *traces]
 
 
 def load(path: str, key: Sequence[str]) -> Environment | None:
-    """The result that is kept for ``key``, if it is valid and fresh."""
+    """Return the result that is kept for ``key``, if it is valid and fresh."""
     try:
+        # O_NONBLOCK: opening a named pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)
+            # Accept a regular file of this user with the mode 0600 only.
             if status.st_uid != os.getuid() or status.st_mode & 0o177777 != 0o100600:
                 return None
             text = os.read(descriptor, _MAX_BYTES).decode("ascii")
@@ -84,7 +89,7 @@ def load(path: str, key: Sequence[str]) -> Environment | None:
         document = loads(text)
         if document["key"] != list(key):
             return None
-        found = Environment.from_dict(document["environment"])
+        environment = Environment.from_dict(document["environment"])
         age = time.time() - document["time"]
     except (
         OSError,
@@ -96,22 +101,24 @@ def load(path: str, key: Sequence[str]) -> Environment | None:
         RecursionError,
     ):
         return None
-    problems = found.reason or any(gpu.reason for gpu in found.gpus)
-    # A file from the future is a clock that was set back: its age is unknown.
-    return found if 0 <= age < (_LIFE_WITH_PROBLEMS if problems else _LIFE) else None
+    problems = environment.reason or any(gpu.reason for gpu in environment.gpus)
+    life = _LIFE_WITH_PROBLEMS if problems else _LIFE
+    # A negative age means that the clock was set back: the real age is unknown.
+    return environment if 0 <= age < life else None
 
 
-def store(path: str, key: Sequence[str], found: Environment) -> None:
-    """Keep a result; where that is not possible, do nothing.
+def store(path: str, key: Sequence[str], environment: Environment) -> None:
+    """Keep a result if that is possible.
 
-    What failed on this side says nothing of the machine, and is not kept.
+    A failure of this package's own process says nothing about the machine, so that
+    it is not kept.
     """
-    if found.reason in (reasons.NO_BINDINGS, reasons.PROBE_FAILED):
+    if environment.reason in (reasons.NO_BINDINGS, reasons.PROBE_FAILED):
         return
     document = {
         "key": list(key),
         "time": int(time.time()),
-        "environment": found.to_dict(),
+        "environment": environment.to_dict(),
     }
     unfinished = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
     try:
@@ -129,9 +136,9 @@ def store(path: str, key: Sequence[str], found: Environment) -> None:
 
 
 def clear(path: str) -> None:
-    """Forget the result.
+    """Remove the kept result, if there is one.
 
-    :raises OSError: it is there and cannot be removed.
+    :raises OSError: the file exists and cannot be removed.
     """
     try:
         os.unlink(path)

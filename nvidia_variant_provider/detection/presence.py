@@ -1,4 +1,4 @@
-"""What the file system tells of an NVIDIA driver, before anything is loaded."""
+"""Look for traces of an NVIDIA driver in the file system, without loading anything."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = [
 ]
 
 SYSROOT = "NV_VARIANT_PROVIDER_SYSROOT"
-"""Tests look for traces below this folder instead of the root."""
+"""The variable that names another root folder to look below; tests set it."""
 
-# Desktop drivers make /dev/nvidia*, Tegra's make /dev/nvhost*, nvmap and nvgpu;
-# WSL shows every GPU of its host through /dev/dxg.
+# Desktop drivers create /dev/nvidia*, Tegra drivers /dev/nvhost*, nvmap and nvgpu.
+# WSL shows every GPU of its host, of any vendor, through /dev/dxg.
 _DEVICE_PREFIXES = ("nvidia", "nvhost", "nvmap", "nvgpu")
 _FILES = ("dev/dxg", "proc/driver/nvidia")
 _WINDOWS_LIBRARIES = ("nvml.dll", "nvcuda.dll")
 
 
 def find_traces(environ: Mapping[str, str]) -> list[str]:
-    """Paths that hint at an NVIDIA driver; empty where nothing is there.
+    """Return the paths that hint at an NVIDIA driver, or an empty list.
 
-    On Linux device nodes and ``/proc/driver/nvidia``, on Windows the driver's
-    libraries in System32. macOS has had no NVIDIA driver since 10.13: always
-    empty there.
+    On Linux these are device nodes and ``/proc/driver/nvidia``, on Windows the
+    driver's libraries in System32. On macOS the list is always empty: macOS has had
+    no NVIDIA driver since 10.13.
     """
     if sys.platform == "win32":
         system = os.path.join(environ.get("SYSTEMROOT", r"C:\Windows"), "System32")
@@ -47,30 +47,34 @@ def find_traces(environ: Mapping[str, str]) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         names = []
     except OSError:
-        # Something is there that cannot be looked at: the libraries may know.
+        # The folder exists and cannot be read. The libraries may know more.
         return [devices]
-    found = [
+    nodes = [
         os.path.join(devices, name)
         for name in names
         if name.startswith(_DEVICE_PREFIXES)
     ]
-    paths = [os.path.join(root, path) for path in _FILES]
-    return found + [path for path in paths if os.path.exists(path)]
+    files = [os.path.join(root, path) for path in _FILES]
+    return nodes + [path for path in files if os.path.exists(path)]
 
 
 def is_wsl_only(traces: Sequence[str]) -> bool:
-    """Is WSL's device, which GPUs of every make have, the only trace?"""
+    """Return whether the only trace is WSL's device, which any vendor's GPU has."""
     return all(os.path.basename(path) == "dxg" for path in traces)
 
 
 def kernel_driver_version(environ: Mapping[str, str]) -> str | None:
-    """The version of the loaded kernel driver, as ``575.57.08``; Linux only."""
+    """Return the version of the loaded kernel driver, such as ``575.57.08``.
+
+    Only Linux has the file that says it; elsewhere the result is ``None``.
+    """
     path = os.path.join(_root(environ), "proc/driver/nvidia/version")
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             line = file.readline(1000)
     except OSError:
         return None
+    # The line has one of two forms:
     # NVRM version: NVIDIA UNIX x86_64 Kernel Module  575.57.08  Sat May 24 ...
     # NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release ...
     for word in line.split():
@@ -80,11 +84,11 @@ def kernel_driver_version(environ: Mapping[str, str]) -> str | None:
 
 
 def library_path(environ: Mapping[str, str]) -> str | None:
-    """The ``LD_LIBRARY_PATH`` to load the driver's libraries with; ``None``: unset.
+    """Return the ``LD_LIBRARY_PATH`` for the driver's libraries, ``None`` if unset.
 
-    Under WSL its own folder comes first: others hold a driver for a kernel that
-    is not there. Folders of stubs, which toolkits bring for linking, are left
-    out: their libcuda is none.
+    Under WSL the folder of WSL comes first: a libcuda in another folder belongs to
+    a Linux kernel driver that WSL does not have. Folders named ``stubs`` are left
+    out: toolkits ship a libcuda there that serves for linking and cannot run.
     """
     given = environ.get("LD_LIBRARY_PATH")
     folders = [item for item in (given or "").split(":") if item]

@@ -1,7 +1,8 @@
-"""Asking the native libraries in child processes, with one deadline for all.
+"""Ask the native libraries in child processes, with one deadline for all of them.
 
-NVML is asked first, and libcuda where NVML knows no CUDA version or no compute
-capability: Jetsons without NVML, containers without the capability "utility".
+NVML is asked first. libcuda is asked if NVML knows no CUDA version or no compute
+capability, as on Jetsons without NVML and in containers without the capability
+``utility``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from ..machine import reasons
 from ..machine.environment import Environment
 from ..machine.overrides import detection_timeout
+from . import logs
 from .presence import is_wsl_only, kernel_driver_version, library_path
 from .quick_json import loads
 from .spawn import run
@@ -21,62 +23,77 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["probe"]
+__all__ = ["BOOTSTRAP", "probe"]
 
-_CHILD = os.path.join(
-    os.path.dirname(os.path.abspath(__file__)), "child", "__main__.py"
-)
+BOOTSTRAP = """\
+import sys
+sys.path += sys.argv[3:]
+from nvidia_variant_provider.detection.child.main import main
+main(sys.argv[1], int(sys.argv[2]))
+"""
+"""The program of the child process.
+
+Its arguments are the library, the seconds and the folders of this package and of
+nvidia-ml-py. Isolated mode (``-I -S``) leaves the standard library on the path:
+neither the working folder nor ``PYTHONPATH`` is on it, and the folders come last,
+so that nothing in them can replace a standard module.
+"""
+
+_PARENT_OF_PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 _PENDING = "pending"
 _SILENT = (reasons.NO_NVML, reasons.NO_BINDINGS, reasons.NOT_SUPPORTED)
+"""With these reasons NVML says nothing about the machine."""
 
 
 def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
-    """What the native libraries say about this machine, or why they do not.
+    """Return what the native libraries say about this machine, or why they do not.
 
-    :param traces: of `find_traces`, not empty.
+    :param traces: the paths that `find_traces` has returned, at least one.
     """
     end = time.monotonic() + detection_timeout(environ)
     variables = _variables(environ)
     nvml = _ask("nvml", variables, end)
-    found = nvml
+    environment = nvml
     if nvml.cuda_driver_version is None or not nvml.compute_capabilities:
-        libcuda = _ask("libcuda", variables, end)
-        found = _better(nvml, libcuda)
-    if found.reason == reasons.NO_NVML and is_wsl_only(traces):
-        # WSL shows its host's GPU of any make; without NVIDIA's libraries it is
-        # none of NVIDIA's.
-        found = found.replace(reason=reasons.NO_DEVICE)
-    if found.reason is None and not found.compute_capabilities:
-        # GPUs of which none can be read have the same cause, as a rule.
-        reason = found.gpus[0].reason if found.gpus else reasons.NO_GPU
-        found = found.replace(reason=reason)
+        environment = _better(nvml, _ask("libcuda", variables, end))
+    if environment.reason == reasons.NO_NVML and is_wsl_only(traces):
+        # WSL shows the GPUs of its host, of any vendor. Without NVIDIA's libraries
+        # the GPU is not an NVIDIA GPU.
+        environment = environment.replace(reason=reasons.NO_DEVICE)
+    if environment.reason is None and not environment.compute_capabilities:
+        # If no GPU can be read, all of them usually have the same cause.
+        gpus = environment.gpus
+        environment = environment.replace(
+            reason=gpus[0].reason if gpus else reasons.NO_GPU
+        )
     kernel = kernel_driver_version(environ) or nvml.kernel_driver_version
-    known = found.cuda_driver_version is not None or found.gpus
-    return found.replace(
-        kernel_driver_version=kernel, source=found.source if known else None
+    has_facts = environment.cuda_driver_version is not None or environment.gpus
+    return environment.replace(
+        kernel_driver_version=kernel, source=environment.source if has_facts else None
     )
 
 
 def _better(nvml: Environment, libcuda: Environment) -> Environment:
-    """The answer to go by, where NVML's is not complete."""
+    """Choose between the two libraries where NVML's facts are incomplete."""
     if libcuda.cuda_driver_version is None:
-        # Where NVML is not there to say why, what libcuda says is more telling,
-        # unless it is not there either.
+        # If NVML cannot say what is wrong, libcuda's reason tells more, unless
+        # libcuda itself is missing.
         if nvml.reason in _SILENT and libcuda.reason != reasons.NO_USER_DRIVER:
             return nvml.replace(reason=libcuda.reason)
         return nvml
-    # A version alone is nothing to go by when NVML says what is wrong: libcuda
-    # knows its own also where no kernel driver is loaded.
+    # libcuda knows its version even where no kernel driver is loaded. A version
+    # without a GPU therefore does not outweigh a reason that NVML gives.
     silent = nvml.reason in (*_SILENT, reasons.CRASHED)
     return libcuda if libcuda.compute_capabilities or silent else nvml
 
 
 def _variables(environ: Mapping[str, str]) -> dict[str, str]:
-    # A name that is empty or has a "=" can be inherited, but not passed on.
+    # A process can inherit a variable whose name is empty or contains "=", but it
+    # cannot pass one on.
     variables = {k: v for k, v in environ.items() if k and "=" not in k}
-    # The mask is for the program that runs now, not for what gets installed.
+    # The mask belongs to the program that runs now, not to what gets installed.
     variables.pop("CUDA_VISIBLE_DEVICES", None)
-    # Indices as NVML counts.
+    # Number the GPUs as NVML does.
     variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     path = library_path(environ)
     if path is not None:
@@ -85,22 +102,45 @@ def _variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ask(library: str, variables: Mapping[str, str], end: float) -> Environment:
-    """The last document of a child; a hang or a crash becomes its reason."""
-    bindings = _bindings_folder()
-    if library == "nvml" and bindings is None:
-        return Environment(reason=reasons.NO_BINDINGS)
+    """Return the last document of a child; a hang or a crash becomes its reason."""
+    environment = _run_child(library, variables, end)
+    logs.info(
+        "%s: CUDA %s, %d GPUs, reason %s",
+        library,
+        environment.cuda_driver_version,
+        len(environment.gpus),
+        environment.reason,
+    )
+    return environment
+
+
+def _run_child(library: str, variables: Mapping[str, str], end: float) -> Environment:
+    folders = [_PARENT_OF_PACKAGE]
+    if library == "nvml":
+        bindings = _bindings_folder()
+        if bindings is None:
+            return Environment(reason=reasons.NO_BINDINGS)
+        folders.append(bindings)
     left = end - time.monotonic()
     if left <= 0:
         return Environment(reason=reasons.TIMEOUT)
     if not sys.executable:
         return Environment(reason=reasons.PROBE_FAILED)
-    command = [sys.executable, "-I", "-S", _CHILD, library, bindings or ""]
+    seconds = str(int(left) + 2)
+    command = [sys.executable, "-I", "-S", "-c", BOOTSTRAP, library, seconds, *folders]
+    logs.debug("asking %s in a child process, for at most %.1f s", library, left)
     try:
-        output, in_time = run([*command, str(int(left) + 2)], variables, left)
-    except (OSError, ValueError):
+        output, in_time = run(command, variables, left)
+    except (OSError, ValueError) as error:
+        logs.info("the child process cannot be started: %s", error)
         return Environment(reason=reasons.PROBE_FAILED)
-    # What follows the last line end is half a document.
-    *lines, _ = output.decode("ascii", "replace").split("\n")
+    return _read_output(output.decode("ascii", "replace"), in_time=in_time)
+
+
+def _read_output(output: str, *, in_time: bool) -> Environment:
+    """Return the last complete document among the lines of `child.main`."""
+    # The text after the last line end is an unfinished line.
+    *lines, _ = output.split("\n")
     ended = lines[-1:] == ["end"]
     if ended:
         lines.pop()
@@ -110,36 +150,36 @@ def _ask(library: str, variables: Mapping[str, str], end: float) -> Environment:
     if len(lines) < 2:
         return Environment(reason=broken or reasons.UNKNOWN_ERROR)
     try:
-        found = Environment.from_dict(loads(lines[-1]))
+        environment = Environment.from_dict(loads(lines[-1]))
     except ValueError:
         return Environment(reason=broken or reasons.UNKNOWN_ERROR)
     gpus = tuple(
         gpu.replace(reason=broken) if gpu.reason == _PENDING else gpu
-        for gpu in found.gpus
+        for gpu in environment.gpus
     )
-    found = found.replace(gpus=gpus)
-    # With an answer, only the GPUs that are missing from it have a reason.
-    if found.cuda_driver_version is not None and found.compute_capabilities:
-        return found
-    return found.replace(reason=found.reason or broken)
+    environment = environment.replace(gpus=gpus)
+    # If there are facts to go by, the reason stands at the GPUs that lack them.
+    if environment.cuda_driver_version is not None and environment.compute_capabilities:
+        return environment
+    return environment.replace(reason=environment.reason or broken)
 
 
 def _bindings_folder() -> str | None:
-    """The folder of nvidia-ml-py, without importing it here."""
+    """Return the folder of nvidia-ml-py, without importing nvidia-ml-py here."""
     from importlib.machinery import PathFinder
 
-    # What lies in the working folder is not for this process.
+    # Skip the working folder: the files there are not meant for this process.
     path = sys.path[1:] if sys.path[:1] in ([""], [_working_folder()]) else sys.path
     spec = PathFinder.find_spec("pynvml", path)
     if spec is None or spec.origin is None:
         return None
     folder = os.path.dirname(spec.origin)
-    # Old releases of the distribution pynvml bring it as a package.
+    # Old releases of the distribution pynvml contain a package, not a module.
     return os.path.dirname(folder) if spec.submodule_search_locations else folder
 
 
 def _working_folder() -> str | None:
     try:
         return os.getcwd()
-    except OSError:  # it was removed
+    except OSError:  # the folder has been removed
         return None

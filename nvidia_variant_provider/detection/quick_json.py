@@ -1,8 +1,8 @@
-"""JSON that this package wrote itself, without importing `json`.
+"""Read and write JSON that this package wrote itself, without importing `json`.
 
-``import json`` brings ``re`` and costs half as much as starting Python does.
-Detection pays it in every process, so that it uses what `json` itself is made
-of on CPython, and `json` wherever that does not work.
+``import json`` imports ``re`` and takes half as long as starting Python.
+Detection would pay that in every process, so that it uses the C scanner on which
+`json` of CPython is built, and `json` itself wherever the scanner does not work.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["dumps", "loads"]
 
 
 class _Context:
-    """What the scanner asks its decoder for; these are the decoder's defaults."""
+    """The attributes that the scanner reads; the values are the decoder's defaults."""
 
     strict = True
     object_hook = None
@@ -23,11 +23,11 @@ class _Context:
     parse_float = float
     parse_int = int
     parse_constant = None
-    memo: dict[str, str] = {}  # noqa: RUF012  # Python before 3.13 wants one
+    memo: dict[str, str] = {}  # noqa: RUF012  # Python before 3.13 reads it
 
 
 def loads(text: str) -> Any:
-    """The value of a JSON text.
+    """Return the value of a JSON text.
 
     :raises ValueError: the text is not JSON.
     """
@@ -38,7 +38,7 @@ def loads(text: str) -> Any:
         value, end = make_scanner(context)(text, 0)
         if not text[end:].strip():
             return value
-    except Exception:  # noqa: BLE001, S110  # json says what is wrong, if anything is
+    except Exception:  # noqa: BLE001, S110  # `json` reads it, or says what is wrong
         pass
     import json
 
@@ -46,7 +46,10 @@ def loads(text: str) -> Any:
 
 
 def dumps(value: object) -> str:
-    """A JSON text in ASCII; for strings, whole numbers, null, lists and objects."""
+    """Return the JSON text of a value, in ASCII.
+
+    :param value: a string, a whole number, ``None``, or lists and mappings of these.
+    """
     if value is None:
         return "null"
     if isinstance(value, int):
@@ -64,6 +67,6 @@ def dumps(value: object) -> str:
 def _escaped(character: str) -> str:
     if " " <= character <= "~" and character not in '"\\':
         return character
-    # Beyond the first 65,536 a character is two escapes (RFC 8259, section 7).
+    # A character beyond the first 65,536 becomes two escapes (RFC 8259, section 7).
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))

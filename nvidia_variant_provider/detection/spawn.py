@@ -1,7 +1,12 @@
-"""Running a child process with a deadline, whatever becomes of it.
+"""Run a child process with a deadline, and never wait for a stuck child.
 
-A child that is stuck in the kernel cannot even be killed. It is abandoned: no
-call here waits for a process to end.
+A process that is stuck in the kernel, as behind a hanging GPU driver, cannot even
+be killed. `subprocess` would wait for it: ``Popen`` does so in ``__exit__``, ``run``
+after a timeout. Nothing in this module waits for a process to end; a child that
+does not end is abandoned.
+
+On POSIX the module starts the child with ``posix_spawn``, which also saves the
+import of `subprocess`, about as much time as starting the child.
 """
 
 from __future__ import annotations
@@ -16,21 +21,22 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_SIGKILL = 9  # POSIX fixes it; `signal` would import enum and functools for it
+_SIGKILL = 9  # POSIX fixes the number; `signal` would import enum and functools
 
 _left: set[int] = set()
-"""Children that had not ended yet when their answer was there."""
+"""The children that may not have ended yet."""
 
 
 def run(
     command: Sequence[str], variables: Mapping[str, str], seconds: float
 ) -> tuple[bytes, bool]:
-    """What the child wrote to stdout, and whether it closed it in time.
+    """Return what the child wrote to stdout, and whether it closed stdout in time.
 
-    Its stdin is empty and its stderr goes nowhere. Past the deadline it is
-    killed; what it had written by then is the answer.
+    The child's stdin is empty, and its stderr is discarded. After the deadline the
+    child is killed, and the output up to then is returned.
 
-    :raises OSError: it cannot be started.
+    :param seconds: the deadline.
+    :raises OSError: the child cannot be started.
     """
     if sys.platform == "win32":
         return _run_with_subprocess(command, variables, seconds)
@@ -40,7 +46,6 @@ def run(
 def _run_with_posix_spawn(
     command: Sequence[str], variables: Mapping[str, str], seconds: float
 ) -> tuple[bytes, bool]:
-    # Importing subprocess costs as much as starting the child does.
     import select
 
     end = time.monotonic() + seconds
@@ -58,7 +63,7 @@ def _run_with_posix_spawn(
                 break
             chunks.append(chunk)
     finally:
-        # Also when somebody presses Ctrl-C.
+        # This runs after Ctrl-C too: the child must not outlive the interrupt.
         os.close(reader)
         _left.add(pid)
         if not in_time:
@@ -68,7 +73,7 @@ def _run_with_posix_spawn(
 
 
 def _start(command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, int]:
-    """The child's pid, and where its stdout can be read."""
+    """Return the child's process id, and a descriptor from which to read its stdout."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     try:
         reader, writer = os.pipe()
@@ -93,7 +98,7 @@ def _start(command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, i
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, _SIGKILL)
-    except OSError:  # it has ended meanwhile
+    except OSError:  # the child has ended in the meantime
         return
 
 
@@ -102,7 +107,7 @@ def _reap() -> None:
     for pid in tuple(_left):
         try:
             ended, _ = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:  # somebody else has collected it
+        except ChildProcessError:  # other code of this process has collected it
             ended = pid
         if ended:
             _left.discard(pid)
@@ -113,7 +118,7 @@ def _run_with_subprocess(
 ) -> tuple[bytes, bool]:
     import subprocess
 
-    child = subprocess.Popen(  # noqa: S603  # our own script and interpreter
+    child = subprocess.Popen(  # noqa: S603  # this interpreter with this package's program
         list(command),
         env=dict(variables),
         stdin=subprocess.DEVNULL,
@@ -124,10 +129,11 @@ def _run_with_subprocess(
         output, _ = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as error:
         child.kill()
-        # Neither waited for nor warned about when it is collected.
+        # Mark the child as ended, so that the garbage collector neither waits for it
+        # nor warns about it.
         child.returncode = -_SIGKILL
         if child.stdout is not None and os.name == "posix":
-            # On Windows a thread still reads it: closing would wait for that.
+            # On Windows a thread still reads the pipe, and closing would wait for it.
             child.stdout.close()
         return error.output or b"", False
     return output, True

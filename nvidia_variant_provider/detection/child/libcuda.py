@@ -1,8 +1,8 @@
-"""The CUDA driver, through ctypes, where NVML cannot answer.
+"""Ask the CUDA driver through ctypes. This module runs in the child process only.
 
-Runs in the child process only: ``cuInit`` can hang, and a process that forks
-after it has a broken CUDA. Codes are those of `reasons`; numbers and signatures
-are those of the CUDA driver API.
+``cuInit`` can hang, and CUDA is broken in a process that forks after it, so that
+no other process may call it. Numbers and signatures are those of the CUDA driver
+API.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import ctypes
 import os
 import sys
 
-from answer import (  # type: ignore[import-not-found]  # beside the child's script
-    UNKNOWN_ERROR,
-    cuda_version,
-    document,
+from ...machine import reasons
+from .documents import (
+    empty_document,
     fill_gpus,
+    format_cuda_version,
     set_capability,
-    text,
+    to_text,
 )
 
 TYPE_CHECKING = False
@@ -25,32 +25,37 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-_NO_DEVICE = 100
+__all__ = ["ask"]
+
 _REASONS = {
-    34: "no-user-driver",  # CUDA_ERROR_STUB_LIBRARY
-    35: "driver-mismatch",  # CUDA_ERROR_INSUFFICIENT_DRIVER
-    46: "gpu-lost",  # CUDA_ERROR_DEVICE_UNAVAILABLE
-    _NO_DEVICE: "no-gpu",
-    802: "not-ready",  # CUDA_ERROR_SYSTEM_NOT_READY
-    803: "driver-mismatch",  # CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
-    804: "compat-not-supported",  # CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE
-    805: "mps-unreachable",  # CUDA_ERROR_MPS_CONNECTION_FAILED
+    34: reasons.NO_USER_DRIVER,  # CUDA_ERROR_STUB_LIBRARY
+    35: reasons.DRIVER_MISMATCH,  # CUDA_ERROR_INSUFFICIENT_DRIVER
+    46: reasons.GPU_LOST,  # CUDA_ERROR_DEVICE_UNAVAILABLE
+    100: reasons.NO_GPU,  # CUDA_ERROR_NO_DEVICE
+    802: reasons.NOT_READY,  # CUDA_ERROR_SYSTEM_NOT_READY
+    803: reasons.DRIVER_MISMATCH,  # CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
+    804: reasons.COMPAT_NOT_SUPPORTED,  # CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE
+    805: reasons.MPS_UNREACHABLE,  # CUDA_ERROR_MPS_CONNECTION_FAILED
 }
+_NO_FUNCTION = -1
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 
 
 class _CudaError(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(code)
-        self.reason = _REASONS.get(code, UNKNOWN_ERROR)
+        self.reason = _REASONS.get(code, reasons.UNKNOWN_ERROR)
 
 
 class _Driver:
-    """The calls that are needed; each raises `_CudaError` instead of a code."""
+    """The calls that are needed; each raises `_CudaError` instead of returning a code.
+
+    :raises OSError: the library cannot be loaded.
+    """
 
     def __init__(self) -> None:
         if sys.platform == "win32":
-            # Only System32 has the driver's; the search path may have others.
+            # Name the folder: the search path of DLLs may lead to another nvcuda.dll.
             system = os.environ.get("SYSTEMROOT", r"C:\Windows")  # noqa: TID251  # a process of its own
             path = os.path.join(system, "System32", "nvcuda.dll")
             self._library: ctypes.CDLL = ctypes.WinDLL(path)
@@ -58,62 +63,63 @@ class _Driver:
             self._library = ctypes.CDLL("libcuda.so.1")
 
     def call(self, function: str, *arguments: object) -> None:
+        """Call a function of the driver."""
         try:
             code = getattr(self._library, function)(*arguments)
         except AttributeError:
-            raise _CudaError(-1) from None
+            raise _CudaError(_NO_FUNCTION) from None
         if code:
             raise _CudaError(code)
 
     def number(self, function: str, *arguments: object) -> int:
-        """What ``function(int *result, ...)`` gives."""
+        """Return what ``function(int *result, ...)`` writes."""
         result = ctypes.c_int(-1)
         self.call(function, ctypes.byref(result), *arguments)
         return result.value
 
 
 def ask() -> Iterator[dict[str, Any]]:
-    """What the CUDA driver says, as documents that are more complete each time."""
-    answer: dict[str, Any] = document("libcuda")
+    """Yield what the CUDA driver says, as one document that grows."""
+    document = empty_document("libcuda")
     version = None
     try:
         driver = _Driver()
     except OSError:
-        answer["reason"] = "no-user-driver"
-        yield answer
+        document["reason"] = reasons.NO_USER_DRIVER
+        yield document
         return
     try:
-        # The version comes from the library alone; it counts only where the
-        # driver works, or shows no GPU.
-        version = cuda_version(driver.number("cuDriverGetVersion"))
-        answer["reason"] = None if version else UNKNOWN_ERROR
+        # The library knows its version even where no kernel driver is loaded. Report
+        # the version only where the driver works, or where it works and has no GPU.
+        version = format_cuda_version(driver.number("cuDriverGetVersion"))
+        document["reason"] = None if version else reasons.UNKNOWN_ERROR
         driver.call("cuInit", 0)
-        answer["cuda_driver_version"] = version
-        yield answer
+        document["cuda_driver_version"] = version
+        yield document
         count = driver.number("cuDeviceGetCount")
     except _CudaError as error:
-        if error.reason == _REASONS[_NO_DEVICE]:
-            answer["cuda_driver_version"] = version
-        answer["reason"] = answer["reason"] or error.reason
-        yield answer
+        if error.reason == reasons.NO_GPU:
+            document["cuda_driver_version"] = version
+        document["reason"] = document["reason"] or error.reason
+        yield document
         return
-    yield from fill_gpus(answer, count, lambda found: _fill(driver, found))
+    yield from fill_gpus(document, count, lambda gpu: _ask_gpu(driver, gpu))
 
 
-def _fill(driver: _Driver, found: dict[str, Any]) -> None:
+def _ask_gpu(driver: _Driver, gpu: dict[str, Any]) -> None:
     try:
-        device = driver.number("cuDeviceGet", found["index"])
+        device = driver.number("cuDeviceGet", gpu["index"])
         numbers = [
             driver.number("cuDeviceGetAttribute", attribute, device)
             for attribute in (_MAJOR, _MINOR)
         ]
     except _CudaError as error:
-        found["reason"] = error.reason
+        gpu["reason"] = error.reason
         return
-    set_capability(found, numbers)
+    set_capability(gpu, numbers)
     name = ctypes.create_string_buffer(256)
     try:
         driver.call("cuDeviceGetName", name, len(name), device)
     except _CudaError:
-        return  # a name is for people
-    found["name"] = text(name.value)
+        return  # the name is for people only: nothing depends on it
+    gpu["name"] = to_text(name.value)

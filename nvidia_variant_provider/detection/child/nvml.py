@@ -1,20 +1,21 @@
-"""NVML, through nvidia-ml-py. Runs in the child process only.
+"""Ask NVML, through nvidia-ml-py. This module runs in the child process only.
 
-Only version, count, handle, name and capability are asked: other calls fail
-under MIG or without permissions. A GPU that cannot be read is reported and
-never hides the others. The codes are those of `reasons`.
+It calls the functions for the versions, the number of GPUs, a GPU's handle, its
+name and its capability. Other functions fail under MIG or without permissions.
+A GPU that cannot be read is reported and never hides the others.
 """
 
 from __future__ import annotations
 
 import pynvml
-from answer import (  # type: ignore[import-not-found]  # beside the child's script
-    UNKNOWN_ERROR,
-    cuda_version,
-    document,
+
+from ...machine import reasons
+from .documents import (
+    empty_document,
     fill_gpus,
+    format_cuda_version,
     set_capability,
-    text,
+    to_text,
 )
 
 TYPE_CHECKING = False
@@ -22,48 +23,52 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+__all__ = ["ask"]
+
 _REASONS = {
-    pynvml.NVML_ERROR_NOT_SUPPORTED: "not-supported",
-    pynvml.NVML_ERROR_NO_PERMISSION: "no-permission",
-    pynvml.NVML_ERROR_INSUFFICIENT_POWER: "insufficient-power",
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "driver-not-loaded",
-    pynvml.NVML_ERROR_TIMEOUT: "timeout",
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no-nvml",
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "not-supported",
-    pynvml.NVML_ERROR_GPU_IS_LOST: "gpu-lost",
-    pynvml.NVML_ERROR_RESET_REQUIRED: "reset-required",
-    pynvml.NVML_ERROR_OPERATING_SYSTEM: "no-permission",
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "driver-mismatch",
+    pynvml.NVML_ERROR_NOT_SUPPORTED: reasons.NOT_SUPPORTED,
+    pynvml.NVML_ERROR_NO_PERMISSION: reasons.NO_PERMISSION,
+    pynvml.NVML_ERROR_INSUFFICIENT_POWER: reasons.INSUFFICIENT_POWER,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: reasons.DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_TIMEOUT: reasons.TIMEOUT,
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: reasons.NO_NVML,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: reasons.NOT_SUPPORTED,
+    pynvml.NVML_ERROR_GPU_IS_LOST: reasons.GPU_LOST,
+    pynvml.NVML_ERROR_RESET_REQUIRED: reasons.RESET_REQUIRED,
+    # The operating system or a cgroup has blocked the request.
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: reasons.NO_PERMISSION,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: reasons.DRIVER_MISMATCH,
 }
 
 
 def ask() -> Iterator[dict[str, Any]]:
-    """What NVML says, as documents that are more complete each time."""
-    answer: dict[str, Any] = document("nvml")
+    """Yield what NVML says, as one document that grows."""
+    document = empty_document("nvml")
     try:
-        # Initialising attaches to no GPU this way, so that a lost one is no error.
+        # With this flag NVML does not attach to the GPUs when it starts, so that a
+        # lost GPU does not make the start fail.
         pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
     except pynvml.NVMLError as error:
-        answer["reason"] = _reason(error)
-        yield answer
+        document["reason"] = _reason(error)
+        yield document
         return
-    answer["kernel_driver_version"] = _name(pynvml.nvmlSystemGetDriverVersion)
+    document["kernel_driver_version"] = _name(pynvml.nvmlSystemGetDriverVersion)
     try:
-        answer["cuda_driver_version"] = cuda_version(_cuda_version())
-        if answer["cuda_driver_version"] is None:
-            answer["reason"] = UNKNOWN_ERROR
+        document["cuda_driver_version"] = format_cuda_version(_cuda_version())
+        if document["cuda_driver_version"] is None:
+            document["reason"] = reasons.UNKNOWN_ERROR
     except pynvml.NVMLError as error:
-        # Here NVML itself is there: it is libcuda that it has not found.
+        # NVML itself is loaded: this error says that NVML has not found libcuda.
         missing = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-        answer["reason"] = "no-user-driver" if missing else _reason(error)
-    yield answer
+        document["reason"] = reasons.NO_USER_DRIVER if missing else _reason(error)
+    yield document
     try:
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
-        answer["reason"] = answer["reason"] or _reason(error)
-        yield answer
+        document["reason"] = document["reason"] or _reason(error)
+        yield document
         return
-    yield from fill_gpus(answer, count, _fill)
+    yield from fill_gpus(document, count, _ask_gpu)
 
 
 def _cuda_version() -> int:
@@ -71,32 +76,32 @@ def _cuda_version() -> int:
         return int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
     except pynvml.NVMLError as error:
         if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
-            # Version 1 makes up an answer where libcuda is missing (NVML's
-            # documentation), so it is asked only where there is no version 2.
+            # Do not ask version 1 of the function: where libcuda is missing it
+            # returns a version that NVML supports (NVML's documentation), not the
+            # version of this driver.
             raise
     return int(pynvml.nvmlSystemGetCudaDriverVersion())
 
 
-def _fill(found: dict[str, Any]) -> None:
+def _ask_gpu(gpu: dict[str, Any]) -> None:
     try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(found["index"])
+        handle = pynvml.nvmlDeviceGetHandleByIndex(gpu["index"])
         numbers = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
     except pynvml.NVMLError as error:
-        found["reason"] = _reason(error)
+        gpu["reason"] = _reason(error)
         return
-    set_capability(found, numbers)
-    found["name"] = _name(pynvml.nvmlDeviceGetName, handle)
+    set_capability(gpu, numbers)
+    gpu["name"] = _name(pynvml.nvmlDeviceGetName, handle)
 
 
 def _name(question: Callable[..., bytes | str], *arguments: object) -> str | None:
-    """A text for people: nothing depends on it, so that no error counts."""
+    """Return a text for people, or ``None`` after an error: nothing depends on it."""
     try:
-        return text(question(*arguments))  # type: ignore[no-any-return]
+        return to_text(question(*arguments))
     except (pynvml.NVMLError, UnicodeDecodeError):
         return None
 
 
 def _reason(error: pynvml.NVMLError) -> str:
-    # Not str(error): for a code that it does not know it asks the library again.
-    reason: str = _REASONS.get(error.value, UNKNOWN_ERROR)
-    return reason
+    # Do not use str(error): for an unknown code it calls the library once more.
+    return _REASONS.get(error.value, reasons.UNKNOWN_ERROR)

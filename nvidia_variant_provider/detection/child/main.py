@@ -1,0 +1,54 @@
+"""The child process of `probe`: ask one native library and print what it says.
+
+The process runs in isolated mode (``python -I -S``); `probe.BOOTSTRAP` names the
+folders that it imports from. Its stdout is a sequence of lines:
+
+- ``ready``, before anything foreign is loaded;
+- a JSON document whenever something new is known, so that the facts survive a
+  hang or a crash; it has the keys of a snapshot, and a GPU that has not been
+  asked yet has the reason ``pending``;
+- ``end``, when everything has been asked.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from ..quick_json import dumps
+
+__all__ = ["main"]
+
+
+def main(library: str, seconds: int) -> None:
+    """Ask ``library`` and print its facts; this function does not return.
+
+    :param library: ``nvml`` or ``libcuda``.
+    :param seconds: after this many seconds the parent no longer waits.
+    """
+    if sys.platform != "win32":
+        # The parent kills a child that is late. If the parent itself was killed,
+        # the alarm ends a child whose driver hangs.
+        signal.alarm(seconds)
+    # Native libraries print to descriptor 1. Keep the pipe to the parent under
+    # another number, and let descriptor 1 point to stderr, which is discarded.
+    pipe = os.dup(1)
+    os.dup2(2, 1)
+    _write(pipe, "ready\n")
+    if library == "nvml":
+        from .nvml import ask
+    else:
+        from .libcuda import ask
+    for document in ask():
+        _write(pipe, f"{dumps(document)}\n")
+    _write(pipe, "end\n")
+    # Skip the exit handlers and the driver's threads: they have crashed processes
+    # that had nothing left to do.
+    os._exit(0)
+
+
+def _write(descriptor: int, text: str) -> None:
+    data = text.encode("ascii")
+    while data:
+        data = data[os.write(descriptor, data) :]
