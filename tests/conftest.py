@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.command import Outcome, Run
 from support.native import compile_libraries
+from support.shared import shared_folder
 
 from nvidia_variant_provider.cli import main
 
@@ -61,9 +62,7 @@ def run(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> R
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the fake ``libnvidia-ml.so.1`` and ``libcuda.so.1``."""
-    folder = tmp_path_factory.mktemp("libraries")
-    compile_libraries(folder)
-    return folder
+    return shared_folder(tmp_path_factory, "libraries", compile_libraries)
 
 
 @pytest.fixture(scope="session")

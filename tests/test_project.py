@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from support.shared import shared_folder
 
 from nvidia_variant_provider import __version__
 from nvidia_variant_provider.machine import reasons
@@ -38,7 +39,10 @@ def tracked(*folders: str) -> set[str]:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel, and the sdist that it was built from."""
-    folder = tmp_path_factory.mktemp("dist")
+    return shared_folder(tmp_path_factory, "dist", _build)
+
+
+def _build(folder: Path) -> None:
     for target in ("sdist", "wheel"):
         subprocess.run(
             [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", folder],
@@ -46,7 +50,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
             capture_output=True,
             check=True,
         )
-    return folder
 
 
 def strays(*folders: str) -> set[str]:

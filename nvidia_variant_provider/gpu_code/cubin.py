@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from .elf import MAGIC, Image, read_sections
-from .ranges import answer
+from .ranges import read_all
 
 __all__ = ["cubin_target", "has_kernels", "names_kernels"]
 
@@ -29,7 +29,7 @@ def has_kernels(data: bytes) -> bool:
     if _TEXT.encode() not in data:
         return not data.startswith(MAGIC)
     try:
-        image = answer(read_sections(), data)
+        image = read_all(read_sections(), data)
     except ValueError:
         return True
     return any(section.name.startswith(_TEXT) for section in image.sections)

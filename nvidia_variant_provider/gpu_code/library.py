@@ -1,4 +1,4 @@
-"""One file: its tables, and the GPU code in it, out of a stream."""
+"""One file: its tables, and the GPU code in it, read from a stream."""
 
 from __future__ import annotations
 
@@ -12,30 +12,37 @@ from .elf import Image, Section, read_needed, read_sections
 from .fatbin import CUBIN, LTO_IR, PTX, Entry, Scanner
 from .loose import Code, guess_format, read_cubin, read_ptx
 from .pe import read_pe
-from .ranges import Answers
+from .ranges import RangeFeeder
 from .report import Defect, LibraryReport, sort_targets, target_key
 
 __all__ = ["BrokenError", "Pieces", "inspect_library"]
 
 Pieces = Callable[[], Iterator[bytes]]
-"""Reads the file from its start, in pieces of some size."""
+"""A function that reads the file from its start, in pieces of any length."""
 
 MAX_DEFECTS = 20
+"""Defects that are listed for one file."""
+
 MAX_DISTINCT = 4096
-"""Targets, and kinds of unknown entries, of one file."""
+"""Targets, PTX versions and kinds of unknown entries that one file may have."""
 
 MAX_PLACES = 262_144
-"""Containers whose section is told; cuFFT, which has most, has 24,453."""
+"""Containers whose section is looked up; cuFFT, which has the most, has 24,453."""
 
-_PASSES = 3
-"""How often a stream is read once more for tables that have passed."""
+_PASSES = 2
+"""How often a stream is read again for tables that have passed. The longest chains of
+references go back twice: from the section headers to the names of the sections and from
+those to the contents of a section, or from the program headers to the dynamic section
+and from there to the names of the libraries."""
 
 _HEAD = 64
+"""Bytes from which the format of a file is told."""
+
 _AT_START = array("Q", [0])
 
 
 class BrokenError(Exception):
-    """A stream ends here: the rest of the file cannot be had."""
+    """A stream ends early: the rest of the file cannot be read."""
 
 
 class _Tally:
@@ -52,20 +59,21 @@ class _Tally:
         self.unchecked = 0
         self.places = array("Q")
         self.defects: list[Defect] = []
-        self._left_out = 0
+        self._is_full = False
 
     def add_container(self, offset: int) -> None:
+        """Note where a container starts."""
         if len(self.places) < MAX_PLACES:
             self.places.append(offset)
 
     def add(self, entry: Entry) -> None:
+        """Count an entry, unless the file has too many different ones."""
         known = len(self.targets) + len(self.lto) + len(self.unknown)
         if known + sum(map(len, self.isa.values())) >= MAX_DISTINCT:
-            if not self._left_out:
-                self.add_defect(
-                    None, f"more than {MAX_DISTINCT} targets: no more are read"
-                )
-            self._left_out += 1
+            if not self._is_full:
+                self._is_full = True
+                message = f"more than {MAX_DISTINCT} targets: the others are not read"
+                self.add_defect(None, message)
             return
         if entry.kind == CUBIN:
             name = f"{entry.target}_real"
@@ -85,8 +93,9 @@ class _Tally:
         self.compression[entry.compression] += 1
 
     def add_defect(self, offset: int | None, message: str) -> None:
+        """Note a defect, unless there are many already."""
         if len(self.defects) == MAX_DEFECTS:
-            message, offset = "more defects follow", None
+            message, offset = "there are more defects", None
         if len(self.defects) <= MAX_DEFECTS:
             place = "" if offset is None else f"{offset:#x}"
             self.defects.append(Defect(path=self.path, place=place, message=message))
@@ -100,13 +109,14 @@ def inspect_library(
     vendored: bool = False,
     budget: Budget | None = None,
 ) -> LibraryReport | None:
-    """The GPU code of a file; ``None`` for one that is no library and has none.
+    """Find the GPU code of a file; ``None`` for other files without GPU code.
 
-    :param path: what to call it.
-    :param size: its length in bytes, as far as that is known beforehand.
-    :param pieces: reads it, at most four times; it may raise `BrokenError`, which
-        becomes a defect.
-    :param budget: shared with the other files of a report.
+    :param path: the name of the file in the report.
+    :param size: the length in bytes that the file claims to have.
+    :param pieces: reads the file, and is called at most three times; it may raise
+        `BrokenError`, which becomes a defect.
+    :param vendored: whether the library was copied into the wheel from elsewhere.
+    :param budget: what may be spent; the files of one report share it.
     """
     tally = _Tally(path)
     scanner = Scanner(
@@ -117,7 +127,7 @@ def inspect_library(
         on_defect=tally.add_defect,
     )
     head, form = b"", ""
-    readers: list[_Answers] = []
+    feeders: list[_Feeder] = []
     try:
         for piece in pieces():
             data = piece
@@ -126,68 +136,69 @@ def inspect_library(
                 if len(head) < min(_HEAD, size):
                     continue
                 data, form = head, guess_format(path, head)
-                readers = _readers(form, size)
+                feeders = _feeders(form, size)
             scanner.feed(data)
-            for reader in readers:
-                reader.feed(data)
+            for feeder in feeders:
+                feeder.feed(data)
     except BrokenError as error:
         tally.add_defect(None, str(error))
     scanner.finish()
-    _read_again(readers, pieces)
-    found = [reader.result for reader in readers]
-    # Both readers of an ELF file start with its header.
-    errors = [str(reader.error) for reader in readers if reader.error is not None]
+    _read_again(feeders, pieces)
+    tables = [feeder.result for feeder in feeders]
+    # An ELF file has two readers, and both fail when its header is wrong.
+    errors = [str(feeder.error) for feeder in feeders if feeder.error is not None]
     for message in dict.fromkeys(errors):
         tally.add_defect(None, message)
     form = form or guess_format(path, head)
-    return _report(tally, form, size, found, vendored=vendored)
+    return _report(tally, form, size, tables, vendored=vendored)
 
 
-_Answers = Answers[Image] | Answers[Code] | Answers[tuple[str, ...]]
+_Feeder = RangeFeeder[Image] | RangeFeeder[Code] | RangeFeeder[tuple[str, ...]]
 
 
-def _readers(form: str, size: int) -> list[_Answers]:
+def _feeders(form: str, size: int) -> list[_Feeder]:
+    """Return what reads the tables of a format."""
     if form == "elf":
-        return [Answers(read_sections(), size), Answers(read_needed(), size)]
+        return [RangeFeeder(read_sections(), size), RangeFeeder(read_needed(), size)]
     if form == "pe":
-        return [Answers(read_pe(), size)]
+        return [RangeFeeder(read_pe(), size)]
     if form == "cubin":
-        return [Answers(read_cubin(), size)]
-    return [Answers(read_ptx(), size)] if form == "ptx" else []
+        return [RangeFeeder(read_cubin(), size)]
+    return [RangeFeeder(read_ptx(), size)] if form == "ptx" else []
 
 
-def _read_again(readers: list[_Answers], pieces: Pieces) -> None:
-    """Serve what had passed when it was asked for."""
+def _read_again(feeders: list[_Feeder], pieces: Pieces) -> None:
+    """Read the stream again for the ranges that had passed when they were asked for."""
     for _ in range(_PASSES):
-        left = max((reader.end for reader in readers), default=0)
+        left = max((feeder.end for feeder in feeders), default=0)
         if not left:
             return
-        for reader in readers:
-            reader.restart()
+        for feeder in feeders:
+            feeder.restart()
         try:
             for piece in pieces():
                 left -= len(piece)
-                for reader in readers:
-                    reader.feed(piece)
+                for feeder in feeders:
+                    feeder.feed(piece)
                 if left <= 0:
                     break
         except BrokenError:
             break
-    for reader in readers:
-        reader.finish()
+    for feeder in feeders:
+        feeder.finish()
 
 
 def _report(
     tally: _Tally,
     form: str,
     size: int,
-    found: Sequence[Image | Code | tuple[str, ...] | None],
+    tables: Sequence[Image | Code | tuple[str, ...] | None],
     *,
     vendored: bool,
 ) -> LibraryReport | None:
     image: Image | None = None
     needed: tuple[str, ...] = ()
-    for item in found:
+    for item in tables:
         if isinstance(item, Image):
             image, needed = item, item.needed
         elif isinstance(item, Code):
@@ -198,7 +209,7 @@ def _report(
     for message in image.defects if image else ():
         tally.add_defect(None, message)
     if form == "fatbin" and tally.places[:1] != _AT_START:
-        form = "data"
+        form = "data"  # the first bytes only look like a container
     if form == "data" and not (tally.places or tally.defects):
         return None
     return LibraryReport(
@@ -224,6 +235,7 @@ def _report(
 
 
 def _add_loose(tally: _Tally, code: Code, form: str) -> None:
+    """Count a file that is one piece of code itself."""
     name = f"{code.target}_{'virtual' if form == 'ptx' else 'real'}"
     tally.targets[name] += 1
     tally.compression["none"] += 1
@@ -238,13 +250,14 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def _by_section(places: Sequence[int], sections: Sequence[Section]) -> dict[str, int]:
+    """Count the offsets in ``places`` by the section that they are in."""
     spans = sorted(
         (item.offset, item.offset + item.size, item.name) for item in sections
     )
     starts = [start for start, _, _ in spans]
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for place in places:
         index = bisect.bisect_right(starts, place) - 1
         inside = index >= 0 and place < spans[index][1]
-        found[spans[index][2] if inside else ""] += 1
-    return dict(sorted(found.items()))
+        counts[spans[index][2] if inside else ""] += 1
+    return dict(sorted(counts.items()))

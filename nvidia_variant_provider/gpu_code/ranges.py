@@ -1,10 +1,50 @@
-"""Readers that ask for ranges of bytes, and what answers them.
+"""Reading the tables of a file from a stream, which cannot seek.
 
-A table at the end of a file says what lies at its start, and the other way round;
-in a stream one of them has passed. A reader is a generator: it yields the ranges that
-it needs next, all at once, and is sent their bytes, shorter where the file ends.
-`Answers` serves it while the stream goes by, from what it keeps of the first and the
-last bytes, and says how far the stream has to be read once more for the rest.
+A table near the end of a file says what lies near its start, and the other way round.
+In a stream, such as a member of an archive, one of the two has passed when the other
+is read. So a reader of tables is a generator. It yields the ranges of bytes that it
+needs next, all at once, and is sent their bytes, which are fewer where the file ends.
+
+This reader follows two references: the first two bytes are the offset of a table, and
+the table is the offset of a name.
+
+>>> def read_name():
+...     (table_at,) = yield ((0, 2),)
+...     (name_at,) = yield ((int(table_at), 2),)
+...     (name,) = yield ((int(name_at), 4),)
+...     return name
+
+In this file the table is at 10, behind the name, which is at 4. With all bytes at hand
+there is nothing to it:
+
+>>> data = b"10..name..04"
+>>> read_all(read_name(), data)
+b'name'
+
+`RangeFeeder` runs the reader while the stream goes by. Here it keeps only the first two
+bytes and the last two (or the last piece, if that is longer):
+
+>>> feeder = RangeFeeder(read_name(), len(data), head=2, tail=2)
+>>> feeder.feed(b"10..")
+
+The reader asked for 2 bytes at 0, got ``10``, and asked for 2 bytes at 10, which are
+still to come.
+
+>>> feeder.feed(b"name")
+>>> feeder.feed(b"..04")
+
+The reader got ``04`` and asked for 4 bytes at 4, which have passed. The feeder does not
+have them any more and says how far the stream has to be read again:
+
+>>> feeder.done, feeder.end
+(False, 8)
+>>> feeder.restart()
+>>> feeder.feed(b"10..")
+>>> feeder.feed(b"name")
+>>> feeder.done, feeder.result
+(True, b'name')
+
+The real feeder keeps so much that most libraries are read once.
 """
 
 from __future__ import annotations
@@ -13,7 +53,7 @@ from collections import deque
 from collections.abc import Generator
 from typing import Generic, TypeVar
 
-__all__ = ["MAX_RANGE", "Answers", "Range", "Reader", "answer"]
+__all__ = ["MAX_RANGE", "Range", "RangeFeeder", "Reader", "read_all"]
 
 T = TypeVar("T")
 
@@ -21,20 +61,22 @@ Range = tuple[int, int]
 """Offset and length."""
 
 Reader = Generator[tuple[Range, ...], tuple[bytes, ...], T]
+"""A generator that yields ranges, is sent their bytes, and returns what it read."""
 
 MAX_RANGE = 1024 * 1024
-"""Bytes that one request may ask for; the tables that are read are shorter."""
+"""The most bytes that one range gets; all tables of real libraries are shorter."""
 
-_HEAD = 512 * 1024
-_TAIL = 2 * 1024 * 1024
-"""Bytes that stay at hand: the first, and the last. The names of sections are just
-before the headers of sections, or half a megabyte where `patchelf` has moved those."""
+HEAD = 512 * 1024
+TAIL = 2 * 1024 * 1024
+"""How many of the first and of the last bytes a feeder keeps. The names of the sections
+usually stand just before the section headers at the end of a file, but half a megabyte
+before them where `patchelf` has moved the headers."""
 
 
-def answer(reader: Reader[T], data: bytes) -> T:
-    """What ``reader`` finds in ``data``, a whole file.
+def read_all(reader: Reader[T], data: bytes) -> T:
+    """Return what ``reader`` reads from ``data``, a whole file.
 
-    :raises ValueError: as the reader does.
+    :raises ValueError: the reader raised it.
     """
     try:
         wanted = next(reader)
@@ -43,99 +85,109 @@ def answer(reader: Reader[T], data: bytes) -> T:
                 tuple(data[start : start + length] for start, length in wanted)
             )
     except StopIteration as stop:
-        found: T = stop.value
-        return found
+        result: T = stop.value
+        return result
 
 
-class Answers(Generic[T]):
-    """Runs a reader over a stream.
+class RangeFeeder(Generic[T]):
+    """Runs a reader over a stream; the example of the module shows how.
 
-    :param size: bytes of the stream.
+    The reader is `done` when it has returned its `result` or failed with an `error`.
+
+    :param size: the length of the stream in bytes.
+    :param head: how many of the first bytes to keep.
+    :param tail: how many of the last bytes to keep.
     """
 
-    def __init__(self, reader: Reader[T], size: int) -> None:
+    def __init__(
+        self, reader: Reader[T], size: int, *, head: int = HEAD, tail: int = TAIL
+    ) -> None:
         self._reader = reader
         self._size = size
+        self._head_size = head
+        self._tail_size = tail
         self._head = b""
         self._tail: deque[tuple[int, bytes]] = deque()
         self._position = 0
+        # What the reader waits for: the ranges, the bytes of those that are complete,
+        # and by index the bytes so far of those that are not.
         self._wanted: list[Range] = []
-        self._found: list[bytes | None] = []
+        self._complete: list[bytes] = []
         self._open: dict[int, bytearray] = {}
+        self.done = False
         self.result: T | None = None
         self.error: ValueError | None = None
-        self._ask(None)
-
-    @property
-    def done(self) -> bool:
-        """The reader wants no more."""
-        return self.result is not None or self.error is not None
+        self._advance(None)
 
     @property
     def end(self) -> int:
-        """How far the stream has to be read from its start to serve what is open."""
+        """How far the stream has to be read for the open ranges; 0 if none is open."""
         return max(
             (self._wanted[i][0] + self._wanted[i][1] for i in self._open), default=0
         )
 
     def restart(self) -> None:
-        """The stream starts anew."""
+        """Expect the stream from its start again."""
         self._position = 0
         self._tail.clear()
         for index in self._open:
             self._open[index] = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece."""
+        """Take the next piece of the stream."""
         if self.done:
             return
-        if self._position < _HEAD and len(self._head) == self._position:
-            self._head += data[: _HEAD - self._position]
+        if self._position < self._head_size and len(self._head) == self._position:
+            self._head += data[: self._head_size - self._position]
         self._tail.append((self._position, data))
         self._position += len(data)
-        while self._position - self._tail[0][0] - len(self._tail[0][1]) > _TAIL:
+        while self._position - self._tail[0][0] - len(self._tail[0][1]) > (
+            self._tail_size
+        ):
             self._tail.popleft()
         self._fill(data, self._position - len(data))
         while not self._open and not self.done:
-            self._ask(tuple(found or b"" for found in self._found))
-            # What is wanted now may have passed already.
+            self._advance(tuple(self._complete))
+            # What the reader wants now may have passed already.
             self._fill(self._head, 0)
             for start, piece in self._tail:
                 self._fill(piece, start)
 
     def finish(self) -> None:
-        """Nothing more comes: what is open gets the bytes that there were."""
+        """End the stream: the reader gets what came of its request, then nothing."""
         while not self.done:
             for index, buffer in self._open.items():
-                self._found[index] = bytes(buffer)
-            self._ask(tuple(found or b"" for found in self._found))
+                self._complete[index] = bytes(buffer)
+            self._advance(tuple(self._complete))
 
     def _fill(self, data: bytes, start: int) -> None:
-        """Take what ``data`` has of the ranges that are wanted."""
+        """Copy to the open ranges what ``data``, which is at ``start``, has of them."""
         for index, buffer in list(self._open.items()):
             offset, length = self._wanted[index]
             at = offset + len(buffer) - start
             if 0 <= at < len(data):
                 buffer.extend(data[at : at + length - len(buffer)])
             if len(buffer) == length:
-                self._found[index] = bytes(buffer)
+                self._complete[index] = bytes(buffer)
                 del self._open[index]
 
-    def _ask(self, sent: tuple[bytes, ...] | None) -> None:
+    def _advance(self, sent: tuple[bytes, ...] | None) -> None:
+        """Run the reader up to its next request, or to its end."""
         try:
             wanted = next(self._reader) if sent is None else self._reader.send(sent)
         except StopIteration as stop:
-            self.result = stop.value
+            self.done, self.result = True, stop.value
             return
         except ValueError as error:
-            self.error = error
+            self.done, self.error = True, error
             return
-        # Nothing lies beyond the end, and no table is longer than the bound.
+        # Offsets and lengths come from the file and may be wrong: nothing lies behind
+        # its end, and what one request may hold in memory is bounded.
         self._wanted = [
             (start, max(0, min(length, self._size - start, MAX_RANGE)))
             for start, length in wanted
         ]
-        self._found = [b"" if not length else None for _, length in self._wanted]
+        self._complete = [b""] * len(wanted)
         self._open = {
             index: bytearray()
             for index, (_, length) in enumerate(self._wanted)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support.faults import FAULTS, Fault
 from support.native import compile_libraries, environment, machine, needs_compiler
+from support.shared import shared_folder
 
 from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.detection import detect
@@ -28,13 +30,12 @@ HANG = 2.0
 def libraries_without(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[tuple[str, ...]], Path]:
-    made: dict[tuple[str, ...], Path] = {}
-
     def folder(without: tuple[str, ...]) -> Path:
-        if without not in made:
-            made[without] = tmp_path_factory.mktemp("libraries")
-            compile_libraries(made[without], without=without)
-        return made[without]
+        return shared_folder(
+            tmp_path_factory,
+            "-".join(["libraries-without", *without]),
+            partial(compile_libraries, without=without),
+        )
 
     return folder
 

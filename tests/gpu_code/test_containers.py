@@ -184,7 +184,7 @@ def test_many_defects_are_cut_short() -> None:
     broken = container(b"\1" * 32)
     found = report(broken * 100)
     assert len(found.defects) == 21
-    assert found.defects[-1].message == "more defects follow"
+    assert found.defects[-1].message == "there are more defects"
 
 
 def test_many_targets_are_cut_short() -> None:

@@ -21,17 +21,20 @@ from support.processes import (
     make_environment,
 )
 from support.range_server import RangeServer, serve_answers
+from support.shared import shared_folder
 from support.wheels import publish, stub_wheel, variants_json_name, write_page
 
 
 @pytest.fixture(scope="session")
 def pips(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Environment]:
-    """An environment with each version of pip, to be left as it is."""
-    folder = tmp_path_factory.mktemp("pips")
-    return {
-        version: make_environment(folder / version, f"pip=={version}")
-        for version in PIPS
-    }
+    """An environment with each version of pip, which no test may change."""
+
+    def fill(folder: Path) -> None:
+        for version in PIPS:
+            make_environment(folder / version, f"pip=={version}")
+
+    folder = shared_folder(tmp_path_factory, "pips", fill)
+    return {version: Environment(folder / version) for version in PIPS}
 
 
 @pytest.fixture
@@ -48,8 +51,15 @@ def fresh(pips: dict[str, Environment], tmp_path: Path) -> Callable[[str], Envir
 
 @pytest.fixture(scope="session")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of `index`: ``torch``, of which each build needs another runtime."""
-    folder = tmp_path_factory.mktemp("index")
+    """The folder of `index`, which no test may change.
+
+    Each build of ``torch`` needs another runtime.
+    """
+    return shared_folder(tmp_path_factory, "published", publish_all)
+
+
+def publish_all(folder: Path) -> None:
+    """Fill the folder of `index`."""
     runtimes = {"cu126": ["runtime==12.6"], "cu130": ["runtime==13.0"]}
     extra = ['helper; extra == "fast"']
     labels = (None, *TORCH["variants"])
@@ -76,7 +86,6 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path.write_text(json.dumps(metadata(builds)))
     write_page(folder / "narrow")
     write_page(folder)
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.documents import forced
+from support.grids import some_of
 from support.outcomes import REFUSED, uv_outcome
 from support.uv_installer import InstallError, UvIndex, uv_index
 from support.variantlib_peer import by_priority, isolate, variantlib_outcome
@@ -60,7 +61,8 @@ def projects(index: UvIndex) -> list[str]:
     return [index.publish(upgraded(path)) for path in (TUTORIAL, *SCHEMAS)]
 
 
-@pytest.mark.parametrize(("cuda", "sm"), GRID)
+# By default, six of the machines: a GPU for each driver.
+@pytest.mark.parametrize(("cuda", "sm"), some_of(GRID, len(CAPABILITIES) + 1))
 def test_uv(cuda: str, sm: str, index: UvIndex, projects: list[str]) -> None:
     wanted = labels_of_original(TUTORIAL, cuda, sm)[0]
     found = index.install(projects, forced(cuda, sm))

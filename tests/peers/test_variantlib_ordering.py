@@ -1,10 +1,15 @@
-"""Generated metadata: the order of labels is variantlib's."""
+"""The order of labels is that of variantlib, also for generated metadata.
+
+Each property is tested twice: on a few examples by default, and on many where slow
+tests are run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support.strategies import documents, machines, wild_machines
@@ -23,17 +28,18 @@ from nvidia_variant_provider.resolution.priorities import Priorities
 Lists: TypeAlias = dict[str, list[str]]
 Nested: TypeAlias = dict[str, Lists]
 
-# The same examples in every run, so that a failure is a change of the code.
-SETTINGS = settings(
+# Every run has the same examples, so that a failure comes from a change of the code.
+FEW = settings(
     deadline=None,
     derandomize=True,
-    max_examples=200,
+    max_examples=20,
     # Explaining a failure takes minutes with a peer this slow.
     phases=[Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow],
 )
+MANY = settings(FEW, max_examples=200)
 
-# Names that are a prefix of another or sort differently from what they say.
+# Some names are a prefix of another one; some values sort differently as numbers.
 NAMESPACES = ("nvidia", "blas_lapack", "a")
 FEATURES = ("f", "ff", "sm_arch")
 VALUES = ("1", "1.0", "10", "2", "v3")
@@ -48,7 +54,7 @@ def _some(
 def _nested(
     least: int, most: int, least_values: int, most_values: int
 ) -> st.SearchStrategy[Nested]:
-    """Values by feature by namespace, each level in any order."""
+    """Return values by feature and namespace, each level in any order."""
     values = _some(VALUES, least_values, most_values)
     features = st.dictionaries(
         st.sampled_from(FEATURES), values, min_size=least, max_size=most
@@ -58,8 +64,8 @@ def _nested(
     )
 
 
-# Machines that support much and labels that want little: labels have to fit
-# before their order says anything.
+# Machines support much and labels want little: a label has to fit before its place in
+# the order means anything.
 _SUPPORTED = _nested(2, 3, 3, 5)
 _VARIANTS = st.dictionaries(
     st.from_regex(r"[0-9a-z_.]{1,4}", fullmatch=True),
@@ -67,7 +73,7 @@ _VARIANTS = st.dictionaries(
     min_size=2,
     max_size=8,
 )
-# What a user prefers may name what is not there, and name it twice.
+# The preferences of users may contain unknown names, and the same name twice.
 _NAMES = st.sampled_from((*NAMESPACES, "other"))
 _PREFERRED_NAMESPACES = st.lists(_NAMES, max_size=4)
 _PREFERRED_FEATURES = st.dictionaries(
@@ -92,14 +98,28 @@ def _tuples(variants: Mapping[str, Nested]) -> dict[str, Any]:
     }
 
 
-@SETTINGS
-@given(
+WITHOUT_PREFERENCES = given(
     variants=_VARIANTS,
     null=st.booleans(),
     supported=_SUPPORTED,
     namespaces=st.permutations(NAMESPACES),
 )
-def test_order_without_preferences(
+
+
+@FEW
+@WITHOUT_PREFERENCES
+def test_order_without_preferences(**drawn: Any) -> None:
+    check_without_preferences(**drawn)
+
+
+@pytest.mark.slow
+@MANY
+@WITHOUT_PREFERENCES
+def test_order_without_preferences_on_many_examples(**drawn: Any) -> None:
+    check_without_preferences(**drawn)
+
+
+def check_without_preferences(
     variants: dict[str, Nested], null: bool, supported: Nested, namespaces: list[str]
 ) -> None:
     if null:
@@ -112,8 +132,7 @@ def test_order_without_preferences(
     assert {*ours.compatible, *ours.rejected} == set(variants)
 
 
-@SETTINGS
-@given(
+WITH_PREFERENCES = given(
     variants=_VARIANTS,
     supported=_SUPPORTED,
     namespaces=st.permutations(NAMESPACES),
@@ -123,7 +142,22 @@ def test_order_without_preferences(
     feature_priorities=_PREFERRED_FEATURES,
     property_priorities=_PREFERRED_VALUES,
 )
-def test_order_with_preferences(
+
+
+@FEW
+@WITH_PREFERENCES
+def test_order_with_preferences(**drawn: Any) -> None:
+    check_with_preferences(**drawn)
+
+
+@pytest.mark.slow
+@MANY
+@WITH_PREFERENCES
+def test_order_with_preferences_on_many_examples(**drawn: Any) -> None:
+    check_with_preferences(**drawn)
+
+
+def check_with_preferences(
     *,
     variants: dict[str, Nested],
     supported: Nested,
@@ -134,7 +168,7 @@ def test_order_with_preferences(
     feature_priorities: Lists,
     property_priorities: Nested,
 ) -> None:
-    """The user's lists go before those of the metadata."""
+    """Compare orders where the user's lists go before those of the metadata."""
     variants["null"] = {}
     theirs = order(
         _tuples(variants),
@@ -165,8 +199,7 @@ def test_order_with_preferences(
     assert list(ours.compatible) == theirs
 
 
-@SETTINGS
-@given(
+DOCUMENTS = given(
     document=documents(),
     environment=machines,
     preferred_namespaces=st.lists(
@@ -183,14 +216,29 @@ def test_order_with_preferences(
         ),
     ),
 )
-def test_resolution(
+
+
+@FEW
+@DOCUMENTS
+def test_resolution_of_documents(**drawn: Any) -> None:
+    check_resolution(**drawn)
+
+
+@pytest.mark.slow
+@MANY
+@DOCUMENTS
+def test_resolution_of_many_documents(**drawn: Any) -> None:
+    check_resolution(**drawn)
+
+
+def check_resolution(
     document: dict[str, Any],
     environment: Environment,
     preferred_namespaces: list[str],
     preferred_features: Lists,
     preferred_values: Nested,
 ) -> None:
-    """The whole way from a document, against variantlib with our answer."""
+    """Compare `api.resolve` with variantlib, which is given our provider's answer."""
     priorities = Priorities(
         namespaces=tuple(preferred_namespaces),
         features=preferred_features,
@@ -217,7 +265,7 @@ def test_resolution(
     assert [*ours.compatible, *null] == theirs
 
 
-@SETTINGS
+@MANY
 @given(environment=wild_machines, relaxed=st.booleans())
 def test_answer_is_valid_and_a_subset_of_the_catalog(
     environment: Environment, relaxed: bool

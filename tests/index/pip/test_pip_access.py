@@ -14,6 +14,7 @@ import trustme
 from support.index_server import serve
 from support.processes import PIPS, Environment, Pip, installed_labels, make_environment
 from support.proxy import serve_proxy
+from support.shared import shared_folder
 
 USER, PASSWORD = "somebody", "S3cret%/@word"
 PAIR = f"{USER}:{PASSWORD}"
@@ -126,7 +127,10 @@ print(json.dumps(pair) if "--output=json" in sys.argv else {PASSWORD!r})
 @pytest.fixture(scope="session")
 def with_keyring(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment with keyring, and a backend that keeps one password."""
-    folder = tmp_path_factory.mktemp("keyring") / "environment"
+    return Environment(shared_folder(tmp_path_factory, "keyring", _install_keyring))
+
+
+def _install_keyring(folder: Path) -> None:
     made = make_environment(folder, f"pip=={PIPS[0]}", "keyring==25.7.0")
     (made.packages / "one_password.py").write_text(
         f"""
@@ -146,7 +150,6 @@ class Keyring(KeyringBackend):
         return None
 """
     )
-    return made
 
 
 def test_keyring_package(

@@ -27,6 +27,7 @@ from support.processes import (
 )
 from support.range_server import Answer, serve_answers
 from support.serving import Serving, fetch, serving
+from support.shared import shared_folder
 from support.wheels import publish, stub_wheel, write_page
 
 from nvidia_variant_provider import api
@@ -113,8 +114,10 @@ def test_pip_and_several_indexes(
 
 @pytest.fixture(scope="session")
 def poetry(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    folder = tmp_path_factory.mktemp("poetry") / "environment"
-    return make_environment(folder, "poetry==2.5.1")
+    def fill(folder: Path) -> None:
+        make_environment(folder, "poetry==2.5.1")
+
+    return Environment(shared_folder(tmp_path_factory, "poetry", fill))
 
 
 def test_poetry(
