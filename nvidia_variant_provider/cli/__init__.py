@@ -1,134 +1,55 @@
-"""The command line ``nvidia-variant-provider VERB``.
+"""The command line ``nvidia-variant-provider VERB``, or shorter ``nvp VERB``.
 
-One module per verb, with ``configure_parser`` and ``execute``. A verb returns a
-`Result`; only `render` prints. Only the module of the verb that runs is
-imported.
+There is one module for each verb, with ``configure_parser`` and ``execute``. A verb
+returns a `Result`, and only `render` prints it.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import importlib
-import itertools
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from collections.abc import Sequence
 
-from .._version import __version__
-from ..errors import InputError, ProviderError, UsageError
+from ..errors import InputError, ProviderError
+from .parsers import (
+    CommandLine,
+    find_verb,
+    make_parser,
+    make_verb_parser,
+    read_command_line,
+    wants_json,
+)
 from .render import complain, render
 from .result import Result
+from .verbs import VERBS
 
-__all__ = ["main"]
+__all__ = ["VERBS", "main"]
 
-PROGRAM = "nvidia-variant-provider"
-
-VERBS = {
-    "detect": "what is on this machine, and how it was found",
-    "properties": "the variant properties that this machine supports",
-    "resolve": "which builds of a release this machine can run, best first",
-    "matrix": "which build of a release each driver x GPU gets",
-    "diff": "which lanes (driver x GPU) change their build between two releases",
-    "upgrade": "rewrite variant metadata in the current schema",
-    "validate": "check metadata, wheels and index folders before they are published",
-    "inspect": "which GPU code is inside wheels and libraries, and what it runs on",
-    "pip": "run your own pip, variant-aware",
-    "serve": "the index behind pip, for other installers",
-}
-
-
-class _Verb(Protocol):
-    """The module of a verb."""
-
-    def configure_parser(self, parser: argparse.ArgumentParser) -> None: ...
-
-    def execute(
-        self, options: argparse.Namespace, environ: Mapping[str, str]
-    ) -> Result: ...
-
-
-class _Parser(argparse.ArgumentParser):
-    """Errors are raised, so that ``--json`` can report them as well."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message, hint=f"see {self.prog} --help")
-
-
-def _parser(arguments: Sequence[str]) -> _Parser:
-    # Without abbreviations: a flag of a later version could make one ambiguous.
-    parser = _Parser(
-        prog=PROGRAM,
-        description="Which build of a GPU package fits this machine, or another.",
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--version", action="version", version=f"%(prog)s {__version__}"
-    )
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    # The others are for help, and for a verb that there is not.
-    wanted = arguments[:1] if arguments and arguments[0] in VERBS else VERBS
-    for name in wanted:
-        summary = VERBS[name]
-        verb = verbs.add_parser(
-            name, help=summary, description=summary, allow_abbrev=False
-        )
-        if name in arguments:
-            _module(name).configure_parser(verb)
-            verb.add_argument(
-                "--json", action="store_true", help="print a JSON report instead"
-            )
-    return parser
-
-
-def _module(verb: str) -> _Verb:
-    module: Any = importlib.import_module(f".{verb}", __name__)
-    verb_module: _Verb = module
-    return verb_module
+_INTERRUPTED = 130
+"""The exit code that a shell reports for a process that SIGINT ended."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code.
 
-    0 fine; 1 findings, or nothing compatible; 2 usage; 3 input unreadable or
-    invalid; 4 detection failed or bad override.
+    0: fine; 1: findings, or nothing compatible; 2: wrong usage; 3: input that is
+    unreadable or invalid; 4: detection failed, or an override is wrong.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if sys.stderr is None:  # closed by the caller: else print() takes stdout
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the process's life
-    if sys.stdout is None:
-        print("error: stdout: cannot be written: closed", file=sys.stderr)
+    line = read_command_line(list(sys.argv[1:] if argv is None else argv))
+    if not _prepare_streams():
         return InputError.exit_code
-    for stream in (sys.stdout, sys.stderr):
-        # Text from metadata or a driver may not fit the terminal's encoding.
-        with contextlib.suppress(AttributeError, ValueError):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    command = next((word for word in arguments if word in VERBS), None)
-    ours, theirs = _separate(arguments, command)
-    as_json = "--json" in ours
-    # Before the verb or after it, as people type it.
-    arguments = [word for word in ours if word != "--json"]
     try:
-        try:
-            options = _parser(arguments).parse_args(arguments)
-            options.json = as_json
-            options.ours, options.arguments = arguments[1:], theirs
-            result = _module(options.verb).execute(options, os.environ)
-        except ProviderError as error:
-            result = Result(exit_code=error.exit_code, errors=(error,))
-            as_json = as_json or _has_json_format(arguments)
-        except MemoryError:
-            scarce = InputError("not enough memory", hint="is it the file you meant?")
-            result = Result(exit_code=scarce.exit_code, errors=(scarce,))
+        result = _run(line)
         if not result.said:
-            render(result, command=command, as_json=as_json)
+            command = line.verb if line.verb in VERBS else None
+            render(result, command=command, as_json=wants_json(line))
         sys.stdout.flush()
     except KeyboardInterrupt:
-        return 130  # what a shell reports for a process that SIGINT ended
+        return _INTERRUPTED
     except BrokenPipeError:
-        # The reader (head, less) has what it wanted; nothing more can be said,
-        # and Python's own flush at exit must not fail again.
+        # The reader, such as head or less, has what it wanted. Nothing more can be
+        # said, and Python's own flush at exit must not fail again.
         _discard_stdout()
     except OSError as error:
         _discard_stdout()
@@ -137,20 +58,75 @@ def main(argv: Sequence[str] | None = None) -> int:
     return result.exit_code
 
 
-def _separate(arguments: list[str], command: str | None) -> tuple[list[str], list[str]]:
-    """The words that are parsed here, and those for the program a verb runs."""
-    if command != "pip":
-        return arguments, []
-    from .pip import separate
+def _prepare_streams() -> bool:
+    """Make the standard streams safe to print to; ``False`` without a stdout."""
+    if sys.stderr is None:  # the caller closed it, and print() would take stdout
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the process's life
+    if sys.stdout is None:
+        complain("error: stdout: cannot be written: closed")
+        return False
+    for stream in (sys.stdout, sys.stderr):
+        # Text from metadata or a driver may not fit the terminal's encoding.
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    return True
 
-    start = arguments.index(command) + 1
-    ours, theirs = separate(arguments[start:])
-    return [*arguments[:start], *ours], theirs
+
+def _run(line: CommandLine) -> Result:
+    """Run the verb, and turn what goes wrong into a result."""
+    try:
+        if line.verb is None or line.verb == "help" or line.program:
+            return _run_program(line)
+        return _run_verb(line.verb, line)
+    except ProviderError as error:
+        return Result(exit_code=error.exit_code, errors=(error,))
+    except MemoryError:
+        scarce = InputError(
+            "not enough memory", hint="check that this is the right file"
+        )
+        return Result(exit_code=scarce.exit_code, errors=(scarce,))
 
 
-def _has_json_format(arguments: Sequence[str]) -> bool:
-    pairs = itertools.pairwise(arguments)
-    return "--format=json" in arguments or ("--format", "json") in pairs
+def _run_program(line: CommandLine) -> Result:
+    """Do what the words before the verb say."""
+    parser = make_parser()
+    options = parser.parse(line.program)
+    if options.print_completion:
+        from .completion import completion_script
+
+        script = completion_script(options.print_completion)
+        return Result(text=script.splitlines(), verbatim=True)
+    if line.verb in (None, "help") and wants_json(line):
+        parser.error("no verb was given")
+    if line.verb is None or line.verb == "help":
+        return _help(line)
+    return _run_verb(line.verb, line, verbosity=options.verbose)
+
+
+def _help(line: CommandLine) -> Result:
+    """Return what ``help``, ``help VERB`` and a call without a verb print.
+
+    The exit code is 0, as pip's is for a call without a command.
+    """
+    names = [word for word in line.words if not word.startswith("-")]
+    parser = make_verb_parser(names[0]) if names else make_parser()
+    return Result(text=parser.format_help().splitlines(), verbatim=True)
+
+
+def _run_verb(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
+    options = make_verb_parser(name).parse(line.words)
+    options.json = wants_json(line)
+    options.ours = [word for word in line.words if word != "--json"]
+    options.arguments = line.passed_on
+    if name != "pip":
+        verbosity += options.verbose
+    with contextlib.ExitStack() as stack:
+        if verbosity:
+            from .log import log_start, logging_to_stderr
+
+            stack.enter_context(logging_to_stderr(verbosity))
+            log_start(name)
+        return find_verb(name).execute(options, os.environ)
 
 
 def _discard_stdout() -> None:

@@ -1,4 +1,4 @@
-"""``detect``: what is on this machine, and how it was found."""
+"""``detect``: show the driver and the GPUs of this machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..errors import InputError
 from ..machine import reasons
 from ..machine.environment import Environment
 from . import machine
+from .parsers import add_examples
 from .result import Result, Table
 
 __all__ = ["configure_parser", "execute"]
@@ -18,16 +19,21 @@ __all__ = ["configure_parser", "execute"]
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
     parser.add_argument(
-        "--no-cache", action="store_true", help="ask the driver, whatever is remembered"
+        "--no-cache",
+        action="store_true",
+        help="ask the driver again instead of reading the cache",
     )
     parser.add_argument(
-        "--clear-cache", action="store_true", help="forget what is remembered, then ask"
+        "--clear-cache",
+        action="store_true",
+        help="remove the cache, then ask the driver",
     )
     machine.add_options(parser)
+    add_examples(parser, "detect", "detect --json > machine.json")
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """``data`` is the snapshot of the machine."""
+    """Return the snapshot of the machine as ``data``."""
     if options.clear_cache:
         _clear_cache(environ)
     if options.no_cache:
@@ -50,7 +56,7 @@ def _clear_cache(environ: Mapping[str, str]) -> None:
         clear(path)
     except OSError as error:
         message = f"cannot be removed: {error.strerror}"
-        raise InputError(message, path=path, hint="remove it yourself") from None
+        raise InputError(message, path=path, hint="remove the file yourself") from None
 
 
 def _text(environment: Environment) -> list[str | Table]:

@@ -1,4 +1,4 @@
-"""``diff``: which lanes (driver x GPU) change their build between two releases."""
+"""``diff``: show which machines get another build from a new release."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from ..errors import UsageError
 from . import machine
+from .parsers import add_examples
 from .result import Result
 
 __all__ = ["configure_parser", "execute"]
@@ -21,19 +22,28 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
             name,
             metavar=name.upper(),
             help=f"the {name} release: a {{name}}-{{version}}-variants.json, a folder "
-            "with one, or - for stdin",
+            "that holds one, or - for stdin",
         )
     parser.add_argument(
         "--format",
         choices=_FORMATS,
         default="text",
-        help="the form of the document; json is the report that --json prints "
-        "(default: %(default)s)",
+        help="the form of the output, where json means the same as --json (default: "
+        "%(default)s)",
     )
     parser.add_argument(
-        "--all", action="store_true", help="also the lanes that stay the same"
+        "--all", action="store_true", help="show the lanes that stay the same as well"
     )
     machine.add_compatibility_option(parser)
+    add_examples(
+        parser,
+        "diff old-variants.json new-variants.json",
+        "diff old/ new/ --format markdown",
+        notes=[
+            "A lane is one driver together with one GPU. The exit code is 1 when a "
+            "lane loses its GPU build."
+        ],
+    )
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
@@ -59,6 +69,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         exit_code=1 if any(lane.change == LOST for lane in lanes) else 0,
         data=data,
         text=lines(differences, with_same=options.all),
+        verbatim=options.format == "markdown",
         notes=notes,
         as_json=options.format == "json",
     )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import InputError, ProviderError, UsageError, shown
+from .parsers import add_examples
 from .progress import progress_bar
 from .result import Result, Table
 
@@ -29,21 +30,27 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "paths",
         metavar="PATH",
         nargs="+",
-        help="a wheel or its URL, a library, DLL, archive, cubin, fatbin or PTX file, "
-        "a folder of them (of wheels: each), or an installed distribution's name",
+        help="a wheel or its URL; a library, DLL, archive, cubin, fatbin or PTX file; "
+        "a folder of them; or the name of an installed distribution",
     )
     parser.add_argument(
         "--suggest",
         action="store_true",
-        help="print the variant.json that the build should carry instead, and the "
-        "command that puts it in",
+        help="print instead the variant.json that the build should carry, and the "
+        "command that adds it to the wheel",
     )
     parser.add_argument(
         "--jobs",
         metavar="N",
         type=int,
         default=min(4, os.cpu_count() or 1),
-        help="read so many files at the same time; default: %(default)s",
+        help="read this many files at the same time (default: %(default)s)",
+    )
+    add_examples(
+        parser,
+        "inspect dist/torch-2.8.0-cp312-cp312-linux_x86_64.whl",
+        "inspect torch --jobs 8",
+        notes=["Each wheel in a folder is inspected on its own."],
     )
 
 

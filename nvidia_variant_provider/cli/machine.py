@@ -1,4 +1,4 @@
-"""The options that say for which machine a verb answers."""
+"""The options that say which machine a verb is about."""
 
 from __future__ import annotations
 
@@ -32,46 +32,46 @@ _FLAGS = {CUDA_DRIVER_VERSION: "--cuda-driver", SM_ARCH: "--sm-arch"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """``--cuda-driver``, ``--sm-arch`` and ``--environment``."""
-    group = parser.add_argument_group("another machine")
+    """Add ``--cuda-driver``, ``--sm-arch`` and ``--environment``."""
+    group = parser.add_argument_group("options for another machine")
     group.add_argument(
         "--cuda-driver",
         metavar="VERSION",
-        help="act as if the driver were for this CUDA version, as 12.9",
+        help="act as if the driver supported this CUDA version, such as 12.9",
     )
     group.add_argument(
         "--sm-arch",
         metavar="MAJOR.MINOR",
-        help="act as if the GPU had this compute capability, as 9.0",
+        help="act as if the GPU had this compute capability, such as 9.0",
     )
     group.add_argument(
         "--environment",
         metavar="FILE",
-        help="act as the machine of a snapshot, made with: detect --json",
+        help="act as the machine in this snapshot; make one with: detect --json > FILE",
     )
 
 
 def add_compatibility_option(parser: argparse.ArgumentParser) -> None:
-    """``--minor-version-compatibility``, for verbs whose answer it changes."""
+    """Add ``--minor-version-compatibility``, to verbs whose result it changes."""
     parser.add_argument(
         "--minor-version-compatibility",
         action="store_true",
-        help="builds for a newer minor of the driver's CUDA major fit too, after "
-        "all others",
+        help="accept builds for a newer minor version of the driver's CUDA major "
+        "version as well, after all others",
     )
 
 
 def add_every_gpu_option(parser: argparse.ArgumentParser) -> None:
-    """``--every-gpu``, for verbs that choose a build."""
+    """Add ``--every-gpu``, to verbs that choose a build."""
     parser.add_argument(
         "--every-gpu",
         action="store_true",
-        help="only builds that have code for each GPU, not just for the highest",
+        help="accept only builds with code for every GPU, not just for the newest one",
     )
 
 
 def detection_errors(environment: Environment) -> list[DetectionError]:
-    """The error of a machine that could not be asked, or nothing."""
+    """Return the error of a machine that could not be asked, or no error."""
     reason = environment.reason
     if not reasons.is_failure(reason):
         return []
@@ -82,7 +82,7 @@ def detection_errors(environment: Environment) -> list[DetectionError]:
 def with_compatibility(
     options: argparse.Namespace, environ: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """``environ``, opted in when the option is given."""
+    """Return ``environ``, with the opt-in when the option is given."""
     if not options.minor_version_compatibility:
         return environ
     return {**environ, MINOR_VERSION_COMPATIBILITY: "1"}
@@ -91,16 +91,17 @@ def with_compatibility(
 def find_later(
     options: argparse.Namespace, environ: Mapping[str, str]
 ) -> Callable[[], Environment]:
-    """`find_environment` once it is called; what is given is checked at once.
+    """Return a function that does what `find_environment` does, when it is needed.
 
-    For verbs that may not need a machine at all, and then ask no driver.
+    It is for verbs that may not need a machine at all, and then ask no driver. What
+    the user gave is checked at once, so that a wrong option fails early.
     """
     given = (options.cuda_driver, options.sm_arch, options.environment)
     forced = (environ.get(CUDA_DRIVER_VERSION), environ.get(SM_ARCH))
     if any(item is not None for item in given) or any(forced):
-        found = find_environment(options, environ)
-        return lambda: found
-    # For the verbs that wait for installers; the others start without it.
+        environment = find_environment(options, environ)
+        return lambda: environment
+    # Only the verbs that serve installers come here; the others start faster.
     from threading import Lock
 
     lock, known = Lock(), list[Environment]()
@@ -117,9 +118,12 @@ def find_later(
 def find_environment(
     options: argparse.Namespace, environ: Mapping[str, str]
 ) -> Environment:
-    """The machine that the options name; the flags go before all others.
+    """Return the machine that the options name; flags win over everything else.
 
-    Beside a snapshot the ``NV_VARIANT_PROVIDER_FORCE_*`` variables do not count.
+    With a snapshot, the ``NV_VARIANT_PROVIDER_FORCE_*`` variables do not count.
+
+    :raises OverrideError: a flag or a variable is malformed.
+    :raises InputError: the snapshot cannot be read, or is not valid.
     """
     flags = {
         CUDA_DRIVER_VERSION: options.cuda_driver,
@@ -127,7 +131,7 @@ def find_environment(
     }
     given = {name: text for name, text in flags.items() if text is not None}
     for name, text in given.items():
-        if not text:  # as from a shell variable that is not set
+        if not text:  # such as from a shell variable that is not set
             raise OverrideError("is empty", path=_FLAGS[name], hint="give a value")
     try:
         if options.environment is None:

@@ -1,4 +1,4 @@
-"""``matrix``: which build of a release each driver x GPU gets."""
+"""``matrix``: show which build of a release each driver and each GPU gets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from . import machine
+from .parsers import add_examples
 from .render import render
 from .result import Result, Table
 
@@ -34,17 +35,22 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=_FORMATS,
         default="text",
-        help="the form of the document; json is the report that --json prints "
-        "(default: %(default)s)",
+        help="the form of the output, where json means the same as --json (default: "
+        "%(default)s)",
     )
     parser.add_argument(
         "-o",
         "--output",
         metavar="OUT",
-        help="write the document there, at once or not at all; --json still prints "
-        "its report",
+        help="write the document to this file, completely or not at all; --json still "
+        "prints its report",
     )
     machine.add_compatibility_option(parser)
+    add_examples(
+        parser,
+        "matrix torch-2.8.0-variants.json",
+        "matrix dist/ --format html --output matrix.html",
+    )
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
@@ -77,7 +83,9 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     )
     as_json = options.format == "json"
     text = () if as_json else _document(options.format, grid)
-    result = Result(data=data, text=text, as_json=as_json)
+    result = Result(
+        data=data, text=text, verbatim=options.format != "text", as_json=as_json
+    )
     if options.output in (None, "-"):
         return result
     replace_file(options.output, _printed(result))

@@ -14,6 +14,7 @@ from ..errors import MissingExtraError, UsageError, shown
 from . import machine
 from .build_text import rejected
 from .narration import Talk
+from .parsers import add_examples
 from .result import Result
 
 if TYPE_CHECKING:
@@ -32,12 +33,8 @@ _TALKATIVE = ("install", "download", "wheel")
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb; all else is pip's."""
+    """Add the options of the verb; every other word is for pip."""
     parser.usage = f"{parser.prog} [options] ARGS..."
-    parser.epilog = (
-        "ARGS is what you would tell pip, as: install torch. The options may stand "
-        "anywhere among it."
-    )
     machine.add_options(parser)
     machine.add_compatibility_option(parser)
     machine.add_every_gpu_option(parser)
@@ -46,18 +43,29 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         metavar="[PROJECT=]LABEL",
         action="append",
         default=[],
-        help="take this variant, whatever fits best: of one project, or of each that "
-        "has it",
+        help="take this variant instead of the best one, for one project or for every "
+        "project that has it",
     )
     parser.add_argument(
         "--no-variants",
         action="store_true",
-        help="select no variants, as pip does alone",
+        help="select no variants, as pip does on its own",
     )
     parser.add_argument(
         "--python",
         metavar="PATH",
-        help="the interpreter or environment whose pip it is (default: this one)",
+        help="the interpreter or environment whose pip runs (default: this one)",
+    )
+    add_examples(
+        parser,
+        "pip install torch",
+        "pip download torch --cuda-driver 12.8 --sm-arch 9.0",
+        "-v pip install -vv torch",
+        notes=[
+            "ARGS are the words that you would give pip. The options above may stand "
+            "anywhere among them. A -v after the verb is for pip; give -v before the "
+            "verb to log what this program does."
+        ],
     )
 
 

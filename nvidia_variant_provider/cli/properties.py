@@ -1,4 +1,4 @@
-"""``properties``: the provider's answer, one property a line."""
+"""``properties``: list the variant properties that this machine supports."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..machine.overrides import minor_version_compatibility
 from ..machine.properties import VariantProperty
 from ..machine.supported import NAMESPACE, all_features, left_out, supported_features
 from . import machine
+from .parsers import add_examples
 from .result import Result
 
 __all__ = ["configure_parser", "execute"]
@@ -19,14 +20,17 @@ __all__ = ["configure_parser", "execute"]
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
     parser.add_argument(
-        "--all", action="store_true", help="every property that a wheel may declare"
+        "--all",
+        action="store_true",
+        help="list every property that a wheel may declare",
     )
     machine.add_compatibility_option(parser)
     machine.add_options(parser)
+    add_examples(parser, "properties", "properties --cuda-driver 12.9 --sm-arch 9.0")
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """``data`` is the namespace and its features, values best first."""
+    """Return the namespace and its features as ``data``, values best first."""
     notes: list[str] = []
     errors: list[DetectionError] = []
     if options.all:
@@ -42,7 +46,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         notes += left_out(environment)
         errors = machine.detection_errors(environment)
         if environment.reason and not errors:
-            # That nothing is there is no fault, but an empty answer wants a word.
+            # No GPU is not an error, but empty output needs an explanation.
             sentence, step = reasons.explain(environment.reason)
             notes = [*notes, f"{environment.reason}: {sentence}; {step}"]
     return Result(
@@ -63,6 +67,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             for feature in features
             for value in feature.values
         ],
+        verbatim=True,
         notes=notes,
         errors=errors,
     )

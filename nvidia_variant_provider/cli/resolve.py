@@ -1,4 +1,4 @@
-"""``resolve``: which builds of a release a machine can run, best first."""
+"""``resolve``: show which build of a release a machine gets, and why."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..metadata import VariantsMetadata
 from ..resolution.resolver import Resolution
 from . import machine
 from .build_text import block, rejected, uses_gpu
+from .parsers import add_examples
 from .release_file import read_release
 from .result import Result, Table
 
@@ -28,15 +29,20 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="a {name}-{version}-variants.json, a folder with one, or - for stdin",
     )
     parser.add_argument(
-        "--explain", action="store_true", help="say why each other label lost"
+        "--explain", action="store_true", help="say why each other label was not chosen"
     )
     machine.add_every_gpu_option(parser)
     machine.add_compatibility_option(parser)
     machine.add_options(parser)
+    add_examples(
+        parser,
+        "resolve torch-2.8.0-variants.json --explain",
+        "resolve dist/ --cuda-driver 12.8 --sm-arch 9.0",
+    )
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """``data``: ``selected``, ``compatible``, ``rejected``, ``environment``."""
+    """Return the keys ``selected``, ``compatible``, ``rejected``, ``environment``."""
     metadata = read_release(options.file)
     environment = machine.find_environment(options, environ)
     resolution = resolve(
@@ -46,13 +52,13 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         environ=machine.with_compatibility(options, environ),
     )
     errors = machine.detection_errors(environment)
-    found = 0 if resolution.selected else NOTHING_COMPATIBLE
+    selected = 0 if resolution.selected else NOTHING_COMPATIBLE
     return Result(
-        exit_code=errors[0].exit_code if errors else found,
+        exit_code=errors[0].exit_code if errors else selected,
         data={
             "selected": resolution.selected,
             "compatible": list(resolution.compatible),
-            # The reasons of very many labels take longer than all the rest.
+            # The reasons of thousands of labels take longer than everything else.
             "rejected": rejected(resolution) if options.json else {},
             "environment": environment.to_dict(),
         },
@@ -63,7 +69,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 
 def _without_gpu(resolution: Resolution) -> list[str]:
-    """One line when a machine with a driver gets a build that does not use it."""
+    """Return a note when a machine with a driver gets a build that does not use it."""
     label, variants = resolution.selected, resolution.metadata.variants
     if label is None or resolution.environment.cuda_driver_version is None:
         return []
@@ -84,9 +90,9 @@ def _text(resolution: Resolution, *, explain: bool) -> list[str | Table]:
     if explain and selected is not None:
         text.append(f"Fits, best first: {', '.join(resolution.compatible)}")
     if explain or selected is None:
-        for label, found in resolution.rejected.items():
-            # Features of a namespace that is not supported share one sentence.
-            sentences = dict.fromkeys(reason.sentence for reason in found)
+        for label, causes in resolution.rejected.items():
+            # All features of an unsupported namespace have the same sentence.
+            sentences = dict.fromkeys(reason.sentence for reason in causes)
             text += [f"{label} does not fit: {sentence}" for sentence in sentences]
         if resolution.environment.reason:
             _, step = reasons.explain(resolution.environment.reason)
@@ -97,5 +103,5 @@ def _text(resolution: Resolution, *, explain: bool) -> list[str | Table]:
 def _release(metadata: VariantsMetadata) -> str:
     if metadata.name is None:
         return ""
-    # File names have "_" where project names have "-" (PEP 427).
+    # PEP 427 replaces "-" by "_" in the names of files.
     return f"{metadata.name.replace('_', '-')}=={metadata.version}"

@@ -23,17 +23,23 @@ class Result:
     """The outcome of a verb.
 
     :param data: the ``data`` of the JSON report; ``None`` when the verb failed.
-    :param text: what people read: lines and tables, in order.
-    :param notes: sentences for stderr, whichever the form of the report.
-    :param as_json: the verb was asked for the JSON report in a way of its own.
-    :param said: it was printed already, by a verb that ends when it is stopped.
-    :param passed_on: the exit code is that of a program that the verb ran.
-    :param errors: where there is ``data`` as well, the text and the notes say them.
+    :param text: lines and tables for people, in order.
+    :param verbatim: the text is a document, such as HTML or a script. Its lines are
+        not wrapped on a terminal, because people copy them.
+    :param notes: sentences for stderr, which are printed with a JSON report as well.
+    :param as_json: the verb has an option of its own for the JSON report, and the
+        user gave it.
+    :param said: the verb has printed its output already, because it runs until the
+        user stops it.
+    :param passed_on: the exit code is that of a program which the verb ran.
+    :param errors: what failed. With ``data``, the text and the notes tell people
+        about the errors, and only the JSON report lists them.
     """
 
     exit_code: int = 0
     data: Mapping[str, object] | None = None
     text: Sequence[str | Table] = ()
+    verbatim: bool = False
     notes: Sequence[str] = ()
     errors: Sequence[ProviderError] = field(default=())
     as_json: bool = False
@@ -42,6 +48,6 @@ class Result:
 
     @property
     def status(self) -> str:
-        """``ok``, ``findings`` or ``error``, after the exit code."""
-        known = {0: "ok"} if self.passed_on else {0: "ok", 1: "findings"}
-        return known.get(self.exit_code, "error")
+        """The ``status`` of the report: ``ok``, ``findings`` or ``error``."""
+        words = {0: "ok"} if self.passed_on else {0: "ok", 1: "findings"}
+        return words.get(self.exit_code, "error")

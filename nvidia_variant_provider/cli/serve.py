@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError, UsageError
 from . import machine
 from .narration import Talk
+from .parsers import add_examples
 from .pip import missing_extra, parse_pins
 from .render import render
 from .result import Result
@@ -24,23 +25,23 @@ __all__ = ["configure_parser", "execute"]
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    group = parser.add_argument_group("indexes (default: those that pip is set up for)")
-    group.add_argument(
-        "-i", "--index-url", metavar="URL", help="the index to stand for"
+    group = parser.add_argument_group(
+        "indexes (default: those that pip is configured for)"
     )
+    group.add_argument("-i", "--index-url", metavar="URL", help="the index to serve")
     group.add_argument(
         "--extra-index-url",
         metavar="URL",
         action="append",
         default=[],
-        help="another one, which gets a URL of its own",
+        help="another index, which gets a URL of its own",
     )
     group.add_argument(
         "--trusted-host",
         metavar="HOST",
         action="append",
         default=[],
-        help="as pip's: not verified, plain HTTP allowed",
+        help="as for pip: do not verify this host, and allow plain HTTP",
     )
     group.add_argument(
         "--python",
@@ -49,7 +50,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("where to listen")
     group.add_argument(
-        "--port", type=int, default=0, help="the port (default: one that is free)"
+        "--port", type=int, default=0, help="the port (default: a free one)"
     )
     group.add_argument(
         "--host", default="127.0.0.1", help="the address (default: %(default)s)"
@@ -57,18 +58,23 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--allow-remote",
         action="store_true",
-        help="listen where others can connect; they read with your credentials",
+        help="let other machines connect; they read the indexes with your credentials",
     )
     parser.add_argument(
         "--label",
         metavar="[PROJECT=]LABEL",
         action="append",
         default=[],
-        help="show this variant, whatever fits best",
+        help="show this variant instead of the best one",
     )
     machine.add_options(parser)
     machine.add_compatibility_option(parser)
     machine.add_every_gpu_option(parser)
+    add_examples(
+        parser,
+        "serve",
+        "serve --port 8080 --index-url https://pypi.org/simple",
+    )
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, UsageError
+from .parsers import add_examples
 from .result import Result
 
 if TYPE_CHECKING:
@@ -68,25 +69,30 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         metavar="FILE",
-        help="a {name}-{version}-variants.json, or - for stdin; with --index a folder",
+        help="a {name}-{version}-variants.json, or - for stdin; with --index, a folder",
     )
     parser.add_argument(
         "-o",
         "--output",
         metavar="OUT",
-        help="write there, at once or not at all; without it, to stdout",
+        help="write to this file, completely or not at all (default: stdout)",
     )
     parser.add_argument(
         "--to",
         default=_VERSION,
         choices=[_VERSION],
-        help="the schema version to write (default: %(default)s, the current one)",
+        help="the schema version to write (default: %(default)s)",
     )
     parser.add_argument(
         "--index",
         action="store_true",
-        help="upgrade all metadata files of a folder in place; where the wheels of a "
-        "release are there, make its file from them",
+        help="upgrade all metadata files of a folder in place; a release whose wheels "
+        "are in the folder gets a file made from them",
+    )
+    add_examples(
+        parser,
+        "upgrade torch-2.8.0-variants.json --output new.json",
+        "upgrade --index dist/",
     )
 
 
@@ -360,5 +366,6 @@ def _result(
         exit_code=FINDINGS if findings else 0,
         data={"files": [file.to_dict() for file in files], "document": document},
         text=text,
+        verbatim=document is not None,
         notes=[sentence for file in files for sentence in file.sentences()],
     )

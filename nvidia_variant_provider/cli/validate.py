@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
+from .parsers import add_examples
 from .result import Result
 
 __all__ = ["configure_parser", "execute"]
@@ -18,27 +19,38 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "paths",
         metavar="PATH",
         nargs="+",
-        help="a *-variants.json, or - for stdin; a wheel, a folder of both, or a "
-        "project page's URL",
+        help="a *-variants.json, or - for stdin; a wheel; a folder with both; or the "
+        "URL of a project page",
     )
     parser.add_argument(
         "--select",
         metavar="CODE",
         action="append",
         default=[],
-        help="only these rules, or families as NV3; again or with commas for more",
+        help="check only these rules, such as NV301, or families, such as NV3; "
+        "separate several by commas",
     )
     parser.add_argument(
-        "--ignore", metavar="CODE", action="append", default=[], help="not these rules"
+        "--ignore",
+        metavar="CODE",
+        action="append",
+        default=[],
+        help="leave out these rules or families",
     )
     parser.add_argument(
-        "--strict", action="store_true", help="exit with 1 for warnings as well"
+        "--strict", action="store_true", help="exit with code 1 for warnings as well"
     )
     parser.add_argument(
         "--format",
         choices=_FORMATS,
         default="text",
-        help="json is the same as --json; default: %(default)s",
+        help="the form of the output, where json means the same as --json (default: "
+        "%(default)s)",
+    )
+    add_examples(
+        parser,
+        "validate dist/",
+        "validate dist/ --select NV1,NV2 --format github",
     )
 
 
@@ -59,6 +71,7 @@ def execute(
         exit_code=1 if fails(findings, strict=options.strict) else 0,
         data={"findings": [finding.to_dict() for finding in findings]},
         text=render(findings) if render else [],
+        verbatim=options.format != "text",
         as_json=render is None,
     )
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import shlex
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -14,14 +16,20 @@ from support.command import FORCED, Run
 
 from nvidia_variant_provider import __version__
 from nvidia_variant_provider.cli import VERBS, main
+from nvidia_variant_provider.cli.log import logging_to_stderr, redact
+from nvidia_variant_provider.cli.parsers import read_command_line
+from nvidia_variant_provider.cli.result import Result
+from nvidia_variant_provider.cli.verbs import GROUPS
 
 
 class TestErrors:
     @pytest.mark.parametrize(
         "arguments",
         [
-            (),
             ("unknown",),
+            ("help", "unknown"),
+            ("help", "--json"),
+            ("--unknown", "detect"),
             ("detect", "--unknown"),
             ("resolve",),
             ("resolve", "a", "b"),
@@ -64,6 +72,49 @@ class TestErrors:
         assert found.code == 3
         assert "variants.toml: not TOML" in found.err
 
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (
+                ["reslove"],
+                "there is no verb 'reslove'; did you mean resolve? see "
+                "nvidia-variant-provider --help",
+            ),
+            (
+                ["help", "validat"],
+                "there is no verb 'validat'; did you mean validate? see "
+                "nvidia-variant-provider --help",
+            ),
+            (
+                ["\x1b[1m"],
+                "there is no verb '\\x1b[1m'; see nvidia-variant-provider --help",
+            ),
+            (
+                ["resolve", "--explian", "x"],
+                "there is no option --explian; did you mean --explain? see "
+                "nvidia-variant-provider resolve --help",
+            ),
+            (
+                ["-V", "detect"],
+                "there is no option -V; see nvidia-variant-provider --help",
+            ),
+            (
+                ["resolve", "FILE", "extra"],
+                "there is one word too many: 'extra'; see nvidia-variant-provider "
+                "resolve --help",
+            ),
+            (
+                ["resolve"],
+                "the following arguments are required: FILE; see "
+                "nvidia-variant-provider resolve --help",
+            ),
+        ],
+    )
+    def test_an_error_says_what_was_meant_and_which_help_to_read(
+        self, arguments: list[str], message: str, run: Run
+    ) -> None:
+        assert run(*arguments) == (2, "", f"error: {message}\n")
+
     def test_help_and_version(self, capsys: pytest.CaptureFixture[str]) -> None:
         for arguments in (["--help"], ["resolve", "--help"], ["--version"]):
             with pytest.raises(SystemExit) as caught:
@@ -72,6 +123,143 @@ class TestErrors:
         out = capsys.readouterr().out
         assert all(verb in out for verb in VERBS)
         assert f"nvidia-variant-provider {__version__}" in out
+
+
+class TestHelp:
+    @pytest.mark.parametrize("arguments", [(), ("help",), ("-v",)])
+    def test_without_a_verb_the_help_is_printed_as_pip_does(
+        self, arguments: tuple[str, ...], run: Run
+    ) -> None:
+        found = run(*arguments)
+        assert (found.code, found.err) == (0, "")
+        assert found.out.startswith("usage: nvidia-variant-provider ")
+
+    def test_verbs_are_grouped_by_what_people_want(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        out = run("help").out
+        positions = [out.index(f"\n{title}:\n") for title in GROUPS]
+        assert positions == sorted(positions)
+        for verb, summary in VERBS.items():
+            assert f"  {verb:10}  {summary}\n" in out
+
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_help_of_a_verb(
+        self,
+        verb: str,
+        run: Run,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        found = run("help", verb)
+        assert found.code == 0
+        assert found.out.startswith(f"usage: nvidia-variant-provider {verb} ")
+        assert "\nexample" in found.out
+        assert f"\n  nvidia-variant-provider {verb} " in found.out
+        assert all(len(line) <= 80 for line in found.out.splitlines())
+        with pytest.raises(SystemExit) as caught:
+            main([verb, "--help"])
+        assert caught.value.code == 0
+        assert capsys.readouterr().out == found.out
+
+    @pytest.mark.parametrize("name", ["nvp", "/usr/bin/nvp", "nvp.exe"])
+    def test_usage_lines_follow_the_name_by_which_the_command_was_called(
+        self, name: str, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "argv", [name])
+        out = run("help", "resolve").out
+        assert out.startswith("usage: nvp resolve ")
+        assert "\n  nvp resolve " in out
+        assert "see nvidia-variant-provider resolve --help" in run("resolve").err
+
+    def test_both_names_are_installed(self) -> None:
+        scripts = entry_points(group="console_scripts")
+        for name in ("nvidia-variant-provider", "nvp"):
+            assert scripts[name].value == "nvidia_variant_provider.cli:main"
+
+
+class TestVerbose:
+    @pytest.mark.parametrize(
+        "arguments", [("-v", "detect"), ("detect", "-v"), ("detect", "--verbose")]
+    )
+    def test_lines_go_to_stderr_with_level_logger_and_message(
+        self, arguments: tuple[str, ...], run: Run
+    ) -> None:
+        found = run(*arguments)
+        assert found.out == run("detect").out
+        assert found.err.startswith(
+            "INFO nvidia_variant_provider.cli.log: detect with nvidia_variant_provider"
+        )
+
+    def test_nothing_is_logged_by_default(self, run: Run) -> None:
+        assert run("detect").err == ""
+        run("detect", "-vv")
+        assert run("detect").err == ""
+
+    @pytest.mark.parametrize(
+        ("arguments", "level"),
+        [
+            (("-v", "detect"), logging.INFO),
+            (("-vv", "detect"), logging.DEBUG),
+            (("-v", "detect", "-v"), logging.DEBUG),
+            (("detect", "-vvv"), logging.DEBUG),
+        ],
+    )
+    def test_levels(
+        self,
+        arguments: tuple[str, ...],
+        level: int,
+        run: Run,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        levels: list[int] = []
+
+        def execute(*_: object) -> Result:
+            levels.append(logging.getLogger("nvidia_variant_provider").level)
+            return Result()
+
+        monkeypatch.setattr("nvidia_variant_provider.cli.detect.execute", execute)
+        run(*arguments)
+        assert levels == [level]
+
+    def test_the_report_stays_json(self, run: Run) -> None:
+        assert json.loads(run("detect", "-vv", "--json").out)["command"] == "detect"
+
+    def test_what_follows_the_verb_pip_is_for_pip(self) -> None:
+        line = read_command_line(["-v", "pip", "install", "-vv", "torch"])
+        assert line == (["-v"], "pip", [], ["install", "-vv", "torch"])
+
+    @pytest.mark.parametrize(
+        ("text", "harmless"),
+        [
+            ("GET https://user:pass@host/simple/", "GET https://****@host/simple/"),
+            ("GET https://token@host/", "GET https://****@host/"),
+            ("https://u:p@ss@host/", "https://****@host/"),
+            ("https://host/a@b", "https://host/a@b"),
+            ("https://host/x.whl?X-Amz-Signature=ab1&v=2", None),
+            ("Authorization: Basic dTpw", "Authorization: Basic ****"),
+            ("{'password': 'x'}", None),
+            ("torch-2.8.0-py3-none-any.whl", "torch-2.8.0-py3-none-any.whl"),
+        ],
+    )
+    def test_secrets_are_not_logged(self, text: str, harmless: str | None) -> None:
+        if harmless is None:
+            assert "ab1" not in redact(text)
+            assert "'x'" not in redact(text)
+        else:
+            assert redact(text) == harmless
+
+    def test_a_log_line_is_one_line(self, capsys: pytest.CaptureFixture[str]) -> None:
+        logger = logging.getLogger("nvidia_variant_provider.x")
+        with logging_to_stderr(1):
+            logger.info("a\nb \x1b[1m https://u:p@h/")
+            logger.debug("no")
+        logger.info("no")
+        assert capsys.readouterr().err == (
+            r"INFO nvidia_variant_provider.x: a\nb \x1b[1m https://****@h/" + "\n"
+        )
 
 
 class TestReport:

@@ -1,0 +1,82 @@
+"""What ``-v`` and ``-vv`` do: log lines of this package on stderr.
+
+The package itself only logs; nothing else configures ``logging``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import platform
+import re
+from collections.abc import Iterator
+
+from .._version import __version__
+from ..errors import printable
+from .render import complain
+
+__all__ = ["log_start", "logging_to_stderr", "redact"]
+
+_logger = logging.getLogger(__name__)
+
+_PACKAGE = "nvidia_variant_provider"
+_LEVELS = {1: logging.INFO}
+
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]*(?:@[^/\s@]+)*(?=@)")
+_SECRET = re.compile(
+    r"((?:token|key|secret|signature|sig|password|authorization)[\w-]*['\"]?\s*[=:]\s*['\"]?"
+    r"(?:(?:basic|bearer)\s+)?)[^\s&#,;'\"]+",
+    re.IGNORECASE,
+)
+
+
+class _Handler(logging.Handler):
+    """Prints to the stderr of the moment, which a progress bar may have replaced."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            complain(printable(redact(self.format(record))))
+        except Exception:  # noqa: BLE001  # a bad log line must not end the verb
+            self.handleError(record)
+
+
+@contextlib.contextmanager
+def logging_to_stderr(verbosity: int) -> Iterator[None]:
+    """Print log lines of this package while the context lasts.
+
+    :param verbosity: how many ``-v`` were given: 1 for INFO, more for DEBUG.
+    """
+    logger = logging.getLogger(_PACKAGE)
+    level, propagates = logger.level, logger.propagate
+    handler = _Handler()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagates
+
+
+def log_start(verb: str) -> None:
+    """Log which program runs the verb, and where, for those who read the log later."""
+    _logger.info(
+        "%s with %s, version %s, on Python %s, %s",
+        verb,
+        _PACKAGE,
+        __version__,
+        platform.python_version(),
+        platform.platform(),
+    )
+
+
+def redact(text: str) -> str:
+    """Return ``text`` without passwords in URLs, query strings and headers.
+
+    Callers redact what they log. This is the second line of defence, because people
+    paste logs into public issues.
+    """
+    return _SECRET.sub(r"\1****", _CREDENTIALS.sub("****", text))

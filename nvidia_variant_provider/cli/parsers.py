@@ -1,0 +1,257 @@
+"""The parsers of the command line, and the help texts.
+
+Words before the verb belong to the program, words after it to the verb. Only the
+module of the verb that runs is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import itertools
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+from .._version import __version__
+from ..errors import UsageError, shown
+from .result import Result
+from .verbs import GROUPS, PROGRAM, SHORT_PROGRAM, VERBS
+from .wrapping import wrap_line
+
+__all__ = [
+    "CommandLine",
+    "Parser",
+    "Verb",
+    "add_examples",
+    "configure_verb",
+    "find_verb",
+    "make_parser",
+    "make_verb_parser",
+    "read_command_line",
+    "wants_json",
+]
+
+_COMPLETION = "--print-completion"
+
+_FOOTNOTE = (
+    f"'{PROGRAM} help VERB' shows the options of a verb, with examples. Every verb "
+    f"takes --json and -v. To complete words with the Tab key in bash, put the output "
+    f"of '{PROGRAM} {_COMPLETION} bash' into a file that your shell reads, such as "
+    f"~/.local/share/bash-completion/completions/{PROGRAM}."
+)
+
+
+class Verb(Protocol):
+    """The module of a verb."""
+
+    def configure_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options of the verb."""
+
+    def execute(
+        self, options: argparse.Namespace, environ: Mapping[str, str]
+    ) -> Result:
+        """Run the verb."""
+
+
+class CommandLine(NamedTuple):
+    """The words of the command line, sorted by what they are for.
+
+    :param program: the words before the verb.
+    :param verb: the verb as it was typed, or ``None``.
+    :param words: the words after the verb that the verb's own parser reads.
+    :param passed_on: the words for the program that the verb runs.
+    """
+
+    program: Sequence[str]
+    verb: str | None
+    words: Sequence[str]
+    passed_on: Sequence[str]
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises its errors, so that ``--json`` can report them as well.
+
+    :param verb: the verb whose words it parses, or ``None`` for the whole program.
+    """
+
+    def __init__(self, verb: str | None = None, **settings: Any) -> None:
+        program = SHORT_PROGRAM if _called_by_short_name() else PROGRAM
+        settings.setdefault("prog", f"{program} {verb}" if verb else program)
+        super().__init__(
+            formatter_class=_HelpFormatter,
+            # An option that a later version adds could make an abbreviation ambiguous.
+            allow_abbrev=False,
+            **settings,
+        )
+        self.verb = verb
+
+    def parse(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parse all words.
+
+        :raises UsageError: a word is unknown, missing or malformed.
+        """
+        options, unknown = self.parse_known_args(words)
+        if unknown:
+            self._refuse(unknown[0])
+        return options
+
+    def _refuse(self, word: str) -> NoReturn:
+        if not word.startswith("-"):
+            self.error(f"there is one word too many: {shown(word)}")
+        name = word.partition("=")[0]
+        # argparse has no public list of the options.
+        near = _nearest(name, self._option_string_actions)
+        self.error(f"there is no option {shown(name)[1:-1]}", near)
+
+    def error(self, message: str, suggestion: str | None = None) -> NoReturn:
+        """Raise the error, with the command that prints the right help as its hint."""
+        command = f"{PROGRAM} {self.verb}" if self.verb else PROGRAM
+        hint = f"see {command} --help"
+        raise UsageError(
+            message, hint=f"did you mean {suggestion}? {hint}" if suggestion else hint
+        )
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Wraps the sentences of a description or an epilog, and keeps indented lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for line in text.splitlines():
+            # Paths are not broken: people copy them.
+            kept = len(line) <= width or line.startswith(" ")
+            lines += [line] if kept else wrap_line(line, width, hang="")
+        return "\n".join(f"{indent}{line}" for line in lines)
+
+
+def read_command_line(arguments: Sequence[str]) -> CommandLine:
+    """Find the verb, and sort the words around it."""
+    position = 0
+    while position < len(arguments) and arguments[position].startswith("-"):
+        position += 2 if arguments[position] == _COMPLETION else 1
+    if position >= len(arguments):
+        return CommandLine(arguments, None, (), ())
+    before, verb = arguments[:position], arguments[position]
+    words, passed_on = arguments[position + 1 :], list[str]()
+    if verb == "pip":
+        from .pip import separate
+
+        words, passed_on = separate(words)
+    return CommandLine(before, verb, words, passed_on)
+
+
+def wants_json(line: CommandLine) -> bool:
+    """Return whether errors are to be reported as JSON.
+
+    The parsers cannot tell, since they are what fails on a wrong command line.
+    """
+    words = list(line.words)
+    if "--" in words:  # what follows is not an option
+        del words[words.index("--") :]
+    pairs = itertools.pairwise(words)
+    return (
+        "--json" in (*line.program, *words)
+        or "--format=json" in words
+        or ("--format", "json") in pairs
+    )
+
+
+def find_verb(name: str) -> Verb:
+    """Import the module of a verb.
+
+    :raises UsageError: there is no such verb.
+    """
+    if name not in VERBS:
+        Parser().error(f"there is no verb {shown(name)}", _nearest(name, VERBS))
+    module: Any = importlib.import_module(f".{name}", __package__)
+    verb: Verb = module
+    return verb
+
+
+def make_parser() -> Parser:
+    """Return the parser of the words before the verb."""
+    parser = Parser(
+        usage="%(prog)s [-h] [--version] [-v] [--json] VERB ...",
+        description="Find the build of a GPU package that fits a machine.\n\n"
+        + "\n\n".join(map(_group_text, GROUPS)),
+        epilog=_FOOTNOTE,
+    )
+    version = f"{PROGRAM} {__version__}"
+    parser.add_argument("--version", action="version", version=version)
+    _add_common_options(parser)
+    parser.add_argument(
+        _COMPLETION,
+        metavar="SHELL",
+        help="print the completion script for a shell, such as bash, zsh or fish",
+    )
+    return parser
+
+
+def make_verb_parser(name: str) -> Parser:
+    """Return the parser of a verb's own words.
+
+    :raises UsageError: there is no such verb.
+    """
+    parser = Parser(name)
+    configure_verb(parser, name)
+    return parser
+
+
+def configure_verb(parser: Parser, name: str) -> None:
+    """Add the options of a verb, and its help texts, to a parser."""
+    verb = find_verb(name)
+    summary = VERBS[name]
+    parser.description = f"{summary[0].upper()}{summary[1:]}."
+    verb.configure_parser(parser)
+    _add_common_options(parser)
+
+
+def add_examples(
+    parser: argparse.ArgumentParser, *examples: str, notes: Iterable[str] = ()
+) -> None:
+    """Give the help of a verb its last part.
+
+    :param examples: command lines, without the name of the program.
+    :param notes: sentences that go before the examples.
+    """
+    program = parser.prog.partition(" ")[0]
+    lines = [f"  {program} {example}" for example in examples]
+    title = "examples:" if len(lines) > 1 else "example:"
+    parser.epilog = "\n".join([*(f"{note}\n" for note in notes), title, *lines])
+
+
+def _add_common_options(parser: Parser) -> None:
+    if parser.verb == "pip":  # a -v among the words for pip is pip's own
+        text = "for pip; to log what this program does, give -v before the verb"
+        parser.add_argument("-v", action="store_true", help=text)
+    else:
+        parser.add_argument(
+            "-v",
+            "--verbose",
+            action="count",
+            default=0,
+            help="log to stderr what is asked of whom; -vv logs the details as well",
+        )
+    parser.add_argument(
+        "--json", action="store_true", help="print a JSON report instead of text"
+    )
+
+
+def _group_text(title: str) -> str:
+    width = max(map(len, VERBS))
+    verbs = GROUPS[title].items()
+    lines = [f"  {verb:{width}}  {summary}" for verb, summary in verbs]
+    return "\n".join([f"{title}:", *lines])
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, list(known), 1)), None)
+
+
+def _called_by_short_name() -> bool:
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return os.path.splitext(name)[0].lower() == SHORT_PROGRAM

@@ -1,0 +1,146 @@
+"""Sentences and tables on a terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nvidia_variant_provider.cli.render import render
+from nvidia_variant_provider.cli.result import Result, Table
+from nvidia_variant_provider.cli.wrapping import column_widths, wrap_cell, wrap_line
+
+SENTENCE = (
+    "  cu129 does not fit: it needs a driver for CUDA 12.9 or newer, and this driver "
+    "is for CUDA 12.8"
+)
+TABLE = Table(
+    ("GPU", "Name", "Compute capability", "Problem"),
+    [
+        ("0", "NVIDIA RTX 6000 Ada Generation", "8.9", ""),
+        ("1", "NVIDIA GeForce GTX 1080 Ti", "6.1", "the driver 570.86.15 is too old"),
+    ],
+)
+WORDS = st.lists(
+    st.sampled_from(["a", "the", "driver", "12.9", "570.86.15", "compute", "100"]),
+    min_size=1,
+).map(" ".join)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(
+    result: Result, monkeypatch: pytest.MonkeyPatch, *, columns: int, rich: bool = True
+) -> str:
+    """What a terminal shows, without its escapes."""
+    terminal = Terminal()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", terminal)
+        patch.setenv("COLUMNS", str(columns))
+        patch.setenv("TERM", "xterm")
+        if not rich:
+            patch.setitem(sys.modules, "rich.box", None)
+        render(result, command="detect", as_json=False)
+    return re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+
+
+class TestSentences:
+    def test_they_are_wrapped_at_words_on_a_terminal(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert printed(Result(text=[SENTENCE]), monkeypatch, columns=60) == (
+            "  cu129 does not fit: it needs a driver for CUDA 12.9 or\n"
+            "    newer, and this driver is for CUDA 12.8\n"
+        )
+
+    def test_they_stay_whole_in_a_pipe(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "60")
+        result = Result(text=[SENTENCE], notes=[SENTENCE])
+        render(result, command="detect", as_json=False)
+        assert capsys.readouterr() == (f"{SENTENCE}\n", f"warning: {SENTENCE}\n")
+
+    def test_documents_stay_as_they_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        result = Result(text=[SENTENCE], verbatim=True)
+        assert printed(result, monkeypatch, columns=60) == f"{SENTENCE}\n"
+
+    def test_a_path_is_not_broken(self) -> None:
+        path = "/a/very-long-folder/" * 5
+        assert wrap_line(f"error: {path}: not JSON", 40) == [
+            "error:",
+            f"  {path}:",
+            "  not JSON",
+        ]
+
+    @given(WORDS, st.integers(20, 100))
+    def test_no_word_and_no_number_is_lost_or_cut(self, text: str, width: int) -> None:
+        lines = wrap_line(text, width)
+        assert [word for line in lines for word in line.split()] == text.split()
+        assert all(len(line) <= width for line in lines)
+
+
+class TestTables:
+    @pytest.mark.parametrize("rich", [True, False])
+    @pytest.mark.parametrize("columns", [40, 60, 80, 120])
+    def test_numbers_stay_whole_and_lines_fit(
+        self, columns: int, rich: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if rich:
+            pytest.importorskip("rich", reason="it draws the table")
+        result = Result(text=[TABLE])
+        text = printed(result, monkeypatch, columns=columns, rich=rich)
+        assert all(len(line) <= columns for line in text.splitlines())
+        for number in ("6000", "1080", "8.9", "6.1", "570.86.15"):
+            assert re.search(rf"(?<!\S){re.escape(number)}(?!\S)", text)
+
+    def test_at_60_columns(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        text = printed(Result(text=[TABLE]), monkeypatch, columns=60, rich=False)
+        assert text.splitlines() == [
+            "GPU  Name               Compute            Problem",
+            "                        capability",
+            "0    NVIDIA RTX 6000    8.9",
+            "     Ada Generation",
+            "1    NVIDIA GeForce     6.1                the driver",
+            "     GTX 1080 Ti                           570.86.15 is too",
+            "                                           old",
+        ]
+
+    def test_where_not_even_the_words_fit_each_cell_has_a_line(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        text = printed(Result(text=[TABLE]), monkeypatch, columns=30)
+        assert text.splitlines()[:3] == [
+            "GPU: 0",
+            "Name: NVIDIA RTX 6000 Ada",
+            "  Generation",
+        ]
+
+    def test_a_long_path_breaks_after_punctuation(self) -> None:
+        assert wrap_cell("torch/lib/libtorch_cuda_linalg.so", 20) == [
+            "torch/lib/libtorch_",
+            "cuda_linalg.so",
+        ]
+
+    @given(st.lists(st.tuples(WORDS, WORDS), min_size=1), st.integers(20, 100))
+    def test_widths_leave_every_word_whole(
+        self, rows: list[tuple[str, str]], width: int
+    ) -> None:
+        widths = column_widths(rows, width, gap=2)
+        if widths is None:
+            return
+        assert sum(widths) + 2 <= width
+        for row in rows:
+            for cell, room in zip(row, widths, strict=True):
+                lines = wrap_cell(cell, room)
+                assert " ".join(lines).split() == cell.split()
+                assert all(len(line) <= room for line in lines)
