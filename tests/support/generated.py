@@ -1,0 +1,160 @@
+"""The tables of the documentation that are made from the code.
+
+A page shows one between ``<!-- begin generated: NAME -->`` and
+``<!-- end generated -->``; `refresh` replaces what stands between the two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from nvidia_variant_provider.cli import PROGRAM, VERBS
+from nvidia_variant_provider.lint.findings import RULES
+from nvidia_variant_provider.machine import reasons
+
+__all__ = ["TABLES", "reason_codes", "refresh"]
+
+_MARKED = re.compile(
+    r"(<!-- begin generated: (?P<name>[\w-]+) -->\n).*?(<!-- end generated -->)",
+    re.DOTALL,
+)
+
+
+def refresh(text: str) -> str:
+    """Return the text of a page with its generated tables as the code has them now."""
+
+    def replace(match: re.Match[str]) -> str:
+        table = "\n".join(TABLES[match["name"]]())
+        return f"{match[1]}\n{table}\n\n{match[3]}"
+
+    return _MARKED.sub(replace, text)
+
+
+def parser_of(verb: str) -> argparse.ArgumentParser:
+    """Return the parser of a verb, with the options that only this verb has."""
+    parser = argparse.ArgumentParser(prog=f"{PROGRAM} {verb}", add_help=False)
+    module = importlib.import_module(f"nvidia_variant_provider.cli.{verb}")
+    module.configure_parser(parser)
+    return parser
+
+
+def reason_codes() -> set[str]:
+    """Return every reason code that detection may give."""
+    return {
+        value
+        for name, value in vars(reasons).items()
+        if name.isupper() and isinstance(value, str)
+    }
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    heads = tuple(heads)
+    yield _row(*heads)
+    yield f"|{'---|' * len(heads)}"
+    for row in rows:
+        yield _row(*row)
+
+
+def _verb_table() -> Iterator[str]:
+    return _table(
+        ("verb", "what it does"),
+        ((f"`{_call(verb)}`", summary) for verb, summary in VERBS.items()),
+    )
+
+
+def _call(verb: str) -> str:
+    """Return the verb with its operands, such as ``diff OLD NEW``."""
+    usage = parser_of(verb).usage
+    if usage:
+        return f"{verb} {usage.rpartition(' ')[2]}"
+    operands = [
+        f"{action.metavar or action.dest}{'...' if action.nargs == '+' else ''}"
+        for action in parser_of(verb)._actions
+        if not action.option_strings
+    ]
+    return " ".join([verb, *operands])
+
+
+def _verb_sections() -> Iterator[str]:
+    for verb, summary in VERBS.items():
+        parser = parser_of(verb)
+        yield f"## {verb}"
+        yield ""
+        yield f"`{PROGRAM} {_call(verb)}`: {summary}."
+        yield ""
+        for group in parser._action_groups:
+            if group._group_actions:
+                yield from _options(group)
+                yield ""
+        if parser.epilog:
+            yield parser.epilog
+            yield ""
+
+
+def _options(group: argparse._ArgumentGroup) -> Iterator[str]:
+    title = group.title or ""
+    common = ("positional arguments", "options", "optional arguments")
+    head = title if title not in common else ("operand", "option")[title[0] == "o"]
+    return _table(
+        (head, "meaning"),
+        ((_spelled(action), _meaning(action)) for action in group._group_actions),
+    )
+
+
+def _spelled(action: argparse.Action) -> str:
+    if not action.option_strings:
+        return f"`{action.metavar or action.dest}`"
+    value = action.metavar or (
+        f"{{{','.join(map(str, action.choices))}}}" if action.choices else ""
+    )
+    if action.nargs == 0:
+        value = ""
+    elif not value:
+        value = action.dest.upper()
+    return ", ".join(f"`{flag} {value}".rstrip() + "`" for flag in action.option_strings)
+
+
+def _meaning(action: argparse.Action) -> str:
+    return (action.help or "") % {**vars(action), "prog": PROGRAM}
+
+
+def _reason_table() -> Iterator[str]:
+    codes = [
+        value
+        for name, value in vars(reasons).items()
+        if name.isupper() and isinstance(value, str)
+    ]
+    return _table(
+        ("reason", "what it means", "what to do", "exit code"),
+        (
+            (f"`{code}`", *reasons.explain(code), "4" if reasons.is_failure(code) else "0")
+            for code in codes
+        ),
+    )
+
+
+def _rule_table() -> Iterator[str]:
+    rules = RULES.values() if hasattr(RULES, "values") else RULES
+    return _table(
+        ("rule", "severity", "what is wrong", "what uv and variantlib do"),
+        (
+            (f"[{rule.code}](../rules.md#{rule.code})", rule.severity, rule.title, rule.clients)
+            for rule in rules
+        ),
+    )
+
+
+TABLES: dict[str, Callable[[], Iterator[str]]] = {
+    "reason-table": _reason_table,
+    "rule-table": _rule_table,
+    "verb-sections": _verb_sections,
+    "verb-table": _verb_table,
+}
+"""Each table by the name that pages call it."""

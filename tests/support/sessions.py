@@ -1,0 +1,231 @@
+"""Terminal sessions in Markdown pages: find them, run them, and write them again.
+
+A block of the language ``console`` holds commands, each after ``$ ``, and below each
+command what it prints. The blocks of one page share a scratch folder, in which
+``fixtures`` and ``schemas`` are those of the checkout, and the commands of one block
+share a shell. A block below the comment ``<!-- not run: REASON -->`` is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ROOT", "Block", "Step", "blocks", "compared", "pages", "refresh", "run_page"]
+
+ROOT = Path(__file__).parents[2]
+
+_FENCE = re.compile(r"^(?P<indent> *)```console$")
+_NOT_RUN = re.compile(r"<!-- not run: (?P<reason>.+) -->")
+_SEPARATOR = "--- next command ---"
+
+# Ports and secrets differ in every run; these stand for them in the pages.
+_LOOPBACK = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]{22}/")
+_SHOWN_LOOPBACK = "http://127.0.0.1:42131/x6nEDycrWrAYt2hjInP3yQ/"
+_SERVED = re.compile(r"http://127\.0\.0\.1:\d+/")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One command and what it prints."""
+
+    command: str
+    output: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """One session of a page; ``first`` and ``last`` are the indexes of its fences.
+
+    ``not_run`` is the reason why the session cannot be run, if there is one.
+    """
+
+    first: int
+    last: int
+    indent: str
+    steps: tuple[Step, ...]
+    not_run: str | None
+
+    @property
+    def line(self) -> int:
+        """The number of its first line, as editors count."""
+        return self.first + 1
+
+
+def pages() -> list[Path]:
+    """Return every Markdown page of the documentation, `README.md` first."""
+    top = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")]
+    return [*top, *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(text: str) -> list[Block]:
+    """Return the sessions of a page that has this text."""
+    return list(_find_blocks(text.splitlines()))
+
+
+def _find_blocks(lines: Sequence[str]) -> Iterator[Block]:
+    start = 0
+    while start < len(lines):
+        fence = _FENCE.match(lines[start])
+        if fence is None:
+            start += 1
+            continue
+        indent = fence["indent"]
+        end = lines.index(f"{indent}```", start + 1)
+        content = [line.removeprefix(indent) for line in lines[start + 1 : end]]
+        before = next((line for line in reversed(lines[:start]) if line.strip()), "")
+        mark = _NOT_RUN.search(before)
+        yield Block(
+            first=start,
+            last=end,
+            indent=indent,
+            steps=tuple(_steps(content)),
+            not_run=mark["reason"] if mark else None,
+        )
+        start = end + 1
+
+
+def _steps(lines: Sequence[str]) -> Iterator[Step]:
+    position = 0
+    while position < len(lines):
+        if not lines[position].startswith("$ "):
+            raise ValueError(f"no command stands above this line: {lines[position]}")
+        words = [lines[position].removeprefix("$ ")]
+        position += 1
+        while words[-1].endswith("\\"):
+            words.append(lines[position])
+            position += 1
+        start = position
+        while position < len(lines) and not lines[position].startswith("$ "):
+            position += 1
+        output = "".join(f"{line}\n" for line in lines[start:position])
+        yield Step(command="\n".join(words), output=output)
+
+
+def run_page(text: str) -> list[tuple[Block, tuple[Step, ...]]]:
+    """Run the sessions of a page; return each with the steps as they came out."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        work = folder / "work"
+        work.mkdir()
+        for shared in ("fixtures", "schemas"):
+            (work / shared).symlink_to(ROOT / shared)
+        environ = _environ(folder)
+        return [
+            (block, _run(block, work, environ))
+            for block in blocks(text)
+            if block.not_run is None
+        ]
+
+
+def _environ(folder: Path) -> dict[str, str]:
+    """Return the variables of a machine without a GPU and without configuration."""
+    empty = folder / "empty"
+    empty.mkdir()
+    kept = ("SYSTEMROOT", "TEMP", "TMP", "TMPDIR")
+    return {
+        **{name: os.environ[name] for name in kept if name in os.environ},
+        "PATH": os.pathsep.join(
+            [sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)]
+        ),
+        "COLUMNS": "80",
+        "HOME": str(empty),
+        "LC_ALL": "C.UTF-8",
+        "NV_VARIANT_PROVIDER_SYSROOT": str(empty),
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_NO_CACHE_DIR": "1",
+        # Lines of stdout and stderr come in the order in which a terminal has them.
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONWARNINGS": "default",
+        "XDG_CONFIG_DIRS": str(empty),
+    }
+
+
+def _run(block: Block, work: Path, environ: Mapping[str, str]) -> tuple[Step, ...]:
+    if any(_is_server(step.command) for step in block.steps):
+        (step,) = block.steps
+        return (Step(command=step.command, output=_serve(step.command, work, environ)),)
+    script = "".join(
+        # The exit code of the command before is kept for a command that shows it.
+        f"status=$?; echo '{_SEPARATOR}'; (exit $status)\n{step.command}\n"
+        for step in block.steps
+    )
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=work,
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        check=False,
+    )
+    outputs = done.stdout.split(f"{_SEPARATOR}\n")[1:]
+    if len(outputs) != len(block.steps):
+        raise ValueError(f"the shell stopped early: {done.stdout}")
+    return tuple(
+        Step(command=step.command, output=_LOOPBACK.sub(_SHOWN_LOOPBACK, output))
+        for step, output in zip(block.steps, outputs, strict=True)
+    )
+
+
+def _is_server(command: str) -> bool:
+    return re.match(r"\S+ serve\b", command) is not None
+
+
+def _serve(command: str, work: Path, environ: Mapping[str, str]) -> str:
+    """Run ``serve`` at any free port until it says how to stop it."""
+    asked = re.search(r"--port (\d+)", command)
+    port = asked[1] if asked else "42131"
+    words = command.replace(f"--port {port}", "--port 0")
+    with subprocess.Popen(
+        ["bash", "-c", f"exec {words}"],
+        cwd=work,
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+    ) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if "Ctrl-C" in line:
+                process.send_signal(signal.SIGINT)
+    return _SERVED.sub(f"http://127.0.0.1:{port}/", "".join(lines))
+
+
+def compared(step: Step) -> list[str]:
+    """Return the lines of a step that do not depend on which pip there is."""
+    lines = step.output.splitlines()
+    if re.search(r"(nvidia-variant-provider|nvp) pip\b", step.command) is None:
+        return lines
+    starts = ("#", "Variant-property", "Would install variant", "warning:", "error:")
+    return [line for line in lines if line.startswith(starts)]
+
+
+def refresh(text: str) -> str:
+    """Return the text of a page with what its commands print today."""
+    lines = text.splitlines()
+    for block, steps in reversed(run_page(text)):
+        fresh = [
+            line
+            for step in steps
+            for line in (f"$ {step.command}".splitlines() + step.output.splitlines())
+        ]
+        lines[block.first + 1 : block.last] = [
+            f"{block.indent}{line}".rstrip() for line in fresh
+        ]
+    return "\n".join(lines) + "\n"
+
+

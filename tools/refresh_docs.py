@@ -1,0 +1,34 @@
+"""Write the generated parts of the documentation again: ``python tools/refresh_docs.py``.
+
+These parts are what the commands in the pages print, and the tables that stand between
+the comments ``<!-- begin generated: NAME -->`` and ``<!-- end generated -->``. The tests
+in ``tests/docs`` fail while a page differs from what this program would write.
+
+The program takes the pages to refresh, all of them by default.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support import generated, sessions  # noqa: E402  # found by the line above
+
+
+def main(names: list[str]) -> int:
+    """Refresh the pages and say which of them changed."""
+    chosen = [Path(name).resolve() for name in names] or sessions.pages()
+    for path in chosen:
+        text = path.read_text(encoding="utf-8")
+        fresh = sessions.refresh(generated.refresh(text))
+        if fresh != text:
+            path.write_text(fresh, encoding="utf-8")
+            print(f"{path.relative_to(ROOT)}: written again")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
