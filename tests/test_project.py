@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 import tarfile
@@ -17,7 +16,6 @@ import pytest
 from support.shared import shared_folder
 
 from nvidia_variant_provider import __version__
-from nvidia_variant_provider.machine import reasons
 
 ROOT = Path(__file__).parents[1]
 
@@ -104,7 +102,7 @@ def test_what_an_installer_pulls_in(built: Path) -> None:
         "platformdirs",
     }
     extras = set(metadata.get_all("Provides-Extra", []))
-    assert extras == {"all", "cli", "cuda", "index", "test", "wheels"}
+    assert extras == {"all", "cli", "cuda", "docs", "index", "test", "wheels"}
     # Metadata in the field asks for nvidia-variant-provider>=0.0.1,<1.0.0.
     assert __version__.startswith("0.")
 
@@ -127,85 +125,3 @@ def test_no_module_is_long() -> None:
 def test_schemas_are_json() -> None:
     for name in tracked("schemas"):
         json.loads((ROOT / name).read_text())
-
-
-def own_lines(text: str) -> list[str]:
-    """What the verb pip says itself."""
-    starts = ("#", "Variant-property", "Would install variant")
-    return [line for line in text.splitlines() if line.startswith(starts)]
-
-
-class TestReadme:
-    text = (ROOT / "README.md").read_text()
-
-    def test_main_job_shows_what_it_prints(self) -> None:
-        environment = {
-            "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "12.9",
-            "NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "7.5",
-        }
-        job = "resolve fixtures/variants-json/torch-2.8.0-variants.json"
-        assert job in self.text
-        done = subprocess.run(
-            [sys.executable, "-m", "nvidia_variant_provider", *job.split()],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout in self.text
-
-    def test_sessions_are_what_the_commands_print(self) -> None:
-        blocks = re.findall(r"```console\n\$ (.+)\n((?:.+\n|\n)*?)```", self.text)
-        # Those that the reader of a clone can run as they stand.
-        sessions = {
-            command: output for command, output in blocks if " fixtures/" in command
-        }
-        assert {command.split()[1] for command in sessions} >= {
-            "diff",
-            "matrix",
-            "pip",
-            "resolve",
-            "validate",
-        }
-        for command, output in sessions.items():
-            program, *words = shlex.split(command)
-            done = subprocess.run(
-                [sys.executable, "-m", program.replace("-", "_"), *words],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
-            )
-            if words[0] == "pip":
-                # The other lines are those of whichever pip it is.
-                assert own_lines(done.stdout) == own_lines(output) != [], command
-            else:
-                assert done.stdout == output, command
-
-    def test_reasons_are_documented(self) -> None:
-        codes = {
-            value
-            for name, value in vars(reasons).items()
-            if name.isupper() and isinstance(value, str)
-        }
-        assert codes
-        assert {code for code in codes if f"`{code}`" not in self.text} == set()
-
-    def test_ci_runs_the_test_command_of_the_readme(self) -> None:
-        found = re.findall(r"^.*bin/pytest$", self.text, re.MULTILINE)
-        assert found == [
-            "python3 -m venv .venv && .venv/bin/python -m pip install '.[test]' "
-            "&& .venv/bin/pytest"
-        ]
-
-    def test_variables_are_documented(self) -> None:
-        package = ROOT / "nvidia_variant_provider"
-        names = {
-            name
-            for path in package.rglob("*.py")
-            for name in re.findall(r'"(NV_VARIANT_PROVIDER_[A-Z_]+)"', path.read_text())
-        }
-        assert names
-        assert {name for name in names if name not in self.text} == set()

@@ -1,10 +1,9 @@
-"""Write the generated parts of the documentation again: ``python tools/refresh_docs.py``.
+"""Refresh the generated parts of the documentation.
 
-These parts are what the commands in the pages print, and the tables that stand between
-the comments ``<!-- begin generated: NAME -->`` and ``<!-- end generated -->``. The tests
-in ``tests/docs`` fail while a page differs from what this program would write.
-
-The program takes the pages to refresh, all of them by default.
+``python tools/refresh_docs.py [PAGE...]`` writes these parts again, of all pages by
+default: what the commands in the pages print, and the tables that stand between the
+comments ``<!-- begin generated: NAME -->`` and ``<!-- end generated -->``. The tests in
+``tests/docs`` fail while a page differs from what this program would write.
 """
 
 from __future__ import annotations

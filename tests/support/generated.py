@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 
+from support.sessions import ROOT
+
 from nvidia_variant_provider.cli import PROGRAM, VERBS
-from nvidia_variant_provider.lint.findings import RULES
+from nvidia_variant_provider.lint.rules import RULES
 from nvidia_variant_provider.machine import reasons
 
-__all__ = ["TABLES", "reason_codes", "refresh"]
+__all__ = ["MAIN_JOB", "TABLES", "reason_codes", "refresh"]
+
+MAIN_JOB = "resolve fixtures/variants-json/torch-2.8.0-variants.json"
+"""The verb and the operand of the first command of the README."""
 
 _MARKED = re.compile(
     r"(<!-- begin generated: (?P<name>[\w-]+) -->\n).*?(<!-- end generated -->)",
@@ -27,7 +35,7 @@ def refresh(text: str) -> str:
     """Return the text of a page with its generated tables as the code has them now."""
 
     def replace(match: re.Match[str]) -> str:
-        table = "\n".join(TABLES[match["name"]]())
+        table = "\n".join(TABLES[match["name"]]()).rstrip()
         return f"{match[1]}\n{table}\n\n{match[3]}"
 
     return _MARKED.sub(replace, text)
@@ -43,11 +51,7 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
 
 def reason_codes() -> set[str]:
     """Return every reason code that detection may give."""
-    return {
-        value
-        for name, value in vars(reasons).items()
-        if name.isupper() and isinstance(value, str)
-    }
+    return set(_reason_codes())
 
 
 def _row(*cells: str) -> str:
@@ -118,40 +122,73 @@ def _spelled(action: argparse.Action) -> str:
         value = ""
     elif not value:
         value = action.dest.upper()
-    return ", ".join(f"`{flag} {value}".rstrip() + "`" for flag in action.option_strings)
+    return ", ".join(
+        f"`{flag} {value}".rstrip() + "`" for flag in action.option_strings
+    )
 
 
 def _meaning(action: argparse.Action) -> str:
-    return (action.help or "") % {**vars(action), "prog": PROGRAM}
+    default = action.default
+    if action.dest == "jobs":  # the default differs from machine to machine
+        default = "the number of processors, at most 4"
+    return (action.help or "") % {**vars(action), "default": default, "prog": PROGRAM}
 
 
 def _reason_table() -> Iterator[str]:
-    codes = [
+    return _table(
+        ("reason", "what it means", "what to do", "exit code"),
+        (
+            (f"`{code}`", *reasons.explain(code), _exit_code(code))
+            for code in _reason_codes()
+        ),
+    )
+
+
+def _exit_code(reason: str) -> str:
+    return "4" if reasons.is_failure(reason) else "0"
+
+
+def _reason_codes() -> list[str]:
+    return [
         value
         for name, value in vars(reasons).items()
         if name.isupper() and isinstance(value, str)
     ]
-    return _table(
-        ("reason", "what it means", "what to do", "exit code"),
-        (
-            (f"`{code}`", *reasons.explain(code), "4" if reasons.is_failure(code) else "0")
-            for code in codes
-        ),
+
+
+def _main_job() -> Iterator[str]:
+    """Return what the first command of the README prints, in a block of its own."""
+    forced = {
+        "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "12.9",
+        "NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "7.5",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "nvidia_variant_provider", *MAIN_JOB.split()],
+        cwd=ROOT,
+        env={**os.environ, **forced},
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
     )
+    return iter(["```text", *done.stdout.splitlines(), "```"])
 
 
 def _rule_table() -> Iterator[str]:
-    rules = RULES.values() if hasattr(RULES, "values") else RULES
     return _table(
         ("rule", "severity", "what is wrong", "what uv and variantlib do"),
         (
-            (f"[{rule.code}](../rules.md#{rule.code})", rule.severity, rule.title, rule.clients)
-            for rule in rules
+            (_rule_link(rule.code), rule.severity, rule.title, rule.clients)
+            for rule in RULES.values()
         ),
     )
 
 
+def _rule_link(code: str) -> str:
+    return f"[{code}](../rules.md#{code})"
+
+
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
+    "main-job": _main_job,
     "reason-table": _reason_table,
     "rule-table": _rule_table,
     "verb-sections": _verb_sections,

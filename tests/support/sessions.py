@@ -3,11 +3,14 @@
 A block of the language ``console`` holds commands, each after ``$ ``, and below each
 command what it prints. The blocks of one page share a scratch folder, in which
 ``fixtures`` and ``schemas`` are those of the checkout, and the commands of one block
-share a shell. A block below the comment ``<!-- not run: REASON -->`` is left alone.
+share a shell. A block of the language ``pycon`` is a
+session of Python in the same way; its blocks share the folder and nothing else. A block
+below the comment ``<!-- not run: REASON -->`` is left alone.
 """
 
 from __future__ import annotations
 
+import doctest
 import os
 import re
 import signal
@@ -19,17 +22,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "Block", "Step", "blocks", "compared", "pages", "refresh", "run_page"]
+__all__ = [
+    "ROOT",
+    "Block",
+    "Step",
+    "blocks",
+    "compared",
+    "pages",
+    "refresh",
+    "run_page",
+]
 
 ROOT = Path(__file__).parents[2]
 
-_FENCE = re.compile(r"^(?P<indent> *)```console$")
+_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>console|pycon)$")
 _NOT_RUN = re.compile(r"<!-- not run: (?P<reason>.+) -->")
+_HERE_DOCUMENT = re.compile(r"<<'(?P<end>\w+)'")
 _SEPARATOR = "--- next command ---"
 
 # Ports and secrets differ in every run; these stand for them in the pages.
 _LOOPBACK = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]{22}/")
 _SHOWN_LOOPBACK = "http://127.0.0.1:42131/x6nEDycrWrAYt2hjInP3yQ/"
+_SHOWN_FOLDER = "/home/user/kernels"
 _SERVED = re.compile(r"http://127\.0\.0\.1:\d+/")
 
 
@@ -48,6 +62,7 @@ class Block:
     ``not_run`` is the reason why the session cannot be run, if there is one.
     """
 
+    language: str
     first: int
     last: int
     indent: str
@@ -84,23 +99,36 @@ def _find_blocks(lines: Sequence[str]) -> Iterator[Block]:
         before = next((line for line in reversed(lines[:start]) if line.strip()), "")
         mark = _NOT_RUN.search(before)
         yield Block(
+            language=fence["language"],
             first=start,
             last=end,
             indent=indent,
-            steps=tuple(_steps(content)),
+            steps=tuple(
+                _shell_steps(content)
+                if fence["language"] == "console"
+                else _python_steps(content)
+            ),
             not_run=mark["reason"] if mark else None,
         )
         start = end + 1
 
 
-def _steps(lines: Sequence[str]) -> Iterator[Step]:
+def _python_steps(lines: Sequence[str]) -> Iterator[Step]:
+    for example in doctest.DocTestParser().get_examples("\n".join([*lines, ""])):
+        yield Step(command=example.source.removesuffix("\n"), output=example.want)
+
+
+def _shell_steps(lines: Sequence[str]) -> Iterator[Step]:
     position = 0
     while position < len(lines):
         if not lines[position].startswith("$ "):
             raise ValueError(f"no command stands above this line: {lines[position]}")
         words = [lines[position].removeprefix("$ ")]
         position += 1
-        while words[-1].endswith("\\"):
+        here_document = _HERE_DOCUMENT.search(words[0])
+        while words[-1].endswith("\\") or (
+            here_document and words[-1] != here_document["end"]
+        ):
             words.append(lines[position])
             position += 1
         start = position
@@ -114,7 +142,7 @@ def run_page(text: str) -> list[tuple[Block, tuple[Step, ...]]]:
     """Run the sessions of a page; return each with the steps as they came out."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        work = folder / "work"
+        work = folder.resolve() / "work"
         work.mkdir()
         for shared in ("fixtures", "schemas"):
             (work / shared).symlink_to(ROOT / shared)
@@ -151,6 +179,8 @@ def _environ(folder: Path) -> dict[str, str]:
 
 
 def _run(block: Block, work: Path, environ: Mapping[str, str]) -> tuple[Step, ...]:
+    if block.language == "pycon":
+        return _run_python(block, work, environ)
     if any(_is_server(step.command) for step in block.steps):
         (step,) = block.steps
         return (Step(command=step.command, output=_serve(step.command, work, environ)),)
@@ -173,9 +203,41 @@ def _run(block: Block, work: Path, environ: Mapping[str, str]) -> tuple[Step, ..
     if len(outputs) != len(block.steps):
         raise ValueError(f"the shell stopped early: {done.stdout}")
     return tuple(
-        Step(command=step.command, output=_LOOPBACK.sub(_SHOWN_LOOPBACK, output))
+        Step(command=step.command, output=_normalised(output, work))
         for step, output in zip(block.steps, outputs, strict=True)
     )
+
+
+def _run_python(
+    block: Block, work: Path, environ: Mapping[str, str]
+) -> tuple[Step, ...]:
+    script = "".join(
+        f"print({_SEPARATOR!r}, flush=True)\n"
+        # As at the prompt, the value of an expression is printed.
+        f"exec(compile({step.command!r} + chr(10), '<page>', 'single'))\n"
+        for step in block.steps
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=work,
+        env=dict(environ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        check=False,
+    )
+    outputs = done.stdout.split(f"{_SEPARATOR}\n")[1:]
+    if len(outputs) != len(block.steps):
+        raise ValueError(f"the session stopped early: {done.stdout}")
+    return tuple(
+        Step(command=step.command, output=output)
+        for step, output in zip(block.steps, outputs, strict=True)
+    )
+
+
+def _normalised(output: str, work: Path) -> str:
+    output = output.replace(str(work), _SHOWN_FOLDER)
+    return _LOOPBACK.sub(_SHOWN_LOOPBACK, output)
 
 
 def _is_server(command: str) -> bool:
@@ -205,6 +267,14 @@ def _serve(command: str, work: Path, environ: Mapping[str, str]) -> str:
     return _SERVED.sub(f"http://127.0.0.1:{port}/", "".join(lines))
 
 
+def _prompted(block: Block, step: Step) -> list[str]:
+    """Return the lines of a command as a page shows them."""
+    first, *others = step.command.splitlines()
+    if block.language == "console":
+        return [f"$ {first}", *others]
+    return [f">>> {first}", *(f"... {line}" for line in others)]
+
+
 def compared(step: Step) -> list[str]:
     """Return the lines of a step that do not depend on which pip there is."""
     lines = step.output.splitlines()
@@ -221,11 +291,9 @@ def refresh(text: str) -> str:
         fresh = [
             line
             for step in steps
-            for line in (f"$ {step.command}".splitlines() + step.output.splitlines())
+            for line in (*_prompted(block, step), *step.output.splitlines())
         ]
         lines[block.first + 1 : block.last] = [
             f"{block.indent}{line}".rstrip() for line in fresh
         ]
     return "\n".join(lines) + "\n"
-
-

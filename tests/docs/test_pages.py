@@ -1,0 +1,191 @@
+"""The documentation names what the code has, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import generated
+from support.sessions import ROOT, pages
+
+from nvidia_variant_provider import errors
+from nvidia_variant_provider.cli import VERBS
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+REFERENCE = ROOT / "docs" / "reference"
+LINK = re.compile(r"(?<!`)\[[^\]\n]*(?:\n[^\]\n]*)?\]\((?P<target>[^)\s]+)\)")
+
+
+def page_names() -> list[str]:
+    return [path.relative_to(ROOT).as_posix() for path in pages()]
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(text: str) -> Iterator[str]:
+    """Yield the anchors that mkdocs gives to a page."""
+    yield from re.findall(r'<a id="([^"]+)">', text)
+    for heading in re.findall(r"^#+ (.+)$", without_code(text), re.MULTILINE):
+        plain = re.sub(r"[^\w\s-]", "", heading.replace("`", "")).strip().lower()
+        yield re.sub(r"[-\s]+", "-", plain)
+
+
+class TestReadme:
+    def test_is_short(self) -> None:
+        assert len(README.encode()) <= 10_000
+
+    def test_main_job_is_the_one_whose_output_it_shows(self) -> None:
+        assert f".venv/bin/nvidia-variant-provider {generated.MAIN_JOB}\n" in README
+
+    def test_ci_finds_the_test_command(self) -> None:
+        assert re.findall(r"^.*bin/pytest$", README, re.MULTILINE) == [
+            "python3 -m venv .venv && .venv/bin/python -m pip install '.[test]' "
+            "&& .venv/bin/pytest"
+        ]
+
+    def test_main_job_is_one_command_for_a_posix_shell(self) -> None:
+        block = re.findall(r"```bash\n(.+?)```", README, re.DOTALL)[0]
+        done = subprocess.run(["bash", "-n"], input=block, text=True, check=False)
+        assert done.returncode == 0
+        assert block.count("\\\n") == block.count("\n") - 1
+
+
+@pytest.mark.parametrize("name", page_names())
+def test_generated_tables_are_what_the_code_gives(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert generated.refresh(text) == text, "run: python tools/refresh_docs.py"
+
+
+@pytest.mark.parametrize("name", page_names())
+def test_links_lead_to_files_and_sections_that_exist(name: str) -> None:
+    page = ROOT / name
+    text = without_code(page.read_text(encoding="utf-8"))
+    dead = []
+    for target in (match["target"] for match in LINK.finditer(text)):
+        if target.startswith(("http:", "https:", "mailto:")):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (
+            anchor and anchor not in anchors(file.read_text(encoding="utf-8"))
+        ):
+            dead.append(target)
+    assert dead == []
+
+
+def test_site_links_to_pages_of_the_site_only() -> None:
+    docs = ROOT / "docs"
+    outside = {
+        (page.name, match["target"])
+        for page in docs.rglob("*.md")
+        for match in LINK.finditer(without_code(page.read_text(encoding="utf-8")))
+        if not match["target"].startswith(("http", "#"))
+        and not (page.parent / match["target"].partition("#")[0])
+        .resolve()
+        .is_relative_to(docs)
+    }
+    assert outside == set()
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("nav:")[2]
+    docs = ROOT / "docs"
+    listed = re.findall(r": (\S+\.md)$", navigation, re.MULTILINE)
+    assert sorted(listed) == sorted(
+        page.relative_to(docs).as_posix() for page in docs.rglob("*.md")
+    )
+
+
+def test_variables_are_documented() -> None:
+    package = ROOT / "nvidia_variant_provider"
+    named = {
+        name
+        for path in package.rglob("*.py")
+        for name in re.findall(
+            r'"(NV_VARIANT_PROVIDER_[A-Z_]+)"', path.read_text(encoding="utf-8")
+        )
+    }
+    page = (REFERENCE / "environment-variables.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\| `(NV_VARIANT_PROVIDER_\w+)`", page, re.MULTILINE))
+    assert named
+    assert documented == named
+
+
+def test_reason_codes_are_documented() -> None:
+    page = (REFERENCE / "reason-codes.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([a-z-]+)`", page, re.MULTILINE)) == (
+        generated.reason_codes()
+    )
+
+
+def test_verbs_are_documented() -> None:
+    page = (REFERENCE / "verbs.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^## ([a-z]+)$", page, re.MULTILINE)) == set(VERBS)
+    assert {verb for verb in VERBS if f"| `{verb}" not in README} == set()
+
+
+def test_exit_codes_are_documented() -> None:
+    codes = {0, 1} | {
+        error.exit_code
+        for error in vars(errors).values()
+        if isinstance(error, type) and issubclass(error, errors.ProviderError)
+    }
+    page = (REFERENCE / "exit-codes.md").read_text(encoding="utf-8")
+    for text in (README, page):
+        rows = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
+        assert rows - {130} == codes
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["github-workflows", "dependabot", "github-issue-config", "github-issue-forms"],
+)
+def test_github_files_follow_their_schema(kind: str) -> None:
+    pytest.importorskip("check_jsonschema")
+    folder = ROOT / ".github"
+    if not folder.exists():
+        pytest.skip("the source distribution has no dotfiles")
+    files = {
+        "github-workflows": [*folder.glob("workflows/*.yml")],
+        "dependabot": [folder / "dependabot.yml"],
+        "github-issue-config": [folder / "ISSUE_TEMPLATE" / "config.yml"],
+        "github-issue-forms": [
+            path
+            for path in folder.glob("ISSUE_TEMPLATE/*.yml")
+            if path.name != "config.yml"
+        ],
+    }[kind]
+    assert files
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "check_jsonschema"),
+            *("--builtin-schema", f"vendor.{kind}"),
+            *files,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="needs the extra docs")
+    pytest.importorskip("mkdocstrings", reason="needs the extra docs")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "mkdocs", "build", "--strict"),
+            *("--site-dir", tmp_path / "site"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
