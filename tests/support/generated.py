@@ -7,7 +7,6 @@ A page shows one between ``<!-- begin generated: NAME -->`` and
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import re
 import subprocess
@@ -16,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from support.sessions import ROOT
 
-from nvidia_variant_provider.cli import PROGRAM, VERBS
+from nvidia_variant_provider.cli.parsers import make_verb_parser
+from nvidia_variant_provider.cli.verbs import GROUPS, PROGRAM, VERBS
 from nvidia_variant_provider.lint.rules import RULES
 from nvidia_variant_provider.machine import reasons
 
@@ -41,14 +41,6 @@ def refresh(text: str) -> str:
     return _MARKED.sub(replace, text)
 
 
-def parser_of(verb: str) -> argparse.ArgumentParser:
-    """Return the parser of a verb, with the options that only this verb has."""
-    parser = argparse.ArgumentParser(prog=f"{PROGRAM} {verb}", add_help=False)
-    module = importlib.import_module(f"nvidia_variant_provider.cli.{verb}")
-    module.configure_parser(parser)
-    return parser
-
-
 def reason_codes() -> set[str]:
     """Return every reason code that detection may give."""
     return set(_reason_codes())
@@ -68,19 +60,22 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]
 
 def _verb_table() -> Iterator[str]:
     return _table(
-        ("verb", "what it does"),
-        ((f"`{_call(verb)}`", summary) for verb, summary in VERBS.items()),
+        ("to", "verb", "what it does"),
+        (
+            (title.lower(), f"`{_call(verb)}`", summary)
+            for title, verbs in GROUPS.items()
+            for verb, summary in verbs.items()
+        ),
     )
 
 
 def _call(verb: str) -> str:
     """Return the verb with its operands, such as ``diff OLD NEW``."""
-    usage = parser_of(verb).usage
-    if usage:
-        return f"{verb} {usage.rpartition(' ')[2]}"
+    if verb == "pip":  # its operands are passed on, and not parsed
+        return "pip ARGS..."
     operands = [
         f"{action.metavar or action.dest}{'...' if action.nargs == '+' else ''}"
-        for action in parser_of(verb)._actions
+        for action in make_verb_parser(verb)._actions
         if not action.option_strings
     ]
     return " ".join([verb, *operands])
@@ -88,27 +83,47 @@ def _call(verb: str) -> str:
 
 def _verb_sections() -> Iterator[str]:
     for verb, summary in VERBS.items():
-        parser = parser_of(verb)
+        parser = make_verb_parser(verb)
         yield f"## {verb}"
         yield ""
         yield f"`{PROGRAM} {_call(verb)}`: {summary}."
         yield ""
         for group in parser._action_groups:
-            if group._group_actions:
-                yield from _options(group)
+            actions = [
+                action
+                for action in group._group_actions
+                if action.dest not in _EVERY_VERB
+            ]
+            if actions:
+                yield from _options(group.title or "", actions)
                 yield ""
-        if parser.epilog:
-            yield parser.epilog
+        yield from _last_part(parser.epilog or "")
+
+
+_EVERY_VERB = ("help", "json", "verbose")
+"""Options that the page explains once."""
+
+
+def _last_part(text: str) -> Iterator[str]:
+    """Yield the sentences and the examples below the options."""
+    lines = text.splitlines()
+    examples = [line.strip() for line in lines if line.startswith("  ")]
+    for line in lines:
+        if line and not line.startswith("  ") and not line.startswith("example"):
+            yield line
             yield ""
+    if examples:
+        yield "```bash"
+        yield from examples
+        yield "```"
+        yield ""
 
 
-def _options(group: argparse._ArgumentGroup) -> Iterator[str]:
-    title = group.title or ""
-    common = ("positional arguments", "options", "optional arguments")
-    head = title if title not in common else ("operand", "option")[title[0] == "o"]
+def _options(title: str, actions: Iterable[argparse.Action]) -> Iterator[str]:
+    heads = {"positional arguments": "operand", "optional arguments": "option"}
+    head = "option" if title == "options" else heads.get(title, title)
     return _table(
-        (head, "meaning"),
-        ((_spelled(action), _meaning(action)) for action in group._group_actions),
+        (head, "meaning"), ((_spelled(action), _meaning(action)) for action in actions)
     )
 
 
