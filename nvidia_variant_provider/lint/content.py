@@ -17,7 +17,7 @@ from ..machine.environment import ComputeCapability, CudaVersion
 from ..machine.supported import LOWER_BOUND, NAMESPACE, OLDEST, SM_ARCH
 from ..wheels.archive import WheelName
 from .collector import Collector
-from .meaning import Claim, claim_of
+from .labels import Claim, claim_of
 from .rules import Code
 from .structure import labels_of
 

@@ -15,7 +15,7 @@ from .grammar import check_grammar
 from .meaning import check_meaning
 from .rules import Code
 from .scope import Scope
-from .selection import check_selection
+from .selection import SELECTION_CHECKS
 from .structure import check_structure
 
 __all__ = ["check_document", "check_text"]
@@ -58,14 +58,15 @@ def check_document(
     for problem in check_nv114(document, version, scope):
         collector.add("NV114", problem.place, problem.message, problem.hint)
     check_grammar(document, version, collector)
-    check_meaning(document, collector)
+    check_meaning(document, collector, scope)
     try:
         metadata = metadata_from_dict(document)
     except InputError:
         # The findings above say what is wrong. A label that cannot be read cannot be
         # ordered either.
         return
-    check_selection(metadata, collector)
+    if scope.whole_release:
+        SELECTION_CHECKS.run(metadata, collector)
 
 
 def check_nv114(

@@ -1,10 +1,8 @@
-"""NV301 to NV311, NV314: what single labels and the provider mean for NVIDIA."""
+"""NV301 to NV311: what the properties of single labels mean for NVIDIA."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -19,79 +17,199 @@ from ..machine.supported import (
     UPPER_BOUND,
     all_features,
 )
-from ..metadata.model import PLUGIN_API, REQUIRES
-from ..metadata.requirements import parse_requirement
-from .collector import Collector
-from .structure import labels_of
+from .collector import Checks, Collector, Problem
+from .labels import TARGET, NvidiaLabel, catalog, nvidia_labels, texts_of
+from .provider import PROVIDER_CHECKS
+from .scope import Scope
 
-__all__ = ["Claim", "check_meaning", "claim_of"]
+__all__ = ["LABEL_CHECKS", "check_meaning"]
 
-_TARGET = re.compile(r"([0-9]{2,3})([af]?)_(real|virtual)")
-_CU_LABEL = re.compile(r"cu([0-9]{2})([0-9])(?![0-9])")
+LABEL_CHECKS: Checks[NvidiaLabel] = Checks()
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Claim:
-    """What a label says of itself, as far as it makes sense.
-
-    :param real: numbers of its targets of machine code, ascending.
-    :param virtual: numbers of its PTX targets, ascending.
-    """
-
-    lower: CudaVersion | None
-    upper: CudaVersion | None
-    real: tuple[int, ...]
-    virtual: tuple[int, ...]
+_RELEASE = Scope()
 
 
-def check_meaning(document: Mapping[str, Any], found: Collector) -> None:
-    """Check the provider of ``nvidia`` and each label that uses it."""
-    uses = False
-    for label, properties in labels_of(document).items():
-        features = properties.get(NAMESPACE)
-        if not isinstance(features, dict):
-            continue
-        uses = True
-        place = join(join("variants", label), NAMESPACE)
-        claim = claim_of(features)
-        _check_features(features, place, found)
-        _check_bounds(claim, place, found)
-        _check_label(label, claim, place, found)
-        _check_targets(label, features, claim, place, found)
+def check_meaning(
+    document: Mapping[str, Any], collector: Collector, scope: Scope = _RELEASE
+) -> None:
+    """Check each label that uses ``nvidia``, and the provider of the namespace."""
+    used = False
+    for label in nvidia_labels(document, by_cuda=scope.by_cuda):
+        used = True
+        LABEL_CHECKS.run(label, collector)
     providers = document.get("providers")
     provider = providers.get(NAMESPACE) if isinstance(providers, dict) else None
-    if uses and isinstance(provider, dict) and not provider.get("static-properties"):
-        _check_provider(provider, join("providers", NAMESPACE), found)
+    # Static properties are read from the file: no client has to know the provider.
+    if used and isinstance(provider, dict) and not provider.get("static-properties"):
+        PROVIDER_CHECKS.run(provider, collector)
 
 
-def claim_of(features: Mapping[str, Any]) -> Claim:
-    """The claim of a label's ``nvidia`` features; what is malformed is left out."""
-    targets = [_TARGET.fullmatch(text) for text in _texts(features, SM_ARCH)]
-    numbers = [(int(m[1]), m[3]) for m in targets if m is not None and not m[2]]
-    return Claim(
-        lower=_version(features, LOWER_BOUND),
-        upper=_version(features, UPPER_BOUND),
-        real=tuple(sorted(n for n, kind in numbers if kind == "real")),
-        virtual=tuple(sorted(n for n, kind in numbers if kind == "virtual")),
+@LABEL_CHECKS.rule("NV301")
+def check_nv301(label: NvidiaLabel) -> Iterator[Problem]:
+    """Report features that the provider does not have."""
+    for feature in label.features:
+        if feature not in catalog():
+            yield Problem(
+                join(label.place, feature),
+                f"the provider has no feature {shown(feature)}, so the label fits no "
+                "machine",
+                f"use one of {', '.join(catalog())}",
+            )
+
+
+@LABEL_CHECKS.rule("NV302")
+def check_nv302(label: NvidiaLabel) -> Iterator[Problem]:
+    """Report values that the provider never supports."""
+    for feature, value, place in _unknown_values(label):
+        if not _is_specific(feature, value):
+            yield Problem(
+                place,
+                f"the provider never supports {shown(value)}",
+                "list the values with: nvidia-variant-provider properties --all",
+            )
+
+
+@LABEL_CHECKS.rule("NV303")
+def check_nv303(label: NvidiaLabel) -> Iterator[Problem]:
+    """Report several values of a feature that can have only one."""
+    for feature in label.features:
+        if feature in _single_valued() and len(texts_of(label.features, feature)) > 1:
+            yield Problem(
+                join(label.place, feature),
+                "the feature has several values, and clients use the most favourable",
+                "keep one value",
+            )
+
+
+@LABEL_CHECKS.rule("NV304")
+def check_nv304(label: NvidiaLabel) -> Iterator[Problem]:
+    """Report bounds that no driver can satisfy together."""
+    lower, upper = label.claim.lower, label.claim.upper
+    if lower is not None and upper is not None and lower >= upper:
+        yield Problem(
+            label.place,
+            f"the label needs a driver for CUDA {lower} or newer that is also older "
+            f"than {upper}",
+            "no driver is both; correct one of the bounds",
+        )
+
+
+@LABEL_CHECKS.rule("NV305")
+def check_nv305(label: NvidiaLabel) -> Iterator[Problem]:
+    """Report an upper bound, which excludes drivers that can run the build."""
+    lower, upper = label.claim.lower, label.claim.upper
+    if upper is not None and (lower is None or lower < upper):
+        yield Problem(
+            join(label.place, UPPER_BOUND),
+            f"the bound excludes drivers for CUDA {upper} and newer, which can run "
+            "this build",
+            "drop cuda_version_upper_bound unless a newer driver really breaks it",
+        )
+
+
+@LABEL_CHECKS.rule("NV306")
+def check_nv306(label: NvidiaLabel) -> Iterator[Problem]:
+    """Report a label that names drivers and no GPUs."""
+    bounded = LOWER_BOUND in label.features or UPPER_BOUND in label.features
+    if SM_ARCH not in label.features and bounded:
+        yield Problem(
+            label.place,
+            "the driver alone selects the label, even where the build has no code for "
+            "the GPU",
+            "declare the targets that it was built for",
+        )
+
+
+@LABEL_CHECKS.rule("NV307")
+def check_nv307(label: NvidiaLabel) -> Iterator[Problem]:
+    """Report targets that no toolkit of the lower bound's CUDA major emits."""
+    emitters = _emitters(label)
+    if not emitters or label.by_cuda:
+        return
+    for number in _numbers(label):
+        if not any(str(number) in toolkits()[v].targets for v in emitters):
+            yield Problem(
+                join(label.place, SM_ARCH),
+                f"no toolkit of CUDA {label.claim.lower} to {emitters[-1]} emits code "
+                f"for {number}",
+                _advice(number),
+            )
+
+
+@LABEL_CHECKS.rule("NV308")
+def check_nv308(label: NvidiaLabel) -> Iterator[Problem]:
+    """Report targets that the toolkit in the label's name does not emit."""
+    toolkit = toolkits().get(label.named) if label.named is not None else None
+    lower = label.claim.lower
+    if toolkit is None or lower is None or toolkit.version < lower:
+        return
+    for number in _numbers(label):
+        emitted = any(str(number) in toolkits()[v].targets for v in _emitters(label))
+        # A target that no toolkit of the major emits is NV307.
+        if emitted and str(number) not in toolkit.targets:
+            yield Problem(
+                join(label.place, SM_ARCH),
+                f"the label names CUDA {label.named}, which emits no code for {number}",
+                _advice(number),
+            )
+
+
+@LABEL_CHECKS.rule("NV309")
+def check_nv309(label: NvidiaLabel) -> Iterator[Problem]:
+    """Report a label whose name and lower bound say different CUDA versions."""
+    named, lower = label.named, label.claim.lower
+    if named is None or lower is None:
+        return
+    # A bound that minor-version compatibility loosens stays within the major.
+    loosened = lower == CudaVersion(named.major)
+    if named != lower and not loosened:
+        yield Problem(
+            join(label.place, LOWER_BOUND),
+            f"the label names CUDA {named}, but the lower bound is {lower}",
+            "correct one of the two",
+        )
+
+
+@LABEL_CHECKS.rule("NV310")
+def check_nv310(label: NvidiaLabel) -> Iterator[Problem]:
+    """Report a lower bound that excludes drivers which can run the machine code."""
+    lower = label.claim.lower
+    if lower is None or lower.minor == 0 or not label.claim.real:
+        return
+    if not _emitters(label):
+        return
+    floor = relaxed_version(lower, [f"{number}_real" for number in label.claim.real])
+    if floor >= lower:
+        return
+    hint = f"a lower bound of {floor} would reach them"
+    if label.claim.virtual:
+        hint = (
+            f"PTX of a newer CUDA than {floor} needs a newer driver: to loosen the "
+            f"bound to {floor}, publish a label without such PTX"
+        )
+    yield Problem(
+        join(label.place, LOWER_BOUND),
+        f"drivers for CUDA {floor} can run the machine code too, through minor-version "
+        "compatibility",
+        hint,
     )
 
 
-def _texts(features: Mapping[str, Any], feature: str) -> list[str]:
-    values = features.get(feature)
-    return [v for v in values if isinstance(v, str)] if isinstance(values, list) else []
-
-
-def _version(features: Mapping[str, Any], feature: str) -> CudaVersion | None:
-    texts = _texts(features, feature)
-    if len(texts) != 1 or texts[0] not in _catalog()[feature]:
-        return None
-    major, _, minor = texts[0].partition(".")
-    return CudaVersion(int(major), int(minor or 0))
-
-
-@cache
-def _catalog() -> Mapping[str, frozenset[str]]:
-    return {feature.name: frozenset(feature.values) for feature in all_features()}
+@LABEL_CHECKS.rule("NV311")
+def check_nv311(label: NvidiaLabel) -> Iterator[Problem]:
+    """Report targets of code that runs on one GPU, or on one family of GPUs."""
+    for feature, value, place in _unknown_values(label):
+        match = TARGET.fullmatch(value)
+        if match is None or not _is_specific(feature, value):
+            continue
+        kind = "one GPU" if match[2] == "a" else "one family of GPUs"
+        number = match[1]
+        yield Problem(
+            place,
+            f"{value} is code for {kind}, which variant properties cannot express",
+            f"build for {number} as well, plain or PTX, and declare "
+            f"{number}_{match[3]}",
+        )
 
 
 @cache
@@ -99,189 +217,48 @@ def _single_valued() -> frozenset[str]:
     return frozenset(f.name for f in all_features() if not f.multi_value)
 
 
-def _check_features(features: Mapping[str, Any], place: str, found: Collector) -> None:
-    for feature, values in features.items():
-        where = join(place, feature)
-        if feature not in _catalog():
-            message = (
-                f"the provider has no feature {shown(feature)}: it fits no machine"
-            )
-            hint = f"known are {', '.join(_catalog())}"
-            found.add("NV301", where, message, hint)
+def _unknown_values(label: NvidiaLabel) -> Iterator[tuple[str, str, str]]:
+    """Return the feature, value and place of what the catalog does not have."""
+    for feature, values in label.features.items():
+        known = catalog().get(feature)
+        if known is None or not isinstance(values, list):
             continue
-        texts = _texts(features, feature)
-        if feature in _single_valued() and len(texts) > 1:
-            message = "has several values; the most favourable one would count"
-            found.add("NV303", where, message, "keep one")
-        for index, value in enumerate(values if isinstance(values, list) else ()):
-            if isinstance(value, str) and value not in _catalog()[feature]:
-                _add_unknown(feature, value, join(where, index), found)
+        place = join(label.place, feature)
+        for index, value in enumerate(values):
+            if isinstance(value, str) and value not in known:
+                yield feature, value, join(place, index)
 
 
-def _add_unknown(feature: str, value: str, place: str, found: Collector) -> None:
-    match = _TARGET.fullmatch(value) if feature == SM_ARCH else None
-    if match is not None and match[2]:
-        number = match[1]
-        kind = "one GPU" if match[2] == "a" else "one family of GPUs"
-        message = f"{value} is code for {kind}, which variant properties cannot name"
-        hint = (
-            f"build for {number} as well, plain or PTX, and declare {number}_{match[3]}"
-        )
-        found.add("NV311", place, message, hint)
-        return
-    message = f"the provider never supports {shown(value)}"
-    hint = "see: nvidia-variant-provider properties --all"
-    found.add("NV302", place, message, hint)
+def _is_specific(feature: str, value: str) -> bool:
+    """Return whether a value is a target such as ``90a_real`` or ``100f_real``."""
+    match = TARGET.fullmatch(value) if feature == SM_ARCH else None
+    return match is not None and bool(match[2])
 
 
-def _check_bounds(claim: Claim, place: str, found: Collector) -> None:
-    if claim.upper is None:
-        return
-    if claim.lower is not None and claim.lower >= claim.upper:
-        message = f"needs CUDA {claim.lower} or newer, and older than {claim.upper}"
-        found.add("NV304", place, message, "no driver is both; correct a bound")
-    else:
-        message = f"drivers for CUDA {claim.upper} and newer are shut out; they run it"
-        hint = "drop cuda_version_upper_bound unless a newer driver really breaks it"
-        found.add("NV305", join(place, UPPER_BOUND), message, hint)
+def _numbers(label: NvidiaLabel) -> list[int]:
+    return sorted({*label.claim.real, *label.claim.virtual})
 
 
-def _check_label(label: str, claim: Claim, place: str, found: Collector) -> None:
-    named = _named(label)
-    if named is None or claim.lower is None:
-        return
-    # A bound that minor-version compatibility loosens stays within the major.
-    loosened = claim.lower == CudaVersion(named.major)
-    if named != claim.lower and not loosened:
-        message = f"the label names CUDA {named}, the lower bound {claim.lower}"
-        found.add("NV309", join(place, LOWER_BOUND), message, "correct one of the two")
+def _emitters(label: NvidiaLabel) -> tuple[CudaVersion, ...]:
+    """Return the toolkits that the lower bound allows, the oldest first.
+
+    A build for CUDA 12.6 was made by some toolkit of CUDA 12 that is not older.
+    """
+    lower = label.claim.lower
+    if lower is None or SM_ARCH not in label.features:
+        return ()
+    return _toolkits_from(lower)
 
 
-def _check_targets(
-    label: str,
-    features: Mapping[str, Any],
-    claim: Claim,
-    place: str,
-    found: Collector,
-) -> None:
-    if SM_ARCH not in features:
-        if LOWER_BOUND in features or UPPER_BOUND in features:
-            message = "a driver alone selects it, also where it has no code for the GPU"
-            found.add("NV306", place, message, "declare the targets it was built for")
-        return
-    if claim.lower is None:
-        return
-    emitters = [
-        toolkit
-        for version, toolkit in toolkits().items()
-        if version.major == claim.lower.major and version >= claim.lower
-    ]
-    if not emitters:
-        return
-    where = join(place, SM_ARCH)
-    wanted = sorted({*claim.real, *claim.virtual})
-    possible = []
-    for number in wanted:
-        if any(str(number) in toolkit.targets for toolkit in emitters):
-            possible.append(str(number))
-            continue
-        message = (
-            f"no toolkit of CUDA {claim.lower} to {emitters[-1].version} emits code "
-            f"for {number}"
-        )
-        found.add("NV307", where, message, _advice(number))
-    _check_toolkit(label, claim, [int(n) for n in possible], where, found)
-    _check_strictness(claim, join(place, LOWER_BOUND), found)
-
-
-def _named(label: str) -> CudaVersion | None:
-    """The CUDA version that a label names, as ``cu128`` does."""
-    match = _CU_LABEL.search(label)
-    return CudaVersion(int(match[1]), int(match[2])) if match is not None else None
-
-
-def _check_toolkit(
-    label: str, claim: Claim, numbers: Sequence[int], place: str, found: Collector
-) -> None:
-    named = _named(label)
-    toolkit = toolkits().get(named) if named is not None else None
-    if toolkit is None or claim.lower is None or toolkit.version < claim.lower:
-        return
-    for number in numbers:
-        if str(number) not in toolkit.targets:
-            message = f"the label names CUDA {named}, which emits no code for {number}"
-            found.add("NV308", place, message, _advice(number))
+@cache
+def _toolkits_from(lower: CudaVersion) -> tuple[CudaVersion, ...]:
+    return tuple(v for v in toolkits() if v.major == lower.major and v >= lower)
 
 
 def _advice(number: int) -> str:
     if number in (101, 110):
-        return "Thor is 101 to CUDA 12 and 110 from CUDA 13 on"
-    spans = [v for v, t in toolkits().items() if str(number) in t.targets]
-    if not spans:
-        return "no known toolkit does"
-    return f"CUDA {spans[0]} to {spans[-1]} do"
-
-
-def _check_strictness(claim: Claim, place: str, found: Collector) -> None:
-    if claim.lower is None or claim.lower.minor == 0 or not claim.real:
-        return
-    floor = relaxed_version(claim.lower, [f"{number}_real" for number in claim.real])
-    if floor >= claim.lower:
-        return
-    message = (
-        f"drivers for CUDA {floor} run its machine code too, by minor-version "
-        "compatibility"
-    )
-    hint = f"a lower bound of {floor} would reach them"
-    if claim.virtual:
-        hint = (
-            f"PTX of a newer CUDA than {floor} needs a newer driver: to loosen the "
-            f"bound to {floor}, publish a label without such PTX"
-        )
-    found.add("NV310", place, message, hint)
-
-
-def _check_provider(provider: Mapping[str, Any], place: str, found: Collector) -> None:
-    problem = _problem_for_uv(provider)
-    if problem is not None:
-        key, message, hint = problem
-        found.add("NV314", join(place, key) if key else place, message, hint)
-
-
-def _problem_for_uv(provider: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """What makes uv 0.13.8 ignore its own NVIDIA provider, if anything does.
-
-    Measured: it wants the exact ``plugin-api`` and one plain requirement that
-    admits version 0.0.1.
-    """
-    if provider.get("optional") is True:
-        return "optional", "an optional provider is off for all users", "remove it"
-    if provider.get("plugin-api") != PLUGIN_API:
-        return (
-            "plugin-api",
-            "uv knows its provider by this text only",
-            f"use {PLUGIN_API}",
-        )
-    hint = f'use ["{REQUIRES}"]'
-    requires = provider.get("requires")
-    if not isinstance(requires, list) or len(requires) != 1:
-        return "requires", "uv wants exactly one requirement", hint
-    return _problem_with_requirement(requires, hint)
-
-
-def _problem_with_requirement(
-    requires: Sequence[object], hint: str
-) -> tuple[str, str, str] | None:
-    from packaging.utils import canonicalize_name
-
-    requirement = parse_requirement(str(requires[0]))
-    if requirement is None:
-        return None  # NV210 says so
-    unusual = requirement.marker or requirement.extras or requirement.url
-    if canonicalize_name(requirement.name) != "nvidia-variant-provider" or unusual:
-        message = "uv wants nvidia-variant-provider, without marker, extra or URL"
-        return "requires", message, hint
-    if not requirement.specifier.contains("0.0.1", prereleases=True):
-        message = "uv counts its provider as 0.0.1, which this does not admit"
-        return "requires", message, hint
-    return None
+        return "Thor is 101 in CUDA 12 and 110 from CUDA 13 on"
+    emitters = [v for v, t in toolkits().items() if str(number) in t.targets]
+    if not emitters:
+        return "no known toolkit emits it"
+    return f"CUDA {emitters[0]} to {emitters[-1]} emit it"

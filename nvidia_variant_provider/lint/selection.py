@@ -1,4 +1,4 @@
-"""NV312, NV313, NV315: what the labels of a release give which machines."""
+"""NV312, NV313 and NV315: which machines get which labels of a release."""
 
 from __future__ import annotations
 
@@ -12,41 +12,26 @@ from ..matrix.cells import all_capabilities, all_drivers, every_value, machine
 from ..metadata.model import Properties, VariantsMetadata
 from ..resolution.ordering import order
 from ..resolution.providers import own_answer
-from .collector import Collector
-from .meaning import Claim, claim_of
+from .collector import Checks, Problem
+from .labels import Claim, claim_of
 
-__all__ = ["check_selection", "find_shadowed"]
+__all__ = ["SELECTION_CHECKS", "find_shadowed"]
+
+SELECTION_CHECKS: Checks[VariantsMetadata] = Checks()
+"""The checks of metadata that could be read and describes a whole release."""
 
 _MAX_TRIES = 64
-"""Answers of other namespaces to try; more would cost more than they tell."""
+"""How many labels' properties in other namespaces are tried. Each try costs an
+ordering for every machine, and further ones rarely say anything new."""
+
+_MAX_NAMED = 5
+"""How many preferred labels a message names."""
 
 
-def check_selection(metadata: VariantsMetadata, found: Collector) -> None:
-    """Check a document that reads well: what its labels give which machines."""
-    _check_generations(metadata, found)
-    for label, winners in find_shadowed(metadata).items():
-        if not winners:
-            message = "no driver and GPU fit it"
-            hint = "correct its properties, or remove the label"
-        else:
-            names = ", ".join(winners[:5])
-            message = f"wherever it fits, another label is preferred: {names}"
-            hint = "make it better than those on some machine, or remove it"
-        found.add("NV315", join("variants", label), message, hint)
-
-
-def _claims(metadata: VariantsMetadata) -> dict[str, Claim]:
-    return {
-        label: claim_of({f: list(v) for f, v in properties[NAMESPACE].items()})
-        for label, properties in metadata.variants.items()
-        if NAMESPACE in properties
-    }
-
-
-def _check_generations(metadata: VariantsMetadata, found: Collector) -> None:
-    claims = [claim for claim in _claims(metadata).values() if claim.real]
-    if not claims:
-        return
+@SELECTION_CHECKS.rule("NV312")
+def check_nv312(metadata: VariantsMetadata) -> Iterator[Problem]:
+    """Report GPU generations that no label has code for, though a toolkit emits it."""
+    claims = _claims_with_machine_code(metadata)
     numbers = sorted({number for claim in claims for number in claim.real})
     covered = {number // 10 for number in numbers}
     builders = sorted({claim.lower for claim in claims if claim.lower is not None})
@@ -59,21 +44,60 @@ def _check_generations(metadata: VariantsMetadata, found: Collector) -> None:
         if not first_of_major or model.tegra or major in covered or reached:
             continue
         emitter = _newest_emitter(builders, number)
-        if numbers[0] < number and emitter is not None:
-            message = (
+        # Generations older than the oldest target are left out on purpose.
+        if numbers and numbers[0] < number and emitter is not None:
+            yield Problem(
+                "variants",
                 f"no label has code for compute capability {major}.x "
-                f"({model.architecture}: {model.name})"
+                f"({model.architecture}, such as {model.name})",
+                f"add {number}_real, which CUDA {emitter} emits",
             )
-            hint = f"add {number}_real: CUDA {emitter} emits it"
-            found.add("NV312", "variants", message, hint)
-    if not ptx:
-        message = f"GPUs newer than {numbers[-1]} get the build for CPUs"
-        hint = f"add PTX for the newest target: {numbers[-1]}_virtual"
-        found.add("NV313", "variants", message, hint)
+
+
+@SELECTION_CHECKS.rule("NV313")
+def check_nv313(metadata: VariantsMetadata) -> Iterator[Problem]:
+    """Report a release whose builds cannot run on GPUs that are still to come."""
+    claims = _claims_with_machine_code(metadata)
+    if claims and not any(claim.virtual for claim in claims):
+        newest = max(number for claim in claims for number in claim.real)
+        yield Problem(
+            "variants",
+            f"GPUs newer than {newest} get the CPU build",
+            f"add PTX for the newest target: {newest}_virtual",
+        )
+
+
+@SELECTION_CHECKS.rule("NV315")
+def check_nv315(metadata: VariantsMetadata) -> Iterator[Problem]:
+    """Report labels that no machine selects."""
+    for label, winners in find_shadowed(metadata).items():
+        place = join("variants", label)
+        if winners:
+            names = ", ".join(winners[:_MAX_NAMED])
+            yield Problem(
+                place,
+                f"wherever the label fits, another label is preferred: {names}",
+                "make it better than those on some machine, or remove it",
+            )
+        else:
+            yield Problem(
+                place,
+                "the label fits no combination of driver and GPU",
+                "correct its properties, or remove the label",
+            )
+
+
+def _claims_with_machine_code(metadata: VariantsMetadata) -> list[Claim]:
+    claims = (
+        claim_of({f: list(v) for f, v in properties[NAMESPACE].items()})
+        for properties in metadata.variants.values()
+        if NAMESPACE in properties
+    )
+    return [claim for claim in claims if claim.real]
 
 
 def _newest_emitter(builders: Sequence[CudaVersion], number: int) -> CudaVersion | None:
-    """The newest of the toolkits in use that emits code for ``number``."""
+    """Return the newest of the toolkits in use that emits code for ``number``."""
     for version in reversed(builders):
         toolkit = toolkits().get(version)
         if toolkit is not None and str(number) in toolkit.targets:
@@ -82,12 +106,13 @@ def _newest_emitter(builders: Sequence[CudaVersion], number: int) -> CudaVersion
 
 
 def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
-    """Labels that no machine selects, with the labels that are preferred to them.
+    """Return the labels that no machine selects, with those preferred to each.
 
-    Without any of those, it fits no machine at all. All drivers with all
-    GPUs are tried, without a GPU and without a driver as well; first with every
-    value of the other namespaces supported, then with those of each label that is
-    left. Where those are too many to try, nothing is said of the rest.
+    A label without any preferred ones fits no machine at all. Every driver is tried
+    with every GPU and without a GPU, and so is a machine without a driver. All values
+    of the other namespaces are supported at first; after that, for each label that is
+    left, only the values of that label. Labels beyond `_MAX_TRIES` of these are not
+    reported, since they were not tried.
     """
     variants = metadata.variants
     machines = list(_distinct_answers(metadata))
@@ -113,8 +138,8 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
     for label, properties in variants.items():
         own = {n: f for n, f in properties.items() if n != NAMESPACE}
         if label not in selected and (own or not properties) and tries < _MAX_TRIES:
-            # Their providers are not here to say which values come together. With
-            # just the label's own, no other label is better by accident.
+            # The other providers are not here to say which values come together. With
+            # only the label's own values, no other label is better by accident.
             tries += 1
             select(own)
         if label not in selected and (not own or tries < _MAX_TRIES):
@@ -129,7 +154,7 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
 def _distinct_answers(
     metadata: VariantsMetadata,
 ) -> Iterator[Mapping[str, tuple[str, ...]]]:
-    """The answers of all machines, cut down to values that labels use; each once."""
+    """Return the answer of each machine, reduced to values that labels use, once each."""
     provider = metadata.providers.get(NAMESPACE)
     if provider is not None and provider.static_properties is not None:
         yield provider.static_properties
@@ -148,7 +173,7 @@ def _distinct_answers(
                 for feature in (LOWER_BOUND, UPPER_BOUND)
             )
         ] = cuda
-    # Without a driver nothing of the namespace is supported.
+    # Without a driver, nothing in the namespace is supported.
     yield {}
     for cuda in bounds.values():
         for capability in (None, *all_capabilities()):
