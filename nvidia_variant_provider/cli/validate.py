@@ -59,8 +59,9 @@ def execute(
     environ: Mapping[str, str],  # noqa: ARG001
 ) -> Result:
     """``data``: ``findings``, sorted."""
-    from ..lint.output import as_github, as_sarif, as_text
+    from ..lint.output import as_github, as_text
     from ..lint.runner import check_paths, fails
+    from ..lint.sarif import as_sarif
 
     findings = check_paths(
         options.paths, select=_codes(options.select), ignore=_codes(options.ignore)

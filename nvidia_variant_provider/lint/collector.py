@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from ..errors import InputError
+from ..json_positions import find_positions
 from .findings import Finding
 from .rules import RULES, Code
 
@@ -13,10 +15,13 @@ __all__ = ["Checks", "Collector", "Problem"]
 
 Subject = TypeVar("Subject")
 
+_ABOUT_KEYS: frozenset[Code] = frozenset({"NV102", "NV109", "NV301"})
+"""The rules whose findings point at a key instead of the value of the key."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a check reports; the code and the path are known to its caller.
+    """What a check reports; its caller knows the code and the path.
 
     :param place: the place in the document or in the folder; may be empty.
     :param message: what is wrong, without a final full stop.
@@ -32,15 +37,46 @@ class Collector:
     """The findings about one file, folder or page.
 
     :param path: the name of the file, folder or page, for the findings.
+    :param document: the JSON text that the places of these findings refer to, so that
+        they get a line and a column. Findings about anything else, such as the name
+        of the file, go to a collector without a document.
+    :param member: the file inside the wheel ``path`` that the text was read from.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self, path: str, *, document: bytes | None = None, member: str | None = None
+    ) -> None:
         self.path = path
-        self.findings: list[Finding] = []
+        self._document = document
+        self._member = member
+        self._findings: list[Finding] = []
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The findings so far, with positions where these are known."""
+        if not self._findings or self._document is None:
+            return list(self._findings)
+        try:
+            text = self._document.decode("utf-8")
+        except UnicodeDecodeError:
+            return list(self._findings)
+        positions = find_positions(text, {finding.place for finding in self._findings})
+        return [
+            replace(finding, line=line, column=column)
+            for finding in self._findings
+            for position in [positions.get(finding.place)]
+            for line, column in [
+                (None, None)
+                if position is None
+                else position.key
+                if finding.code in _ABOUT_KEYS
+                else position.value
+            ]
+        ]
 
     def add(self, code: Code, place: str, message: str, hint: str) -> None:
         """Add a finding of the rule ``code``."""
-        self.findings.append(
+        self._findings.append(
             Finding(
                 code=code,
                 severity=RULES[code].severity,
@@ -48,8 +84,13 @@ class Collector:
                 place=place,
                 message=message,
                 hint=hint,
+                member=self._member,
             )
         )
+
+    def add_error(self, code: Code, error: InputError, place: str = "") -> None:
+        """Add what could not be read as a finding of the rule ``code``."""
+        self.add(code, place, error.message, error.hint or "")
 
 
 Check = Callable[[Subject], Iterable[Problem]]
@@ -59,7 +100,8 @@ class Checks(Generic[Subject]):
     """The checks that look at one kind of subject, such as a label or a wheel.
 
     Each check is one function, which is registered under the code of its rule. It
-    yields problems and cannot report another rule's code.
+    yields problems and cannot report another rule's code. A check decides before it
+    reports: nothing removes a finding later.
     """
 
     def __init__(self) -> None:
@@ -79,6 +121,6 @@ class Checks(Generic[Subject]):
 
     def run(self, subject: Subject, collector: Collector) -> None:
         """Let each check look at ``subject``, and collect what they report."""
-        for code, check in self._checks.items():
+        for code, check in self:
             for problem in check(subject):
                 collector.add(code, problem.place, problem.message, problem.hint)

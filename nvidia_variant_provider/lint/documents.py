@@ -36,7 +36,7 @@ def check_text(data: bytes, collector: Collector, scope: Scope = _RELEASE) -> An
     try:
         document, flaws = parse_lenient(data)
     except InputError as error:
-        collector.add("NV100", error.place or "", error.message, error.hint or "")
+        collector.add_error("NV100", error, error.place or "")
         return None
     for flaw in flaws:
         place = flaw.place or "top level"

@@ -1,23 +1,18 @@
-"""Findings as text, GitHub workflow commands, or SARIF 2.1.0."""
+"""Findings as text, and as workflow commands of GitHub."""
 
 from __future__ import annotations
 
-import json
-import os
-import urllib.parse
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
-from .._version import __version__
 from .findings import Finding
-from .rules import NOTE, RULES, SEVERITIES, Code
+from .rules import NOTE, SEVERITIES
 
-__all__ = ["as_github", "as_sarif", "as_text"]
+__all__ = ["as_github", "as_text"]
 
 
 def as_text(findings: Sequence[Finding]) -> list[str]:
-    """A line each, then how many there are of each severity."""
+    """Return a line for each finding, and then how many there are of each severity."""
     lines = [
         f"{_where(finding)}: {finding.code} {finding.severity}: {finding.message}; "
         f"{finding.hint}"
@@ -29,81 +24,41 @@ def as_text(findings: Sequence[Finding]) -> list[str]:
 
 
 def as_github(findings: Sequence[Finding]) -> list[str]:
-    """Workflow commands, which GitHub shows as annotations."""
-    words = {NOTE: "notice"}
-    return [
-        f"::{words.get(finding.severity, finding.severity)} "
-        f"file={_property(finding.path)},title={_property(finding.code)}::"
-        f"{_data(_message(finding))}"
-        for finding in findings
-    ]
-
-
-def as_sarif(findings: Sequence[Finding]) -> list[str]:
-    """A SARIF 2.1.0 log, as code scanning takes it; one line of JSON each line."""
-    used = sorted({finding.code for finding in findings})
-    driver = {
-        "name": "nvidia-variant-provider",
-        "version": __version__,
-        "rules": [_sarif_rule(code) for code in used],
-    }
-    log = {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [
-            {
-                "tool": {"driver": driver},
-                "results": [_sarif_result(f, used.index(f.code)) for f in findings],
-            }
-        ],
-    }
-    return json.dumps(log, indent=2).splitlines()
-
-
-def _sarif_rule(code: Code) -> dict[str, Any]:
-    rule = RULES[code]
-    return {
-        "id": code,
-        "shortDescription": {"text": rule.title},
-        "fullDescription": {"text": f"{rule.title}. Clients: {rule.clients}."},
-        "defaultConfiguration": {"level": rule.severity},
-    }
-
-
-def _sarif_result(finding: Finding, index: int) -> dict[str, Any]:
-    location: dict[str, Any] = {
-        "physicalLocation": {"artifactLocation": {"uri": _uri(finding.path)}}
-    }
-    if finding.place:
-        location["logicalLocations"] = [{"fullyQualifiedName": finding.place}]
-    return {
-        "ruleId": finding.code,
-        "ruleIndex": index,
-        "level": finding.severity,
-        "message": {"text": f"{finding.message}; {finding.hint}"},
-        "locations": [location],
-    }
-
-
-def _uri(path: str) -> str:
-    if path.startswith(("http://", "https://")):
-        return path
-    return urllib.parse.quote(path.replace(os.sep, "/"), errors="replace")
+    """Return workflow commands, which GitHub shows as annotations of files."""
+    commands = []
+    for finding in findings:
+        kind = "notice" if finding.severity == NOTE else finding.severity
+        properties = {"file": finding.path}
+        # A line of a member of a wheel is no line of the wheel.
+        if finding.line is not None and finding.member is None:
+            properties |= {"line": str(finding.line), "col": str(finding.column)}
+        properties["title"] = finding.code
+        fields = ",".join(f"{k}={_property(v)}" for k, v in properties.items())
+        place = f"{finding.place}: " if finding.place else ""
+        message = _data(f"{place}{finding.message}; {finding.hint}")
+        commands.append(f"::{kind} {fields}::{message}")
+    return commands
 
 
 def _where(finding: Finding) -> str:
-    return f"{finding.path}: {finding.place}" if finding.place else finding.path
-
-
-def _message(finding: Finding) -> str:
-    place = f"{finding.place}: " if finding.place else ""
-    return f"{place}{finding.message}; {finding.hint}"
+    """Return ``path:line:column: place``, in the form that editors make links of."""
+    parts = [finding.path]
+    position = "" if finding.line is None else f":{finding.line}:{finding.column}"
+    if finding.member is None:
+        parts[0] += position
+    else:
+        parts.append(f"{finding.member}{position}")
+    if finding.place:
+        parts.append(finding.place)
+    return ": ".join(parts)
 
 
 def _data(text: str) -> str:
-    # GitHub's own escapes; a line end would start another command.
+    # GitHub decodes these three. A line end would start another command, and a bare
+    # percent sign could be read as an escape.
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
+    # Colons and commas separate properties.
     return _data(text).replace(":", "%3A").replace(",", "%2C")

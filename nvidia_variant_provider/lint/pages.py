@@ -9,7 +9,8 @@ from ..index.http.byte_ranges import RangeFile, RemoteFile, fetch, read_page, re
 from ..wheels.reading import WheelContent, read_wheel
 from .collector import Collector
 from .findings import Finding
-from .release import IndexFile, check_files
+from .index_files import IndexFile
+from .release import check_files
 
 __all__ = ["check_page"]
 

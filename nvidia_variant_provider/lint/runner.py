@@ -1,7 +1,8 @@
-"""`validate`: files, wheels, folders and project pages to sorted findings."""
+"""``validate``: from files, wheels, folders and pages to sorted findings."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Collection, Iterable, Sequence
 
@@ -10,10 +11,13 @@ from ..strict_json import read_bytes, read_stdin
 from .collector import Collector
 from .documents import check_text
 from .findings import Finding
-from .release import check_folder, check_wheel
+from .index_files import Reading, Watch
+from .release import check_folder, check_wheel_path
 from .rules import ERROR, RULES, SEVERITIES, WARNING
 
 __all__ = ["check_paths", "fails", "selected"]
+
+logger = logging.getLogger(__name__)
 
 
 def check_paths(
@@ -21,58 +25,69 @@ def check_paths(
     *,
     select: Collection[str] = (),
     ignore: Collection[str] = (),
+    watch: Watch | None = None,
 ) -> list[Finding]:
-    """The findings about all ``paths``, sorted by path, code and place.
+    """Return the findings about all ``paths``, sorted by path, code and place.
 
-    :param paths: metadata files, wheels, folders of an index, URLs of project
-        pages, or ``-`` for a metadata file on standard input. What cannot be read
-        is a finding, never a pass.
-    :param select: prefixes of codes to keep; all of them when it is empty.
+    :param paths: metadata files, wheels, folders, URLs of pages of an index, or ``-``
+        for a metadata file on standard input. A path that cannot be read is a finding.
+    :param select: prefixes of codes to keep; an empty collection keeps all.
     :param ignore: prefixes of codes to leave out.
-    :raises UsageError: a prefix of no rule.
+    :param watch: shows how far the reading of one wheel is.
+    :raises UsageError: no rule has a prefix.
     """
     for prefix in (*select, *ignore):
         if not prefix or not any(code.startswith(prefix) for code in RULES):
-            hint = "codes are NV100 and so on; a prefix as NV3 names a family"
+            hint = "use a code such as NV301, or a prefix such as NV3"
             raise UsageError(f"there is no rule {prefix!r}", hint=hint)
-    # Libraries are read in full: not for nothing.
+    # Reading all libraries of a wheel takes a while, and only these rules need it.
     content = any(selected(c, select, ignore) for c in RULES if c.startswith("NV5"))
-    found = [
-        finding
-        for path in paths
-        for finding in _check(os.fspath(path), content=content)
-    ]
-    kept = {f for f in found if selected(f.code, select, ignore)}
+    reading = Reading(content=content)
+    if watch is not None:
+        reading = Reading(content=content, watch=watch)
+    kept: set[Finding] = set()
+    for item in paths:
+        path = os.fspath(item)
+        findings = _check(path, reading)
+        if not _is_url(path):  # check_page logs URLs, without what is secret in them
+            logger.info("checked %s: %d findings", path, len(findings))
+        kept.update(f for f in findings if selected(f.code, select, ignore))
     return sorted(kept, key=lambda f: (f.path, f.code, f.place, f.message))
 
 
 def selected(code: str, select: Collection[str], ignore: Collection[str]) -> bool:
-    """Is a rule kept? The longer of two prefixes that name it counts."""
+    """Return whether a rule is kept. The longer of two prefixes that match counts."""
     chosen = max((len(p) for p in select if code.startswith(p)), default=-1)
     left_out = max((len(p) for p in ignore if code.startswith(p)), default=-1)
     return chosen > left_out if select else left_out < 0
 
 
 def fails(findings: Sequence[Finding], *, strict: bool) -> bool:
-    """Do findings fail a release: errors, and warnings when it is strict?"""
+    """Return whether findings fail a release: errors do, warnings with ``strict``."""
     limit = SEVERITIES.index(WARNING if strict else ERROR)
     return any(SEVERITIES.index(finding.severity) <= limit for finding in findings)
 
 
-def _check(path: str, *, content: bool) -> list[Finding]:
-    if path.startswith(("http://", "https://")):
+def _is_url(path: str) -> bool:
+    return path.startswith(("http://", "https://"))
+
+
+def _check(path: str, reading: Reading) -> list[Finding]:
+    if _is_url(path):
         from .pages import check_page
 
         return check_page(path)
-    found = Collector("stdin" if path == "-" else path)
+    name = "stdin" if path == "-" else path
     try:
         if os.path.isdir(path):
-            return check_folder(path, content=content)
+            return check_folder(path, reading)
         if path.endswith(".whl"):
-            return check_wheel(path, content=content)
+            return check_wheel_path(path, reading)
         data = read_stdin() if path == "-" else read_bytes(path)
     except InputError as error:
-        found.add("NV100", "", error.message, error.hint or "")
-        return found.findings
-    check_text(data, found)
-    return found.findings
+        collector = Collector(name)
+        collector.add_error("NV100", error)
+        return collector.findings
+    collector = Collector(name, document=data)
+    check_text(data, collector)
+    return collector.findings

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.lint.findings import Finding
-from nvidia_variant_provider.lint.output import as_github, as_sarif, as_text
+from nvidia_variant_provider.lint.output import as_github, as_text
 from nvidia_variant_provider.lint.rules import RULES, SEVERITIES
+from nvidia_variant_provider.lint.rules.page import rules_page
 from nvidia_variant_provider.lint.runner import check_paths, selected
+from nvidia_variant_provider.lint.sarif import as_sarif
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "fixtures" / "lint"
@@ -25,7 +27,8 @@ CLEAN = FOLDER / "clean.json"
 ERRORS = FOLDER / "NV304-empty-range.json"  # NV304 and the warning NV315
 WARNINGS = FOLDER / "NV305-upper-bound.json"
 NOTES = FOLDER / "NV310-strict-bound.json"
-KEYS = ["code", "severity", "path", "place", "message", "hint"]
+TEXTS = ["code", "severity", "path", "place", "message", "hint"]
+KEYS = [*TEXTS, "member", "line", "column"]
 
 # What a name can hold that some form of the report would take for its own.
 NASTY = [
@@ -163,7 +166,10 @@ def test_json_report(validate: Any) -> None:
     assert list(report["data"]) == ["findings"]
     for finding in report["data"]["findings"]:
         assert list(finding) == KEYS
-        assert all(isinstance(value, str) for value in finding.values())
+        assert all(isinstance(finding[key], str) for key in TEXTS)
+        assert finding["member"] is None
+        assert finding["line"] > 1
+        assert finding["column"] > 1
     assert validate(CLEAN, "--json")[1].count('"findings": []') == 1
 
 
@@ -176,7 +182,7 @@ def test_format_json_is_the_same(arguments: list[object], validate: Any) -> None
 
 
 def finding(text: str, **changes: Any) -> Finding:
-    values: dict[str, Any] = dict.fromkeys(KEYS, text)
+    values: dict[str, Any] = dict.fromkeys(TEXTS, text)
     return Finding(**(values | {"code": "NV304", "severity": "error"} | changes))
 
 
@@ -266,7 +272,7 @@ def test_text_says_where_what_and_what_to_do(validate: Any) -> None:
     first, last = out.splitlines()
     (found,) = check_paths([WARNINGS])
     assert first == (
-        f"{WARNINGS}: variants.cu12.nvidia.cuda_version_upper_bound: "
+        f"{WARNINGS}:23:37: variants.cu12.nvidia.cuda_version_upper_bound: "
         f"NV305 warning: {found.message}; {found.hint}"
     )
     assert last == "1 warning"
@@ -360,25 +366,37 @@ def test_rules_have_a_family_and_a_severity() -> None:
     assert list(RULES) == sorted(RULES)
 
 
-def test_every_rule_has_a_section() -> None:
+def test_rules_page_is_made_from_the_rule_table() -> None:
     text = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+    assert text == rules_page(), (
+        "run: python -m nvidia_variant_provider.lint.rules.page docs/rules.md"
+    )
+
+
+def test_rules_page_has_a_section_and_a_row_for_each_rule() -> None:
+    text = rules_page()
     sections = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
     headings = [section.splitlines()[0] for section in sections]
     assert headings == [f"{code}: {rule.title}" for code, rule in RULES.items()]
-    for section, code in zip(sections, RULES, strict=True):
-        assert f'<a id="{code}"></a>' in section
-        assert f"\n{RULES[code].severity.capitalize()}. " in section
-        assert "\nFix: " in section
-
-
-def test_the_readme_lists_every_rule() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| [NV")]
     assert rows == [
-        f"| [{code}](docs/rules.md#{code}) | {rule.severity} | {rule.title} "
-        f"| {rule.clients} |"
+        f"| [{code}](#{code}) | {rule.severity} | {rule.title} | {rule.clients} |"
         for code, rule in RULES.items()
     ]
+    for section, (code, rule) in zip(sections, RULES.items(), strict=True):
+        assert f'<a id="{code}"></a>' in section
+        assert f"\n{rule.severity.capitalize()}. " in section
+        assert "\nFix: " in section
+        assert rule.example in section
+
+
+def test_rule_texts_are_sentences() -> None:
+    for rule in RULES.values():
+        assert rule.what.endswith("."), rule.code
+        assert rule.effect.endswith("."), rule.code
+        assert rule.fix.endswith("."), rule.code
+        assert not rule.title.endswith("."), rule.code
+        assert not rule.clients.endswith("."), rule.code
 
 
 def test_standard_input(
@@ -389,4 +407,4 @@ def test_standard_input(
     path = fixtures / "variants-json" / "torch-2.8.0-variants.json"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
     assert main(["validate", "-"]) == 1
-    assert capsys.readouterr().out.startswith("stdin: $schema: NV106 error: ")
+    assert capsys.readouterr().out.startswith("stdin:2:16: $schema: NV106 error: ")

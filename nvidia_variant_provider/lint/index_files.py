@@ -1,0 +1,198 @@
+"""The files of a folder or a project page, sorted into releases."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from ..strict_json import read_bytes
+from ..wheels.archive import WheelName, parse_wheel_name
+from ..wheels.reading import WheelContent, read_wheel
+
+if TYPE_CHECKING:
+    from ..gpu_code.inspection import Progress
+    from ..gpu_code.report import WheelReport
+
+__all__ = [
+    "SUFFIX",
+    "IndexFile",
+    "Listing",
+    "Reading",
+    "Release",
+    "Watch",
+    "list_files",
+    "local_file",
+]
+
+SUFFIX = "-variants.json"
+"""The end of the name of a metadata file."""
+
+
+_JOBS = min(4, os.cpu_count() or 1)
+"""How many members of a wheel are read at the same time."""
+
+_METADATA_NAME = re.compile(r"(?P<name>[a-z0-9_.]+)-(?P<version>[^-/]+)-variants\.json")
+
+
+def _nobody_watches(_: str) -> AbstractContextManager[Progress | None]:
+    return nullcontext()
+
+
+Watch = Callable[[str], AbstractContextManager["Progress | None"]]
+"""Called with the name of a file whose GPU code is read. The value of the context is
+the function that is told how many bytes are done, or ``None``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """How much of each wheel is read.
+
+    :param content: read the GPU code of wheels as well.
+    :param watch: shows how far the reading of one wheel is.
+    """
+
+    content: bool = True
+    watch: Watch = _nobody_watches
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexFile:
+    """One file of a project page or a folder.
+
+    :param path: the path or the URL of the file, for findings.
+    :param time: when it was written or uploaded, in seconds since 1970; ``None`` if
+        unknown.
+    :param read: returns the bytes of a metadata file.
+    :param open_wheel: returns what a wheel says about its variant.
+    :param inspect: returns the GPU code of a wheel; ``None`` where that is not read,
+        such as on an index, which would have to send the whole wheel.
+    """
+
+    name: str
+    path: str
+    time: float | None
+    read: Callable[[], bytes]
+    open_wheel: Callable[[], WheelContent]
+    inspect: Callable[[], WheelReport] | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class Release:
+    """The files of one version of a project.
+
+    :param name: the project and the version, such as ``torch-2.9.1``.
+    """
+
+    name: str
+    metadata: IndexFile | None = None
+    wheels: list[tuple[IndexFile, WheelName]] = field(default_factory=list)
+
+    @property
+    def labelled(self) -> list[tuple[IndexFile, WheelName, str]]:
+        """The wheels that have a label, with the label."""
+        return [
+            (file, name, name.label)
+            for file, name in self.wheels
+            if name.label is not None
+        ]
+
+    @property
+    def plain(self) -> list[tuple[IndexFile, WheelName]]:
+        """The non-variant wheels."""
+        return [(file, name) for file, name in self.wheels if name.label is None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """What a folder or a page holds.
+
+    :param releases: the releases in order of their names.
+    :param unnormalised: metadata files whose names clients do not look for.
+    :param not_wheels: files that end in ``.whl`` and are not named like wheels, with
+        the reason.
+    """
+
+    releases: Sequence[Release]
+    unnormalised: Sequence[IndexFile]
+    not_wheels: Sequence[tuple[IndexFile, InputError]]
+
+
+def list_files(files: Iterable[IndexFile]) -> Listing:
+    """Sort files into releases. Files of other kinds are left out."""
+    releases: dict[tuple[str, str], Release] = {}
+    unnormalised: list[IndexFile] = []
+    not_wheels: list[tuple[IndexFile, InputError]] = []
+
+    def release(project: str, version: str) -> Release:
+        name = f"{project}-{version}"
+        return releases.setdefault((project, version), Release(name=name))
+
+    for file in files:
+        if file.name.endswith(SUFFIX):
+            match = _METADATA_NAME.fullmatch(file.name)
+            if match is None:
+                unnormalised.append(file)
+                continue
+            key = (
+                _normalise_project(match["name"]),
+                _normalise_version(match["version"]),
+            )
+            normalised = key == (match["name"], match["version"])
+            if not normalised:
+                unnormalised.append(file)
+            if normalised or release(*key).metadata is None:
+                release(*key).metadata = file
+        elif file.name.endswith(".whl"):
+            try:
+                wheel = parse_wheel_name(file.name)
+            except InputError as error:
+                not_wheels.append((file, error))
+            else:
+                release(wheel.name, wheel.version).wheels.append((file, wheel))
+    return Listing(
+        releases=[item for _, item in sorted(releases.items(), key=lambda x: x[0])],
+        unnormalised=unnormalised,
+        not_wheels=not_wheels,
+    )
+
+
+def local_file(path: str, reading: Reading) -> IndexFile:
+    """Return a file of a folder."""
+    try:
+        time = os.stat(path).st_mtime
+    except (OSError, ValueError):
+        time = None
+
+    def inspect() -> WheelReport:
+        from ..gpu_code.inspection import inspect_path
+
+        with reading.watch(path) as progress:
+            return inspect_path(path, jobs=_JOBS, progress=progress)
+
+    return IndexFile(
+        name=os.path.basename(path),
+        path=path,
+        time=time,
+        read=lambda: read_bytes(path),
+        open_wheel=lambda: read_wheel(path),
+        inspect=inspect if reading.content else None,
+    )
+
+
+def _normalise_project(project: str) -> str:
+    # The rule for wheel names: runs of -, _ and . become _, in lower case.
+    return re.sub(r"[-_.]+", "_", project).lower()
+
+
+def _normalise_version(text: str) -> str:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return str(Version(text)).replace("-", "_")
+    except (InvalidVersion, ValueError):
+        return text

@@ -1,0 +1,144 @@
+"""NV4xx: the consistency of the files of a release."""
+
+from __future__ import annotations
+
+from .model import ERROR, WARNING, Rule
+
+__all__ = ["RELEASE_RULES"]
+
+RELEASE_RULES = (
+    Rule(
+        code="NV401",
+        severity=ERROR,
+        title="file name not normalised",
+        clients="neither finds the file",
+        what="The file is not named `{name}-{version}-variants.json` with both parts "
+        "normalised as in the names of wheels.",
+        effect="Both look for the normalised name, and do not find the file.",
+        fix="use lower case, write `_` for `-` and `.` in the name, and write the "
+        "version as `packaging` does.",
+        example="My-Torch-2.9-variants.json   <- my_torch-2.9-variants.json",
+    ),
+    Rule(
+        code="NV402",
+        severity=ERROR,
+        title="label without wheel",
+        clients="uv skips the label; variantlib offers it",
+        what="The metadata lists a label that no wheel has.",
+        effect="uv skips the label and takes the next best one. variantlib offers it.",
+        fix="upload the wheel, or remove the label.",
+    ),
+    Rule(
+        code="NV403",
+        severity=ERROR,
+        title="wheel whose label is not listed",
+        clients="uv does not select the wheel",
+        what="A wheel has a label that the metadata does not list.",
+        effect="uv does not select the wheel.",
+        fix="write the metadata again: `nvidia-variant-provider upgrade --index "
+        "FOLDER`.",
+    ),
+    Rule(
+        code="NV404",
+        severity=ERROR,
+        title="wheel without variant.json",
+        clients="uv fails to install the wheel",
+        what="A wheel with a label has no `*.dist-info/variant.json`.",
+        effect="uv fails to install the wheel.",
+        fix="build the wheel with variant metadata, or use `variantlib make-variant`. "
+        "Renaming a wheel is not enough.",
+    ),
+    Rule(
+        code="NV405",
+        severity=ERROR,
+        title="wheel and index differ",
+        clients="uv selects by the index, and fails where the wheel does not fit",
+        what="`variant.json` in a wheel and the metadata file give a label different "
+        "properties.",
+        effect="uv selects by the metadata file, and then fails to install a wheel "
+        "that says it is not for the machine. Machines that the wheel is for may "
+        "never be offered it.",
+        fix="write the metadata again from the wheels.",
+    ),
+    Rule(
+        code="NV406",
+        severity=ERROR,
+        title="metadata that cannot be merged",
+        clients="variantlib logs an error and keeps the first",
+        what="The wheel has the namespaces in another order, or another provider for "
+        "one of them, so that PEP 825 does not allow merging the two.",
+        effect="When variantlib makes the metadata file, it logs an error, exits with "
+        "0, and leaves out what does not fit.",
+        fix="use one list of namespaces and one provider for all wheels. A longer list "
+        "has to start with the shorter one.",
+    ),
+    Rule(
+        code="NV407",
+        severity=ERROR,
+        title="wheels of one label differ",
+        clients="variantlib logs an error and keeps the first",
+        what="Two wheels of one label, such as those for two platforms, have different "
+        "properties. A label has one set of properties in a release.",
+        effect="When variantlib makes the metadata file, it logs an error, exits with "
+        "0, and uses the properties of the first wheel. uv does not check this.",
+        fix="use two labels, or the same targets on both platforms.",
+    ),
+    Rule(
+        code="NV408",
+        severity=ERROR,
+        title="variant markers in METADATA",
+        clients="no installer accepts them today",
+        what="METADATA has requirements with variant markers, such as "
+        "`variant_properties`.",
+        effect="No installer accepts them today. pip 26.3 rejects the wheel. pip 25.3 "
+        "installs it, and then every later command of pip fails.",
+        fix="resolve the marker when the wheel is built. Each label has requirements "
+        "of its own.",
+        example='Requires-Dist: nvidia-nccl-cu12; "cu126" == variant_label',
+    ),
+    Rule(
+        code="NV409",
+        severity=ERROR,
+        title="no variants.json",
+        clients="uv does not see the variant wheels",
+        what="A release has wheels with labels, and no metadata file next to them.",
+        effect="uv does not see the variant wheels, so that every machine gets the "
+        "non-variant wheel.",
+        fix="make the file with `nvidia-variant-provider upgrade --index FOLDER` or "
+        "with `variantlib generate-index-json`.",
+    ),
+    Rule(
+        code="NV410",
+        severity=WARNING,
+        title="variants.json older than wheels",
+        clients="neither checks it",
+        what="A wheel is newer than the metadata file, which may come from an earlier "
+        "upload.",
+        effect="Neither client checks this.",
+        fix="write the metadata again after the last upload. After a copy that resets "
+        "all times, ignore the rule.",
+    ),
+    Rule(
+        code="NV411",
+        severity=ERROR,
+        title="file that cannot be read as a wheel",
+        clients="both fail to install it",
+        what="The file is not a wheel: its name is not that of a wheel, it is not an "
+        "archive, a member is damaged, encrypted or far too large, or METADATA is "
+        "missing.",
+        effect="Both fail to install the file.",
+        fix="build the wheel again, or upload it again.",
+    ),
+    Rule(
+        code="NV412",
+        severity=ERROR,
+        title="variant.json of another label",
+        clients="variantlib leaves the wheel out; uv fails to install it",
+        what="`variant.json` is for a label other than that of the file name, or for "
+        "several labels.",
+        effect="When variantlib makes the metadata file, it warns and leaves the wheel "
+        "out. uv fails to install the wheel.",
+        fix="build each label with a `variant.json` of its own, instead of renaming "
+        "wheels.",
+    ),
+)

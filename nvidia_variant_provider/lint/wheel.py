@@ -1,0 +1,150 @@
+"""NV404, NV408, NV411 and NV412: what one wheel says about its variant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError, shown
+from ..wheels.archive import WheelName
+from ..wheels.reading import WheelContent
+from .collector import Checks, Collector, Problem
+from .documents import check_text
+from .findings import Finding
+from .index_files import IndexFile
+from .scope import Scope
+
+if TYPE_CHECKING:
+    from ..gpu_code.report import WheelReport
+
+__all__ = [
+    "VARIANT_JSON_CHECKS",
+    "WHEEL_CHECKS",
+    "CheckedWheel",
+    "OpenedWheel",
+    "check_wheel",
+]
+
+WHEEL_CHECKS: Checks[OpenedWheel] = Checks()
+"""The checks of the file name and METADATA."""
+
+VARIANT_JSON_CHECKS: Checks[OpenedWheel] = Checks()
+"""The checks whose findings point into ``variant.json``."""
+
+_MEMBER = "variant.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenedWheel:
+    """A wheel that could be opened.
+
+    :param document: its ``variant.json``; ``None`` if it has none that is plain JSON.
+    """
+
+    name: WheelName
+    content: WheelContent
+    document: Mapping[str, Any] | None
+
+    @property
+    def is_of_another_label(self) -> bool:
+        """Whether ``variant.json`` has other labels than the file name."""
+        labels = self.document.get("variants") if self.document is not None else None
+        return isinstance(labels, dict) and list(labels) != [self.name.label]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckedWheel:
+    """The findings about a wheel, and what the rules of its release need of it.
+
+    :param document: its ``variant.json``; ``None`` if that is not for the label of
+        the file name.
+    """
+
+    findings: list[Finding]
+    document: Mapping[str, Any] | None = None
+
+
+def check_wheel(file: IndexFile, name: WheelName) -> CheckedWheel:
+    """Check one wheel by itself: ``variant.json``, METADATA and GPU code."""
+    outside = Collector(file.path)
+    try:
+        content = file.open_wheel()
+    except InputError as error:
+        outside.add_error("NV411", error)
+        return CheckedWheel(findings=outside.findings)
+    report = _inspect(file, outside)
+    text = content.variant_json if name.label is not None else None
+    member = None if text is None else _MEMBER
+    inside = Collector(file.path, document=text, member=member)
+    document = None
+    if text is not None:
+        scope = Scope(whole_release=False, by_cuda=_has_library_by_cuda(report))
+        document = check_text(text, inside, scope)
+    wheel = OpenedWheel(
+        name=name,
+        content=content,
+        document=document if isinstance(document, dict) else None,
+    )
+    WHEEL_CHECKS.run(wheel, outside)
+    VARIANT_JSON_CHECKS.run(wheel, inside)
+    own = None if wheel.is_of_another_label else wheel.document
+    if report is not None:
+        # The readers of binaries take a while to import.
+        from .content_rules import check_content
+
+        check_content(report, name, own, outside=outside, inside=inside)
+    return CheckedWheel(findings=outside.findings + inside.findings, document=own)
+
+
+@WHEEL_CHECKS.rule("NV404")
+def check_nv404(wheel: OpenedWheel) -> Iterator[Problem]:
+    """Report a label without ``variant.json``."""
+    if wheel.name.label is not None and wheel.content.variant_json is None:
+        yield Problem(
+            "",
+            f"the file name has the label {wheel.name.label}, but there is no "
+            "variant.json",
+            "build the wheel with variant metadata",
+        )
+
+
+@WHEEL_CHECKS.rule("NV408")
+def check_nv408(wheel: OpenedWheel) -> Iterator[Problem]:
+    """Report requirements whose markers use variables of wheel variants."""
+    for requirement in wheel.content.markers:
+        yield Problem(
+            "METADATA",
+            f"no installer accepts the marker of {shown(requirement, 100)}",
+            "resolve the marker when the wheel is built",
+        )
+
+
+@VARIANT_JSON_CHECKS.rule("NV412")
+def check_nv412(wheel: OpenedWheel) -> Iterator[Problem]:
+    """Report ``variant.json`` of another label than that of the file name."""
+    if wheel.is_of_another_label and wheel.document is not None:
+        labels = ", ".join(map(shown, wheel.document["variants"])) or "no label"
+        yield Problem(
+            "variants",
+            f"variant.json is for {labels}",
+            f"the label of the file name is {wheel.name.label}; they have to agree",
+        )
+
+
+def _has_library_by_cuda(report: WheelReport | None) -> bool:
+    if report is None:
+        return False
+    from .content import has_library_by_cuda
+
+    return has_library_by_cuda(report)
+
+
+def _inspect(file: IndexFile, collector: Collector) -> WheelReport | None:
+    if file.inspect is None:
+        return None
+    try:
+        return file.inspect()
+    except InputError as error:
+        collector.add_error("NV411", error)
+        return None
