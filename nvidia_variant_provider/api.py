@@ -1,10 +1,16 @@
-"""The public Python API."""
+"""The public Python API: what the verbs of the command line do, as functions.
+
+The functions read environment variables and the user's ``variants.toml`` unless they
+are given a value instead. They print nothing. All errors are `ProviderError`, whose
+attributes ``message``, ``path``, ``place``, ``hint`` and ``exit_code`` say what is
+wrong, where, and what to do next.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 from . import detection
 from .errors import InputError
@@ -20,36 +26,58 @@ if TYPE_CHECKING:
     from .gpu_code.inspection import Progress
     from .gpu_code.report import WheelReport
     from .lint.findings import Finding
+    from .matrix.cells import Matrix
+    from .matrix.changes import Differences
 
 __all__ = [
     "Environment",
+    "Release",
     "Resolution",
     "detect",
+    "diff",
     "inspect",
     "inspect_distribution",
+    "matrix",
     "read_environment",
     "resolve",
     "validate",
 ]
+
+Release: TypeAlias = (
+    str | bytes | os.PathLike[str] | Mapping[str, Any] | VariantsMetadata
+)
+"""The variant metadata of a release, in one of these forms:
+
+- a path: an `os.PathLike`, or a `str` that does not start with ``{``;
+- a JSON text: `bytes`, or a `str` whose first character other than white space is
+  ``{``; so a path that starts with ``{`` must be given as a `pathlib.Path`;
+- a parsed document: a mapping, as `json.loads` returns it;
+- the `VariantsMetadata` that `metadata.read_metadata` returned.
+"""
 
 
 _SNAPSHOT = "make one with: nvidia-variant-provider detect --json"
 
 
 def detect(environ: Mapping[str, str] | None = None) -> Environment:
-    """What this machine has, forced values first.
+    """Return the driver and the GPUs of this machine.
 
-    :param environ: environment variables, those of the process by default; the
-        README lists those that count.
+    Values that environment variables force come first, then what the driver says,
+    which is cached for a while.
+
+    :param environ: environment variables, by default those of the process. The names
+        that count begin with ``NV_VARIANT_PROVIDER_``.
     :raises OverrideError: a forced value is malformed.
     """
     return detection.detect(os.environ if environ is None else environ)
 
 
 def read_environment(path: str | os.PathLike[str]) -> Environment:
-    """A snapshot: what ``detect --json`` printed, or its ``data`` alone.
+    """Read a snapshot of a machine.
 
-    :raises InputError: it cannot be read, or is not valid.
+    :param path: a file with what ``detect --json`` printed, or with the ``data`` of
+        that report alone. Its schema is ``schemas/environment.schema.json``.
+    :raises InputError: the file cannot be read, or is not valid.
     """
     name = str(path)
     try:
@@ -72,11 +100,7 @@ def _snapshot(document: object) -> Environment:
 
 
 def resolve(
-    variants_json: str
-    | bytes
-    | os.PathLike[str]
-    | Mapping[str, Any]
-    | VariantsMetadata,
+    variants_json: Release,
     *,
     environment: Environment | None = None,
     supported: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
@@ -87,29 +111,28 @@ def resolve(
 ) -> Resolution:
     """Order the labels of a release for a machine.
 
-    :param variants_json: a path, a JSON text, a parsed document or metadata
-        that `read_metadata` returned.
-    :param environment: the machine; `detect` says it when it is not given.
+    The rules are those of PEP 825 and of the variant provider PEPs that it names.
+
+    :param variants_json: the metadata of the release; see `Release`.
+    :param environment: the machine; by default `detect` finds this one.
     :param supported: the answers of other namespaces, as
-        ``{namespace: {feature: [value, ...]}}``, best first. They stand in
-        place of a plugin; static properties of the metadata go before them.
-    :param every_gpu: keep only labels with a supported ``sm_arch`` value for
-        each GPU.
-    :param enable_optional: optional providers to ask: namespaces, or all.
-    :param priorities: instead of those of the user's ``variants.toml``.
-    :param environ: environment variables, those of the process by default: what
-        `detect` is given, and where the opt-in to minor-version compatibility is.
+        ``{namespace: {feature: [value, ...]}}``, best value first. An answer replaces
+        the namespace's plugin. Static properties of the metadata win over it.
+    :param every_gpu: keep only labels with a supported ``sm_arch`` value for every
+        GPU.
+    :param enable_optional: the namespaces of optional providers to ask, or ``True``
+        for all of them.
+    :param priorities: the priorities to use instead of those in ``variants.toml``.
+    :param environ: environment variables, by default those of the process. `detect`
+        gets them, and they hold the opt-in to minor-version compatibility.
+    :return: ``selected`` is the best label or ``None``, ``compatible`` has all labels
+        that fit, best first, and ``rejected`` has the reasons for each other label.
     :raises InputError: the metadata or ``variants.toml`` is not valid.
     :raises OverrideError: a forced value is malformed.
     """
-    metadata = (
-        variants_json
-        if isinstance(variants_json, VariantsMetadata)
-        else read_metadata(variants_json)
-    )
     environ = os.environ if environ is None else environ
     return resolve_metadata(
-        metadata,
+        _metadata(variants_json),
         detect(environ) if environment is None else environment,
         supported=supported,
         every_gpu=every_gpu,
@@ -117,6 +140,62 @@ def resolve(
         minor_version_compatibility=minor_version_compatibility(environ),
         priorities=load_priorities() if priorities is None else priorities,
     )
+
+
+def matrix(
+    variants_json: Release, *, environ: Mapping[str, str] | None = None
+) -> Matrix:
+    """Return which build of a release each driver and each GPU gets.
+
+    Drivers are CUDA versions such as 12.9, and GPUs are compute capabilities such as
+    9.0: all that the tables of `knowledge` know. Every value of other namespaces
+    counts as supported. The user's ``variants.toml`` does not count.
+
+    :param variants_json: the metadata of the release; see `Release`.
+    :param environ: environment variables, by default those of the process. Only the
+        opt-in to minor-version compatibility counts.
+    :return: ``cells`` has a cell for each driver with each GPU: all GPUs of the oldest
+        driver first, both ascending. `matrix.grid.grid_of` makes a table of it.
+    :raises InputError: the metadata is not valid.
+    """
+    from .matrix.cells import find_matrix
+
+    return find_matrix(
+        _metadata(variants_json),
+        minor_version_compatibility=minor_version_compatibility(
+            os.environ if environ is None else environ
+        ),
+    )
+
+
+def diff(
+    old: Release, new: Release, *, environ: Mapping[str, str] | None = None
+) -> Differences:
+    """Return which machines get another build from a new release, and why.
+
+    :param old: the metadata of the old release; see `Release`.
+    :param new: the metadata of the new release.
+    :param environ: environment variables, as for `matrix`.
+    :return: ``lanes`` has a lane for each driver with each GPU, in the order of the
+        cells of `matrix`. Its ``change`` is ``"lost"``, ``"changed"``, ``"gained"`` or
+        ``"same"``.
+    :raises InputError: the metadata of a release is not valid.
+    """
+    from .matrix.changes import find_differences
+
+    return find_differences(
+        _metadata(old),
+        _metadata(new),
+        minor_version_compatibility=minor_version_compatibility(
+            os.environ if environ is None else environ
+        ),
+    )
+
+
+def _metadata(release: Release) -> VariantsMetadata:
+    if isinstance(release, VariantsMetadata):
+        return release
+    return read_metadata(release)
 
 
 def validate(
@@ -127,19 +206,23 @@ def validate(
 ) -> list[Finding]:
     """Check metadata, wheels, folders and project pages before they are published.
 
-    Libraries of wheels are read in full for the rules NV5xx, unless those are ignored.
+    Libraries in wheels are read completely for the rules NV5xx, which takes a while,
+    unless these rules are ignored.
 
     :param paths: files, folders or URLs of project pages. What cannot be read is a
-        finding.
-    :param select: prefixes of rules to keep, as ``NV3``; all when it is empty.
-    :param ignore: prefixes of rules to leave out.
-    :raises UsageError: a prefix of no rule.
+        finding, not an error.
+    :param select: prefixes of the rules to keep, such as ``NV3``; empty for all rules.
+    :param ignore: prefixes of the rules to leave out.
+    :return: the findings, sorted by path, rule and place.
+    :raises UsageError: no rule begins with a given prefix.
     """
     from .lint.runner import check_paths
 
     return check_paths(paths, select=select, ignore=ignore)
 
 
+# The name of the verb is part of the contract, although the standard library has a
+# module "inspect": import this module, not its names.
 def inspect(
     path: str | os.PathLike[str] | IO[bytes],
     *,
@@ -147,16 +230,17 @@ def inspect(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> WheelReport:
-    """Which GPU code is in a wheel, a folder, or a library or loose file.
+    """Find the GPU code in a wheel, a folder, a library or a loose file.
 
-    What is wrong inside is a defect of the report, not an exception.
+    A file that is damaged inside is a defect in the report, not an error.
 
     :param path: a wheel, library, DLL, static library, ``.cubin``, ``.fatbin`` or
-        ``.ptx`` file, a folder of such, or a wheel as an open file that can seek.
-    :param name: what the report calls it, by default as ``path`` does.
+        ``.ptx`` file, a folder of such files, or a wheel as an open binary file that
+        can seek.
+    :param name: the name of the file in the report, by default the path.
     :param jobs: how many files are read at the same time.
-    :param progress: called with the bytes that have been read and their total, one
-        call at a time, from any thread.
+    :param progress: a function that is called with the bytes that have been read and
+        their total. The calls come from any thread, one at a time.
     :raises InputError: there is no such file, or it cannot be read.
     """
     from .gpu_code.inspection import inspect_path
@@ -168,10 +252,11 @@ def inspect(
 def inspect_distribution(
     name: str, *, jobs: int = 1, progress: Progress | None = None
 ) -> WheelReport:
-    """Which GPU code is in an installed distribution.
+    """Find the GPU code in a distribution that is installed for this interpreter.
 
-    :param name: of the distribution, as ``torch``; of the running interpreter.
-    :param jobs: as for `inspect`, as is ``progress``.
+    :param name: the name of the distribution, such as ``torch``.
+    :param jobs: how many files are read at the same time.
+    :param progress: a function that reports the progress, as for `inspect`.
     :raises InputError: it is not installed, or does not list its files.
     """
     from .gpu_code import inspection

@@ -15,16 +15,17 @@ from ..errors import InputError, ProviderError
 from .parsers import (
     CommandLine,
     find_verb,
+    has_json_format,
+    has_json_option,
     make_parser,
     make_verb_parser,
     read_command_line,
-    wants_json,
 )
 from .render import complain, render
 from .result import Result
-from .verbs import VERBS
+from .verbs import PROGRAM, VERBS
 
-__all__ = ["VERBS", "main"]
+__all__ = ["PROGRAM", "VERBS", "main"]
 
 _INTERRUPTED = 130
 """The exit code that a shell reports for a process that SIGINT ended."""
@@ -43,7 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = _run(line)
         if not result.said:
             command = line.verb if line.verb in VERBS else None
-            render(result, command=command, as_json=wants_json(line))
+            # A verb that failed could not look at its option --format.
+            failed = result.data is None and bool(result.errors)
+            as_json = has_json_option(line) or (failed and has_json_format(line))
+            render(result, command=command, as_json=as_json)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -96,7 +100,7 @@ def _run_program(line: CommandLine) -> Result:
 
         script = completion_script(options.print_completion)
         return Result(text=script.splitlines(), verbatim=True)
-    if line.verb in (None, "help") and wants_json(line):
+    if line.verb in (None, "help") and has_json_option(line):
         parser.error("no verb was given")
     if line.verb is None or line.verb == "help":
         return _help(line)
@@ -115,7 +119,7 @@ def _help(line: CommandLine) -> Result:
 
 def _run_verb(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
     options = make_verb_parser(name).parse(line.words)
-    options.json = wants_json(line)
+    options.json = has_json_option(line)
     options.ours = [word for word in line.words if word != "--json"]
     options.arguments = line.passed_on
     if name != "pip":

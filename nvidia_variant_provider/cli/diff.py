@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 
 from ..errors import UsageError
 from . import machine
 from .parsers import add_examples
 from .result import Result
+from .wrapping import terminal_width
 
 __all__ = ["configure_parser", "execute"]
 
@@ -22,7 +24,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
             name,
             metavar=name.upper(),
             help=f"the {name} release: a {{name}}-{{version}}-variants.json, a folder "
-            "that holds one, or - for stdin",
+            "with one, or - for stdin",
         )
     parser.add_argument(
         "--format",
@@ -47,28 +49,29 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """``data``: all ``lanes``; exit code 1 when one of them is lost."""
-    from ..machine.overrides import minor_version_compatibility
-    from ..matrix.changes import LOST, compare, release_names
-    from ..matrix.differences import Differences, markdown_lines, text_lines
+    """Return all ``lanes``; the exit code is 1 when one of them is lost."""
+    from ..api import diff
+    from ..matrix.changes import LOST
+    from ..matrix.differences import WIDTH, markdown_lines, text_lines
     from .release_file import read_release
 
-    relaxed = minor_version_compatibility(machine.with_compatibility(options, environ))
     if options.old == options.new == "-":
         raise UsageError("OLD and NEW are both stdin", hint="name a file for one")
     old, new = read_release(options.old), read_release(options.new)
-    lanes = compare(old, new, minor_version_compatibility=relaxed)
-    names = release_names(old, new)
+    environ = machine.with_compatibility(options, environ)
+    differences = diff(old, new, environ=environ)
     notes = []
     if old.name and new.name and old.name != new.name:
-        notes.append(f"{names[0]} and {names[1]} are different projects")
-    data = {"lanes": [lane.to_dict() for lane in lanes]}
-    differences = Differences(old=names[0], new=names[1], lanes=lanes)
-    lines = markdown_lines if options.format == "markdown" else text_lines
+        notes.append(f"{differences.old} and {differences.new} are different projects")
+    if options.format == "markdown":
+        lines = markdown_lines(differences, with_same=options.all)
+    else:
+        width = terminal_width(sys.stdout) or WIDTH
+        lines = text_lines(differences, with_same=options.all, width=width)
     return Result(
-        exit_code=1 if any(lane.change == LOST for lane in lanes) else 0,
-        data=data,
-        text=lines(differences, with_same=options.all),
+        exit_code=1 if differences.counts[LOST] else 0,
+        data=differences.to_dict(),
+        text=lines,
         verbatim=options.format == "markdown",
         notes=notes,
         as_json=options.format == "json",

@@ -27,10 +27,11 @@ __all__ = [
     "add_examples",
     "configure_verb",
     "find_verb",
+    "has_json_format",
+    "has_json_option",
     "make_parser",
     "make_verb_parser",
     "read_command_line",
-    "wants_json",
 ]
 
 _COMPLETION = "--print-completion"
@@ -142,20 +143,25 @@ def read_command_line(arguments: Sequence[str]) -> CommandLine:
     return CommandLine(before, verb, words, passed_on)
 
 
-def wants_json(line: CommandLine) -> bool:
-    """Return whether errors are to be reported as JSON.
+def has_json_option(line: CommandLine) -> bool:
+    """Return whether the report is to be printed.
 
-    The parsers cannot tell, since they are what fails on a wrong command line.
+    The parsers cannot tell, because a wrong command line is reported as well.
     """
-    words = list(line.words)
-    if "--" in words:  # what follows is not an option
-        del words[words.index("--") :]
+    return "--json" in (*line.program, *_options(line))
+
+
+def has_json_format(line: CommandLine) -> bool:
+    """Return whether a verb is to print the report by its option ``--format``."""
+    words = _options(line)
     pairs = itertools.pairwise(words)
-    return (
-        "--json" in (*line.program, *words)
-        or "--format=json" in words
-        or ("--format", "json") in pairs
-    )
+    return "--format=json" in words or ("--format", "json") in pairs
+
+
+def _options(line: CommandLine) -> Sequence[str]:
+    """Return the words up to ``--``, after which nothing is an option."""
+    words = list(line.words)
+    return words[: words.index("--")] if "--" in words else words
 
 
 def find_verb(name: str) -> Verb:

@@ -14,7 +14,7 @@ PROGRAM, SHORT_PROGRAM = "nvidia-variant-provider", "nvp"
 
 GROUPS = {
     "Install": {
-        "pip": "run your own pip, which then selects the builds that fit this machine",
+        "pip": "run your own pip, which selects the builds that fit this machine",
         "serve": "serve the index behind pip to other installers",
     },
     "Plan": {

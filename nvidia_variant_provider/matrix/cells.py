@@ -1,8 +1,8 @@
-"""Which build each machine gets: every driver with every GPU.
+"""Which build each machine gets, for every driver with every GPU.
 
-A cell is a driver's CUDA version with a compute capability. Other namespaces
-than ``nvidia`` are taken as supported in full, best value first as listed, so
-that the cells tell what the driver and the GPU decide.
+A cell is a driver's CUDA version with a compute capability. Every value of a
+namespace other than ``nvidia`` counts as supported, in the order in which the
+metadata lists the values, so that the cells show what the driver and the GPU decide.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from ..resolution.resolver import Resolution, resolve_metadata
 __all__ = [
     "CPU",
     "Cell",
+    "Matrix",
     "all_capabilities",
     "all_drivers",
     "every_value",
     "find_cells",
+    "find_matrix",
     "machine",
 ]
 
@@ -33,11 +35,13 @@ CPU = "cpu"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """What one machine gets.
+    """The build that one machine gets.
 
-    :param label: the label, or ``None`` when none fits (the non-variant wheel).
-    :param how: `NATIVE`: it has machine code for the GPU, or does not say;
-        `PTX`: the driver has to compile its PTX; `CPU`: it uses no GPU.
+    :param label: the label, or ``None`` when no label fits and an installer takes the
+        non-variant wheel.
+    :param how: `NATIVE`: the build has machine code for the GPU, or does not say;
+        `PTX`: the driver has to compile the build's PTX; `CPU`: the build does not
+        use the GPU.
     """
 
     cuda: CudaVersion
@@ -45,37 +49,86 @@ class Cell:
     label: str | None
     how: str
 
+    def to_dict(self) -> dict[str, object]:
+        """Return a dict with the keys ``cuda``, ``sm``, ``label`` and ``how``."""
+        return {
+            "cuda": str(self.cuda),
+            "sm": str(self.capability),
+            "label": self.label,
+            "how": self.how,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matrix:
+    """The builds of one release for all machines.
+
+    :param metadata: the metadata of the release.
+    :param cells: a cell for each driver with each GPU: all GPUs of the oldest driver
+        first, both ascending.
+    :param minor_version_compatibility: whether builds for a newer minor version of
+        the driver's CUDA major version were accepted.
+    """
+
+    metadata: VariantsMetadata
+    cells: tuple[Cell, ...]
+    minor_version_compatibility: bool
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the ``data`` of the report of ``matrix --json``."""
+        return {"cells": [cell.to_dict() for cell in self.cells]}
+
 
 def all_drivers() -> tuple[CudaVersion, ...]:
-    """The CUDA versions that drivers report, ascending."""
+    """Return the CUDA versions that drivers report, in ascending order."""
     return tuple(sorted(CUDA_OF_BRANCH.values()))
 
 
 def all_capabilities() -> tuple[ComputeCapability, ...]:
-    """The compute capabilities that are known, ascending."""
+    """Return the known compute capabilities, in ascending order."""
     return tuple(gpu_models())
 
 
 def machine(cuda: CudaVersion, capability: ComputeCapability | None) -> Environment:
-    """The environment of a cell; ``None`` for a driver without a GPU."""
+    """Return the environment of a cell.
+
+    :param capability: the GPU's, or ``None`` for a machine without a GPU.
+    """
     gpus = () if capability is None else (Gpu(index=0, compute_capability=capability),)
     return Environment(cuda_driver_version=cuda, source="forced", gpus=gpus)
 
 
 def every_value(metadata: VariantsMetadata) -> dict[str, dict[str, list[str]]]:
-    """Answers by which every value of the other namespaces is supported."""
-    found: dict[str, dict[str, dict[str, None]]] = {}
+    """Return provider answers that support every value of the other namespaces.
+
+    The shape is ``{namespace: {feature: [value, ...]}}``.
+    """
+    answers: dict[str, dict[str, dict[str, None]]] = {}
     for properties in metadata.variants.values():
         for namespace, features in properties.items():
             if namespace == NAMESPACE:
                 continue
-            answer = found.setdefault(namespace, {})
+            answer = answers.setdefault(namespace, {})
             for feature, values in features.items():
                 answer.setdefault(feature, {}).update(dict.fromkeys(values))
     return {
         namespace: {feature: list(values) for feature, values in answer.items()}
-        for namespace, answer in found.items()
+        for namespace, answer in answers.items()
     }
+
+
+def find_matrix(
+    metadata: VariantsMetadata, *, minor_version_compatibility: bool = False
+) -> Matrix:
+    """Return the builds of a release for all drivers and all GPUs."""
+    cells = find_cells(
+        metadata, minor_version_compatibility=minor_version_compatibility
+    )
+    return Matrix(
+        metadata=metadata,
+        cells=tuple(cells),
+        minor_version_compatibility=minor_version_compatibility,
+    )
 
 
 def find_cells(
@@ -86,9 +139,9 @@ def find_cells(
     supported: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
     minor_version_compatibility: bool = False,
 ) -> list[Cell]:
-    """The cells of all drivers, each with all GPUs; both ascending.
+    """Return the cells of all drivers, each with all GPUs; both ascending.
 
-    :param supported: answers of other namespaces, instead of `every_value`.
+    :param supported: the answers of other namespaces, instead of `every_value`.
     """
     answers = every_value(metadata) if supported is None else supported
     columns = tuple(all_capabilities() if capabilities is None else capabilities)

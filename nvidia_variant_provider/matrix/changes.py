@@ -1,19 +1,21 @@
-"""Two releases, lane by lane: which machines change their build, and why.
+"""Which machines get another build from a new release, and why.
 
-A lane is one driver's CUDA version with one compute capability. An upgrade has
-no verdict of its own: each lane has one, and what it is (the default), how to
-get round it (workaround) and what nobody has promised (risk) stay apart.
+A lane is one driver's CUDA version with one compute capability. Each lane is judged
+on its own, and there is no verdict on the release as a whole. Three things are never
+mixed: what happens by default, what a user can do about it (the workaround), and what
+nobody has promised to work (the risk).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from ..knowledge.tables import NATIVE, PTX, runs_machine_code
+from ..knowledge.tables import NATIVE, PTX
 from ..machine.environment import ComputeCapability, CudaVersion
 from ..machine.overrides import MINOR_VERSION_COMPATIBILITY
-from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH
+from ..machine.supported import NAMESPACE
 from ..metadata.model import NULL_LABELS, VariantsMetadata
 from ..resolution.resolver import Resolution, resolve_metadata
 from .cells import (
@@ -25,6 +27,8 @@ from .cells import (
     find_cells,
     machine,
 )
+from .lanes import describe_lanes
+from .risks import find_risks
 
 __all__ = [
     "CHANGED",
@@ -32,31 +36,32 @@ __all__ = [
     "GAINED",
     "LOST",
     "SAME",
+    "Differences",
     "Lane",
     "compare",
-    "find_risks",
+    "find_differences",
     "release_names",
 ]
 
 LOST, CHANGED, GAINED, SAME = "lost", "changed", "gained", "same"
 CHANGES = (LOST, CHANGED, GAINED, SAME)
-"""All of them, those that want attention first."""
+"""All changes, those that need attention first."""
 
 _MOST_LABELS = 3
-"""So many labels are named in the reason of a lost lane."""
+"""The number of labels that the reason of a lost lane names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lane:
     """One driver with one GPU, in the old release and in the new one.
 
-    :param change: `SAME`; `GAINED`: a GPU build in place of none; `LOST`: the
-        reverse; `CHANGED`: another label, or the same one in another way.
-    :param reason: a sentence for what was lost or changed.
-    :param causes: the reason without the lane's numbers, the same for all lanes
-        that have the same thing wrong with them.
-    :param workaround: for a lost lane, what its user can do, best first.
-    :param risk: what stays open with the new pick.
+    :param change: `SAME`; `GAINED`: a GPU build instead of none; `LOST`: no GPU build
+        instead of one; `CHANGED`: another label, or the same label in another way.
+    :param reason: a sentence that says why the lane was lost or changed.
+    :param causes: the reason without the lane's numbers, so that all lanes with the
+        same problem have equal causes.
+    :param workaround: what the user of a lost lane can do, best first.
+    :param risk: what the new pick leaves open.
     """
 
     old: Cell
@@ -69,11 +74,11 @@ class Lane:
 
     @property
     def key(self) -> tuple[CudaVersion, ComputeCapability]:
-        """The lane itself: driver and GPU."""
+        """The driver and the GPU of the lane."""
         return self.new.cuda, self.new.capability
 
     def to_dict(self) -> dict[str, object]:
-        """Keys: ``cuda sm old new change reason workaround risk``."""
+        """Return a dict of the fields; the lane itself is ``cuda`` and ``sm``."""
         return {
             "cuda": str(self.new.cuda),
             "sm": str(self.new.capability),
@@ -86,14 +91,66 @@ class Lane:
         }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Differences:
+    """What a new release changes.
+
+    :param old: the name of the old release.
+    :param new: the name of the new release.
+    :param lanes: a lane for each driver with each GPU: all GPUs of the oldest driver
+        first, both ascending.
+    """
+
+    old: str
+    new: str
+    lanes: tuple[Lane, ...]
+
+    @property
+    def drivers(self) -> list[CudaVersion]:
+        """The CUDA versions of all drivers, in ascending order."""
+        return sorted({lane.new.cuda for lane in self.lanes})
+
+    @property
+    def gpus(self) -> list[ComputeCapability]:
+        """The compute capabilities of all GPUs, in ascending order."""
+        return sorted({lane.new.capability for lane in self.lanes})
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of lanes with each change, including zeros."""
+        counter = Counter(lane.change for lane in self.lanes)
+        return {change: counter[change] for change in CHANGES}
+
+    def where(self, lanes: Collection[Lane]) -> list[str]:
+        """Return the rectangles that make up some of the lanes."""
+        keys = {lane.key for lane in lanes}
+        return describe_lanes(keys, drivers=self.drivers, gpus=self.gpus)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the ``data`` of the report of ``diff --json``."""
+        return {"lanes": [lane.to_dict() for lane in self.lanes]}
+
+
 def release_names(old: VariantsMetadata, new: VariantsMetadata) -> tuple[str, str]:
-    """What to call the two releases: ``torch 2.8.0``, or ``OLD`` and ``NEW``."""
+    """Return the names of two releases: ``torch 2.8.0``, or ``OLD`` and ``NEW``."""
     first, second = (
         f"{item.name} {item.version}" if item.name else None for item in (old, new)
     )
     if first == second and first is not None:
         return f"{first} (OLD)", f"{second} (NEW)"
     return first or "OLD", second or "NEW"
+
+
+def find_differences(
+    old: VariantsMetadata,
+    new: VariantsMetadata,
+    *,
+    minor_version_compatibility: bool = False,
+) -> Differences:
+    """Return what a new release changes for all drivers and all GPUs."""
+    names = release_names(old, new)
+    lanes = compare(old, new, minor_version_compatibility=minor_version_compatibility)
+    return Differences(old=names[0], new=names[1], lanes=tuple(lanes))
 
 
 def compare(
@@ -104,7 +161,7 @@ def compare(
     capabilities: Iterable[ComputeCapability] | None = None,
     minor_version_compatibility: bool = False,
 ) -> list[Lane]:
-    """The lanes of all drivers, each with all GPUs; both ascending."""
+    """Return the lanes of all drivers, each with all GPUs; both ascending."""
     rows = tuple(all_drivers() if drivers is None else drivers)
     columns = tuple(all_capabilities() if capabilities is None else capabilities)
     before, after = (
@@ -127,43 +184,9 @@ def compare(
     return [comparison.lane(was, now) for was, now in zip(before, after, strict=True)]
 
 
-def find_risks(metadata: VariantsMetadata, cell: Cell) -> tuple[str, ...]:
-    """What a pick leaves open: sentences about ``the build``, without numbers."""
-    if cell.label is None or cell.how == CPU:
-        return ()
-    features = metadata.variants[cell.label][NAMESPACE]
-    risks = []
-    if cell.how == PTX:
-        risks.append(
-            "the build has only PTX for the GPU: the driver compiles it at first use, "
-            "and refuses it when the build's CUDA toolkit is newer than the driver"
-        )
-    targets = features.get(SM_ARCH)
-    if targets is None:
-        risks.append(
-            f"the build does not say which GPUs it has kernels for (no {SM_ARCH})"
-        )
-    elif cell.how == NATIVE and not any(
-        _is_promised(target, cell.capability) for target in targets
-    ):
-        risks.append(
-            "the build's machine code matches by number only: NVIDIA does not "
-            "promise that code runs on both desktop GPUs and Tegra"
-        )
-    bounds = features.get(LOWER_BOUND)
-    if bounds is None:
-        risks.append(f"the build does not say which driver it needs (no {LOWER_BOUND})")
-    elif not any(_is_met(bound, cell.cuda) for bound in bounds):
-        risks.append(
-            "the build is for a newer CUDA minor version than the driver's: its "
-            "machine code runs, PTX and functions of the newer version do not"
-        )
-    return tuple(risks)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Comparison:
-    """What the lanes of one comparison share."""
+    """What all lanes of a comparison need."""
 
     old: VariantsMetadata
     new: VariantsMetadata
@@ -184,7 +207,7 @@ class _Comparison:
                 reason=reason,
                 causes=causes,
                 workaround=self._workarounds(was, now),
-                risk=(_silent(now),),
+                risk=(_fallback(now),),
             )
         if change == CHANGED:
             reason, cause = self._why_changed(was, now)
@@ -208,7 +231,7 @@ class _Comparison:
         )
 
     def _why_lost(self, now: Cell) -> tuple[str, tuple[str, ...]]:
-        """Why the GPU labels of the new release do not fit, nearest first."""
+        """Return why the GPU labels of the new release do not fit, nearest first."""
         gpu = [label for label, item in self.new.variants.items() if NAMESPACE in item]
         if not gpu:
             sentence = f"{self.names[1]} has no build with {NAMESPACE} properties"
@@ -218,7 +241,7 @@ class _Comparison:
         if fitting:
             sentence = f"{fitting[0]} fits, but {now.label} goes before it"
             return sentence, (sentence,)
-        # What fails on one count alone is nearer than what fails on two.
+        # A label that fails for one reason is nearer than one that fails for two.
         nearest = sorted(gpu, key=lambda label: len(resolution.rejected[label]))
         named = nearest[:_MOST_LABELS]
         sentences = [_why(label, resolution) for label in named]
@@ -250,7 +273,7 @@ class _Comparison:
         return _why(was.label, resolution), cause
 
     def _workarounds(self, was: Cell, now: Cell) -> tuple[str, ...]:
-        found = []
+        ways = []
         if not self.relaxed:
             (cell,) = find_cells(
                 self.new,
@@ -260,30 +283,30 @@ class _Comparison:
                 minor_version_compatibility=True,
             )
             if cell.how != CPU:
-                found.append(
+                ways.append(
                     f"{MINOR_VERSION_COMPATIBILITY}=1 gets {cell.label}: minor-version "
                     "compatibility runs its machine code"
                 )
         for (cuda, capability), cell in sorted(self.after.items()):
             if capability == now.capability and cuda > now.cuda and cell.how != CPU:
-                found.append(f"a driver for CUDA {cuda} gets {cell.label}")
+                ways.append(f"a driver for CUDA {cuda} gets {cell.label}")
                 break
-        found.append(f"stay with {self.names[0]}: it has {was.label}")
-        return tuple(found)
+        ways.append(f"stay with {self.names[0]}: it has {was.label}")
+        return tuple(ways)
 
 
 def _change(was: Cell, now: Cell) -> str:
     if (was.how == CPU) != (now.how == CPU):
         return GAINED if was.how == CPU else LOST
     if was.label in NULL_LABELS and now.label in NULL_LABELS:
-        return SAME  # one variant, with an old spelling and a new one
+        return SAME  # two spellings of the null variant
     return SAME if (was.label, was.how) == (now.label, now.how) else CHANGED
 
 
-def _silent(now: Cell) -> str:
+def _fallback(now: Cell) -> str:
     if now.label is None:
         return "an installer takes the non-variant wheel, whatever that holds"
-    return "an installer takes the CPU build without a word; the GPU stays idle"
+    return "an installer silently takes the CPU build, and the GPU stays idle"
 
 
 def _why(label: str, resolution: Resolution) -> str:
@@ -298,18 +321,3 @@ def _features(label: str, resolution: Resolution) -> str:
         else f"{reason.namespace} :: {reason.feature}"
         for reason in resolution.rejected[label]
     )
-
-
-def _is_promised(target: str, capability: ComputeCapability) -> bool:
-    """Is ``target`` machine code that NVIDIA's rules let the GPU run?"""
-    number, _, kind = target.partition("_")
-    # The grammar of metadata allows any text; what is no number matches nothing.
-    is_number = number.isdigit() and len(number) > 1
-    return kind == "real" and is_number and runs_machine_code(number, capability)
-
-
-def _is_met(bound: str, driver: CudaVersion) -> bool:
-    try:
-        return CudaVersion.parse(bound if "." in bound else f"{bound}.0") <= driver
-    except ValueError:
-        return False

@@ -13,24 +13,24 @@ _PUNCTUATION = re.compile(r"([\\`*_{}\[\]#!|~])")
 
 
 def as_html(text: str) -> str:
-    """``text`` for an element or an attribute of HTML or SVG, in ASCII.
+    """Return ``text`` for an element or an attribute of HTML or SVG, in ASCII.
 
-    A page then reads the same whichever encoding a shell's redirection uses.
+    ASCII reads the same in whichever encoding a shell's redirection writes it.
     """
     escaped = html.escape(printable(text), quote=True)
     return escaped.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 def as_markdown(text: str) -> str:
-    """``text`` as it is, in Markdown."""
+    """Return ``text`` for Markdown, where it reads as it is."""
     return _PUNCTUATION.sub(r"\\\1", html.escape(printable(text), quote=False))
 
 
 def as_code(text: str) -> str:
-    """``text`` as a code span that also stands in a table.
+    """Return ``text`` as a Markdown code span that may stand in a table.
 
-    A code span has no escapes; whatever would end it or the table's cell, or be
-    HTML to a careless renderer, is replaced.
+    A code span has no escapes. Characters that would end the span or the table's
+    cell, or that a careless renderer would take for HTML, are replaced.
     """
     harmless = printable(text).translate(str.maketrans("`|<>&", "'/()+"))
     return f"`{harmless}`"

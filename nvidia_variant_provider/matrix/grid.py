@@ -1,8 +1,8 @@
-"""The cells of a release as a grid, and what its rows and columns are called.
+"""The cells of a release as a grid, and the names of its rows and columns.
 
-Rows are GPUs, columns are drivers: a GPU needs a name beside its number, and
-few drivers differ, so that the table stays narrow. Adjacent GPUs, and adjacent
-drivers, that get the same everywhere are one band.
+Rows are GPUs and columns are drivers. A GPU needs a name next to its number, which
+fits a row, and few drivers differ, so that the table stays narrow. Adjacent GPUs that
+get the same builds from all drivers are merged into one band, and so are drivers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from ..machine.drivers import CUDA_OF_BRANCH
 from ..machine.environment import ComputeCapability, CudaVersion
 from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND
 from ..metadata.model import NULL_LABELS, Features, Properties
-from .cells import CPU, Cell
+from .cells import CPU, Cell, Matrix
+from .lanes import span
+from .risks import describe_risks
 
 __all__ = [
     "Drivers",
@@ -26,17 +28,17 @@ __all__ = [
     "architectures",
     "branches",
     "caption",
+    "grid_of",
     "make_grid",
     "meaning",
     "products",
-    "span",
 ]
 
 Drivers: TypeAlias = tuple[CudaVersion, ...]
-"""A band of adjacent drivers, ascending."""
+"""A band of adjacent drivers, in ascending order."""
 
 Gpus: TypeAlias = tuple[ComputeCapability, ...]
-"""A band of adjacent compute capabilities, ascending."""
+"""A band of adjacent compute capabilities, in ascending order."""
 
 _T = TypeVar("_T")
 _Pick: TypeAlias = tuple[str | None, str]
@@ -46,11 +48,13 @@ _BRANCHES = {cuda: branch for branch, cuda in CUDA_OF_BRANCH.items()}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid:
-    """What every driver x GPU gets.
+    """What every driver with every GPU gets.
 
-    :param title: the release, as ``torch 2.9.1``.
-    :param cells: of each driver with each GPU.
-    :param builds: what each GPU label needs and has, in words.
+    :param title: the release, such as ``torch 2.9.1``.
+    :param drivers: all drivers, in ascending order.
+    :param gpus: all GPUs, in ascending order.
+    :param cells: the cell of each driver with each GPU.
+    :param builds: what each GPU label needs and contains, in words.
     :param notes: sentences below the table.
     """
 
@@ -63,21 +67,21 @@ class Grid:
 
     @property
     def driver_bands(self) -> list[Drivers]:
-        """The columns of the merged table."""
+        """The drivers of each column of the merged table."""
         return _bands(
             self.drivers, lambda cuda: [self._pick(cuda, gpu) for gpu in self.gpus]
         )
 
     @property
     def gpu_bands(self) -> list[Gpus]:
-        """The rows of the merged table."""
+        """The GPUs of each row of the merged table."""
         return _bands(
             self.gpus, lambda gpu: [self._pick(cuda, gpu) for cuda in self.drivers]
         )
 
     @property
     def labels(self) -> list[str]:
-        """The labels of GPU builds, those for the oldest drivers first."""
+        """The labels of GPU builds; those for the oldest drivers come first."""
         first: dict[str, CudaVersion] = {}
         for (cuda, _), cell in sorted(self.cells.items()):
             if cell.label is not None and cell.how != CPU:
@@ -85,12 +89,30 @@ class Grid:
         return sorted(first, key=lambda label: (first[label], label))
 
     def at(self, drivers: Drivers, gpus: Gpus) -> Cell:
-        """The cell of two bands: all of theirs have the same pick."""
+        """Return the cell that two bands have in common, where all picks are equal."""
         return self.cells[drivers[0], gpus[0]]
 
     def _pick(self, cuda: CudaVersion, gpu: ComputeCapability) -> _Pick:
         cell = self.cells[cuda, gpu]
         return cell.label, cell.how
+
+
+def grid_of(matrix: Matrix) -> Grid:
+    """Return the grid of a release, with its title and its open risks."""
+    metadata = matrix.metadata
+    title = "This release"
+    if metadata.name is not None:
+        title = f"{metadata.name.replace('_', '-')} {metadata.version}"
+    opt_in = "Minor-version compatibility is on: not what installers do by default"
+    return make_grid(
+        matrix.cells,
+        title=title,
+        variants=metadata.variants,
+        notes=[
+            *([opt_in] if matrix.minor_version_compatibility else []),
+            *describe_risks(matrix),
+        ],
+    )
 
 
 def make_grid(
@@ -100,16 +122,16 @@ def make_grid(
     variants: Mapping[str, Properties] | None = None,
     notes: Iterable[str] = (),
 ) -> Grid:
-    """The grid of `coverage.find_cells`.
+    """Return the grid of cells such as those of `find_cells`.
 
-    :param variants: the properties of labels, for the legend.
+    :param variants: the properties of each label, for the legend.
     """
-    found = {(cell.cuda, cell.capability): cell for cell in cells}
+    cell_of = {(cell.cuda, cell.capability): cell for cell in cells}
     return Grid(
         title=title,
-        drivers=tuple(sorted({cuda for cuda, _ in found})),
-        gpus=tuple(sorted({gpu for _, gpu in found})),
-        cells=found,
+        drivers=tuple(sorted({cuda for cuda, _ in cell_of})),
+        gpus=tuple(sorted({gpu for _, gpu in cell_of})),
+        cells=cell_of,
         builds={
             label: _description(item[NAMESPACE])
             for label, item in (variants or {}).items()
@@ -120,10 +142,10 @@ def make_grid(
 
 
 def caption(cell: Cell) -> str:
-    """What stands in a cell: it tells label and how apart without any colour.
+    """Return the text of a cell, which says everything without any colour.
 
-    ``cu130``: machine code. ``cu130*``: PTX only. ``cpu``: the null variant;
-    another label without nvidia properties is named. ``(none)``: no label.
+    ``cu130``: machine code. ``cu130*``: PTX only. ``cpu``: the null variant.
+    ``other (cpu)``: another label without nvidia properties. ``(none)``: no label.
     """
     if cell.label is None:
         return "(none)"
@@ -133,7 +155,7 @@ def caption(cell: Cell) -> str:
 
 
 def meaning(cell: Cell) -> str:
-    """The same in words."""
+    """Return what `caption` says, in words."""
     if cell.label is None:
         return "no label fits: the non-variant wheel"
     if cell.how == CPU:
@@ -143,19 +165,14 @@ def meaning(cell: Cell) -> str:
     return cell.label
 
 
-def span(band: Sequence[object]) -> str:
-    """``12.6-12.9``, or ``12.6`` alone."""
-    return str(band[0]) if len(band) == 1 else f"{band[0]}-{band[-1]}"
-
-
 def branches(band: Drivers) -> str:
-    """The driver branches of a band, as ``R560-R565``; empty when not known."""
+    """Return the driver branches of a band, such as ``R560-R565``, if known."""
     known = [f"R{_BRANCHES[cuda]}" for cuda in band if cuda in _BRANCHES]
     return span(known) if known else ""
 
 
 def architectures(band: Gpus) -> str:
-    """``Turing to Hopper``, or what is known of a single GPU."""
+    """Return ``Turing to Hopper`` for a band, or the product for a single GPU."""
     names = [
         gpu_models()[gpu].architecture.partition(" (")[0]
         for gpu in band
@@ -163,14 +180,14 @@ def architectures(band: Gpus) -> str:
     ]
     distinct = list(dict.fromkeys(names))
     if len(band) == 1 and distinct:
-        # Two capabilities have one architecture more often than one product.
+        # Several capabilities share an architecture, but rarely a product.
         name = gpu_models()[band[0]].name.partition(" (")[0]
         return f"{distinct[0]}: {name}"
     return " to ".join((distinct[0], distinct[-1])[: len(distinct)]) if distinct else ""
 
 
 def products(gpu: ComputeCapability) -> str:
-    """The products of a compute capability; empty when not known."""
+    """Return the products of a compute capability, or nothing if unknown."""
     model = gpu_models().get(gpu)
     return model.products.rpartition(": ")[2] if model else ""
 

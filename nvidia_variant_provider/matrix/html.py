@@ -1,4 +1,4 @@
-"""The matrix as one HTML page: no script, nothing from elsewhere."""
+"""The matrix as one HTML page, without scripts and without other files."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .grid import (
     caption,
     meaning,
     products,
-    span,
 )
+from .lanes import span
 from .style import page_css, tone_classes
 
 __all__ = ["html_page", "legend_items", "tile_classes"]
 
 
 def html_page(grid: Grid) -> list[str]:
-    """The lines of the page, all ASCII."""
+    """Return the lines of the page, which are ASCII."""
     title = as_html(grid.title)
     return [
         "<!doctype html>",
@@ -58,7 +58,8 @@ def html_page(grid: Grid) -> list[str]:
         *_table(
             grid,
             [(gpu,) for gpu in grid.gpus],
-            # Newest first: what differs is then in sight without scrolling.
+            # The newest drivers come first, since their columns differ and are then
+            # in sight without scrolling.
             [(cuda,) for cuda in reversed(grid.drivers)],
             name="whole",
         ),
@@ -70,14 +71,14 @@ def html_page(grid: Grid) -> list[str]:
 
 
 def tile_classes(cell: Cell, tones: Mapping[str, str]) -> str:
-    """The classes of a cell's tile."""
+    """Return the CSS classes of a cell's tile."""
     if cell.label is None or cell.how == CPU:
         return "cpu"
     return f"{tones[cell.label]} ptx" if cell.how == PTX else tones[cell.label]
 
 
 def legend_items(grid: Grid) -> list[tuple[str, str, str]]:
-    """``(sign, classes, words)`` of each thing that the grid has."""
+    """Return ``(sign, classes, words)`` for each kind of cell that the grid has."""
     tones = tone_classes(grid.labels)
     items = [
         (label, tones[label], grid.builds.get(label) or "uses the GPU")

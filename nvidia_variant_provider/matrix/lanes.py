@@ -1,13 +1,17 @@
-"""Where something holds: a set of driver x GPU in few words."""
+"""Where something holds: a set of drivers with GPUs, described in few words."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
 from ..machine.environment import ComputeCapability, CudaVersion
-from .grid import span
 
-__all__ = ["describe_lanes", "list_gpus"]
+__all__ = ["describe_lanes", "list_gpus", "span"]
+
+
+def span(band: Sequence[object]) -> str:
+    """Return ``12.6-12.9`` for several adjacent versions, or ``12.6`` for one."""
+    return str(band[0]) if len(band) == 1 else f"{band[0]}-{band[-1]}"
 
 
 def describe_lanes(
@@ -16,19 +20,20 @@ def describe_lanes(
     drivers: Sequence[CudaVersion],
     gpus: Sequence[ComputeCapability],
 ) -> list[str]:
-    """Rectangles that make up ``lanes``: ``drivers 12.6-12.9, GPUs 5.0-7.2``.
+    """Return rectangles that make up ``lanes``, as ``drivers 12.6-12.9, GPUs 5.0-7.2``.
 
-    :param drivers: all of them, ascending: what a range may pass over; so are
-    :param gpus:
+    :param drivers: all drivers of the matrix in ascending order. A range names its
+        ends alone, so it may only leave out versions that are not in this list.
+    :param gpus: all GPUs of the matrix in ascending order, for the same reason.
     """
     rows: dict[tuple[CudaVersion, ...], list[ComputeCapability]] = {}
     for gpu in gpus:
-        found = tuple(cuda for cuda in drivers if (cuda, gpu) in lanes)
-        if found:
-            rows.setdefault(found, []).append(gpu)
+        columns = tuple(cuda for cuda in drivers if (cuda, gpu) in lanes)
+        if columns:
+            rows.setdefault(columns, []).append(gpu)
     return [
-        f"{_listed('driver', found, drivers)}, {_listed('GPU', members, gpus)}"
-        for found, members in rows.items()
+        f"{_listed('driver', columns, drivers)}, {_listed('GPU', members, gpus)}"
+        for columns, members in rows.items()
     ]
 
 
@@ -36,7 +41,7 @@ def list_gpus(
     lanes: Iterable[tuple[CudaVersion, ComputeCapability]],
     gpus: Sequence[ComputeCapability],
 ) -> str:
-    """The GPUs of ``lanes``: ``GPUs 8.7-8.8, 10.1``."""
+    """Return the GPUs of ``lanes``, as ``GPUs 8.7-8.8, 10.1``."""
     return _listed("GPU", sorted({gpu for _, gpu in lanes}), gpus)
 
 

@@ -1,7 +1,7 @@
 """Colours and style sheets of the HTML page and the drawing.
 
-Colour only repeats what the text of a cell says. Both themes keep text at 7:1
-against its tile, which the tests compute.
+Colour only repeats what the text of a cell says. In both themes the contrast between
+text and tile is at least 7:1 (WCAG 2, level AAA), which the tests compute.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ __all__ = ["DARK", "LIGHT", "Theme", "page_css", "svg_css", "tone_classes"]
 class Theme:
     """Colours as ``#rrggbb``.
 
-    :param soft: text of less weight, on ``page``.
-    :param tones: tiles of GPU builds, from old drivers to new ones; on them
-    :param ink: stands.
+    :param page: the background.
+    :param ink: text on the page and on the tiles.
+    :param soft: less important text on the page.
+    :param line: borders.
+    :param tones: tiles of GPU builds, those for the oldest drivers first.
+    :param cpu: tiles of builds that do not use the GPU.
+    :param cpu_ink: text on those tiles.
+    :param hatch: the mark of builds with only PTX.
     """
 
     page: str
@@ -71,7 +76,10 @@ DARK = Theme(
 
 
 def tone_classes(labels: Sequence[str]) -> dict[str, str]:
-    """The class of each label; few labels are spread over the whole scale."""
+    """Return the CSS class of each label.
+
+    A few labels are spread over the whole scale, so that their colours differ more.
+    """
     count = len(LIGHT.tones)
     step = max(1, count // max(1, len(labels)))
     return {label: f"t{index * step % count}" for index, label in enumerate(labels)}
@@ -93,7 +101,7 @@ def _tones(declaration: str) -> str:
 
 
 def page_css() -> list[str]:
-    """The style sheet of the page; no colour outside the themes."""
+    """Return the style sheet of the page, which has only the themes' colours."""
     themes = f"""
 :root {{ color-scheme: light dark; {_variables(LIGHT)} }}
 @media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}
@@ -104,7 +112,7 @@ def page_css() -> list[str]:
 
 
 def svg_css() -> list[str]:
-    """The style sheet of the drawing."""
+    """Return the style sheet of the drawing."""
     return f"""
 svg {{ {_variables(LIGHT)} }}
 @media (prefers-color-scheme: dark) {{ svg {{ {_variables(DARK)} }} }}

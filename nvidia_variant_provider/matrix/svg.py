@@ -1,4 +1,4 @@
-"""The matrix as one SVG drawing, with the look of the page."""
+"""The matrix as one SVG drawing that looks like the HTML page."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import textwrap
 from collections.abc import Iterator
 
 from .escaping import as_html
-from .grid import Grid, architectures, branches, caption, meaning, span
+from .grid import Grid, architectures, branches, caption, meaning
 from .html import legend_items, tile_classes
+from .lanes import span
 from .style import svg_css, tone_classes
 
 __all__ = ["svg_drawing"]
@@ -16,12 +17,18 @@ _MARGIN = 24
 _ROW = 46
 _GAP = 4
 _SMALL_LETTER = 6.3
-"""Width of a letter of 11 px; monospaced ones of 13 px take `_LETTER`."""
+"""The average width of a letter at 11 px in a proportional font."""
+
 _LETTER = 8.0
+"""The width of a letter at 13 px in a monospaced font."""
 
 
 def svg_drawing(grid: Grid) -> list[str]:
-    """The lines of the drawing, all ASCII; it has no size but its proportions."""
+    """Return the lines of the drawing, which are ASCII.
+
+    SVG cannot wrap text or measure it, so sizes are computed from the number of
+    letters.
+    """
     rows, columns = grid.gpu_bands, grid.driver_bands
     cells = [caption(grid.at(column, row)) for row in rows for column in columns]
     texts = [*cells, *map(span, columns), *map(branches, columns)]
@@ -105,29 +112,29 @@ def _tile(
 
 
 def _legend(grid: Grid, top: int, width: int) -> tuple[list[str], int]:
-    """The lines, and where the next thing goes."""
+    """Return the lines of the legend, and the y coordinate below it."""
     items = legend_items(grid)
     widest = max(len(sign) for sign, _, _ in items)
     key = min(width // 2, max(56, round(widest * _LETTER) + 20))
-    found: list[str] = []
+    lines: list[str] = []
     for sign, classes, words in items:
         box = (_MARGIN, top - 17, key, 25)
-        found += _tile(sign, classes, title=words, box=box)
+        lines += _tile(sign, classes, title=words, box=box)
         x = _MARGIN + key + 10
-        lines = _wrapped(words, width - _MARGIN - x)
-        found += _small(lines, x, top)
-        top += max(30, 15 * len(lines) + 10)
-    return found, top
+        wrapped = _wrapped(words, width - _MARGIN - x)
+        lines += _small(wrapped, x, top)
+        top += max(30, 15 * len(wrapped) + 10)
+    return lines, top
 
 
 def _notes(grid: Grid, top: int, width: int) -> tuple[list[str], int]:
-    """The lines, and how high the drawing is with them."""
-    found: list[str] = []
+    """Return the lines of the notes, and the height of the drawing with them."""
+    lines: list[str] = []
     for note in grid.notes:
-        lines = _wrapped(note, width - 2 * _MARGIN)
-        found += _small(lines, _MARGIN, top)
-        top += 15 * len(lines) + 6
-    return found, top + _MARGIN - 15
+        wrapped = _wrapped(note, width - 2 * _MARGIN)
+        lines += _small(wrapped, _MARGIN, top)
+        top += 15 * len(wrapped) + 6
+    return lines, top + _MARGIN - 15
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -8,43 +8,47 @@ from dataclasses import dataclass
 from ..knowledge.tables import NATIVE, PTX
 from .cells import CPU, Cell
 from .escaping import as_code, as_markdown
-from .grid import Drivers, Gpus, Grid, architectures, branches, caption, span
+from .grid import Drivers, Gpus, Grid, architectures, branches, caption
+from .lanes import span
 
 __all__ = ["WIDTH", "Block", "legend", "markdown", "text_blocks"]
 
 WIDTH = 80
-"""Of the text form, where labels let it."""
+"""The width of the text form, as far as the names of labels allow it."""
 
 _GAP = 2
+"""Columns between two cells."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """A table that is no wider than `WIDTH`, if one column is not."""
+    """A table that is as wide as asked, or has a single column."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
-def text_blocks(grid: Grid) -> list[Block]:
-    """The merged table: a row per band of GPUs, a column per band of drivers.
+def text_blocks(grid: Grid, *, width: int = WIDTH) -> list[Block]:
+    """Return the merged table: a row for each band of GPUs, a column for drivers.
 
-    More than one block where the columns do not stand side by side.
+    There are several blocks if the columns do not fit next to each other.
+
+    :param width: the columns of the terminal.
     """
     rows = grid.gpu_bands
     names = [("GPU", ""), *((span(band), architectures(band)) for band in rows)]
     first = sum(max(len(row[part]) for row in names) for part in (0, 1)) + _GAP
     blocks: list[list[Drivers]] = []
-    used = WIDTH
+    used = width
     for band in grid.driver_bands:
-        width = _GAP + max(
+        needed = _GAP + max(
             len(span(band)), *(len(caption(grid.at(band, row))) for row in rows)
         )
-        if used + width > WIDTH:
+        if used + needed > width:
             blocks.append([])
             used = first
         blocks[-1].append(band)
-        used += width
+        used += needed
     return [_block(grid, rows, columns) for columns in blocks]
 
 
@@ -63,13 +67,13 @@ def _block(grid: Grid, rows: Sequence[Gpus], columns: Sequence[Drivers]) -> Bloc
 
 
 def legend(grid: Grid) -> list[str]:
-    """What the marks mean, as far as the grid has them."""
+    """Return what the marks mean, for those that the grid has."""
     found = {_kind(cell) for cell in grid.cells.values()}
     lines = {
-        NATIVE: "a name alone: that build; it has machine code, or does not say",
-        PTX: "*: that build has only PTX for the GPU, which the driver compiles",
-        CPU: "cpu: a build that uses no GPU",
-        "none": "(none): no label fits, an installer takes the non-variant wheel",
+        NATIVE: "a name alone: this build, which has machine code or does not say",
+        PTX: "*: this build has only PTX for the GPU, which the driver compiles",
+        CPU: "cpu: a build that does not use the GPU",
+        "none": "(none): no label fits, so an installer takes the non-variant wheel",
     }
     return [line for kind, line in lines.items() if kind in found]
 
@@ -79,7 +83,7 @@ def _kind(cell: Cell) -> str:
 
 
 def markdown(grid: Grid) -> list[str]:
-    """Lines of Markdown, with a row per driver: people search for theirs."""
+    """Return lines of Markdown, with a row for each driver to search for."""
     columns = grid.gpu_bands
     heads = [_joined(f"GPU {span(band)}", architectures(band)) for band in columns]
     lines = [
@@ -110,5 +114,5 @@ def _cell(cell: Cell) -> str:
 
 
 def _marks(grid: Grid) -> list[str]:
-    # "*" would be emphasis; the Markdown table says PTX instead.
+    # "*" would begin emphasis, so the Markdown table says PTX instead.
     return [line.replace("*:", "(PTX):", 1) for line in legend(grid)]

@@ -27,9 +27,10 @@ from nvidia_variant_provider.matrix.changes import (
     SAME,
     Lane,
     compare,
+    find_differences,
     release_names,
 )
-from nvidia_variant_provider.matrix.differences import Differences, make_groups
+from nvidia_variant_provider.matrix.differences import make_groups
 from nvidia_variant_provider.matrix.lanes import describe_lanes
 from nvidia_variant_provider.metadata import read_metadata
 
@@ -130,7 +131,7 @@ class TestLanes:
             "stay with OLD: it has cu128",
         )
         assert lane.risk == (
-            "an installer takes the CPU build without a word; the GPU stays idle",
+            "an installer silently takes the CPU build, and the GPU stays idle",
         )
 
     def test_a_lost_gpu(self) -> None:
@@ -240,17 +241,17 @@ class TestDescription:
     def test_groups_partition_the_lanes(
         self, old: dict[str, Any], new: dict[str, Any]
     ) -> None:
-        found = compare(read_metadata(old), read_metadata(new))
-        differences = Differences(old="a", new="b", lanes=found)
-        groups = make_groups(found, with_same=True)
+        differences = find_differences(read_metadata(old), read_metadata(new))
+        lanes = differences.lanes
+        groups = make_groups(lanes, with_same=True)
         told = [lane.key for group in groups for lane in group.lanes]
-        assert sorted(told) == sorted(lane.key for lane in found)
+        assert sorted(told) == sorted(lane.key for lane in lanes)
         said: Counter[tuple[CudaVersion, ComputeCapability]] = Counter()
         for group in groups:
             for rectangle in differences.where(group.lanes):
                 said.update(read_rectangle(rectangle))
         assert said == Counter(told)
-        assert sum(differences.counts.values()) == len(found)
+        assert sum(differences.counts.values()) == len(lanes)
 
     def test_ranges_pass_over_nothing(self) -> None:
         lanes = {(cuda, GPUS[0]) for cuda in (DRIVERS[0], DRIVERS[2])}

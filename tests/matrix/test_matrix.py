@@ -207,7 +207,7 @@ class TestText:
         torch = Path("x-1-variants.json")
         torch.write_text(json.dumps(document))
         out = run(torch).out
-        assert "*: that build has only PTX" in out
+        assert "*: this build has only PTX" in out
         assert "(none): no label fits" in out
         assert "cpu:" not in out
 
