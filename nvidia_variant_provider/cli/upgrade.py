@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, UsageError
+from ..metadata.names import SUFFIX
+from ..metadata.versions import WRITTEN
 from .parsers import add_examples
 from .result import Result
 
@@ -19,8 +21,7 @@ __all__ = ["configure_parser", "execute"]
 
 FINDINGS = 1
 
-_SUFFIX = "-variants.json"
-_VERSION = "0.2.0"
+_VERSION = str(WRITTEN)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -174,7 +175,7 @@ def _index(folder: str) -> Result:
             continue
         if key is not None:
             release = releases.setdefault(key, _Release())
-            if name.endswith(_SUFFIX):
+            if name.endswith(SUFFIX):
                 release.files.append(name)
             elif label is not None:
                 release.wheels.append((name, label))
@@ -182,7 +183,7 @@ def _index(folder: str) -> Result:
         if release.files or release.wheels:
             files.append(_rebuilt(folder, key, release))
     if not files:
-        message = f"the folder has no file *{_SUFFIX} and no wheel with a label"
+        message = f"the folder has no file *{SUFFIX} and no wheel with a label"
         raise InputError(message, path=folder, hint="name the folder of a project")
     files.sort(key=lambda file: file.path)
     for file in files:
@@ -204,29 +205,23 @@ def _release_of(name: str) -> tuple[tuple[str, str] | None, str | None]:
 
     :raises InputError: a wheel or a metadata file with a name of another form.
     """
-    from packaging.utils import canonicalize_name
-    from packaging.version import InvalidVersion, Version
-
-    from ..metadata.reading import FILE_NAME
+    from ..metadata.names import parse_metadata_name
     from ..wheels.archive import parse_wheel_name
 
     if name.endswith(".whl"):
         wheel = parse_wheel_name(name)
         return (wheel.name, wheel.version), wheel.label
-    if not name.endswith(_SUFFIX):
+    if not name.endswith(SUFFIX):
         return None, None
-    wrong = InputError(
-        "not of the form {name}-{version}-variants.json", path=name, hint="rename it"
-    )
-    match = FILE_NAME.fullmatch(name)
-    if match is None:
-        raise wrong
-    try:
-        version = str(Version(match["version"].replace("_", "-")))
-    except InvalidVersion:
-        raise wrong from None
-    project = canonicalize_name(match["name"]).replace("-", "_")
-    return (project, version.replace("-", "_")), None
+    given = parse_metadata_name(name)
+    parts = given.normalized() if given is not None else None
+    if parts is None:
+        raise InputError(
+            f"not of the form {{name}}-{{version}}{SUFFIX}",
+            path=name,
+            hint="rename it",
+        )
+    return (parts.name, parts.version), None
 
 
 def _rebuilt(folder: str, key: tuple[str, str], release: _Release) -> _File:
@@ -235,7 +230,7 @@ def _rebuilt(folder: str, key: tuple[str, str], release: _Release) -> _File:
     from ..strict_json import read_bytes
     from ..upgrading.upgrade import Remark
 
-    name = release.files[0] if release.files else f"{key[0]}-{key[1]}{_SUFFIX}"
+    name = release.files[0] if release.files else f"{key[0]}-{key[1]}{SUFFIX}"
     path = os.path.join(folder, name)
     file = _File(path=path)
     if len(release.files) > 1:

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH
 from ..metadata.model import PLUGIN_API, REQUIRES, Provider, VariantsMetadata
-from ..metadata.versions import LATEST
+from ..metadata.versions import WRITTEN
 from .claims import TrueClaim
 
 __all__ = ["Suggestion", "suggest"]
@@ -64,7 +64,7 @@ def suggest(claim: TrueClaim, path: str, kind: str) -> Suggestion | None:
     named = match[1] if match is not None and _is_label(match[0]) else None
     label = named or f"cu{claim.strict.version.major}{claim.strict.version.minor}"
     metadata = VariantsMetadata(
-        schema=LATEST,
+        schema=WRITTEN,
         namespaces=(NAMESPACE,),
         providers={NAMESPACE: Provider(requires=(REQUIRES,), plugin_api=PLUGIN_API)},
         variants={label: {NAMESPACE: features}},

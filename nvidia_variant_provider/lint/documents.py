@@ -7,11 +7,9 @@ from typing import Any
 
 from ..errors import InputError
 from ..metadata.model import NULL_LABELS
-from ..metadata.reading import metadata_from_dict
 from ..metadata.versions import SchemaVersion
 from ..strict_json import Flaw, parse_lenient
 from .collector import Collector, Problem
-from .grammar import check_grammar
 from .meaning import check_meaning
 from .rules import Code
 from .scope import Scope
@@ -52,32 +50,27 @@ def check_document(
 
     A defect that one family reports does not keep the others from looking.
     """
-    version = check_structure(document, collector)
+    checked = check_structure(document, collector)
     if not isinstance(document, dict):
         return
-    for problem in check_nv114(document, version, scope):
+    metadata = checked.metadata
+    for problem in check_nv114(document, metadata.schema, scope):
         collector.add("NV114", problem.place, problem.message, problem.hint)
-    check_grammar(document, version, collector)
     check_meaning(document, collector, scope)
-    try:
-        metadata = metadata_from_dict(document)
-    except InputError:
-        # The findings above say what is wrong. A label that cannot be read cannot be
-        # ordered either.
-        return
-    if scope.whole_release:
+    # The findings above say what is wrong. A label that cannot be read cannot be
+    # ordered either.
+    if scope.whole_release and checked.is_readable:
         SELECTION_CHECKS.run(metadata, collector)
 
 
 def check_nv114(
-    document: Mapping[str, Any], version: SchemaVersion | None, scope: Scope
+    document: Mapping[str, Any], version: SchemaVersion, scope: Scope
 ) -> Iterator[Problem]:
     """Report a release that offers nothing to machines that no label fits."""
     variants = document.get("variants", {})
     if not scope.whole_release or scope.has_plain_wheel:
         return
-    old_null = version is not None and version.old_null
-    nulls = NULL_LABELS if old_null else NULL_LABELS[:1]
+    nulls = NULL_LABELS if version.old_null else NULL_LABELS[:1]
     if isinstance(variants, dict) and not any(label in variants for label in nulls):
         yield Problem(
             "variants",

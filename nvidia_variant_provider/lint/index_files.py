@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..metadata.names import SUFFIX, parse_metadata_name
 from ..strict_json import read_bytes
 from ..wheels.archive import WheelName, parse_wheel_name
 from ..wheels.reading import WheelContent, read_wheel
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..gpu_code.report import WheelReport
 
 __all__ = [
-    "SUFFIX",
     "IndexFile",
     "Listing",
     "Reading",
@@ -29,14 +28,8 @@ __all__ = [
     "local_file",
 ]
 
-SUFFIX = "-variants.json"
-"""The end of the name of a metadata file."""
-
-
 _JOBS = min(4, os.cpu_count() or 1)
 """How many members of a wheel are read at the same time."""
-
-_METADATA_NAME = re.compile(r"(?P<name>[a-z0-9_.]+)-(?P<version>[^-/]+)-variants\.json")
 
 
 def _nobody_watches(_: str) -> AbstractContextManager[Progress | None]:
@@ -134,19 +127,19 @@ def list_files(files: Iterable[IndexFile]) -> Listing:
 
     for file in files:
         if file.name.endswith(SUFFIX):
-            match = _METADATA_NAME.fullmatch(file.name)
-            if match is None:
+            given = parse_metadata_name(file.name)
+            parts = given.normalized() if given is not None else None
+            # Installers do not find a project in upper case, so that the file is not
+            # the metadata of any release.
+            if given is None or parts is None or given.name != given.name.lower():
                 unnormalised.append(file)
                 continue
-            key = (
-                _normalise_project(match["name"]),
-                _normalise_version(match["version"]),
-            )
-            normalised = key == (match["name"], match["version"])
+            normalised = parts == given
             if not normalised:
                 unnormalised.append(file)
-            if normalised or release(*key).metadata is None:
-                release(*key).metadata = file
+            own = release(parts.name, parts.version)
+            if normalised or own.metadata is None:
+                own.metadata = file
         elif file.name.endswith(".whl"):
             try:
                 wheel = parse_wheel_name(file.name)
@@ -182,17 +175,3 @@ def local_file(path: str, reading: Reading) -> IndexFile:
         open_wheel=lambda: read_wheel(path),
         inspect=inspect if reading.content else None,
     )
-
-
-def _normalise_project(project: str) -> str:
-    # The rule for wheel names: runs of -, _ and . become _, in lower case.
-    return re.sub(r"[-_.]+", "_", project).lower()
-
-
-def _normalise_version(text: str) -> str:
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return str(Version(text)).replace("-", "_")
-    except (InvalidVersion, ValueError):
-        return text

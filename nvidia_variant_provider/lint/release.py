@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError, join, shown
+from ..metadata.names import SUFFIX
 from ..wheels.archive import parse_wheel_name
 from .collector import Checks, Collector, Problem
 from .documents import check_text
 from .findings import Finding
 from .index_files import (
-    SUFFIX,
     IndexFile,
     Listing,
     Reading,

@@ -1,7 +1,7 @@
 """Requirements and environment markers in metadata, as `packaging` reads them.
 
-They are other people's text: one that cannot be read is ``None`` here, never an
-exception, also where it is nested too deeply for the parser.
+Other people write these texts. A text that cannot be read gives ``None`` here and
+never an exception, even when it is nested too deeply for the parser.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from packaging.markers import Marker
     from packaging.requirements import Requirement
 
-__all__ = ["marker_holds", "parse_marker", "parse_requirement"]
+__all__ = ["explain_requirement", "marker_holds", "parse_marker", "parse_requirement"]
 
 
 def parse_requirement(text: str) -> Requirement | None:
-    """The requirement, or ``None`` when it cannot be read."""
+    """Return the requirement, or ``None`` when it cannot be read."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
@@ -26,8 +26,20 @@ def parse_requirement(text: str) -> Requirement | None:
         return None
 
 
+def explain_requirement(text: str) -> str | None:
+    """Return why a requirement cannot be read, or ``None`` when it can."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        Requirement(text)
+    except (InvalidRequirement, RecursionError) as error:
+        # The further lines of the parser's message point at the place in the text.
+        return str(error).partition("\n")[0]
+    return None
+
+
 def parse_marker(text: str) -> Marker | None:
-    """The environment marker, or ``None`` when it cannot be read."""
+    """Return the environment marker, or ``None`` when it cannot be read."""
     from packaging.markers import InvalidMarker, Marker
 
     try:
@@ -37,14 +49,18 @@ def parse_marker(text: str) -> Marker | None:
 
 
 def marker_holds(text: str, platform: Mapping[str, str] | None = None) -> bool | None:
-    """Does an environment marker hold? ``None``: it cannot be read or compared.
+    """Return whether an environment marker holds.
 
-    :param platform: variables that stand in for those of this machine.
+    ``None`` means that the marker cannot be read, or compares what cannot be
+    compared.
+
+    :param platform: variables that replace those of this machine.
     """
     marker = parse_marker(text)
     if marker is None:
         return None
     try:
         return marker.evaluate(dict(platform) if platform else None)
-    except (ValueError, RecursionError):  # all that packaging raises is one of them
+    except (ValueError, RecursionError):
+        # Every exception of packaging's evaluation is a ValueError.
         return None

@@ -1,13 +1,17 @@
-"""The schema versions of variant metadata, and how to tell them apart.
+"""The versions of the metadata format, and how to tell which one a document has.
 
-Source: the schema files of the wheel-variants project, PEP 817, 825 and 850,
-and variantlib 0.0.1 to 0.2.2; read on 2026-11-20.
+This table is the only place that spells a version. A new version of the format is
+one more entry of `KNOWN`; when this package is to write it, `WRITTEN` becomes that
+version; when released clients read it, it joins `READ_BY_CLIENTS`.
+
+Sources: the schema files of the wheel-variants project, PEP 817, 825 and 850, and
+variantlib 0.0.1 to 0.2.2; read on 2026-11-20.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, shown
@@ -16,73 +20,95 @@ from ..strict_json import as_object, as_string
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["LATEST", "SchemaVersion", "find_version"]
+__all__ = [
+    "CLIENTS",
+    "KNOWN",
+    "READ_BY_CLIENTS",
+    "WRITTEN",
+    "SchemaVersion",
+    "find_version",
+    "is_read_by_clients",
+]
 
+_HOST = "https://variants-schema.wheelnext.dev"
 _TOP_LEVEL = frozenset({"$schema", "default-priorities", "variants"})
 _OLD_PRIORITIES = frozenset({"namespace", "feature", "property"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SchemaVersion:
-    """What one version of the format knows.
+    """What one version of the format allows.
 
-    ``strict`` versions reject keys they do not know; PEP 817 has tools ignore
-    them. ``old_null`` versions spell the null label ``00000000`` as well.
+    :param url: the ``$schema`` of its documents.
+    :param keys: the keys at the top level.
+    :param priority_keys: the keys of ``default-priorities``.
+    :param provider_keys: the keys of a provider.
+    :param strict: whether readers reject keys that the version does not define. PEP
+        817 tells tools to ignore them.
+    :param one_source: whether a provider names exactly one source of its answer.
+    :param old_null: whether ``00000000`` is a spelling of the null label as well.
+    :param label_limit: the most characters of a label; ``None`` without a limit.
     """
 
     number: tuple[int, int, int]
+    url: str
     keys: frozenset[str]
     priority_keys: frozenset[str]
     provider_keys: frozenset[str]
     strict: bool
+    one_source: bool = False
     old_null: bool = False
+    label_limit: int | None = None
 
     def __str__(self) -> str:
         return ".".join(map(str, self.number))
 
 
-_UNVERSIONED = SchemaVersion(
+_V0_0_1 = SchemaVersion(
     number=(0, 0, 1),
+    url=f"{_HOST}/",
     keys=_TOP_LEVEL | {"providers"},
     priority_keys=_OLD_PRIORITIES,
     provider_keys=frozenset({"enable-if", "plugin-api", "requires", "optional"}),
     strict=False,
     old_null=True,
+    label_limit=8,
 )
-_V0_0_2 = SchemaVersion(
+_V0_0_2 = replace(
+    _V0_0_1,
     number=(0, 0, 2),
-    keys=_UNVERSIONED.keys,
-    priority_keys=_OLD_PRIORITIES,
-    provider_keys=_UNVERSIONED.provider_keys | {"plugin-use"},
-    strict=False,
-    old_null=True,
+    url=f"{_HOST}/v0.0.2.json",
+    provider_keys=_V0_0_1.provider_keys | {"plugin-use"},
+    label_limit=16,
 )
-_V0_0_3 = SchemaVersion(
+_V0_0_3 = replace(
+    _V0_0_2,
     number=(0, 0, 3),
-    keys=_UNVERSIONED.keys | {"static-properties"},
-    priority_keys=_OLD_PRIORITIES,
-    provider_keys=_UNVERSIONED.provider_keys | {"install-time"},
-    strict=False,
-    old_null=True,
+    url=f"{_HOST}/v0.0.3.json",
+    keys=_V0_0_1.keys | {"static-properties"},
+    provider_keys=_V0_0_1.provider_keys | {"install-time"},
 )
 _V0_1_0 = SchemaVersion(
     number=(0, 1, 0),
+    url=f"{_HOST}/peps/825/v0.1.0.json",
     keys=_TOP_LEVEL,
     priority_keys=_OLD_PRIORITIES,
     provider_keys=frozenset(),
     strict=True,
+    label_limit=16,
 )
-_V0_1_1 = SchemaVersion(
+_V0_1_1 = replace(
+    _V0_1_0,
     number=(0, 1, 1),
-    keys=_TOP_LEVEL,
+    url=f"{_HOST}/peps/825/v0.1.1.json",
     priority_keys=frozenset({"namespace"}),
-    provider_keys=frozenset(),
-    strict=True,
+    label_limit=None,
 )
-_V0_2_0 = SchemaVersion(
+_V0_2_0 = replace(
+    _V0_1_1,
     number=(0, 2, 0),
+    url=f"{_HOST}/v0.2.0.json",
     keys=_TOP_LEVEL | {"providers"},
-    priority_keys=frozenset({"namespace"}),
     provider_keys=frozenset(
         {
             "builtin",
@@ -93,14 +119,20 @@ _V0_2_0 = SchemaVersion(
             "static-properties",
         }
     ),
-    strict=True,
+    one_source=True,
 )
 
-LATEST = _V0_2_0
-_KNOWN = {
-    version.number: version
-    for version in (_UNVERSIONED, _V0_0_2, _V0_0_3, _V0_1_0, _V0_1_1, _V0_2_0)
-}
+KNOWN = (_V0_0_1, _V0_0_2, _V0_0_3, _V0_1_0, _V0_1_1, _V0_2_0)
+"""Every version that this package reads, the oldest first."""
+
+WRITTEN = _V0_2_0
+"""The version that this package writes."""
+
+READ_BY_CLIENTS = (_V0_2_0,)
+"""The versions from which released clients select, the oldest first (measured)."""
+
+CLIENTS = "uv 0.13.8 and variantlib 0.2.2"
+"""The released clients that `READ_BY_CLIENTS` was measured with."""
 
 _UNVERSIONED_URL = re.compile(r"https?://[^/]+/?")
 _VERSIONED_URL = re.compile(
@@ -108,54 +140,55 @@ _VERSIONED_URL = re.compile(
 )
 
 
+def is_read_by_clients(version: SchemaVersion) -> bool:
+    """Return whether released clients select from metadata of this version.
+
+    PEP 825 lets clients read a newer minor version than the newest they know.
+    """
+    numbers = [read.number for read in READ_BY_CLIENTS]
+    return version.number in numbers or version.number > max(numbers)
+
+
 def find_version(document: Mapping[str, Any]) -> SchemaVersion:
-    """The version of a document: by its ``$schema``, without one by its shape.
+    """Return the version of a document, from ``$schema`` or else from its shape.
 
     PEP 825: "Tools MUST reject metadata with a major version number that they
     do not support", and they "SHOULD accept metadata with a newer minor version
     number than the latest supported".
 
-    :raises InputError: not a schema URL, or an unknown major version.
+    :raises InputError: ``$schema`` is not a known URL, or its major version is
+        unknown.
     """
     if "$schema" not in document:
-        return _by_shape(document)
+        return _find_by_shape(document)
     url = as_string(document["$schema"], "$schema")
     if _UNVERSIONED_URL.fullmatch(url):
-        return _UNVERSIONED
+        return KNOWN[0]
     match = _VERSIONED_URL.fullmatch(url)
     if match is None:
         raise InputError(
-            f"{shown(url)} is no schema of variant metadata",
+            f"{shown(url)} is not a schema of variant metadata",
             place="$schema",
-            hint="known are versions 0.0.1 to 0.2.0",
+            hint=f"use {WRITTEN.url}; versions {KNOWN[0]} to {KNOWN[-1]} are known",
         )
     major, minor, patch = (int(part) for part in match.groups())
-    if major > LATEST.number[0]:
+    number = (major, minor, patch)
+    if major > KNOWN[-1].number[0]:
         raise InputError(
             f"version {major}.{minor}.{patch} has an unknown major version",
             place="$schema",
-            hint="a newer nvidia-variant-provider may read it",
+            hint=f"use {WRITTEN.url}, or a newer nvidia-variant-provider",
         )
-    number = (major, minor, patch)
-    if number in _KNOWN:
-        return _KNOWN[number]
-    # An unknown one between two known is read as the older of the two; one that
-    # is newer than all may have keys that are not known here.
-    older = max((known for known in _KNOWN if known < number), default=None)
-    if older is None:
-        return _UNVERSIONED
-    base = _KNOWN[older]
-    return SchemaVersion(
-        number=number,
-        keys=base.keys,
-        priority_keys=base.priority_keys,
-        provider_keys=base.provider_keys,
-        strict=False,
-        old_null=base.old_null,
-    )
+    # An unknown version is read as the newest known version before it. It may define
+    # keys that are not known here, so unknown keys are not rejected.
+    older = [known for known in KNOWN if known.number <= number]
+    nearest = older[-1] if older else KNOWN[0]
+    if nearest.number == number or not older:
+        return nearest
+    return replace(nearest, number=number, url=url, strict=False, label_limit=None)
 
 
-def _by_shape(document: Mapping[str, Any]) -> SchemaVersion:
+def _find_by_shape(document: Mapping[str, Any]) -> SchemaVersion:
     if "static-properties" in document:
         return _V0_0_3
     if "providers" not in document:
@@ -170,5 +203,9 @@ def _by_shape(document: Mapping[str, Any]) -> SchemaVersion:
     if "install-time" in keys:
         return _V0_0_3
     if "enable-if" in keys:
-        return _UNVERSIONED
-    return _V0_2_0 if keys <= _V0_2_0.provider_keys else _UNVERSIONED
+        return _V0_0_1
+    # The oldest of the versions of today's shape that defines all of the keys.
+    for version in KNOWN:
+        if version.one_source and keys <= version.provider_keys:
+            return version
+    return _V0_0_1

@@ -13,13 +13,10 @@ import shutil
 from typing import Any
 
 from ..errors import InputError, join, shown
+from . import versions
 from .model import NULL_LABELS, Provider, VariantsMetadata
-from .versions import LATEST
 
-__all__ = ["SCHEMA_URL", "find_defects", "replace_file", "to_dict", "to_text"]
-
-SCHEMA_URL = "https://variants-schema.wheelnext.dev/v0.2.0.json"
-"""What variantlib 0.2.2 writes and uv 0.13.8 reads."""
+__all__ = ["find_defects", "replace_file", "to_dict", "to_text"]
 
 # What variantlib 0.2.2 takes; uv 0.13.8 takes more.
 _REQUIREMENT = re.compile(r"[\S ]+")
@@ -39,7 +36,7 @@ def to_dict(metadata: VariantsMetadata) -> dict[str, Any]:
     for defect in find_defects(metadata):
         raise defect
     return {
-        "$schema": SCHEMA_URL,
+        "$schema": versions.WRITTEN.url,
         "default-priorities": {"namespace": list(metadata.namespaces)},
         "providers": {
             namespace: _provider(provider)
@@ -85,8 +82,8 @@ def find_defects(metadata: VariantsMetadata) -> list[InputError]:
     Things that this version has no place for, and what variantlib 0.2.2 or
     uv 0.13.8 refuse.
     """
-    if metadata.schema.number != LATEST.number:
-        message = f"it is of version {metadata.schema}, not {LATEST}"
+    if metadata.schema.number != versions.WRITTEN.number:
+        message = f"it is of version {metadata.schema}, not {versions.WRITTEN}"
         return [InputError(message, place="$schema", hint="upgrade it first")]
     defects = []
     place = "default-priorities"
@@ -95,7 +92,7 @@ def find_defects(metadata: VariantsMetadata) -> list[InputError]:
         ("property", metadata.property_priorities),
     ):
         if priorities:
-            message = f"version {LATEST} has no such key"
+            message = f"version {versions.WRITTEN} has no such key"
             hint = "upgrade the metadata first"
             defects.append(InputError(message, place=join(place, key), hint=hint))
     if not metadata.namespaces:
@@ -108,7 +105,7 @@ def find_defects(metadata: VariantsMetadata) -> list[InputError]:
         if namespace in metadata.providers:
             defects += _provider_defects(metadata.providers[namespace], where)
             continue
-        message = f"the namespace has no provider; version {LATEST} needs one"
+        message = f"the namespace has no provider; version {versions.WRITTEN} needs one"
         hint = "say where the answer comes from: requires or static-properties"
         defects.append(InputError(message, place=where, hint=hint))
     for namespace in metadata.providers:
@@ -156,7 +153,7 @@ def _provider_defects(provider: Provider, place: str) -> list[InputError]:
             message = "it goes with requires only"
             defects.append(InputError(message, place=where, hint="remove it"))
     if provider.enable_if is not None:
-        message = f"version {LATEST} has no such key"
+        message = f"version {versions.WRITTEN} has no such key"
         where = join(place, "enable-if")
         hint = "upgrade the metadata first"
         defects.append(InputError(message, place=where, hint=hint))

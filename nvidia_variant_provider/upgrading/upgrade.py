@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import InputError, join
 from ..machine.supported import NAMESPACE
+from ..metadata import versions
 from ..metadata.model import (
     NULL_LABELS,
     PLUGIN_API,
@@ -23,7 +24,6 @@ from ..metadata.model import (
     VariantsMetadata,
 )
 from ..metadata.requirements import marker_holds, parse_requirement
-from ..metadata.versions import LATEST
 from ..metadata.writing import find_defects
 from .reordering import first_difference
 
@@ -135,8 +135,8 @@ def upgrade(
         has ignored are reported as losses.
     :raises InputError: it is of a newer version.
     """
-    if metadata.schema.number > LATEST.number:
-        message = f"version {metadata.schema} is newer than {LATEST}"
+    if metadata.schema.number > versions.WRITTEN.number:
+        message = f"version {metadata.schema} is newer than {versions.WRITTEN}"
         hint = "a newer nvidia-variant-provider may read it"
         raise InputError(message, place="$schema", hint=hint)
     remarks = _Remarks()
@@ -167,7 +167,7 @@ def upgrade(
         remarks.note("variant.json", message, "build the wheels anew as well")
     upgraded = replace(
         metadata,
-        schema=LATEST,
+        schema=versions.WRITTEN,
         namespaces=tuple(
             name for name in metadata.namespaces if name in used or name in providers
         ),
@@ -229,7 +229,7 @@ def _provider(
         return None
     for key, value in dropped:
         if value:
-            message = f"version {LATEST} has no such key beside {source}"
+            message = f"version {versions.WRITTEN} has no such key beside {source}"
             hint = f"no installer asked a plugin here: {source} is the answer"
             remarks.lose(join(place, key), message, hint)
     return new
@@ -339,7 +339,7 @@ def _report_marker(
 ) -> None:
     place = join(join("providers", namespace), "enable-if")
     marker = old.enable_if or ""
-    message = f"version {LATEST} has no such key: dropped ({marker})"
+    message = f"version {versions.WRITTEN} has no such key: dropped ({marker})"
     if namespace not in used:
         remarks.lose(place, message, "no label uses the namespace")
     elif old.static_properties is not None:
@@ -383,6 +383,6 @@ def _report_priorities(
                 reorders = found is not None
                 hint = found or "the order stays the same on every machine"
             place = join(join("default-priorities", key), namespace)
-            message = f"version {LATEST} has no {key} priorities: dropped"
+            message = f"version {versions.WRITTEN} has no {key} priorities: dropped"
             remarks.lose(place, message, hint, reorders=reorders)
             before = after

@@ -196,7 +196,7 @@ def variants(**labels: Any) -> dict[str, Any]:
 
 DEFECTS: list[tuple[dict[str, Any], str, str]] = [
     ({"$schema": 5}, "$schema", "expected a string, found a number"),
-    ({"$schema": "x"}, "$schema", "no schema of variant metadata"),
+    ({"$schema": "x"}, "$schema", "is not a schema of variant metadata"),
     ({"more": 1}, "more", "version 0.2.0 has no such key"),
     ({"variants": None}, "top level", "variants is missing"),
     ({"variants": []}, "variants", "expected an object, found a list"),
@@ -217,7 +217,7 @@ DEFECTS: list[tuple[dict[str, Any], str, str]] = [
         "default-priorities.feature",
         "no such key",
     ),
-    ({"providers": {"NVIDIA": {}}}, "providers", "no namespace"),
+    ({"providers": {"NVIDIA": {}}}, "providers", "'NVIDIA' is not a namespace"),
     ({"providers": {"nvidia": None}}, "providers.nvidia", "found null"),
     (provider(requires="x"), "providers.nvidia.requires", "expected a list"),
     (provider(requires=["x", 1]), "providers.nvidia.requires[1]", "a string"),
@@ -231,10 +231,10 @@ DEFECTS: list[tuple[dict[str, Any], str, str]] = [
     (
         provider(static_properties={"sm_arch": ["90"]}, feature_order=["x"]),
         "providers.nvidia.feature-order",
-        "does not list the features",
+        "has to list each feature",
     ),
     (variants(null={"nvidia": {"sm_arch": ["90_real"]}}), "variants.null", "null"),
-    (variants(cu126={}), "variants.cu126", "only the label null"),
+    (variants(cu126={}), "variants.cu126", "only the null variant"),
     (variants(cu126={"nvidia": {}}), "variants.cu126.nvidia", "no feature"),
     (variants(cu126={"amd": {"x": ["y"]}}), "variants.cu126.amd", "not in default"),
     (variants(cu126={"nvidia": {"sm_arch": []}}), "variants.cu126.nvidia.sm_arch", ""),
@@ -246,7 +246,7 @@ DEFECTS: list[tuple[dict[str, Any], str, str]] = [
     (
         variants(cu126={"nvidia": {"sm_arch": ["80_real", "90_REAL"]}}),
         "variants.cu126.nvidia.sm_arch[1]",
-        "'90_REAL' has other than a-z, 0-9, _ and .",
+        "'90_REAL' is not a value: use only a-z, 0-9, _ and .",
     ),
     (
         variants(cu126={"nvidia": {"sm_arch": ["80_real", "80_real"]}}),
@@ -258,9 +258,9 @@ DEFECTS: list[tuple[dict[str, Any], str, str]] = [
         "variants.cu126.nvidia",
         "sm-arch",
     ),
-    (variants(**{"cu 126": {}}), "variants", "'cu 126' is no label"),
-    (variants(**{"cu126\n": {}}), "variants", r"'cu126\n' is no label"),
-    (variants(**{"../x": {}}), "variants", "no label"),
+    (variants(**{"cu 126": {}}), "variants", "'cu 126' is not a label"),
+    (variants(**{"cu126\n": {}}), "variants", r"'cu126\n' is not a label"),
+    (variants(**{"../x": {}}), "variants", "is not a label"),
 ]
 
 

@@ -24,7 +24,8 @@ from nvidia_variant_provider.machine.environment import (
     Gpu,
 )
 from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
-from nvidia_variant_provider.metadata.writing import SCHEMA_URL, to_dict, to_text
+from nvidia_variant_provider.metadata.versions import WRITTEN
+from nvidia_variant_provider.metadata.writing import to_dict, to_text
 from nvidia_variant_provider.resolution.priorities import Priorities
 from nvidia_variant_provider.upgrading.upgrade import Upgrade, upgrade
 
@@ -143,7 +144,7 @@ def test_the_tutorial() -> None:
     assert places(found.losses) == ["providers.nvidia.enable-if", "variants.00000000"]
     assert not any(loss.reorders for loss in found.losses)
     assert places(found.notes) == ["variant.json"]
-    wanted = {**source, "$schema": SCHEMA_URL}
+    wanted = {**source, "$schema": WRITTEN.url}
     wanted["providers"] = {"nvidia": dict(PROVIDER)}
     wanted["variants"] = {**source["variants"], "null": {}}
     del wanted["variants"]["00000000"]

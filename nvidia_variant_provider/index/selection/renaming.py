@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from packaging.utils import canonicalize_name, canonicalize_version
 
 from ...errors import InputError
-from ...metadata.reading import FILE_NAME
+from ...metadata.names import parse_metadata_name
 from ...wheels.archive import WheelName, parse_wheel_name
 from .tag_order import find_outranking
 
@@ -33,8 +33,6 @@ __all__ = [
     "project_of",
     "served_name",
 ]
-
-_METADATA = "-variants.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,17 +120,9 @@ def group(file_names: Iterable[str], project: str) -> dict[str, Release]:
 
 def _metadata_version(file_name: str, own: str) -> str:
     """The normalized version that a metadata file is for; empty for other files."""
-    if not file_name.endswith(_METADATA):
-        return ""
-    match = FILE_NAME.fullmatch(file_name)
-    if match is None:
-        return ""
-    try:
-        # Names of wheels and of metadata are normalized alike.
-        parts = parse_wheel_name(f"{match['name']}-{match['version']}-py3-none-any.whl")
-    except InputError:
-        return ""
-    return parts.version if parts.name == own else ""
+    given = parse_metadata_name(file_name)
+    parts = given.normalized() if given is not None else None
+    return parts.version if parts is not None and parts.name == own else ""
 
 
 def served_name(file_name: str, rank: int) -> str:

@@ -1,0 +1,265 @@
+"""The walk over a metadata document, for reading and for linting alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import InputError, join, shown
+from ..strict_json import as_object
+from . import versions
+from .defects import Kind, Reporter
+from .fields import Fields
+from .grammar import NAME, VALUE, explain
+from .model import NULL_LABELS, Features, Properties, Provider, VariantsMetadata
+from .provider_reader import ProviderReader
+from .versions import SchemaVersion, find_version
+
+__all__ = ["read_document"]
+
+_PRIORITIES = "default-priorities"
+
+
+def read_document(
+    document: object,
+    report: Reporter,
+    *,
+    name: str | None = None,
+    version: str | None = None,
+) -> VariantsMetadata:
+    """Return what could be read of a document, and report its defects.
+
+    :param name: the project, if it is known.
+    :param version: the release, if it is known.
+    """
+    return _DocumentReader(report).read(document, name, version)
+
+
+class _DocumentReader:
+    """Reads the sections of one document."""
+
+    def __init__(self, report: Reporter) -> None:
+        self._report = report
+        self._fields = Fields(report)
+
+    def read(
+        self, document: object, name: str | None, version: str | None
+    ) -> VariantsMetadata:
+        fields = self._fields.typed(as_object, document, "")
+        if fields is None:
+            return VariantsMetadata(schema=versions.WRITTEN, namespaces=(), variants={})
+        if "cuda_driver_version" in fields or "schema_version" in fields:
+            hint = "a snapshot of a machine goes with --environment"
+            message = "this is not variant metadata"
+            self._report.refuse("not-metadata", "", message, hint)
+        schema = self._find_schema(fields)
+        self._fields.refuse_unknown_keys(fields, schema.keys, schema, "")
+        priorities = self._fields.required_section(fields, _PRIORITIES)
+        namespaces = None
+        if priorities is not None:
+            self._fields.refuse_unknown_keys(
+                priorities, schema.priority_keys, schema, _PRIORITIES
+            )
+            namespaces = self._read_namespaces(priorities)
+        feature_priorities = self._read_feature_priorities(priorities or {})
+        property_priorities = self._read_named_features(
+            priorities or {}, "property", _PRIORITIES
+        )
+        statics = self._read_named_features(fields, "static-properties", "")
+        providers = self._read_providers(fields, schema, statics, property_priorities)
+        if namespaces is not None and "providers" in schema.keys:
+            self._compare_providers(fields, namespaces)
+        return VariantsMetadata(
+            name=name,
+            version=version,
+            schema=schema,
+            namespaces=namespaces or (),
+            providers=providers,
+            feature_priorities=feature_priorities,
+            property_priorities=property_priorities,
+            variants=self._read_variants(fields, schema, namespaces),
+        )
+
+    def _find_schema(self, fields: Mapping[str, Any]) -> SchemaVersion:
+        try:
+            return find_version(fields)
+        except InputError as error:
+            schema = fields.get("$schema")
+            if "$schema" not in fields:
+                pass  # A section has the wrong type, which the walk reports later.
+            elif isinstance(schema, str):
+                self._report.refuse(
+                    "unknown-schema", "$schema", error.message, error.hint or ""
+                )
+            else:
+                hint = f"use {versions.WRITTEN.url}"
+                self._report.refuse("wrong-type", "$schema", error.message, hint)
+        return versions.WRITTEN
+
+    def _read_namespaces(self, priorities: Mapping[str, Any]) -> tuple[str, ...] | None:
+        hint = "list all namespaces, the most important first"
+        if "namespace" not in priorities:
+            message = "namespace is missing"
+            self._report.refuse("missing-key", _PRIORITIES, message, hint)
+            return None
+        place = join(_PRIORITIES, "namespace")
+        namespaces = self._fields.texts(priorities["namespace"], place, "namespace")
+        if namespaces == ():
+            # PEP 825: "it MUST NOT be empty".
+            message = "no namespace is listed"
+            self._report.tolerate("missing-key", place, message, hint)
+        return namespaces
+
+    def _read_feature_priorities(self, priorities: Mapping[str, Any]) -> Features:
+        place = join(_PRIORITIES, "feature")
+        section = self._fields.section(priorities, "feature", _PRIORITIES)
+        features: dict[str, tuple[str, ...]] = {}
+        for namespace, items in (section or {}).items():
+            self._check_namespace(namespace, place)
+            names = self._fields.texts(items, join(place, namespace), "feature")
+            if names is not None:
+                features[namespace] = names
+        return features
+
+    def _read_named_features(
+        self, fields: Mapping[str, Any], key: str, place: str
+    ) -> dict[str, Features]:
+        """Return ``{namespace: {feature: (value, ...)}}`` of one section."""
+        where = join(place, key)
+        named: dict[str, Features] = {}
+        for namespace, items in (
+            self._fields.section(fields, key, place) or {}
+        ).items():
+            self._check_namespace(namespace, where)
+            features = self._fields.features(
+                items, join(where, namespace), if_empty=None
+            )
+            if features is not None:
+                named[namespace] = features
+        return named
+
+    def _read_providers(
+        self,
+        fields: Mapping[str, Any],
+        schema: SchemaVersion,
+        statics: Mapping[str, Features],
+        priorities: Mapping[str, Features],
+    ) -> dict[str, Provider]:
+        reader = ProviderReader(self._report, schema, statics, priorities)
+        providers: dict[str, Provider] = {}
+        section = self._fields.section(fields, "providers", "") or {}
+        for namespace, item in section.items():
+            self._check_namespace(namespace, "providers")
+            provider = reader.read(item, namespace)
+            if provider is not None:
+                providers[namespace] = provider
+        return providers
+
+    def _compare_providers(
+        self, fields: Mapping[str, Any], namespaces: tuple[str, ...]
+    ) -> None:
+        """Report namespaces without a provider, and providers without a namespace."""
+        tolerate = self._report.tolerate
+        if "providers" not in fields:
+            hint = "say where the answer for each namespace comes from"
+            tolerate("missing-key", "top level", "providers is missing", hint)
+            return
+        if not isinstance(fields["providers"], Mapping):
+            return
+        named = set(fields["providers"])
+        for name in sorted(named - set(namespaces)):
+            hint = "add it there, or remove the provider"
+            place = join("providers", name)
+            tolerate("providers-differ", place, UNDECLARED, hint)
+        for name in sorted(set(namespaces) - named):
+            message = f"{shown(name)} has no entry in providers"
+            hint = "add its provider, or remove the namespace"
+            place = join(_PRIORITIES, "namespace")
+            tolerate("providers-differ", place, message, hint)
+
+    def _read_variants(
+        self,
+        fields: Mapping[str, Any],
+        schema: SchemaVersion,
+        namespaces: tuple[str, ...] | None,
+    ) -> dict[str, Properties]:
+        section = self._fields.required_section(fields, "variants") or {}
+        declared = None if namespaces is None else frozenset(namespaces)
+        nulls = NULL_LABELS if schema.old_null else NULL_LABELS[:1]
+        variants: dict[str, Properties] = {}
+        for label, item in section.items():
+            if not VALUE.fullmatch(label):
+                hint = "rename the label and its wheels"
+                message = explain(label, "label")
+                self._report.refuse("label", "variants", message, hint)
+            elif schema.label_limit is not None and len(label) > schema.label_limit:
+                message = (
+                    f"the label has {len(label)} characters; version {schema} allows "
+                    f"{schema.label_limit}"
+                )
+                hint = "shorten the label, or upgrade the file"
+                place = join("variants", label)
+                self._report.tolerate("long-label", place, message, hint)
+            properties = self._read_label(label, item, declared, nulls)
+            if properties is not None:
+                variants[label] = properties
+        return variants
+
+    def _read_label(
+        self,
+        label: str,
+        item: object,
+        declared: frozenset[str] | None,
+        nulls: tuple[str, ...],
+    ) -> Properties | None:
+        place = join("variants", label)
+        fields = self._fields.typed(as_object, item, place)
+        if fields is None:
+            return None
+        thorough = self._report.thorough
+        properties: dict[str, Features] = {}
+        for namespace, items in fields.items():
+            where = join(place, namespace)
+            # PEP 825: "This list MUST contain all namespaces used in variant
+            # properties". Those in the list have been checked there.
+            if thorough or declared is None or namespace not in declared:
+                self._check_namespace(namespace, place)
+            if declared is not None and namespace not in declared:
+                hint = "add it there, with its provider"
+                kind: Kind = "undeclared-namespace"
+                self._report.refuse(kind, where, UNDECLARED, hint)
+            features = self._fields.features(items, where, if_empty=self._report.refuse)
+            if features is None:
+                continue
+            if not features:
+                hint = "remove the namespace"
+                self._report.refuse("null-rules", where, "no feature is given", hint)
+            elif thorough:
+                self._check_order(features, where)
+            properties[namespace] = features
+        # PEP 825: "The label null is reserved and always corresponds to the variant
+        # with zero properties".
+        if label in nulls and fields:
+            message = f"the label {label} stands for no properties at all"
+            self._report.refuse("null-rules", place, message, "rename the label")
+        elif label not in nulls and not fields:
+            message = "only the null variant has no properties"
+            hint = f"rename the label to {nulls[0]}"
+            self._report.refuse("null-rules", place, message, hint)
+        return properties if len(properties) == len(fields) else None
+
+    def _check_order(self, features: Features, place: str) -> None:
+        for feature, values in features.items():
+            # PEP 825: values are "converted to lists and sorted lexically".
+            if list(values) != sorted(values):
+                message = "the values are not in lexical order"
+                where = join(place, feature)
+                self._report.tolerate("unsorted", where, message, "sort them")
+
+    def _check_namespace(self, text: str, place: str) -> None:
+        if not NAME.fullmatch(text):
+            hint = "rename the namespace"
+            self._fields.check_text(text, "namespace", place, hint)
+
+
+UNDECLARED = f"the namespace is not in {_PRIORITIES}.namespace"
