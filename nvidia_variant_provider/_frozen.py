@@ -1,8 +1,8 @@
-"""Immutable slotted records for what an installer imports.
+"""Immutable records with slots, for the modules that installers load.
 
-``dataclasses`` would do, but it imports ``inspect`` and ``re``, which together
-cost more than starting Python does; an installer pays that in every process.
-Everything that an installer does not load uses real dataclasses.
+`dataclasses` would do, but it imports ``inspect`` and ``re``, which together take
+longer than starting Python does, and an installer would pay that in every process.
+Modules that installers do not load use real dataclasses.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def _rebuild(cls: type[T], fields: dict[str, object]) -> T:
 
 
 class Frozen:
-    """Equality, repr, hash, pickling and immutability from ``__slots__``.
+    """A record that derives equality, hash, repr and pickling from ``__slots__``.
 
-    A subclass lists its fields in ``__slots__`` and takes each as an argument
-    of the same name.
+    A subclass lists its fields in ``__slots__``. Its ``__init__`` takes each field as
+    an argument of the same name and passes all of them to `_set`.
     """
 
     __slots__: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Frozen:
         return ((name, getattr(self, name)) for name in self.__slots__)
 
     def replace(self: T, **changes: object) -> T:
-        """A copy with some fields changed."""
+        """Return a copy with some fields changed."""
         return _rebuild(type(self), {**dict(self._items()), **changes})
 
     def __setattr__(self, name: str, value: object) -> None:

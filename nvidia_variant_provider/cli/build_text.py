@@ -100,7 +100,7 @@ def _shown(environment: Environment) -> str:
 
 def _what_helps(resolution: Resolution) -> list[str]:
     """The smallest changes that would get the machine a GPU build."""
-    from ..machine.drivers import CUDA_OF_BRANCH
+    from ..knowledge.tables import driver_branches
     from ..resolution.resolver import resolve_metadata
 
     environment = resolution.environment
@@ -118,7 +118,7 @@ def _what_helps(resolution: Resolution) -> list[str]:
     ).selected
     if uses_gpu(relaxed, resolution):
         found.append(f"--minor-version-compatibility gets {relaxed}")
-    for cuda in sorted(c for c in CUDA_OF_BRANCH.values() if c > driver):
+    for cuda in (c for c in driver_branches().values() if c > driver):
         newer = environment.replace(cuda_driver_version=cuda)
         label = resolve_metadata(resolution.metadata, newer).selected
         if uses_gpu(label, resolution):

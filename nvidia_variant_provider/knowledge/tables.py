@@ -1,7 +1,7 @@
-"""What is known of GPUs, CUDA toolkits and drivers: typed access to ``data/``.
+"""Typed access to the tables of GPUs, CUDA toolkits and drivers in this folder.
 
-Every record there has its source and date. ``tests/test_knowledge.py`` holds the
-rules that all of them obey.
+Each record of the JSON files has its source and date. The scripts in ``tools/``
+regenerate the files, and ``tests/knowledge`` holds the rules that all records obey.
 """
 
 from __future__ import annotations
@@ -18,10 +18,14 @@ from ..machine.environment import ComputeCapability, CudaVersion
 __all__ = [
     "NATIVE",
     "PTX",
+    "GpuDrivers",
     "GpuModel",
     "MinorVersionFloor",
     "Toolkit",
     "ToolkitDriver",
+    "can_exist",
+    "driver_branches",
+    "gpu_drivers",
     "gpu_models",
     "minor_version_floors",
     "parse_isa",
@@ -42,9 +46,11 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 class GpuModel:
     """The GPUs of one compute capability.
 
-    :param tegra: a system on a chip: it runs no machine code of desktop GPUs.
-    :param first_toolkit: first CUDA version that compiles for it.
-    :param last_toolkit: last one, or ``None`` while it still does.
+    :param tegra: whether it is part of a system on a chip, which does not run machine
+        code of desktop GPUs.
+    :param first_toolkit: the first CUDA version that compiles for it.
+    :param last_toolkit: the last CUDA version that compiles for it, or ``None`` if the
+        newest one does.
     """
 
     compute_capability: ComputeCapability
@@ -58,7 +64,7 @@ class GpuModel:
 
     @property
     def name(self) -> str:
-        """The first product, as people call it."""
+        """The first product, as people call it, such as ``GeForce GTX 750 Ti``."""
         _, _, products = self.products.rpartition(": ")
         return products.partition(" (")[0].split(",")[0].strip()
 
@@ -67,16 +73,14 @@ class GpuModel:
 class Toolkit:
     """A CUDA toolkit release.
 
-    :param targets: what its assembler makes machine code for: ``90``, ``90a``,
-        ``100f``, as in ``sm_90``.
+    :param targets: the targets for which its assembler makes machine code, such as
+        ``90``, ``90a`` and ``100f``; ``90`` stands for ``sm_90``.
     :param ptx_isa: the PTX version that it emits, as (major, minor).
-    :param default_target: what nvcc compiles for when it is not told.
     """
 
     version: CudaVersion
     targets: tuple[str, ...]
     ptx_isa: tuple[int, int]
-    default_target: str
     source: str
     date: str
 
@@ -85,9 +89,10 @@ class Toolkit:
 class ToolkitDriver:
     """The driver that a toolkit release was published with.
 
-    :param release: as ``12.8 Update 1``; ``cuda`` is its version.
-    :param linux: lowest driver version, or ``None`` when not known; so is
-    :param windows:
+    :param release: the release, such as ``12.8 Update 1``.
+    :param cuda: the version of the release.
+    :param linux: the lowest driver version on Linux, or ``None`` if unknown.
+    :param windows: the lowest driver version on Windows, or ``None`` if unknown.
     """
 
     release: str
@@ -109,9 +114,24 @@ class MinorVersionFloor:
     date: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuDrivers:
+    """The driver branches that support a compute capability.
+
+    :param first_branch: the first branch, such as 570.
+    :param last_branch: the last branch, or ``None`` if no end is known.
+    """
+
+    compute_capability: ComputeCapability
+    first_branch: int
+    last_branch: int | None
+    source: str
+    date: str
+
+
 @cache
 def gpu_models() -> Mapping[ComputeCapability, GpuModel]:
-    """GPUs by compute capability, ascending."""
+    """Return the GPUs by compute capability, ascending."""
     models = [
         GpuModel(
             compute_capability=ComputeCapability.parse(record["compute_capability"]),
@@ -131,24 +151,23 @@ def gpu_models() -> Mapping[ComputeCapability, GpuModel]:
 
 @cache
 def toolkits() -> Mapping[CudaVersion, Toolkit]:
-    """Toolkits by version, ascending; 12.7 was never published."""
-    found = [
+    """Return the toolkits by version, ascending; 12.7 was never published."""
+    releases = [
         Toolkit(
             version=CudaVersion.parse(record["version"]),
             targets=tuple(record["targets"]),
             ptx_isa=parse_isa(record["ptx_isa"]),
-            default_target=record["default_target"],
             source=record["source"],
             date=record["date"],
         )
         for record in _read("toolkits")
     ]
-    return {toolkit.version: toolkit for toolkit in sorted(found, key=_by_version)}
+    return {toolkit.version: toolkit for toolkit in sorted(releases, key=_by_version)}
 
 
 @cache
 def toolkit_drivers() -> tuple[ToolkitDriver, ...]:
-    """The drivers that toolkit releases were published with, newest first."""
+    """Return the drivers with which toolkit releases were published, newest first."""
     return tuple(
         ToolkitDriver(**{**record, "cuda": CudaVersion.parse(record["cuda"])})
         for record in _read("drivers")["toolkit_drivers"]
@@ -157,28 +176,70 @@ def toolkit_drivers() -> tuple[ToolkitDriver, ...]:
 
 @cache
 def minor_version_floors() -> Mapping[int, MinorVersionFloor]:
-    """The floors of minor-version compatibility, by CUDA major."""
+    """Return the floors of minor-version compatibility, by CUDA major."""
     records = _read("drivers")["minor_version_floors"]
     return {record["major"]: MinorVersionFloor(**record) for record in records}
 
 
 @cache
+def driver_branches() -> Mapping[int, CudaVersion]:
+    """Return the CUDA version that each driver branch reports, by branch, ascending."""
+    return {
+        record["branch"]: CudaVersion.parse(record["cuda"])
+        for record in _read("drivers")["branches"]
+    }
+
+
+@cache
+def gpu_drivers() -> Mapping[ComputeCapability, GpuDrivers]:
+    """Return the driver branches of each compute capability, ascending."""
+    records = [
+        GpuDrivers(
+            compute_capability=ComputeCapability.parse(record["compute_capability"]),
+            first_branch=record["first_branch"],
+            last_branch=record["last_branch"],
+            source=record["source"],
+            date=record["date"],
+        )
+        for record in _read("drivers")["gpu_drivers"]
+    ]
+    return {record.compute_capability: record for record in records}
+
+
+def can_exist(cuda: CudaVersion, capability: ComputeCapability) -> bool:
+    """Return whether a driver that reports ``cuda`` supports a GPU.
+
+    Nothing is known about a driver or a GPU that the tables do not list, and the
+    result is ``True``.
+    """
+    branches = [branch for branch, v in driver_branches().items() if v == cuda]
+    drivers = gpu_drivers().get(capability)
+    if not branches or drivers is None:
+        return True
+    last = drivers.last_branch
+    return drivers.first_branch <= branches[0] and (last is None or branches[0] <= last)
+
+
+@cache
 def ptx_targets() -> Mapping[str, Mapping[str, frozenset[str]]]:
-    """By version of ptxas: which targets PTX for a target assembles for."""
+    """Return, by version of ptxas, the targets for which PTX for a target assembles."""
     return {
         record["ptxas"]: {
-            target: frozenset(found) for target, found in record["assembles"].items()
+            source: frozenset(targets)
+            for source, targets in record["assembles"].items()
         }
         for record in _read("ptx_targets")
     }
 
 
 def runs_machine_code(target: str, capability: ComputeCapability) -> bool:
-    """Does machine code for ``target`` (``90``, ``90a``, ``100f``) run on a GPU?
+    """Return whether machine code for ``target`` runs on a GPU.
 
-    CUDA C++ programming guide: code for X.y runs on X.z with z >= y, which does
-    not hold between desktop GPUs and Tegra. ``a`` code runs on X.y only, ``f``
-    code where plain code does.
+    The CUDA C++ programming guide says: code for X.y runs on X.z with z >= y, but
+    "binary compatibility between desktop and Tegra is not supported". Code for
+    ``90a`` runs on 9.0 only. Code for ``100f`` runs where code for ``100`` does.
+
+    :param target: such as ``90``, ``90a`` and ``100f``.
     """
     number, suffix = target.rstrip("af"), target[-1:]
     wanted = ComputeCapability(int(number[:-1]), int(number[-1]))
@@ -190,25 +251,27 @@ def runs_machine_code(target: str, capability: ComputeCapability) -> bool:
 
 
 def runs_ptx(target: str, capability: ComputeCapability) -> bool:
-    """Can the driver compile PTX for ``target`` for a GPU, if it knows its ISA?
+    """Return whether a driver that knows the ISA can compile PTX for a GPU.
 
     Measured with ptxas: plain PTX compiles for every target that is not lower,
-    ``f`` PTX within its family, ``a`` PTX for its own target only.
+    ``f`` PTX within its family, and ``a`` PTX for its own target only.
+
+    :param target: the target of the PTX, such as ``90``, ``90a`` and ``100f``.
     """
     if target.isdigit():
         return int(target) <= int(capability.sm)
     if target == f"{capability.sm}a":
         return True
-    # Whatever a ptxas that knows `f` assembled it for: the newest have forgotten
-    # 10.1, which they know as 11.0.
-    found = frozenset[str]().union(
+    # Take all versions of ptxas that know `f`, from 12.9 on, and not the newest one
+    # alone: CUDA 13 has renamed 10.1 to 11.0 and no longer makes code for 10.1.
+    compiled = frozenset[str]().union(
         *(
             table.get(target, frozenset())
             for version, table in ptx_targets().items()
             if parse_isa(version) >= (12, 9)
         )
     )
-    return capability.sm in found or f"{capability.sm}a" in found
+    return capability.sm in compiled or f"{capability.sm}a" in compiled
 
 
 def _is_tegra(capability: ComputeCapability) -> bool:
@@ -226,7 +289,7 @@ def _version(text: str | None) -> CudaVersion | None:
 
 
 def parse_isa(text: str) -> tuple[int, int]:
-    """``8.7`` as (8, 7), also of longer versions."""
+    """Return (8, 7) for ``8.7``, and for longer versions such as ``8.7.1``."""
     major, minor = text.split(".")[:2]
     return int(major), int(minor)
 

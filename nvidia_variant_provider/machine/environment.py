@@ -1,7 +1,7 @@
-"""What a machine has: the driver's CUDA version and its GPUs.
+"""What a machine has: the driver's CUDA version and the GPUs.
 
-An `Environment` is a plain value. It comes from forced values, from detection
-or from a snapshot file, and everything after it depends on nothing else.
+An `Environment` is a plain value. It comes from forced values, from detection or
+from a snapshot file, and the later steps of the pipeline know the machine by it alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["ComputeCapability", "CudaVersion", "Environment", "Gpu"]
 
 
 class _MajorMinor(tuple[int, int]):
-    """Two numbers with a dot between them; ordered as a version is."""
+    """Two numbers with a dot between them, in the order of versions."""
 
     __slots__ = ()
 
@@ -49,12 +49,12 @@ class _MajorMinor(tuple[int, int]):
 
     @classmethod
     def parse(cls: type[T], text: str) -> T:
-        """The value of ``MAJOR.MINOR``, and of no other form.
+        """Return the value of a text of the form ``MAJOR.MINOR``.
 
-        :raises ValueError: any other text.
+        :raises ValueError: the text has another form.
         """
         major, _, minor = text.partition(".")
-        # isdigit() alone would take digits that int() refuses, such as a superscript.
+        # isdigit() alone accepts digits that int() refuses, such as a superscript.
         if not (text.isascii() and major.isdigit() and minor.isdigit()):
             raise ValueError(f"{shown(text)} is not of the form MAJOR.MINOR")
         if len(text) > 9:
@@ -63,34 +63,29 @@ class _MajorMinor(tuple[int, int]):
 
 
 class CudaVersion(_MajorMinor):
-    """A CUDA version, as the user-mode driver reports it: ``CudaVersion(12, 9)``."""
+    """A CUDA version, such as ``CudaVersion(12, 9)``."""
 
     __slots__ = ()
 
-    @classmethod
-    def from_driver(cls, number: int) -> CudaVersion:
-        """From the integer of ``cuDriverGetVersion`` and NVML: ``12090`` is 12.9."""
-        return cls(number // 1000, number % 1000 // 10)
-
 
 class ComputeCapability(_MajorMinor):
-    """A GPU's compute capability: ``ComputeCapability(9, 0)`` is ``sm_90``."""
+    """A GPU's compute capability: ``ComputeCapability(9, 0)`` stands for ``sm_90``."""
 
     __slots__ = ()
 
     @property
     def sm(self) -> str:
-        """The number that targets use: ``90`` for 9.0, ``120`` for 12.0."""
+        """The number in the names of targets: ``90`` for 9.0, ``120`` for 12.0."""
         return f"{self[0]}{self[1]}"
 
 
 class Gpu(Frozen):
     """One GPU.
 
-    :param index: its number in the driver's enumeration, from 0.
-    :param name: the product name, when known.
-    :param compute_capability: ``None`` when it could not be read; then
-    :param reason: is the code that says why.
+    :param index: the number in the driver's enumeration, from 0.
+    :param name: the product name, or ``None`` if it is not known.
+    :param compute_capability: ``None`` if it could not be read.
+    :param reason: the code that says why the GPU could not be read, or ``None``.
     """
 
     __slots__ = ("compute_capability", "index", "name", "reason")
@@ -113,7 +108,7 @@ class Gpu(Frozen):
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Keys: ``index``, ``name``, ``compute_capability``, ``reason``."""
+        """Return the GPU as an element of ``gpus`` in a snapshot."""
         capability = self.compute_capability
         return {
             "index": self.index,
@@ -124,13 +119,17 @@ class Gpu(Frozen):
 
     @classmethod
     def from_dict(cls, data: object, place: str = "") -> Gpu:
-        """The reverse of `to_dict`; `InputError` names the place of a defect."""
+        """Read what `to_dict` returns.
+
+        :param place: the place of ``data`` in the document, for error messages.
+        :raises InputError: an unknown key, a wrong type or a malformed version.
+        """
         fields = _known(data, ("index", "name", "compute_capability", "reason"), place)
         if "index" not in fields:
             raise InputError("index is missing", place=place or "top level")
         index = as_integer(fields["index"], join(place, "index"))
         if index < 0:
-            raise InputError(f"{index} is no index", place=join(place, "index"))
+            raise InputError(f"{index} is not an index", place=join(place, "index"))
         return cls(
             index=index,
             name=_text(fields, "name", place),
@@ -144,14 +143,16 @@ class Gpu(Frozen):
 class Environment(Frozen):
     """The facts that decide which builds a machine can run.
 
-    :param cuda_driver_version: newest CUDA version that the user-mode driver
-        knows; ``None`` without a driver.
-    :param kernel_driver_version: version of the kernel driver, as ``575.57.08``.
-    :param gpus: all GPUs, also those that could not be read.
-    :param source: where the facts come from: ``forced``, ``nvml``, ``libcuda``
-        or ``snapshot``; ``forced+nvml`` when the CUDA version and the GPUs have
-        different sources, in this order; ``None`` when there are no facts.
-    :param reason: a code when there is no CUDA version, or no GPU; else ``None``.
+    :param cuda_driver_version: the newest CUDA version that the user-mode driver
+        knows, or ``None`` without a driver.
+    :param kernel_driver_version: the version of the kernel driver, such as
+        ``575.57.08``.
+    :param gpus: all GPUs, including those that could not be read.
+    :param source: where the facts come from: ``forced``, ``nvml``, ``libcuda`` or
+        ``snapshot``. ``forced+nvml`` means that the CUDA version is forced and that
+        the GPUs come from NVML. ``None`` means that there are no facts.
+    :param reason: the code that says why there is no CUDA version or no GPU, or
+        ``None``.
     """
 
     __slots__ = (
@@ -187,12 +188,12 @@ class Environment(Frozen):
 
     @property
     def compute_capabilities(self) -> tuple[ComputeCapability, ...]:
-        """The distinct capabilities that could be read, highest first."""
-        found = {gpu.compute_capability for gpu in self.gpus}
-        return tuple(sorted((c for c in found if c is not None), reverse=True))
+        """The distinct capabilities that could be read, the highest first."""
+        distinct = {gpu.compute_capability for gpu in self.gpus}
+        return tuple(sorted((c for c in distinct if c is not None), reverse=True))
 
     def to_dict(self) -> dict[str, object]:
-        """The snapshot form, `schemas/environment.schema.json`."""
+        """Return the snapshot, as ``schemas/environment.schema.json`` describes it."""
         version = self.cuda_driver_version
         return {
             "cuda_driver_version": None if version is None else str(version),
@@ -204,10 +205,11 @@ class Environment(Frozen):
 
     @classmethod
     def from_dict(cls, data: object, place: str = "") -> Environment:
-        """The reverse of `to_dict`.
+        """Read what `to_dict` returns.
 
-        :raises InputError: an unknown key, a wrong type or a malformed version,
-            with its place (``gpus[1].compute_capability``).
+        :param place: the place of ``data`` in the document, for error messages.
+        :raises InputError: an unknown key, a wrong type or a malformed version, with
+            its place such as ``gpus[1].compute_capability``.
         """
         optional = ("kernel_driver_version", "source", "reason")
         required = ("cuda_driver_version", "gpus")
@@ -239,7 +241,7 @@ def _known(data: object, keys: tuple[str, ...], place: str) -> Mapping[str, obje
     fields = as_object(data, place)
     for key in fields:
         if key not in keys:
-            hint = f"known are {', '.join(keys)}"
+            hint = f"known keys: {', '.join(keys)}"
             raise InputError("unknown key", place=join(place, key), hint=hint)
     return fields
 
@@ -250,7 +252,7 @@ def _text(fields: Mapping[str, object], key: str, place: str) -> str | None:
         return None
     text = as_string(value, join(place, key))
     if len(text) > _MAX_TEXT:
-        message = f"{len(text)} characters, {_MAX_TEXT} are allowed"
+        message = f"{len(text)} characters, at most {_MAX_TEXT} are allowed"
         raise InputError(message, place=join(place, key))
     return text
 

@@ -10,9 +10,9 @@ __all__ = ["VariantFeatureConfig", "VariantProperty"]
 class VariantFeatureConfig(Frozen):
     """A feature with its values, as provider plugins return them (PEP 817).
 
-    :param name: the feature, e.g. ``sm_arch``.
+    :param name: the feature, such as ``sm_arch``.
     :param values: at least one value, the most preferred first.
-    :param multi_value: may one wheel carry several values of the feature?
+    :param multi_value: whether one wheel may declare several values of the feature.
     """
 
     __slots__ = ("multi_value", "name", "values")
@@ -24,11 +24,11 @@ class VariantFeatureConfig(Frozen):
     def __init__(self, name: str, values: list[str], multi_value: bool) -> None:
         self._set(name=name, values=values, multi_value=multi_value)
 
-    __hash__ = None  # type: ignore[assignment]  # its list can change
+    __hash__ = None  # type: ignore[assignment]  # the list of values can change
 
 
 class VariantProperty(Frozen):
-    """``namespace :: feature :: value``."""
+    """A property such as ``nvidia :: sm_arch :: 90_real``."""
 
     __slots__ = ("feature", "namespace", "value")
 

@@ -1,7 +1,7 @@
-"""`Environment` to the provider's answer; nothing here asks the machine.
+"""Derive the provider's answer from an `Environment`, without asking the machine.
 
 The values are those of the published provider 0.0.2, because installers
-reimplement them and wheels in the field depend on them.
+reimplement them and published wheels depend on them.
 """
 
 from __future__ import annotations
@@ -10,23 +10,26 @@ import sys
 
 from . import reasons
 from .drivers import driver_numbers, outrun_kernel_driver
-from .environment import CudaVersion
+from .environment import ComputeCapability, CudaVersion
 from .properties import VariantFeatureConfig
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .environment import ComputeCapability, Environment
+    from .environment import Environment
 
 __all__ = [
+    "HIGHEST",
     "LOWER_BOUND",
+    "LOWEST",
     "NAMESPACE",
     "NEWEST",
     "OLDEST",
     "SM_ARCH",
     "UPPER_BOUND",
     "all_features",
+    "catalog_capabilities",
     "left_out",
     "supported_features",
     "supported_sm_arch",
@@ -37,33 +40,31 @@ LOWER_BOUND = "cuda_version_lower_bound"
 UPPER_BOUND = "cuda_version_upper_bound"
 SM_ARCH = "sm_arch"
 
+# The limits of the catalog. They stand here only, and they are part of the contract
+# with installers that reimplement the provider: widen them when the published
+# catalog names more, not when a new GPU or a new CUDA version appears.
 OLDEST = CudaVersion(11, 0)
 NEWEST = CudaVersion(15, 20)
-"""The catalog names CUDA 11 to 15 with minors 0 to 20."""
+"""The catalog names CUDA 11 to 15, each major with the minors 0 to 20."""
 
-_MIN_SM, _MAX_SM = (5, 0), (12, 9)
-
-# CUDA 11.0 was published with Linux driver 450.51, but minor-version
-# compatibility starts with 450.80.02 (452.39 on Windows). The floors of the
-# later majors are the first drivers that report them.
-_FLOOR_OF_11 = (452, 39) if sys.platform == "win32" else (450, 80)
+LOWEST = ComputeCapability(5, 0)
+HIGHEST = ComputeCapability(12, 9)
+"""The catalog names the capabilities 5.0 to 12.9, each major with the minors 0 to 9."""
 
 
-def _majors(newest: int, oldest: int) -> Iterator[str]:
-    """``X.20 ... X.0 X`` for each major, newest first."""
-    for major in range(newest, oldest - 1, -1):
-        yield from _minors(major, NEWEST.minor, 0)
-        yield str(major)
-
-
-def _minors(major: int, newest: int, oldest: int) -> Iterator[str]:
-    return (f"{major}.{minor}" for minor in range(newest, oldest - 1, -1))
+def catalog_capabilities() -> list[ComputeCapability]:
+    """Return every compute capability that the catalog names, ascending."""
+    return [
+        ComputeCapability(major, minor)
+        for major in range(LOWEST.major, HIGHEST.major + 1)
+        for minor in range(10)
+    ]
 
 
 def all_features() -> list[VariantFeatureConfig]:
-    """The catalog: every value that a wheel may declare."""
+    """Return the catalog: every value that a wheel may declare."""
     versions = list(_majors(NEWEST.major, OLDEST.major))
-    numbers = range(129, 49, -1)
+    numbers = range(int(HIGHEST.sm), int(LOWEST.sm) - 1, -1)
     targets = [f"{sm}_{kind}" for kind in ("real", "virtual") for sm in numbers]
     return [
         VariantFeatureConfig(LOWER_BOUND, versions, multi_value=False),
@@ -73,13 +74,15 @@ def all_features() -> list[VariantFeatureConfig]:
 
 
 def supported_sm_arch(capability: ComputeCapability, *, ptx: bool = True) -> list[str]:
-    """The ``sm_arch`` values that a GPU supports, best first.
+    """Return the ``sm_arch`` values that a GPU supports, best first.
 
-    ``XY_real ... X0_real X0_virtual``; empty for a capability that the catalog
-    cannot name. ``ptx=False`` leaves the ``virtual`` one out.
+    They are ``XY_real ... X0_real X0_virtual``. The list is empty for a capability
+    that the catalog cannot name.
+
+    :param ptx: whether to include the ``virtual`` value.
     """
     major, minor = capability
-    if not _MIN_SM <= (major, minor) <= _MAX_SM or minor > 9:
+    if not LOWEST <= capability <= HIGHEST or minor > 9:
         return []
     values = [f"{major}{lower}_real" for lower in range(minor, -1, -1)]
     return [*values, f"{major}0_virtual"] if ptx else values
@@ -88,13 +91,57 @@ def supported_sm_arch(capability: ComputeCapability, *, ptx: bool = True) -> lis
 def supported_features(
     environment: Environment, *, minor_version_compatibility: bool = False
 ) -> tuple[list[VariantFeatureConfig], list[str]]:
-    """What the machine supports, as ``(features, notes)``.
+    """Return what the machine supports, as ``(features, notes)``.
 
     ``features`` is a subset of `all_features` (PEP 817: "The value returned by
     get_supported_configs() MUST be a subset of the feature names and values
-    returned by get_all_configs()"), values best first, without empty features.
-    ``notes`` are sentences about what the answer had to leave out.
+    returned by get_all_configs()"). The best values come first, and features without
+    values are left out. ``notes`` are sentences about what the answer leaves out.
     """
+    notes = _notes(environment)
+    driver = environment.cuda_driver_version
+    if driver is None or driver < OLDEST:
+        return [], notes
+    version = _clamped(driver)
+    relaxed = minor_version_compatibility and _above_floor(environment)
+    lower = [*_minors(version.major, version.minor, 0), str(version.major)]
+    lower += _majors(version.major - 1, OLDEST.major)
+    if relaxed:
+        # Builds that are supported strictly stay first. Newer ones follow, the
+        # nearest first.
+        newer = _minors(version.major, NEWEST.minor, version.minor + 1)
+        lower += reversed(list(newer))
+    upper = list(_majors(NEWEST.major, version.major + 1))
+    upper += _minors(version.major, NEWEST.minor, version.minor + 1)
+    # A driver's JIT compiler refuses PTX that is newer than the driver, and variant
+    # properties do not say which toolkit made the PTX of a wheel.
+    capabilities = environment.compute_capabilities
+    targets = (
+        supported_sm_arch(capabilities[0], ptx=not relaxed) if capabilities else []
+    )
+    features = [
+        VariantFeatureConfig(LOWER_BOUND, lower, multi_value=False),
+        VariantFeatureConfig(UPPER_BOUND, upper, multi_value=False),
+        VariantFeatureConfig(SM_ARCH, targets, multi_value=True),
+    ]
+    return [feature for feature in features if feature.values], notes
+
+
+def left_out(environment: Environment) -> list[str]:
+    """Return a note about GPUs that a build for the highest GPU may not support."""
+    capabilities = environment.compute_capabilities
+    others = [str(c) for c in capabilities[1:] if c.major != capabilities[0].major]
+    if not others or environment.cuda_driver_version is None:
+        return []
+    return [
+        f"sm_arch describes the GPU of compute capability {capabilities[0]}: a build "
+        f"that is chosen by it may have no kernels for {', '.join(others)} (resolve "
+        "--every-gpu keeps only builds with code for each GPU)"
+    ]
+
+
+def _notes(environment: Environment) -> list[str]:
+    """Return sentences about facts that the answer cannot express."""
     notes: list[str] = []
     if reasons.is_failure(environment.reason) or environment.reason == reasons.NO_GPU:
         sentence, step = reasons.explain(environment.reason)
@@ -105,86 +152,71 @@ def supported_features(
         if capabilities:
             notes.append(
                 f"compute capability {capabilities[0]} has no effect: "
-                "no CUDA version of a driver is known"
+                "the driver's CUDA version is not known"
             )
-        return [], notes
+        return notes
     if driver < OLDEST:
         notes.append(
-            f"CUDA {driver} of the driver is older than {OLDEST}, the oldest that "
-            "variant properties can name: no nvidia property is supported"
+            f"the driver's CUDA {driver} is older than {OLDEST}, the oldest version "
+            "that variant properties can name: no nvidia property is supported"
         )
-        return [], notes
+        return notes
     version = _clamped(driver)
     if version != driver:
         notes.append(
-            f"CUDA {driver} of the driver cannot be named by variant properties: "
+            f"variant properties cannot name the driver's CUDA {driver}: "
             f"it counts as {version}"
         )
     kernel = outrun_kernel_driver(environment)
     if kernel is not None:
         notes.append(
             f"the user-mode driver is for CUDA {driver}, the kernel driver "
-            f"{environment.kernel_driver_version} for {kernel}: the answer goes by the "
-            "first, as cuda-compat libraries allow on data-centre GPUs only"
+            f"{environment.kernel_driver_version} for {kernel}: the answer assumes "
+            "cuda-compat libraries, which work on data-centre GPUs only"
         )
-    lower = [*_minors(version.major, version.minor, 0), str(version.major)]
-    lower += _majors(version.major - 1, OLDEST.major)
-    relaxed = minor_version_compatibility and _above_floor(environment)
-    if relaxed:
-        # Strictly supported builds still win, then the nearest newer one.
-        newer = _minors(version.major, NEWEST.minor, version.minor + 1)
-        lower += reversed(list(newer))
-    upper = list(_majors(NEWEST.major, version.major + 1))
-    upper += _minors(version.major, NEWEST.minor, version.minor + 1)
-    # PTX that is newer than the driver is refused by its JIT compiler, and the
-    # properties do not tell which toolkit made a wheel's PTX.
-    targets = (
-        supported_sm_arch(capabilities[0], ptx=not relaxed) if capabilities else []
-    )
-    if capabilities and not targets:
+    if capabilities and not supported_sm_arch(capabilities[0]):
         notes.append(
-            f"compute capability {capabilities[0]} cannot be named by variant "
-            "properties (5.0 to 12.9 can): no sm_arch is supported"
+            f"variant properties cannot name compute capability {capabilities[0]}, "
+            f"only {LOWEST} to {HIGHEST}: no sm_arch is supported"
         )
     unread = [gpu for gpu in environment.gpus if gpu.compute_capability is None]
     if capabilities and unread:
         listed = ", ".join(f"{gpu.index} ({gpu.reason})" for gpu in unread)
         notes.append(f"the answer does not cover GPUs that cannot be read: {listed}")
-    features = [
-        VariantFeatureConfig(LOWER_BOUND, lower, multi_value=False),
-        VariantFeatureConfig(UPPER_BOUND, upper, multi_value=False),
-        VariantFeatureConfig(SM_ARCH, targets, multi_value=True),
-    ]
-    return [feature for feature in features if feature.values], notes
+    return notes
 
 
-def left_out(environment: Environment) -> list[str]:
-    """A note about GPUs that a build for the highest one may leave out."""
-    capabilities = environment.compute_capabilities
-    others = [str(c) for c in capabilities[1:] if c.major != capabilities[0].major]
-    if not others or environment.cuda_driver_version is None:
-        return []
-    return [
-        f"sm_arch describes the GPU of compute capability {capabilities[0]}: a build "
-        f"that is chosen by it may have no kernels for {', '.join(others)} (resolve "
-        "--every-gpu wants code for each)"
-    ]
+def _majors(newest: int, oldest: int) -> Iterator[str]:
+    """Yield ``X.20 ... X.0 X`` for each major, the newest first."""
+    for major in range(newest, oldest - 1, -1):
+        yield from _minors(major, NEWEST.minor, 0)
+        yield str(major)
+
+
+def _minors(major: int, newest: int, oldest: int) -> Iterator[str]:
+    return (f"{major}.{minor}" for minor in range(newest, oldest - 1, -1))
 
 
 def _clamped(driver: CudaVersion) -> CudaVersion:
+    """Return the newest version of the catalog that is not newer than ``driver``."""
     if driver > NEWEST:
         return NEWEST
     return CudaVersion(driver.major, min(driver.minor, NEWEST.minor))
 
 
 def _above_floor(environment: Environment) -> bool:
-    """Is the driver new enough for minor-version compatibility of its major?
+    """Return whether the driver takes part in minor-version compatibility.
 
-    Source: NVIDIA's CUDA compatibility guide. An unknown kernel driver (forced
-    values) is taken by the CUDA version alone.
+    NVIDIA's CUDA compatibility guide gives the lowest driver of each major. CUDA 11
+    is the only major whose first drivers are below it: 11.0 was published with
+    Linux driver 450.51, and the floor is 450.80.02. Without a kernel driver version,
+    as with forced values, the CUDA version alone decides.
     """
     driver = environment.cuda_driver_version
     kernel = driver_numbers(environment.kernel_driver_version)
-    if driver is None or driver.major != 11 or kernel is None:
+    if driver is None or driver.major != OLDEST.major or kernel is None:
         return driver is not None
-    return kernel >= _FLOOR_OF_11
+    from .driver_table import FLOORS
+
+    system = "windows" if sys.platform == "win32" else "linux"
+    return kernel >= FLOORS[system][driver.major]

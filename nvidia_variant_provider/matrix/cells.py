@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..knowledge.tables import NATIVE, PTX, gpu_models
-from ..machine.drivers import CUDA_OF_BRANCH
+from ..knowledge.tables import NATIVE, PTX, driver_branches, gpu_models
 from ..machine.environment import ComputeCapability, CudaVersion, Environment, Gpu
 from ..machine.supported import NAMESPACE, SM_ARCH, supported_sm_arch
 from ..metadata.model import VariantsMetadata
@@ -81,7 +80,7 @@ class Matrix:
 
 def all_drivers() -> tuple[CudaVersion, ...]:
     """Return the CUDA versions that drivers report, in ascending order."""
-    return tuple(sorted(CUDA_OF_BRANCH.values()))
+    return tuple(driver_branches().values())
 
 
 def all_capabilities() -> tuple[ComputeCapability, ...]:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TypeAlias, TypeVar
 
-from ..knowledge.tables import PTX, gpu_models
-from ..machine.drivers import CUDA_OF_BRANCH
+from ..knowledge.tables import PTX, driver_branches, gpu_models
 from ..machine.environment import ComputeCapability, CudaVersion
 from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND
 from ..metadata.model import NULL_LABELS, Features, Properties
@@ -42,8 +41,6 @@ Gpus: TypeAlias = tuple[ComputeCapability, ...]
 
 _T = TypeVar("_T")
 _Pick: TypeAlias = tuple[str | None, str]
-
-_BRANCHES = {cuda: branch for branch, cuda in CUDA_OF_BRANCH.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,7 +164,7 @@ def meaning(cell: Cell) -> str:
 
 def branches(band: Drivers) -> str:
     """Return the driver branches of a band, such as ``R560-R565``, if known."""
-    known = [f"R{_BRANCHES[cuda]}" for cuda in band if cuda in _BRANCHES]
+    known = [f"R{branch}" for branch, cuda in driver_branches().items() if cuda in band]
     return span(known) if known else ""
 
 

@@ -13,6 +13,7 @@ from ..machine.supported import (
     OLDEST,
     SM_ARCH,
     UPPER_BOUND,
+    catalog_capabilities,
     supported_features,
 )
 from ..metadata.model import Features, Provider, VariantsMetadata
@@ -83,9 +84,7 @@ def _machines(wanted: Features) -> Iterator[tuple[str, Features]]:
 
     What no label wants has no part in comparing labels.
     """
-    capabilities = [
-        ComputeCapability(major, minor) for major in range(5, 13) for minor in range(10)
-    ]
+    capabilities = catalog_capabilities()
     for relaxed in (False, True):
         seen: set[tuple[object, ...]] = set()
         for cuda in (

@@ -149,6 +149,6 @@ class TestResolve:
         found = run("resolve", torch, "--cuda-driver", "16.0", "--sm-arch", "9.0")
         assert found.code == 0
         assert found.err == (
-            "warning: CUDA 16.0 of the driver cannot be named by variant properties: "
+            "warning: variant properties cannot name the driver's CUDA 16.0: "
             "it counts as 15.20\n"
         )

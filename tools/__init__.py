@@ -1,0 +1,1 @@
+"""Scripts that regenerate the tables in ``nvidia_variant_provider/knowledge``."""
