@@ -19,17 +19,19 @@ from nvidia_variant_provider.cli.verbs import GROUPS, VERBS
 ROOT = Path(__file__).parents[2]
 SCHEMA: dict[str, Any] = json.loads((ROOT / "schemas/report.schema.json").read_text())
 
-TABLE_HEADER = "| verb | what it does |"
+TABLE_HEADER = "| to | verb | what it does |"
 """The first line of the table of verbs in README.md and in docs/reference/verbs.md."""
 
 
-def documented_verbs(text: str) -> dict[str, str]:
-    """The verbs and their summaries from a table whose rows start with `` `verb ``."""
+def documented_verbs(text: str) -> dict[str, tuple[str, str]]:
+    """The group and the summary of each verb in a table of a Markdown page."""
     _, header, rest = text.partition(f"{TABLE_HEADER}\n")
     assert header, f"there is no table with the header {TABLE_HEADER!r}"
     table = rest.partition("\n\n")[0]
-    rows = re.findall(r"^\| \[?`([a-z-]+)[^|]*`[^|]*\| (.+) \|$", table, re.MULTILINE)
-    return {verb: summary.replace("\\|", "|") for verb, summary in rows}
+    rows = re.findall(
+        r"^\| ([^|]+) \| \[?`([a-z-]+)[^|]* \| (.+) \|$", table, re.MULTILINE
+    )
+    return {verb: (group, summary) for group, verb, summary in rows}
 
 
 def definition_of(verb: str) -> dict[str, Any]:
@@ -63,22 +65,20 @@ def test_the_schema_defines_the_data_of_a_verb(verb: str) -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "docs/reference/verbs.md"])
 def test_the_table_of_verbs_is_documented(page: str) -> None:
-    path = ROOT / page
-    if not path.exists() or TABLE_HEADER not in path.read_text():
-        pytest.skip(f"{page} has no table of verbs yet")
-    rows = documented_verbs(path.read_text())
+    rows = documented_verbs((ROOT / page).read_text())
     missing, unknown = set(VERBS) - set(rows), set(rows) - set(VERBS)
     assert not missing, f"add to the table of verbs in {page}: {missing}"
     assert not unknown, f"{page} documents verbs that do not exist: {unknown}"
-    for verb, summary in VERBS.items():
-        assert rows[verb] == summary, f"{page} describes {verb} differently"
+    for title, verbs in GROUPS.items():
+        for verb, summary in verbs.items():
+            row = (title.lower(), summary)
+            assert rows[verb] == row, f"{page} describes {verb} differently"
 
 
 def test_the_table_is_read_as_it_is_written() -> None:
-    text = (
-        f"x\n{TABLE_HEADER}\n|---|---|\n| `a FILE` | does a |\n| [`b`](b.md) | b |\n\ny"
-    )
-    assert documented_verbs(text) == {"a": "does a", "b": "b"}
+    rows = "| plan | `a FILE` | does a |\n| look after | [`b`](b.md) | b |"
+    text = f"x\n{TABLE_HEADER}\n|---|---|---|\n{rows}\n\ny"
+    assert documented_verbs(text) == {"a": ("plan", "does a"), "b": ("look after", "b")}
 
 
 def test_a_verb_is_in_one_group() -> None:

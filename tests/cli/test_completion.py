@@ -1,0 +1,124 @@
+"""Completion with the Tab key: the script is really run by bash."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.command import Run
+
+from nvidia_variant_provider.cli.verbs import VERBS
+
+pytest.importorskip("shtab", reason="it makes the scripts")
+
+Complete = Callable[..., set[str]]
+
+BASH = shutil.which("bash")
+
+DRIVER = r"""
+source "$1"; shift
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+compopt() { :; }  # it works only while readline completes
+_shtab_nvidia_variant_provider
+printf '%s\n' "${COMPREPLY[@]}"
+"""
+"""What readline does when the Tab key is pressed after the last word."""
+
+
+@pytest.fixture
+def complete(run: Run, tmp_path: Path) -> Complete:
+    """Press Tab after some words, and return the completions."""
+    script = tmp_path / "completion.bash"
+    script.write_text(run("--print-completion", "bash").out)
+
+    def press_tab(*words: str) -> set[str]:
+        done = subprocess.run(
+            [str(BASH), "-c", DRIVER, "bash", str(script), *words],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+        )
+        assert done.stderr == ""
+        return {line.strip() for line in done.stdout.splitlines()} - {""}
+
+    return press_tab
+
+
+@pytest.mark.skipif(BASH is None or sys.platform == "win32", reason="needs bash")
+class TestBash:
+    def test_verbs(self, complete: Complete) -> None:
+        assert complete("nvidia-variant-provider", "") == set(VERBS)
+        assert complete("nvidia-variant-provider", "res") == {"resolve"}
+
+    def test_options_of_the_program(self, complete: Complete) -> None:
+        assert {"--version", "--json", "-v"} <= complete("nvidia-variant-provider", "-")
+
+    def test_options_of_a_verb(self, complete: Complete) -> None:
+        words = complete("nvidia-variant-provider", "resolve", "--e")
+        assert words == {"--every-gpu", "--explain", "--environment"}
+        assert "--verbose" in complete("nvidia-variant-provider", "serve", "--")
+
+    def test_choices(self, complete: Complete) -> None:
+        words = ("nvidia-variant-provider", "validate", "--format", "")
+        assert complete(*words) == {"text", "json", "sarif", "github"}
+
+    @pytest.mark.parametrize("words", [("resolve",), ("detect", "--environment")])
+    def test_files(
+        self, words: tuple[str, ...], complete: Complete, tmp_path: Path
+    ) -> None:
+        (tmp_path / "x-1-variants.json").touch()
+        found = complete("nvidia-variant-provider", *words, "x-")
+        assert found == {"x-1-variants.json"}
+
+    def test_it_is_registered_for_the_name_that_was_called(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "argv", ["nvp"])
+        assert run("--print-completion", "bash").out.endswith("-F _shtab_nvp nvp\n")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "tcsh", "fish"])
+def test_scripts_of_other_shells(shell: str, run: Run) -> None:
+    shtab = pytest.importorskip("shtab")
+    if shell not in shtab.SUPPORTED_SHELLS:
+        pytest.skip(f"this shtab does not know {shell}")
+    found = run("--print-completion", shell)
+    assert found.code == 0
+    assert "nvidia-variant-provider" in found.out
+    assert all(verb in found.out for verb in VERBS)
+
+
+def test_a_shell_that_is_not_supported(run: Run) -> None:
+    found = run("--print-completion", "ed")
+    assert (found.code, found.out) == (2, "")
+    assert found.err.startswith(
+        "error: there is no completion for the shell 'ed'; give one of: bash, zsh"
+    )
+
+
+def test_without_shtab(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert run("--print-completion", "bash") == (
+        2,
+        "",
+        "error: this needs the extra cli: shtab is not installed; pip install "
+        "'nvidia-variant-provider[cli]'\n",
+    )
+
+
+def test_normal_calls_do_not_load_what_completion_and_logging_need() -> None:
+    code = (
+        "import sys; from nvidia_variant_provider.cli import main; main(['detect']);"
+        "names = ['shtab', 'difflib', 'nvidia_variant_provider.cli.completion',"
+        "'nvidia_variant_provider.cli.log', 'rich'];"
+        "print([name for name in names if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "[]\n"
