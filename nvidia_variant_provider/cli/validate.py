@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping
 
 from .parsers import add_examples
+from .progress import progress_bar
 from .result import Result
 
 __all__ = ["configure_parser", "execute"]
@@ -19,8 +20,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "paths",
         metavar="PATH",
         nargs="+",
-        help="a *-variants.json, or - for stdin; a wheel; a folder with both; or the "
-        "URL of a project page",
+        help="a *-variants.json, or - for stdin; a wheel; a folder with both or "
+        "with a folder for each project; or the URL of a project page",
     )
     parser.add_argument(
         "--select",
@@ -58,13 +59,16 @@ def execute(
     options: argparse.Namespace,
     environ: Mapping[str, str],  # noqa: ARG001
 ) -> Result:
-    """``data``: ``findings``, sorted."""
+    """Check the paths; ``data`` has ``findings``, sorted."""
     from ..lint.output import as_github, as_text
     from ..lint.runner import check_paths, fails
     from ..lint.sarif import as_sarif
 
     findings = check_paths(
-        options.paths, select=_codes(options.select), ignore=_codes(options.ignore)
+        options.paths,
+        select=_codes(options.select),
+        ignore=_codes(options.ignore),
+        watch=progress_bar,
     )
     formats = {"text": as_text, "github": as_github, "sarif": as_sarif}
     render = formats.get(options.format)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError
 from ..metadata.model import NULL_LABELS
 from ..metadata.versions import SchemaVersion
 from ..strict_json import Flaw, parse_lenient
-from .collector import Collector, Problem
+from .collector import Checks, Collector, Problem
 from .meaning import check_meaning
 from .rules import Code
 from .scope import Scope
 from .selection import SELECTION_CHECKS
 from .structure import check_structure
 
-__all__ = ["check_document", "check_text"]
+__all__ = ["DOCUMENT_CHECKS", "Document", "check_document", "check_text"]
 
 _CODES: Mapping[str, Code] = {
     Flaw.BYTE_ORDER_MARK: "NV101",
@@ -24,6 +25,23 @@ _CODES: Mapping[str, Code] = {
     Flaw.CONSTANT: "NV103",
 }
 _RELEASE = Scope()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Document:
+    """A document whose shape may be wrong in any place.
+
+    :param fields: what JSON gave.
+    :param version: its schema version, or the one that it is read as.
+    """
+
+    fields: Mapping[str, Any]
+    version: SchemaVersion
+    scope: Scope
+
+
+DOCUMENT_CHECKS: Checks[Document] = Checks()
+"""The checks of a document that need more than its structure and its grammar."""
 
 
 def check_text(data: bytes, collector: Collector, scope: Scope = _RELEASE) -> Any:
@@ -54,8 +72,8 @@ def check_document(
     if not isinstance(document, dict):
         return
     metadata = checked.metadata
-    for problem in check_nv114(document, metadata.schema, scope):
-        collector.add("NV114", problem.place, problem.message, problem.hint)
+    subject = Document(fields=document, version=metadata.schema, scope=scope)
+    DOCUMENT_CHECKS.run(subject, collector)
     check_meaning(document, collector, scope)
     # The findings above say what is wrong. A label that cannot be read cannot be
     # ordered either.
@@ -63,14 +81,13 @@ def check_document(
         SELECTION_CHECKS.run(metadata, collector)
 
 
-def check_nv114(
-    document: Mapping[str, Any], version: SchemaVersion, scope: Scope
-) -> Iterator[Problem]:
+@DOCUMENT_CHECKS.rule("NV114")
+def check_nv114(document: Document) -> Iterator[Problem]:
     """Report a release that offers nothing to machines that no label fits."""
-    variants = document.get("variants", {})
-    if not scope.whole_release or scope.has_plain_wheel:
+    if not document.scope.whole_release or document.scope.has_plain_wheel:
         return
-    nulls = NULL_LABELS if version.old_null else NULL_LABELS[:1]
+    variants = document.fields.get("variants", {})
+    nulls = NULL_LABELS if document.version.old_null else NULL_LABELS[:1]
     if isinstance(variants, dict) and not any(label in variants for label in nulls):
         yield Problem(
             "variants",

@@ -114,6 +114,11 @@ class Listing:
     unnormalised: Sequence[IndexFile]
     not_wheels: Sequence[tuple[IndexFile, InputError]]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither a wheel nor a metadata file."""
+        return not (self.releases or self.unnormalised or self.not_wheels)
+
 
 def list_files(files: Iterable[IndexFile]) -> Listing:
     """Sort files into releases. Files of other kinds are left out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 
 from ..errors import InputError
 from ..index.http.byte_ranges import RangeFile, RemoteFile, fetch, read_page, redacted
@@ -15,15 +16,16 @@ from .release import check_files
 __all__ = ["check_page"]
 
 
-def check_page(url: str) -> list[Finding]:
+def check_page(url: str) -> Iterator[Finding]:
     """Check the files that a project page lists."""
     try:
         files = read_page(url)
     except InputError as error:
-        found = Collector(redacted(url))
-        found.add("NV100", "", error.message, error.hint or "")
-        return found.findings
-    return check_files(redacted(url), map(_remote, files))
+        collector = Collector(redacted(url))
+        collector.add_error("NV100", error)
+        yield from collector.findings
+        return
+    yield from check_files(redacted(url), map(_remote, files))
 
 
 def _remote(file: RemoteFile) -> IndexFile:

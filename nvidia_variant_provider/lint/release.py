@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError, join, shown
 from ..metadata.names import SUFFIX
-from ..wheels.archive import parse_wheel_name
 from .collector import Checks, Collector, Problem
 from .documents import check_text
 from .findings import Finding
 from .index_files import (
     IndexFile,
     Listing,
-    Reading,
     Release,
     list_files,
-    local_file,
 )
 from .scope import Scope
 from .structure import labels_of
 from .wheel import check_wheel
 
 __all__ = [
-    "DOCUMENT_CHECKS",
     "LISTING_CHECKS",
+    "METADATA_CHECKS",
     "RELEASE_CHECKS",
     "check_files",
-    "check_folder",
-    "check_wheel_path",
 ]
 
 LISTING_CHECKS: Checks[Listing] = Checks()
 """The checks of the names in a folder or on a page."""
 
-DOCUMENT_CHECKS: Checks[CheckedRelease] = Checks()
+METADATA_CHECKS: Checks[CheckedRelease] = Checks()
 """The checks whose findings point into the metadata file of a release."""
 
 RELEASE_CHECKS: Checks[CheckedRelease] = Checks()
@@ -60,48 +54,26 @@ class CheckedRelease:
     wheels: Sequence[tuple[IndexFile, str, Mapping[str, Any]]]
 
 
-def check_folder(path: str, reading: Reading) -> list[Finding]:
-    """Check the files of a folder, as an index page would list them.
-
-    :raises InputError: the folder cannot be read.
-    """
-    try:
-        names = sorted(os.listdir(path))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path=path) from None
-    files = [local_file(os.path.join(path, name), reading) for name in names]
-    return check_files(path, files)
-
-
-def check_wheel_path(path: str, reading: Reading) -> list[Finding]:
-    """Check one wheel by itself: its name, ``variant.json``, METADATA and code."""
-    try:
-        name = parse_wheel_name(os.path.basename(path))
-    except InputError as error:
-        collector = Collector(path)
-        collector.add_error("NV411", error)
-        return collector.findings
-    return check_wheel(local_file(path, reading), name).findings
-
-
-def check_files(path: str, files: Iterable[IndexFile]) -> list[Finding]:
-    """Check all releases among ``files``.
+def check_files(
+    path: str, files: Iterable[IndexFile], *, may_be_empty: bool = False
+) -> Iterator[Finding]:
+    """Check all releases among the files of one project, one release after the other.
 
     :param path: the folder or the page, for findings that are not about one file.
+    :param may_be_empty: accept files without any wheel or metadata, such as those of a
+        project on an index that has only source distributions.
     """
     listing = list_files(files)
     page = Collector(path)
     LISTING_CHECKS.run(listing, page)
     for file, error in listing.not_wheels:
         page.add_error("NV411", error, file.name)
-    findings = page.findings
-    if not listing.releases and not findings:
+    if listing.is_empty and not may_be_empty:
         message = f"there is neither a wheel nor a *{SUFFIX}"
         page.add("NV100", "", message, "name the folder or the page of a project")
-        return page.findings
+    yield from page.findings
     for release in listing.releases:
-        findings += _check_release(release, path)
-    return findings
+        yield from _check_release(release, path)
 
 
 def _check_release(release: Release, path: str) -> list[Finding]:
@@ -132,7 +104,7 @@ def _check_release(release: Release, path: str) -> list[Finding]:
         document=document if isinstance(document, dict) else None,
         wheels=wheels,
     )
-    DOCUMENT_CHECKS.run(subject, inside)
+    METADATA_CHECKS.run(subject, inside)
     RELEASE_CHECKS.run(subject, outside)
     return findings + inside.findings + outside.findings
 
@@ -148,7 +120,7 @@ def check_nv401(listing: Listing) -> Iterator[Problem]:
         )
 
 
-@DOCUMENT_CHECKS.rule("NV402")
+@METADATA_CHECKS.rule("NV402")
 def check_nv402(checked: CheckedRelease) -> Iterator[Problem]:
     """Report labels that no wheel has."""
     if checked.document is None:
@@ -162,7 +134,7 @@ def check_nv402(checked: CheckedRelease) -> Iterator[Problem]:
         )
 
 
-@DOCUMENT_CHECKS.rule("NV403")
+@METADATA_CHECKS.rule("NV403")
 def check_nv403(checked: CheckedRelease) -> Iterator[Problem]:
     """Report labels of wheels that the metadata does not list."""
     if checked.document is None:
@@ -176,7 +148,7 @@ def check_nv403(checked: CheckedRelease) -> Iterator[Problem]:
         )
 
 
-@DOCUMENT_CHECKS.rule("NV405")
+@METADATA_CHECKS.rule("NV405")
 def check_nv405(checked: CheckedRelease) -> Iterator[Problem]:
     """Report wheels whose own properties differ from those in the metadata."""
     if checked.document is None:
@@ -192,7 +164,7 @@ def check_nv405(checked: CheckedRelease) -> Iterator[Problem]:
             )
 
 
-@DOCUMENT_CHECKS.rule("NV406")
+@METADATA_CHECKS.rule("NV406")
 def check_nv406(checked: CheckedRelease) -> Iterator[Problem]:
     """Report namespaces and providers that cannot be merged into one metadata file."""
     if checked.document is None:
@@ -219,7 +191,7 @@ def check_nv406(checked: CheckedRelease) -> Iterator[Problem]:
                     )
 
 
-@DOCUMENT_CHECKS.rule("NV407")
+@METADATA_CHECKS.rule("NV407")
 def check_nv407(checked: CheckedRelease) -> Iterator[Problem]:
     """Report wheels of one label that have different properties."""
     first: dict[str, tuple[IndexFile, object]] = {}

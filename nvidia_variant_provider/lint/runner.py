@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ..errors import InputError, UsageError
 from ..strict_json import read_bytes, read_stdin
 from .collector import Collector
 from .documents import check_text
 from .findings import Finding
+from .folders import check_folder, check_wheel_path
 from .index_files import Reading, Watch
-from .release import check_folder, check_wheel_path
 from .rules import ERROR, RULES, SEVERITIES, WARNING
 
 __all__ = ["check_paths", "fails", "selected"]
@@ -48,10 +48,13 @@ def check_paths(
     kept: set[Finding] = set()
     for item in paths:
         path = os.fspath(item)
-        findings = _check(path, reading)
         if not _is_url(path):  # check_page logs URLs, without what is secret in them
-            logger.info("checked %s: %d findings", path, len(findings))
-        kept.update(f for f in findings if selected(f.code, select, ignore))
+            logger.info("checking %s", path)
+        before = len(kept)
+        kept.update(
+            f for f in _check(path, reading) if selected(f.code, select, ignore)
+        )
+        logger.info("%d findings", len(kept) - before)
     return sorted(kept, key=lambda f: (f.path, f.code, f.place, f.message))
 
 
@@ -72,22 +75,23 @@ def _is_url(path: str) -> bool:
     return path.startswith(("http://", "https://"))
 
 
-def _check(path: str, reading: Reading) -> list[Finding]:
+def _check(path: str, reading: Reading) -> Iterator[Finding]:
     if _is_url(path):
         from .pages import check_page
 
-        return check_page(path)
+        yield from check_page(path)
+        return
     name = "stdin" if path == "-" else path
+    collector = Collector(name)
     try:
         if os.path.isdir(path):
-            return check_folder(path, reading)
-        if path.endswith(".whl"):
-            return check_wheel_path(path, reading)
-        data = read_stdin() if path == "-" else read_bytes(path)
+            yield from check_folder(path, reading)
+        elif path.endswith(".whl"):
+            yield from check_wheel_path(path, reading)
+        else:
+            data = read_stdin() if path == "-" else read_bytes(path)
+            collector = Collector(name, document=data)
+            check_text(data, collector)
     except InputError as error:
-        collector = Collector(name)
         collector.add_error("NV100", error)
-        return collector.findings
-    collector = Collector(name, document=data)
-    check_text(data, collector)
-    return collector.findings
+    yield from collector.findings

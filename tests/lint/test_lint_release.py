@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 from support.wheels import publish, stub_wheel, variants_json_name
 
+from nvidia_variant_provider.lint import folders, index_files
 from nvidia_variant_provider.lint.findings import Finding
+from nvidia_variant_provider.lint.index_files import Reading
 from nvidia_variant_provider.lint.rules import ERROR, RULES
 from nvidia_variant_provider.lint.runner import check_paths
+from nvidia_variant_provider.wheels.reading import read_wheel
 
 CLEAN: Any = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "lint" / "clean.json").read_bytes()
@@ -346,8 +349,83 @@ def test_wrong_types_on_both_sides(value: object, tmp_path: Path) -> None:
         assert ERROR in {f.severity for f in lint(folder.files)}
 
 
-def test_empty_folder(tmp_path: Path) -> None:
-    assert [f.code for f in lint(tmp_path)] == ["NV100"]
+def test_folder_without_wheels_and_metadata(tmp_path: Path) -> None:
+    def codes_and_paths() -> list[tuple[str, str]]:
+        return [(finding.code, finding.path) for finding in lint(tmp_path)]
+
+    assert codes_and_paths() == [("NV100", str(tmp_path))]
     (tmp_path / "README").write_text("", encoding="utf-8")
     (tmp_path / "torch").mkdir()
-    assert [f.code for f in lint(tmp_path)] == ["NV100"]
+    assert codes_and_paths() == [("NV100", str(tmp_path))]
+
+
+# The root of an index
+
+
+def test_every_project_of_an_index_root_is_checked(tmp_path: Path) -> None:
+    for name in ("alpha", "beta", "gamma"):
+        publish(tmp_path, CLEAN, name, "1.0")
+    (tmp_path / "beta" / "beta-1.0-py3-none-any-cu12.whl").unlink()
+    # An index also has files of its own, projects without wheels, and other folders.
+    (tmp_path / "index.html").write_text("", encoding="utf-8")
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "sources-1.0.tar.gz").write_bytes(b"")
+    (finding,) = (f for f in lint(tmp_path) if f.severity == ERROR)
+    path = str(tmp_path / "beta" / "beta-1.0-variants.json")
+    assert (finding.code, finding.path) == ("NV402", path)
+
+
+def test_a_project_that_cannot_be_read_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("alpha", "beta", "gamma"):
+        publish(tmp_path, CLEAN, name, "1.0")
+    (tmp_path / "gamma" / "gamma-1.0-py3-none-any-cu12.whl").unlink()
+    broken = str(tmp_path / "alpha")
+    list_folder = os.listdir
+
+    def fail(path: str) -> list[str]:
+        if path == broken:
+            raise PermissionError(13, "Permission denied")
+        return list_folder(path)
+
+    monkeypatch.setattr(os, "listdir", fail)
+    codes = [f.code for f in lint(tmp_path) if f.severity == ERROR]
+    assert codes == ["NV100", "NV402"]
+
+
+def test_a_folder_with_wheels_is_not_an_index_root(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.settle()
+    (folder.files / "old").mkdir()
+    (folder.files / "old" / "old-1.0-variants.json").write_bytes(b"{")
+    assert lint(folder.files) == []
+
+
+def test_an_index_root_with_too_many_projects_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "MAX_PROJECTS", 2)
+    for name in ("alpha", "beta", "gamma"):
+        publish(tmp_path, CLEAN, name, "1.0")
+    (finding,) = lint(tmp_path)
+    assert (finding.code, finding.path) == ("NV100", str(tmp_path))
+    assert finding.message == "only 2 of 3 projects were checked"
+
+
+def test_findings_of_an_index_root_come_one_project_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("alpha", "beta"):
+        publish(tmp_path, CLEAN, name, "1.0")
+        (tmp_path / name / f"{name}-1.0-py3-none-any-cu12.whl").unlink()
+    opened: list[str] = []
+
+    def note(path: str) -> Any:
+        opened.append(Path(path).parent.name)
+        return read_wheel(path)
+
+    monkeypatch.setattr(index_files, "read_wheel", note)
+    findings = folders.check_folder(str(tmp_path), Reading(content=False))
+    assert next(f for f in findings if f.severity == ERROR).code == "NV402"
+    assert set(opened) == {"alpha"}
