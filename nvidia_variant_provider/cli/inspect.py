@@ -192,7 +192,7 @@ def _text(report: WheelReport) -> list[str | Table]:
 
 def _notes(report: WheelReport) -> list[str]:
     from ..gpu_code.compression import has_zstd
-    from ..gpu_code.inspection import MAX_DEFECTS
+    from ..gpu_code.files import MAX_DEFECTS
 
     defects = report.all_defects
     notes = [

@@ -1,1 +1,1 @@
-"""GPU code inside wheels, libraries and loose files."""
+"""The GPU code inside wheels and libraries, and what follows from it."""

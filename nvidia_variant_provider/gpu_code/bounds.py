@@ -1,8 +1,8 @@
-"""The lowest driver that a wheel's code runs with, and what says so.
+"""The lowest driver that the code of a wheel runs with, and the reason.
 
-A driver runs machine code of any toolkit of its CUDA major (minor-version
-compatibility), but compiles PTX only of toolkits that are not newer than itself.
-The linked CUDA runtime refuses drivers of an older major.
+A driver runs machine code from any toolkit of its own CUDA major: CUDA calls this
+minor-version compatibility. It compiles PTX only from toolkits that are not newer than
+itself. The CUDA runtime that is linked refuses drivers of an older major.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ __all__ = ["Bound", "find_bounds", "newest_runtime", "relaxed_version"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bound:
-    """A lower bound.
+    """A lower bound of the driver's CUDA version.
 
-    :param version: ``None`` where there is none to give.
-    :param reason: what it follows from, or why there is none.
+    :param version: the bound, or ``None`` if there is none.
+    :param reason: what the bound follows from, or why there is none; may be empty.
     """
 
     version: CudaVersion | None
     reason: str
 
     def to_dict(self) -> dict[str, str | None]:
-        """Keys: ``version``, ``reason``."""
+        """Return the fields under their own names."""
         version = None if self.version is None else str(self.version)
         return {"version": version, "reason": self.reason}
 
@@ -40,19 +40,19 @@ class Bound:
 def find_bounds(
     report: WheelReport, units: Sequence[Unit], *, real: Sequence[str], native: bool
 ) -> tuple[Bound, Bound]:
-    """The strict bound, and the one of minor-version compatibility.
+    """Return the strict bound, and the bound under minor-version compatibility.
 
-    :param real: the machine code that would be declared, as ``90_real``.
-    :param native: machine code runs wherever it would be declared.
+    :param real: the machine code that would be declared, such as ``90_real``.
+    :param native: whether machine code runs on all GPUs that would be declared.
     """
     runtimes = required_runtimes(report.requires)
     counted = {item.path for unit in units for item in unit.libraries}
     for item in report.own:
         if item.path not in counted:
             runtimes += library_runtimes(report, item)
-    found = [_as_bound(runtime) for runtime in runtimes]
-    found += [_unit_bound(report, unit) for unit in units]
-    strict = _highest(found)
+    bounds = [_as_bound(runtime) for runtime in runtimes]
+    bounds += [_unit_bound(report, unit) for unit in units]
+    strict = _highest(bounds)
     version = strict.version
     if version is None:
         return strict, strict
@@ -61,16 +61,17 @@ def find_bounds(
         strict = Bound(version=None, reason=reason)
         return strict, strict
     if newest_runtime(report, units) is None:
-        reason = f"{strict.reason}; nothing says which CUDA it is linked with"
+        reason = f"{strict.reason}; nothing tells which CUDA it is linked with"
         strict = Bound(version=version, reason=reason)
     return strict, _relaxed(version, units, real, native=native)
 
 
 def relaxed_version(lower: CudaVersion, real: Iterable[str]) -> CudaVersion:
-    """The oldest driver of the major of ``lower`` that machine code can meet.
+    """Return the oldest driver of the same major on which machine code can run.
 
-    :param real: what it is for, as ``90_real``: a driver that is older than a GPU
-        cannot have it.
+    :param lower: the strict bound.
+    :param real: what the machine code is for, such as ``90_real``: a driver that is
+        older than the first toolkit for a GPU does not support that GPU.
     """
     known = filter(None, map(first_toolkit, real))
     return max(CudaVersion(lower.major), min(known, default=lower))
@@ -81,7 +82,7 @@ def _relaxed(
 ) -> Bound:
     floor = relaxed_version(version, real) if real else CudaVersion(version.major)
     newest = _newest_ptx(units)
-    # The driver compiles PTX of what is not newer than itself.
+    # The oldest driver compiles the PTX too if the PTX is not newer than the driver.
     old = newest is not None and newest <= floor
     if not native and any(unit.targets for unit in units):
         if newest is None:
@@ -90,41 +91,44 @@ def _relaxed(
         if not old:
             reason = f"some GPUs rely on PTX, which needs a driver for CUDA {newest}"
             return Bound(version=None, reason=reason)
-        reason = f"some GPUs rely on PTX of CUDA {newest} or older, which it compiles"
+        reason = (
+            f"some GPUs rely on PTX, which such a driver compiles: "
+            f"it is from CUDA {newest} or older"
+        )
         return Bound(version=floor, reason=reason)
     reason = f"machine code runs with any driver for CUDA {version.major}"
     if old:
-        reason += f"; its PTX is of CUDA {newest} or older, and runs as well"
+        reason += f"; its PTX is from CUDA {newest} or older, and runs as well"
     elif newest is not None:
-        reason += f"; its PTX is of CUDA {newest}, and is not to be declared then"
+        reason += f"; its PTX is from CUDA {newest}, and must not be declared then"
     return Bound(version=floor, reason=reason)
 
 
 def _newest_ptx(units: Sequence[Unit]) -> CudaVersion | None:
-    """The toolkit of the newest PTX; of a choice by CUDA, in the oldest choice."""
-    found = []
+    """Return the toolkit of the newest PTX; of alternatives by CUDA the oldest."""
+    versions = []
     for unit in units:
         newest = [max(isa.values()) for isa in unit.choices() if isa]
         if newest:
-            found.append(min(newest))
-    return ptx_toolkit(max(found)) if found else None
+            versions.append(min(newest))
+    return ptx_toolkit(max(versions)) if versions else None
 
 
 def newest_runtime(report: WheelReport, units: Sequence[Unit]) -> Runtime | None:
-    """The CUDA of the newest major that it cannot do without."""
+    """Return the newest CUDA that it cannot run without, or ``None``."""
     choices = {item.path for unit in units if unit.by_cuda for item in unit.libraries}
-    found = required_runtimes(report.requires)
+    runtimes = required_runtimes(report.requires)
     for item in report.own:
         if item.path not in choices:
-            found += library_runtimes(report, item)
+            runtimes += library_runtimes(report, item)
     for unit in units:
         if unit.by_cuda:
             each = [library_runtimes(report, item) for item in unit.libraries]
             newest = [max(group, key=_by_version) for group in each if group]
-            # One that is linked with nothing is linked with any.
+            # A library without a CUDA dependency works with every CUDA version.
             if len(newest) == len(each):
-                found.append(min(newest, key=_by_version))
-    return max(found, key=_by_version, default=None)
+                runtimes.append(min(newest, key=_by_version))
+    return max(runtimes, key=_by_version, default=None)
 
 
 def _by_version(runtime: Runtime) -> CudaVersion:
@@ -151,7 +155,7 @@ def _library_bound(report: WheelReport, library: LibraryReport) -> Bound:
         if version is not None:
             reason = f"CUDA {version} is the first to emit code for {name}"
             if version < OLDEST:
-                reason = f"no property names what is older than CUDA {OLDEST}"
+                reason = f"CUDA {OLDEST} is the oldest that a property can name"
             bounds.append(Bound(version=max(version, OLDEST), reason=reason))
         elif not letter:
             reason = f"no known CUDA emits code for {name}"
@@ -159,7 +163,7 @@ def _library_bound(report: WheelReport, library: LibraryReport) -> Bound:
     for target, versions in library.ptx_isa.items():
         for text in versions if target in library.kernels else ():
             needed = ptx_toolkit(parse_isa(text))
-            reason = f"PTX ISA {text} is of CUDA {needed}"
+            reason = f"PTX ISA {text} is from CUDA {needed}"
             if needed is None:
                 reason = f"PTX ISA {text} is newer than any known CUDA"
             bounds.append(Bound(version=needed, reason=reason))
@@ -171,9 +175,11 @@ def _as_bound(runtime: Runtime) -> Bound:
 
 
 def _highest(bounds: Sequence[Bound]) -> Bound:
-    """The one that holds for all; of equal ones the first."""
+    """Return the bound that all others allow; the first one among equal bounds."""
     for bound in bounds:
-        if bound.version is None and bound.reason:
+        if (
+            bound.version is None and bound.reason
+        ):  # a need that no driver is known to meet
             return bound
     known = [(bound.version, bound) for bound in bounds if bound.version is not None]
     if not known:

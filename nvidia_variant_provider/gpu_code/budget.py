@@ -1,7 +1,7 @@
-"""What one report may cost, whatever an archive makes of its few kilobytes.
+"""What one report may cost, since a hostile archive of a few kilobytes can cost much.
 
-Spending all of it takes some 15 seconds. Real wheels stay far below: the numbers are
-of those that need most.
+To spend all of it takes about 15 seconds. Real wheels stay far below: each limit says
+what the wheel that needs the most takes of it.
 """
 
 from __future__ import annotations
@@ -9,24 +9,23 @@ from __future__ import annotations
 __all__ = ["Budget"]
 
 STEPS = 1_000_000
-"""Steps of the scanner: entries, and starts and ends of containers. cuFFT, which has
-most, needs 73,000."""
+"""Steps of the scanner: entries, starts and ends of containers. cuFFT takes 73,000."""
 
 CHECKED = 20_000
-"""Cubins whose sections are looked at; in cuFFT there are 1,086."""
+"""Cubins that are searched for kernels. cuFFT has 1,086."""
 
 UNPACKED = 256 * 1024 * 1024
-"""Bytes that are decompressed, to see whether there are kernels: 14 MiB of
-cuSPARSELt."""
+"""Bytes that are decompressed for that. cuSPARSELt takes 14 MiB."""
 
 SEQUENCES = 4_000_000
-"""Sequences of LZ4, which is decoded here, in Python; cuSPARSELt has 219,000."""
+"""Sequences of LZ4, which is decoded in Python. cuSPARSELt has 219,000."""
 
 
 class Budget:
-    """Shared by the files of an archive, folder or distribution, and by threads.
+    """What is left to spend. The files of one report share a budget, in all threads.
 
-    Without a lock: a step that two threads count as one costs no more than a step.
+    There is no lock: if two threads count one step together, that is one step too many
+    at most.
     """
 
     __slots__ = ("_told", "checked", "sequences", "steps", "unpacked")
@@ -40,11 +39,11 @@ class Budget:
 
     @property
     def may_unpack(self) -> bool:
-        """Is there something left for another piece."""
+        """Whether enough is left to decompress another piece."""
         return self.checked > 0 and self.unpacked > 0 and self.sequences > 0
 
     def is_news(self, message: str) -> bool:
-        """Is it the first time that this is said of the report."""
+        """Return whether ``message`` is new in this report, and remember it."""
         if message in self._told:
             return False
         self._told.add(message)

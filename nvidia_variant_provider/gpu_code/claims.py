@@ -1,9 +1,9 @@
-"""What a wheel could truthfully declare, and which GPUs it runs on.
+"""The properties that a wheel could truthfully declare, and the GPUs that it runs on.
 
-An ``sm_arch`` value is a promise about every GPU for which the provider gives it:
-``80_real`` is supported by 8.0, 8.6 and 8.9. It is true when each library of the
-wheel runs on all of those. Libraries that were copied into the wheel have targets of
-their own, and do not count.
+An ``sm_arch`` value is a promise about every GPU for which the provider gives it: 8.0,
+8.6 and 8.9 all support ``80_real``. The promise is true if each library of the wheel
+runs on all of them. Libraries that were copied into the wheel do not count, since they
+are built for targets of their own.
 """
 
 from __future__ import annotations
@@ -34,20 +34,22 @@ NO = "no"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrueClaim:
-    """The properties that a wheel could declare without a lie.
+    """The properties that a wheel could truthfully declare.
 
-    :param sm_arch: values of the catalog, machine code first, ascending.
-    :param exact: values that only code for one GPU (``a``) stands for: true as long
-        as no other GPU that is known supports the value, as ``90_real`` by 9.0 alone.
-    :param compiled: ``_virtual`` values beyond those, which PTX for lower targets
-        makes true: the provider gives ``80_virtual`` to 8.x alone, and the driver
-        compiles that PTX for 9.0 as well.
-    :param unnamed: targets that no value can name, as ``90a_real``.
-    :param lacking: by library, the targets of others that it does not run.
-    :param strict: the lowest ``cuda_version_lower_bound`` by the provider's strict
-        rule: all of the code runs with any driver that is not older.
-    :param relaxed: the lowest one under CUDA's minor-version compatibility.
-    :param complete: all that counts could be read; else it is no more than a hint.
+    :param sm_arch: values of the catalog, machine code first, in ascending order.
+    :param exact: values for which there is only code for one GPU (``90a``). They are
+        true as long as no other known GPU supports the value: 9.0 alone supports
+        ``90_real``.
+    :param compiled: further ``_virtual`` values, which PTX for lower targets makes
+        true: the provider gives ``80_virtual`` only to 8.x, but the driver compiles
+        that PTX for 9.0 too.
+    :param unnamed: targets that no value can name, such as ``90a_virtual``.
+    :param lacking: for each library, the targets of other libraries that it lacks.
+    :param strict: the lowest ``cuda_version_lower_bound`` under the provider's strict
+        rule, by which all of the code runs with any driver that is not older.
+    :param relaxed: the lowest bound under CUDA's minor-version compatibility.
+    :param complete: whether everything that counts could be read; if not, this is only
+        a hint.
     """
 
     sm_arch: tuple[str, ...]
@@ -60,7 +62,7 @@ class TrueClaim:
     complete: bool = True
 
     def to_dict(self) -> dict[str, object]:
-        """Every field under its own name; a bound is ``version`` and ``reason``."""
+        """Return every field under its own name."""
         return {
             "sm_arch": list(self.sm_arch),
             "exact": list(self.exact),
@@ -77,10 +79,11 @@ class TrueClaim:
 class GpuSupport:
     """Whether a wheel runs on the GPUs of one compute capability.
 
-    :param how: `NATIVE`; `PTX`: the driver compiles it; `NO`: a library does not run.
-    :param driver: the lowest CUDA version of a driver that it runs with; ``None``
-        where it does not run, or where its PTX is newer than any known.
-    :param lacking: the libraries that do not run there, if others do.
+    :param how: `NATIVE`, `PTX` if the driver compiles some of the code, or `NO` if at
+        least one library does not run.
+    :param driver: the lowest CUDA version of a driver that it runs with; ``None`` if it
+        does not run, or if its PTX is newer than any known toolkit.
+    :param lacking: the libraries that do not run on these GPUs, if others do.
     """
 
     capability: ComputeCapability
@@ -89,7 +92,7 @@ class GpuSupport:
     lacking: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """Keys: ``sm``, ``how``, ``driver``, ``lacking``."""
+        """Return the fields, with the compute capability as ``sm``."""
         return {
             "sm": str(self.capability),
             "how": self.how,
@@ -99,7 +102,7 @@ class GpuSupport:
 
 
 def find_claim(report: WheelReport) -> TrueClaim:
-    """What ``report`` bears out."""
+    """Derive from ``report`` what the wheel could declare."""
     units = split_units(report)
     sm_arch = _true_values(units)
     exact = _exact_values(units, sm_arch)
@@ -125,7 +128,7 @@ def find_claim(report: WheelReport) -> TrueClaim:
 
 
 def find_gpus(report: WheelReport) -> tuple[GpuSupport, ...]:
-    """Every GPU that is known, ascending; nothing for a wheel without GPU code."""
+    """Judge each known GPU, in ascending order; none for a wheel without GPU code."""
     units = split_units(report)
     if not any(unit.targets for unit in units):
         return ()
@@ -136,19 +139,18 @@ def find_gpus(report: WheelReport) -> tuple[GpuSupport, ...]:
 def _support(
     capability: ComputeCapability, units: Sequence[Unit], strict: Bound
 ) -> GpuSupport:
-    found = [(unit, unit.how(capability)) for unit in _loaded(units)]
-    lacking = tuple(unit.name for unit, how in found if how is None)
+    judged = [(unit, unit.how(capability)) for unit in _loaded(units)]
+    lacking = tuple(unit.name for unit, how in judged if how is None)
     if lacking:
-        some = lacking if len(lacking) < len(found) else ()
+        some = lacking if len(lacking) < len(judged) else ()
         return GpuSupport(capability=capability, how=NO, driver=None, lacking=some)
-    # Not below the first CUDA that knows the GPU, and machine code runs with any
-    # driver of its major.
+    # The driver has to know the GPU. Machine code runs with any driver of its major.
     drivers: list[CudaVersion | None] = [
         max(gpu_models()[capability].first_toolkit, CudaVersion(11))
     ]
     if strict.version is not None:
         drivers.append(CudaVersion(strict.version.major))
-    compiled = [unit for unit, how in found if how == PTX]
+    compiled = [unit for unit, how in judged if how == PTX]
     drivers += [unit.jit_toolkit(capability) for unit in compiled]
     known = [version for version in drivers if version is not None]
     return GpuSupport(
@@ -159,7 +161,7 @@ def _support(
 
 
 def _loaded(units: Iterable[Unit]) -> list[Unit]:
-    """Those with kernels: what has stubs alone needs none."""
+    """Return the units with kernels; the others have stubs, which run everywhere."""
     return [unit for unit in units if unit.targets]
 
 
@@ -174,10 +176,10 @@ def _catalog() -> frozenset[str]:
 
 
 def property_value(target: str) -> str | None:
-    """The ``sm_arch`` value that names a target, or ``None``.
+    """Return the ``sm_arch`` value that names a target, or ``None``.
 
-    Machine code for a family runs where plain code does: ``100f_real`` counts as
-    ``100_real``. Other letters have no name.
+    Machine code for a family runs where plain code runs, so that ``100_real`` names
+    ``100f_real``. No value names targets with another letter.
     """
     number, letter, kind = parse_target(target)
     value = f"{number}_{kind}"
@@ -187,12 +189,12 @@ def property_value(target: str) -> str | None:
 
 @cache
 def gpus_of(value: str) -> tuple[ComputeCapability, ...]:
-    """The GPUs that get a build by an ``sm_arch`` value, ascending.
+    """Return the GPUs that get a build by an ``sm_arch`` value, in ascending order.
 
-    The provider gives ``86_real`` to 8.6 and to what is above it in 8.x, and
-    ``80_virtual`` to all of 8.x; ``86_virtual`` to none. Systems on a chip do not
-    count but for a value of their own number: no build can help it that the provider
-    gives ``80_real`` to 8.7 as well, which runs no machine code of others.
+    The provider gives ``86_real`` to 8.6 and to what is above it in 8.x, ``80_virtual``
+    to all of 8.x, and ``86_virtual`` to none. A system on a chip (Tegra) counts only
+    for the value of its own number: the provider gives ``80_real`` to 8.7 too, which
+    runs no machine code for other GPUs, but no build can do anything about that.
     """
     number, _, kind = parse_target(value)
     lowest = ComputeCapability(number // 10, number % 10)
@@ -200,18 +202,19 @@ def gpus_of(value: str) -> tuple[ComputeCapability, ...]:
         return ()
     models = gpu_models()
     tegra = lowest in models and models[lowest].tegra
-    found = {
+    gpus = {
         capability
         for capability, model in models.items()
         if capability.major == lowest.major
         and capability >= lowest
         and not (model.tegra or tegra)
     }
-    # Also a number that no GPU has.
-    return tuple(sorted({*found, lowest}))
+    # The number of the value itself counts, even if no known GPU has it.
+    return tuple(sorted({*gpus, lowest}))
 
 
 def _runs(unit: Unit, value: str) -> bool:
+    """Return whether a unit runs on all GPUs that get a build by ``value``."""
     if value in {property_value(target) for target in unit.targets}:
         return True
     gpus = gpus_of(value)
@@ -219,10 +222,12 @@ def _runs(unit: Unit, value: str) -> bool:
 
 
 def _true_values(units: Sequence[Unit]) -> tuple[str, ...]:
-    """What all have; and what one has and the others run, where it reaches more.
+    """Return the values that are true of all units, without superfluous ones.
 
-    With 8.0 and 8.6 in one library and 8.0 in another, it is 8.0: the GPUs are the
-    same. With 8.0 in one and 8.6 in the other it is 8.6, which runs both.
+    A value that all units have is one of them. A value that only some have counts if
+    the others run on its GPUs, and if it reaches more GPUs than the values before it.
+    Of a library with 8.0 and 8.6 and a library with 8.0, the value is 8.0, since 8.6
+    reaches no more GPUs. Of one with 8.0 and one with 8.6 it is 8.6: both run there.
     """
     loaded = [_without_exact(unit) for unit in _loaded(units)]
     named = [{property_value(target) for target in unit.targets} for unit in loaded]
@@ -239,28 +244,30 @@ def _true_values(units: Sequence[Unit]) -> tuple[str, ...]:
 
 
 def _without_exact(unit: Unit) -> Unit:
-    """Without the code for one GPU alone."""
+    """Return the unit without its code for one GPU alone."""
     kept = {target for target in unit.targets if parse_target(target)[1] != "a"}
     return replace(unit, targets=frozenset(kept))
 
 
 def _exact_values(units: Sequence[Unit], sm_arch: Sequence[str]) -> tuple[str, ...]:
+    """Return the values that are true only thanks to code for one GPU alone."""
     loaded = _loaded(units)
-    found = set()
+    values = set()
     for unit in loaded:
         for target in unit.targets:
             number, letter, kind = parse_target(target)
             value = f"{number}_real"
             if (letter, kind) == ("a", "real") and value in _catalog():
-                found.add(value)
+                values.add(value)
     return _sorted(
         value
-        for value in found.difference(sm_arch)
+        for value in values.difference(sm_arch)
         if all(_runs(unit, value) for unit in loaded)
     )
 
 
 def _compiled_values(units: Sequence[Unit], values: Sequence[str]) -> tuple[str, ...]:
+    """Return more ``_virtual`` values, where the driver compiles PTX for others."""
     loaded = _loaded(units)
     reached = {gpu for value in values for gpu in gpus_of(value)}
     majors = {capability.major for capability in gpu_models()} if loaded else set()
@@ -274,14 +281,15 @@ def _compiled_values(units: Sequence[Unit], values: Sequence[str]) -> tuple[str,
 
 
 def _lacking(units: Sequence[Unit]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return for each unit the values of others that it does not run."""
     loaded = _loaded(units)
     values = {property_value(t) for unit in loaded for t in unit.targets}
     named = [value for value in values if value is not None and gpus_of(value)]
-    found = [
+    lacking = [
         (unit.name, _sorted(value for value in named if not _runs(unit, value)))
         for unit in loaded
     ]
-    return tuple((name, lacks) for name, lacks in found if lacks)
+    return tuple((name, values) for name, values in lacking if values)
 
 
 def _sorted(targets: Iterable[str]) -> tuple[str, ...]:

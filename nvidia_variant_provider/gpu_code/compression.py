@@ -1,9 +1,14 @@
 """Decompressing pieces of GPU code, never beyond a bound.
 
-LZ4 blocks are what nvcc up to 12.x writes: decoded here, after
-https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md, since only cubins of a
-few kilobytes ever are. Zstandard comes with Python 3.14, or with the package
-``zstandard`` of the extra ``wheels``.
+nvcc up to 12.x writes LZ4 blocks. They are decoded here, after
+https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md, and not by the package
+``lz4``: that one only decodes whole blocks into a buffer that has to be large enough,
+while here the first 2 KiB of a block usually tell enough, and a hostile block has to
+end at a limit. Little is decoded at all, cubins of at most 16 KiB and groups of at most
+1 MiB, so that Python is fast enough and wheels of up to CUDA 12 need no extra.
+
+Zstandard comes with Python 3.14, or with the package ``zstandard`` of the extra
+``wheels``.
 """
 
 from __future__ import annotations
@@ -23,17 +28,18 @@ NONE, LZ4, ZSTD = "none", "lz4", "zstd"
 def decompress(
     compression: str, data: bytes, limit: int, budget: Budget | None = None
 ) -> bytes | None:
-    """The bytes that ``data`` stands for, ``limit`` of them at most.
+    """Decompress at most the first ``limit`` bytes of ``data``.
 
-    ``None`` when they cannot be had: ``data`` is damaged, or nothing is installed
-    that decompresses it.
+    The value is ``None`` if ``data`` is damaged, or if nothing that is installed can
+    decompress it.
 
-    :param budget: is charged for it.
+    :param compression: `NONE`, `LZ4` or `ZSTD`.
+    :param budget: pays for the work.
     """
     if compression == NONE:
         return data[:limit]
     budget = budget or Budget()
-    # In full, also where less comes out, or nothing: a decoder takes its time first.
+    # Charge the full limit even if less comes out: the work is done anyway.
     budget.unpacked -= limit
     if compression == LZ4:
         try:
@@ -44,9 +50,10 @@ def decompress(
 
 
 def decode_lz4(data: bytes, limit: int, budget: Budget | None = None) -> bytes:
-    """The bytes that an LZ4 block stands for, ``limit`` of them at most.
+    """Decode at most the first ``limit`` bytes of an LZ4 block.
 
-    :raises ValueError: not an LZ4 block.
+    :param budget: pays for each sequence.
+    :raises ValueError: ``data`` is not an LZ4 block.
     """
     budget = budget or Budget()
     out = bytearray()
@@ -59,7 +66,7 @@ def decode_lz4(data: bytes, limit: int, budget: Budget | None = None) -> bytes:
             raise ValueError("literals beyond the end")
         out += data[at : at + length]
         at += length
-        if at == end:  # the last sequence has no match
+        if at == end:  # the last sequence has literals only, and no match
             break
         if at + 2 > end:
             raise ValueError("an offset beyond the end")
@@ -71,14 +78,14 @@ def decode_lz4(data: bytes, limit: int, budget: Budget | None = None) -> bytes:
         length = min(length + 4, limit)
         if offset >= length:
             out += out[start : start + length]
-        else:  # the match overlaps what it makes
+        else:  # the match overlaps its own output, so that its bytes repeat
             piece = bytes(out[start:])
             out += (piece * (length // offset + 1))[:length]
     return bytes(out[:limit])
 
 
 def _length(data: bytes, length: int, at: int) -> tuple[int, int]:
-    """A length that may go on in further bytes, and where they end."""
+    """Return a length, which further bytes may extend, and the offset after it."""
     if length < 15:
         return length, at
     while at < len(data):
@@ -90,7 +97,7 @@ def _length(data: bytes, length: int, at: int) -> tuple[int, int]:
 
 
 def has_zstd() -> bool:
-    """Is there anything that decompresses Zstandard."""
+    """Return whether anything that is installed decompresses Zstandard."""
     return _zstd() is not None
 
 
@@ -98,13 +105,14 @@ def _decode_zstd(data: bytes, limit: int) -> bytes | None:
     module = _zstd()
     if module is None:
         return None
-    # A window of this many bytes at most: frames may ask for gigabytes.
+    # A frame says how much memory its window takes, which may be gigabytes: allow the
+    # 8 MiB that RFC 8878 recommends decoders to support.
     try:
         if hasattr(module, "DecompressionParameter"):  # compression.zstd
             largest = {module.DecompressionParameter.window_log_max: 23}
             decoder = module.ZstdDecompressor(options=largest)
-            found: bytes = decoder.decompress(data, max_length=limit)
-            return found
+            plain: bytes = decoder.decompress(data, max_length=limit)
+            return plain
         decoder = module.ZstdDecompressor(max_window_size=1 << 23)
         with decoder.stream_reader(data) as reader:
             return bytes(reader.read(limit))
@@ -114,7 +122,8 @@ def _decode_zstd(data: bytes, limit: int) -> bytes | None:
 
 @functools.cache
 def _zstd() -> Any:
-    # compression.zstd came with Python 3.14; type checkers find one of the two.
+    # The first is new in Python 3.14. Both have the type Any, since type checkers find
+    # only one of them.
     names = ("compression.zstd", "zstandard")
     return next(filter(None, map(_load, names)), None)
 

@@ -1,4 +1,8 @@
-"""Cubins: machine code for one target, an ELF file of its own kind."""
+"""Cubins: machine code for one target, in an ELF file with its own conventions.
+
+NVIDIA documents neither the flags of the ELF header nor the sections; what is used here
+was compared with what ``cuobjdump`` and ``readelf`` say of cubins of 11.8 to 13.x.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +15,21 @@ from .ranges import read_all
 __all__ = ["cubin_target", "has_kernels", "names_kernels"]
 
 _TEXT = ".text."
-"""Kernels and device functions have a section each, named after them."""
+"""What the names of sections with code begin with; each function has its own."""
 
 _HEADER = 64
 _NAMES = b"\0.shstrtab\0"
-"""Bytes of the header, and what the names of sections start with."""
+"""The length of the ELF header, and how the names of sections begin."""
 
 _OLD_ABI = 0x33
-"""Up to toolkit 12.x and sm_90; 0x41 after."""
+"""``EI_OSABI`` up to toolkit 12.x and sm_90; later cubins have 0x41 and other flags."""
 
 _FAMILY = re.compile(rb"-arch[= ]+sm_[0-9]+f\b")
 
 
 def has_kernels(data: bytes) -> bool:
-    """Is there code in a cubin; what is none counts as code."""
-    # Without the name of such a section there is none.
+    """Return whether a cubin has code; bytes that are not a cubin count as code."""
+    # A quick way out: a section with code needs a name.
     if _TEXT.encode() not in data:
         return not data.startswith(MAGIC)
     try:
@@ -36,9 +40,10 @@ def has_kernels(data: bytes) -> bool:
 
 
 def names_kernels(head: bytes) -> bool:
-    """Do the first bytes of a cubin tell that there is code in it.
+    """Return whether the first bytes of a cubin show that it has code.
 
-    The assembler puts the names of sections first; they end with an empty one.
+    The assembler writes the names of the sections right after the header. An empty
+    name ends them, so that the search goes no further.
     """
     if not head.startswith(_NAMES, _HEADER):
         return False
@@ -47,17 +52,18 @@ def names_kernels(head: bytes) -> bool:
 
 
 def cubin_target(image: Image, contents: Mapping[str, bytes]) -> str:
-    """The target of a loose cubin: ``90``, ``90a``, ``100f``.
+    """Return the target of a loose cubin, such as ``90``, ``90a`` or ``100f``.
 
-    :param contents: of the sections ``.nv.compat`` and ``.note.nv.tkinfo``.
+    :param contents: what is in the sections ``.nv.compat`` and ``.note.nv.tkinfo``.
     """
     if image.osabi == _OLD_ABI:
         return f"{image.flags & 0xFF}{'a' if image.flags & 0x800 else ''}"
     number = image.flags >> 8 & 0xFF
-    # 12.8 and 12.9 have a flag; 13.x says it in the first attribute of .nv.compat.
+    # For the letter "a", 12.8 and 12.9 set a flag, and 13.x writes the first attribute
+    # of .nv.compat.
     compat = contents.get(".nv.compat", b"")
     if image.flags & 0x8 or (compat[:2] == b"\x02\x09" and compat[2:3] == b"\x01"):
         return f"{number}a"
-    # That it is for a family stands nowhere but in the options of the assembler.
+    # Only the options of the assembler tell that a cubin is for a family.
     family = _FAMILY.search(contents.get(".note.nv.tkinfo", b""))
     return f"{number}f" if family else f"{number}"

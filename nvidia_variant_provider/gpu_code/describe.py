@@ -1,14 +1,12 @@
-"""What is in a wheel, in rows and lines for people, and as data."""
+"""What was found in a wheel: tables and sentences for people, data for reports."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import shown
 from ..knowledge.tables import gpu_models
 from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH
-from ..matrix.text import WIDTH
 from ..metadata.writing import to_dict, to_text
 from .claims import GpuSupport, TrueClaim, find_claim, find_gpus, gpus_of
 from .report import LibraryReport, WheelReport
@@ -25,53 +23,53 @@ __all__ = [
 ]
 
 MAX_ROWS = 60
-"""Libraries that are listed; some wheels have 16,000."""
+"""Libraries that are listed for people; some wheels have 16,000."""
 
 LEGEND = (
-    "native: machine code, which runs with any driver of that CUDA major",
-    "ptx: the driver compiles it, and has to be that new",
-    "no: the wheel, or one of its libraries, has nothing that runs there",
+    "native: has machine code, which runs with any driver of that CUDA major",
+    "ptx: the driver compiles some of the code, and must be at least that new",
+    "no: the wheel, or one of its libraries, has no code that runs there",
 )
-"""What the words of `gpu_rows` mean."""
+"""What the words in the tables of `gpu_rows` mean."""
 
 Rows = tuple[tuple[str, ...], ...]
-"""The header first."""
+"""The rows of a table, the header first."""
 
 
 def as_data(report: WheelReport, *, with_suggestion: bool) -> dict[str, object]:
-    """The report, with ``claim`` and ``gpus``; ``suggestion`` where it is wanted."""
+    """Return the report with ``claim`` and ``gpus``, and on demand ``suggestion``."""
     claim = find_claim(report)
     data = report.to_dict()
     data["claim"] = claim.to_dict()
     data["gpus"] = [gpu.to_dict() for gpu in find_gpus(report)]
     if with_suggestion:
-        found = suggest(claim, report.path, report.kind)
-        data["suggestion"] = found and {
-            "label": found.label,
-            "variant_json": to_dict(found.metadata),
-            "pyproject": found.pyproject,
-            "command": found.command,
+        suggestion = suggest(claim, report.path, report.kind)
+        data["suggestion"] = suggestion and {
+            "label": suggestion.label,
+            "variant_json": to_dict(suggestion.metadata),
+            "pyproject": suggestion.pyproject,
+            "command": suggestion.command,
         }
     return data
 
 
 def summary(report: WheelReport) -> str:
-    """One line: what was read, and how many of its libraries have GPU code."""
+    """Return one line: what was read, and how many of its libraries have GPU code."""
     with_code = [item for item in report.libraries if item.has_gpu_code]
     count = len(report.libraries)
-    found = f"{len(with_code)} of {_counted(count, 'library', 'libraries')}"
+    libraries = f"{len(with_code)} of {_counted(count, 'library', 'libraries')}"
     if not count:
-        found = "no library"
+        libraries = "no library"
     members = "" if report.kind == "file" else f", {_counted(report.members, 'file')}"
     verb = "has" if len(with_code) == 1 or count < 2 else "have"
-    return f"{report.path}: {_size(report.size)}{members}; {found} {verb} GPU code"
+    return f"{report.path}: {_size(report.size)}{members}; {libraries} {verb} GPU code"
 
 
 def library_rows(libraries: Iterable[LibraryReport]) -> Rows:
-    """A row for each library with GPU code; columns that would be empty left out.
+    """Return a row for each library with GPU code, without columns that are empty.
 
-    ``80:7`` are seven entries for 8.0, ``90 (8.8)`` is PTX for 9.0 in version 8.8 of
-    the language; empty code holds no kernel.
+    ``80:7`` stands for seven entries for 8.0, and ``90 (8.8)`` for PTX for 9.0 in
+    version 8.8 of the language. Empty code has no kernel.
     """
     listed = [item for item in libraries if item.has_gpu_code]
     header = ("file", "for", "machine code", "PTX", "LTO-IR", "empty", "compressed")
@@ -81,7 +79,7 @@ def library_rows(libraries: Iterable[LibraryReport]) -> Rows:
     used = [i for i in range(len(header)) if any(row[i] for row in rows)]
     table = [tuple(row[i] for i in used) for row in (header, *rows)]
     if len(listed) > MAX_ROWS:
-        more = f"... and {len(listed) - MAX_ROWS} more, which --json lists"
+        more = f"... and {len(listed) - MAX_ROWS} more (--json lists all)"
         table.append((more, *("" for _ in used[1:])))
     return tuple(table)
 
@@ -113,10 +111,10 @@ def _entries(counts: Mapping[str, int]) -> str:
 
 
 def claim_lines(claim: TrueClaim) -> list[str]:
-    """What could be declared, then why, and what is to be known of it."""
+    """Return what could be declared, then the reasons and what to know about it."""
     head = "It could declare:"
     if not claim.complete:
-        head = "Not everything in it could be read; of what could, it could declare:"
+        head = "Some of it could not be read. By the rest, it could declare:"
     lines = [head]
     bound = claim.strict.version
     if bound is not None:
@@ -124,7 +122,7 @@ def claim_lines(claim: TrueClaim) -> list[str]:
     values = (*claim.sm_arch, *claim.exact)
     lines += [f"  {NAMESPACE} :: {SM_ARCH} :: {value}" for value in values]
     if len(lines) == 1:
-        lines = [f"{head.removesuffix(':')} nothing of its GPU code"]
+        lines = [f"{head.removesuffix(':')} nothing about its GPU code"]
     sentences = []
     if claim.strict.reason:
         sentences.append(f"Bound: {claim.strict.reason}")
@@ -138,27 +136,26 @@ def claim_lines(claim: TrueClaim) -> list[str]:
         number = value.partition("_")[0]
         known = ", ".join(map(str, gpus_of(value)))
         sentences.append(
-            f"{value} is {number}a code alone: true while {known} is all that gets it"
+            f"For {value} there is only code for {number}a, so that it is true as long "
+            f"as no GPU other than {known} supports the value"
         )
     if claim.compiled:
         sentences.append(
-            "Its PTX runs on more GPUs, to which these would give it: "
+            "Its PTX runs on more GPUs, which would get it by these values: "
             + ", ".join(claim.compiled)
         )
     if claim.unnamed:
-        sentences.append(f"No property can name: {', '.join(claim.unnamed)}")
+        sentences.append(f"No property can name {', '.join(claim.unnamed)}")
     sentences += [
-        f"{shown(name, 200)[1:-1]} has nothing that runs on {', '.join(targets)}, "
-        "which others have"
+        f"{shown(name, 200)[1:-1]} has no code that runs on {', '.join(targets)}, "
+        "unlike other libraries"
         for name, targets in claim.lacking[:MAX_ROWS]
     ]
-    for sentence in sentences:
-        lines += textwrap.wrap(sentence, WIDTH, break_long_words=False)
-    return lines
+    return lines + sentences
 
 
 def gpu_rows(gpus: Sequence[GpuSupport]) -> Rows:
-    """A row for each generation, or part of one, that the wheel serves in one way."""
+    """Return a row for each generation of GPUs, or for a part of one."""
     if not gpus:
         return ()
     models = gpu_models()
@@ -168,15 +165,15 @@ def gpu_rows(gpus: Sequence[GpuSupport]) -> Rows:
         key = (*generation, gpu.how, gpu.driver, gpu.lacking)
         groups.setdefault(key, []).append(gpu)
     rows = []
-    for found in groups.values():
-        first = found[0]
-        names = dict.fromkeys(models[gpu.capability].name for gpu in found)
+    for group in groups.values():
+        first = group[0]
+        names = dict.fromkeys(models[gpu.capability].name for gpu in group)
         driver = f"CUDA {first.driver}" if first.driver else ""
         if first.how != "no" and not driver:
             driver = "newer than any known"
         rows.append(
             (
-                ", ".join(str(gpu.capability) for gpu in found),
+                ", ".join(str(gpu.capability) for gpu in group),
                 f"{_generation(first)}: {', '.join(names)}",
                 first.how,
                 driver,
@@ -196,24 +193,19 @@ def _generation(gpu: GpuSupport) -> str:
 
 
 def suggestion_lines(report: WheelReport) -> list[str]:
-    """``variant.json``, what ``pyproject.toml`` needs, and the command."""
-    found = suggest(find_claim(report), report.path, report.kind)
-    if found is None:
-        return [f"{report.path}: there is no GPU code that properties could name"]
-    return [*_document(found), *_command(found)]
+    """Return ``variant.json``, what ``pyproject.toml`` needs, and the command."""
+    suggestion = suggest(find_claim(report), report.path, report.kind)
+    if suggestion is None:
+        return [f"{report.path}: it has no GPU code that properties could name"]
+    return [*to_text(suggestion.metadata).splitlines(), "", *_how_to_add(suggestion)]
 
 
-def _document(found: Suggestion) -> list[str]:
-    return to_text(found.metadata).splitlines()
-
-
-def _command(found: Suggestion) -> list[str]:
+def _how_to_add(suggestion: Suggestion) -> list[str]:
     return [
-        "",
-        "With this in pyproject.toml:",
-        *(f"  {line}".rstrip() for line in found.pyproject.splitlines()),
-        "run, with what pip install 'variantlib[cli]' brings:",
-        f"  {found.command}",
+        "Add this to pyproject.toml:",
+        *(f"  {line}".rstrip() for line in suggestion.pyproject.splitlines()),
+        "Then run this command of variantlib (pip install 'variantlib[cli]'):",
+        f"  {suggestion.command}",
     ]
 
 

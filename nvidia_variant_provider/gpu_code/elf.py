@@ -1,9 +1,8 @@
-"""ELF files: machine, sections, linked libraries, read in the order of a stream.
+"""ELF files: the machine, the sections and the libraries that a file is linked with.
 
-pyelftools wants a file that it can seek in; the members of a wheel are streams, and
-to make files of them would take their size in memory or on disk. So the reader is
-own, and small: three tables. It is a generator that asks for ranges of bytes and is
-sent them; `ranges` answers it from a stream, or from a file.
+pyelftools needs a file that it can seek in. The members of a wheel are streams, and to
+turn one into a file takes its size in memory or on disk. Hence this reader, which needs
+three tables only; `ranges` explains how it works on a stream.
 
 Generic ABI: https://gabi.xinuos.com, chapters 2, 5 and 8.
 """
@@ -38,13 +37,13 @@ _DT_NULL, _DT_NEEDED, _DT_STRTAB = 0, 1, 5
 _SHT_NOBITS = 8
 
 MAX_SECTIONS = 4096
-"""Headers of sections that are read. A relocatable object has one for each of its
-functions; in what wheels have, some forty."""
+"""Section headers that are read. Libraries in wheels have about forty; a relocatable
+object has a section for each of its functions."""
 
 MAX_SEGMENTS = 256
 MAX_DYNAMIC = 64 * 1024
 MAX_NAMES = 256 * 1024
-"""Bytes of the names of sections that are read."""
+"""Bytes that are read of the names of sections, all together."""
 
 MAX_NEEDED = 512
 MAX_NAME = 256
@@ -54,7 +53,8 @@ MAX_NAME = 256
 class Section:
     """A part of the file.
 
-    :param offset: in the file, with ``size`` in bytes.
+    :param offset: where it starts in the file.
+    :param size: its length in bytes.
     """
 
     name: str
@@ -66,9 +66,12 @@ class Section:
 class Image:
     """What the tables of an ELF or PE file say.
 
+    :param format: ``elf`` or ``pe``.
     :param machine: the processor.
-    :param needed: libraries that it is linked with.
-    :param defects: sentences about tables that cannot be read.
+    :param needed: the libraries that it is linked with.
+    :param flags: ``e_flags`` of an ELF file.
+    :param osabi: ``EI_OSABI`` of an ELF file.
+    :param defects: clauses about tables that cannot be read.
     """
 
     format: str
@@ -82,18 +85,23 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where things are in the header, by class and byte order."""
+    """The layout of the tables, which depends on the class and the byte order.
+
+    :param order: the byte order, as `struct` spells it.
+    :param wide: whether the file has 64 bits.
+    """
 
     order: str
     wide: bool
 
     def header(self, data: bytes) -> tuple[int, ...]:
+        """Return the fields of the header behind ``e_ident``."""
         return struct.unpack_from(
             self.order + ("HHIQQQIHHHHHH" if self.wide else "HHIIIIIHHHHHH"), data, 16
         )
 
     def segments(self, data: bytes, size: int) -> Iterator[tuple[int, int, int, int]]:
-        """Type, offset, address, size in the file."""
+        """Yield type, offset, address and size in the file of each segment."""
         for at in range(0, len(data) - size + 1, size):
             if self.wide:
                 kind, _, offset, address, _, length = struct.unpack_from(
@@ -106,13 +114,14 @@ class _Layout:
             yield kind, offset, address, length
 
     def sections(self, data: bytes, size: int) -> Iterator[tuple[int, int, int, int]]:
-        """Offset of the name, type, offset, size."""
+        """Yield offset of the name, type, offset and size of each section."""
         form = self.order + ("IIQQQQ" if self.wide else "IIIIII")
         for at in range(0, len(data) - size + 1, size):
             name, kind, _, _, offset, length = struct.unpack_from(form, data, at)
             yield name, kind, offset, length
 
     def dynamic(self, data: bytes) -> Iterator[tuple[int, int]]:
+        """Yield tag and value of each entry of the dynamic section, up to its end."""
         form = struct.Struct(self.order + ("qQ" if self.wide else "iI"))
         for at in range(0, len(data) - form.size + 1, form.size):
             tag, value = form.unpack_from(data, at)
@@ -136,9 +145,9 @@ class _Header:
 
 
 def read_sections() -> Reader[Image]:
-    """Machine and sections of an ELF file.
+    """Read machine and sections of an ELF file.
 
-    :raises ValueError: it is none; tables that cannot be read are defects.
+    :raises ValueError: it is not an ELF file. Tables that cannot be read are defects.
     """
     (head,) = yield (_HEAD,)
     header = _parse_header(head)
@@ -146,15 +155,15 @@ def read_sections() -> Reader[Image]:
     defects = list(header.defects)
     if len(table) < header.sections[1]:
         defects.append("its section headers are cut off")
-    found = list(header.layout.sections(table, header.section_size))
-    _, _, start, length = found[header.names] if header.names < len(found) else (0,) * 4
+    rows = list(header.layout.sections(table, header.section_size))
+    _, _, start, length = rows[header.names] if header.names < len(rows) else (0,) * 4
     (names,) = yield ((start, min(length, MAX_NAMES)),)
     return Image(
         format="elf",
         machine=_MACHINES.get(header.machine, f"machine {header.machine}"),
         sections=tuple(
             Section(name=_text(names[name : name + MAX_NAME]), offset=offset, size=size)
-            for name, kind, offset, size in found
+            for name, kind, offset, size in rows
             if kind not in (0, _SHT_NOBITS)
         ),
         flags=header.flags,
@@ -164,12 +173,12 @@ def read_sections() -> Reader[Image]:
 
 
 def read_needed() -> Reader[tuple[str, ...]]:
-    """The libraries that an ELF file is linked with.
+    """Read which libraries an ELF file is linked with.
 
-    Apart from the sections, which stand at the other end of most files: a stream
-    has to be read only once for each.
+    This is another reader than `read_sections`, since the sections stand at the other
+    end of most files: side by side, both need one pass over a stream.
 
-    :raises ValueError: it is none, or their names cannot be read.
+    :raises ValueError: it is not an ELF file, or the names cannot be read.
     """
     (head,) = yield (_HEAD,)
     header = _parse_header(head)
@@ -184,11 +193,11 @@ def read_needed() -> Reader[tuple[str, ...]]:
     address = next((value for tag, value in pairs if tag == _DT_STRTAB), -1)
     start = _in_file(segments, address)
     if start is None:
-        raise ValueError("the names of the libraries it needs are not in the file")
+        raise ValueError("the names of the libraries that it needs are not in the file")
     texts = yield tuple((start + value, MAX_NAME) for value in wanted)
     needed = tuple(filter(None, map(_text, texts)))
     if len(needed) < len(wanted):
-        raise ValueError("the names of the libraries it needs are cut off")
+        raise ValueError("the names of the libraries that it needs are cut off")
     return needed
 
 
@@ -207,7 +216,7 @@ def _parse_header(head: bytes) -> _Header:
     if shnum and shentsize < large:
         defects.append("its section headers are too short")
     if shnum > MAX_SECTIONS:
-        defects.append(f"it has {shnum} sections: {MAX_SECTIONS} are read")
+        defects.append(f"it has {shnum} sections, of which {MAX_SECTIONS} are read")
     programs = min(phnum, MAX_SEGMENTS) if phentsize >= small else 0
     sections = min(shnum, MAX_SECTIONS) if shentsize >= large else 0
     return _Header(

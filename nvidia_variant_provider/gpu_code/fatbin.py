@@ -1,13 +1,13 @@
-"""Fatbin containers: finding them in a stream of bytes, and what is in them.
+"""Fatbin containers: finding them in a stream of bytes, and reading their entries.
 
-The format is not documented in full; this follows what NVIDIA's tools of 11.8 to
-13.5 write. All numbers are little-endian, whatever the host.
+NVIDIA does not document the format in full; this module follows what the tools of CUDA
+11.8 to 13.5 write. All numbers are little-endian, whatever the host.
 
-A container is 16 bytes (magic, version, size of the header, size of what follows)
-and a chain of entries; an entry is a header of 64 bytes or more and a payload, which
-is passed over. Containers also lie outside the sections that `cuobjdump` looks at,
-so that a file is searched as a whole, and the chain tells them from bytes that only
-look like one.
+A container is a header of 16 bytes (magic, version, size of the header, size of what
+follows) and a chain of entries. An entry is a header of 64 bytes or more and a payload,
+which is skipped. Some containers lie outside the sections in which ``cuobjdump`` looks.
+So the whole file is searched, and the chain of entries tells a container from bytes
+that only look like one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["CUBIN", "LTO_IR", "MAGIC", "PTX", "SMALL", "Entry", "Scanner"]
 
 MAGIC = b"\x50\xed\x55\xba"
 _SEARCH = re.compile(re.escape(MAGIC)).search
-"""Twice as fast as `bytes.find` in what machine code looks like."""
+"""In machine code, a regular expression is twice as fast as `bytes.find`."""
 
 _CONTAINER = struct.Struct("<4sHHQ")
 _VERSION = 1
@@ -40,34 +40,34 @@ _LZ4, _ZSTD = 0x2000, 0x8000
 _ARCH_SPECIFIC, _FAMILY_SPECIFIC = 0x100000, 0x200000
 
 SMALL = 16 * 1024
-"""Bytes, decompressed, of the cubins whose sections are looked at. Those without a
-kernel have 616 to 6,752; the bound leaves room for longer names and more sections,
-while most kernels of real libraries are larger and cost nothing."""
+"""The largest cubins, in decompressed bytes, that are searched for kernels. Cubins
+without a kernel have 616 to 6,752 bytes. The bound leaves room for longer names and
+more sections; most cubins with kernels are larger and are not decompressed."""
 
 _NAMES = 2048
-"""Bytes of a cubin that are decompressed first, for the names of its sections."""
+"""Bytes of a cubin that are decompressed first, since they name its sections."""
 
 _MAX_HEADER = 64 * 1024
-"""Bytes of an entry's header. The largest seen has 120; a group takes 64 and more
-for each of its entries."""
+"""The longest header of an entry, in bytes. The longest seen has 120; the header of a
+group has 64 and more for each entry of the group."""
 
 _MAX_GROUP = 1024 * 1024
-"""Bytes, decompressed, up to which a group is searched for empty cubins."""
+"""The largest groups, in decompressed bytes, that are searched for empty cubins."""
 
 _MAX_ARCH, _MAX_VERSION = 9999, 999
 
-_TOO_MANY = "not everything was read: too many containers of GPU code"
-_TOO_DEAR = "not everything was read: too much GPU code to decompress"
+_TOO_MANY = "not everything was read: there are too many containers of GPU code"
+_TOO_DEAR = "not everything was read: there is too much GPU code to decompress"
 
 
 class Entry(NamedTuple):
     """One piece of code.
 
-    :param kind: `PTX`, `CUBIN`, `LTO_IR` or a number that is not known.
-    :param target: number and letter of the GPU: ``90``, ``90a``, ``100f``.
-    :param isa: the version of the language, of PTX: ``8.7``.
+    :param kind: `PTX`, `CUBIN`, `LTO_IR` or an unknown number.
+    :param target: number and letter of the GPU, such as ``90``, ``90a`` or ``100f``.
+    :param isa: the version of the PTX language, such as ``8.7``; empty for other kinds.
     :param compression: ``none``, ``lz4`` or ``zstd``.
-    :param stub: a cubin without a kernel; ``None`` when it could not be told.
+    :param stub: whether it is a cubin without a kernel; ``None`` if nobody can tell.
     """
 
     kind: int
@@ -78,17 +78,16 @@ class Entry(NamedTuple):
 
 
 class Scanner:
-    """Finds containers in bytes that come in pieces.
+    """Finds containers in a file whose bytes come in pieces.
 
-    Memory does not grow with the input: nothing is kept but a header that the end of
-    a piece cuts, and payloads only up to `SMALL`.
+    Memory does not grow with the input: the scanner keeps a header that the end of a
+    piece cuts in two, and payloads only if they are small.
 
-    :param size: bytes of the file: no container reaches beyond.
-    :param budget: what it may spend; a defect says, once, that it is spent.
-    :param on_container: called with the offset of each.
-    :param on_entry: called with each entry, also with those before the place where
-        a chain breaks.
-    :param on_defect: called with an offset and a sentence.
+    :param size: the length of the file in bytes; no container reaches beyond it.
+    :param budget: what may be spent; one defect says that all of it is spent.
+    :param on_container: is called with the offset of each container.
+    :param on_entry: is called with each entry, including those before a broken one.
+    :param on_defect: is called with an offset and a clause.
     """
 
     def __init__(
@@ -106,20 +105,21 @@ class Scanner:
         self._on_entry = on_entry
         self._on_defect = on_defect
         self._rest = b""
-        self._base = 0  # of the first byte of _rest, in the file
-        self._next = 0  # what is looked at next, in the file
-        self._end: int | None = None  # of the container, inside of one
-        self._start = 0  # of the container
+        # All offsets are those in the file.
+        self._base = 0  # the offset of the first byte of _rest
+        self._next = 0  # the offset of what is read next
+        self._start = 0  # where the current container starts
+        self._end: int | None = None  # where it ends; None outside of containers
 
     @property
     def position(self) -> int:
-        """How many bytes have been fed."""
+        """The number of bytes that have been fed."""
         return self._base + len(self._rest)
 
     def feed(self, data: bytes) -> None:
         """Take the next piece of the file."""
         end = self.position + len(data)
-        if self._next > end or self._budget.steps <= 0:  # all of it is passed over
+        if self._next > end or self._budget.steps <= 0:  # the whole piece is skipped
             self._rest, self._base = b"", end
             return
         data = self._rest + data if self._rest else data
@@ -134,14 +134,14 @@ class Scanner:
         self._base = end - len(self._rest)
 
     def finish(self) -> None:
-        """There are no more pieces."""
+        """Report a container that the end of the file cuts off."""
         if self._end is not None and self.position < self._end:
             message = "a container of GPU code is cut off by the end of the file"
             self._on_defect(self._start, message)
             self._end = None
 
     def _advance(self, data: bytes) -> int | None:
-        """Take one step; where the next starts, ``None`` when data is missing."""
+        """Take a step; return where the next starts, or ``None`` to wait for data."""
         at = self._next - self._base
         if at > len(data):
             return None
@@ -153,29 +153,31 @@ class Scanner:
         return self._take(data, at, self._end)
 
     def _find(self, data: bytes, at: int) -> int | None:
+        """Look for the start of a container."""
         match = _SEARCH(data, at)
         if match is None:
-            # The last bytes may be the start of one.
-            found = len(data) - next(
+            # The last bytes of the piece may be the first ones of the magic.
+            kept = len(data) - next(
                 (n for n in (3, 2, 1) if data.endswith(MAGIC[:n])), 0
             )
-            self._next = self._base + max(at, found)
+            self._next = self._base + max(at, kept)
             return None
-        found = match.start()
-        if len(data) - found < _CONTAINER.size:
-            self._next = self._base + found
+        place = match.start()
+        if len(data) - place < _CONTAINER.size:
+            self._next = self._base + place
             return None
-        _, version, header, size = _CONTAINER.unpack_from(data, found)
-        start = self._base + found
+        _, version, header, size = _CONTAINER.unpack_from(data, place)
+        start = self._base + place
         body = start + _CONTAINER.size
         if version != _VERSION or header != _CONTAINER.size:
             return start + 1
         if size > self._size - body:
-            # One that is cut off, if there is an entry; else some other bytes.
-            if len(data) - found < _CONTAINER.size + 4 and body + 4 <= self._size:
+            # With an entry behind it, it is a container that the end of the file cuts
+            # off; without one, these bytes only look like a container.
+            if len(data) - place < _CONTAINER.size + 4 and body + 4 <= self._size:
                 self._next = start
                 return None
-            mark = data[found + _CONTAINER.size + 2 : found + _CONTAINER.size + 4]
+            mark = data[place + _CONTAINER.size + 2 : place + _CONTAINER.size + 4]
             if int.from_bytes(mark, "little") != _ENTRY_VERSION:
                 return start + 1
         self._on_container(start)
@@ -183,23 +185,24 @@ class Scanner:
         return body
 
     def _take(self, data: bytes, at: int, end: int) -> int | None:
-        """Read the entry at ``at``, and pass over its payload."""
+        """Read the entry at ``at``, and skip its payload."""
         left = end - self._next
         if left < _ENTRY.size:
-            return self._broken("too few bytes for another entry")
+            return self._broken("its last bytes are too few for an entry")
         if len(data) - at < _ENTRY.size:
             return None
         fields: tuple[int, ...] = _ENTRY.unpack_from(data, at)
         kind, _, header, payload, packed = fields[:5]
         size = fields[13] or payload
         if not _ENTRY.size <= header <= _MAX_HEADER or header + payload > left:
-            return self._broken("an entry that does not fit")
+            return self._broken("an entry does not fit into it")
         if kind == _GROUP:
             wanted = header + (payload if size <= _MAX_GROUP >= payload else 0)
         else:
             small = kind == CUBIN and size <= SMALL >= payload
             wanted = header + payload if small else _ENTRY.size
-        # Of one that is cut off the payload does not count, nor the list of a group.
+        # Where the file ends within an entry, its payload is not read, nor is the list
+        # of a group.
         limits = (wanted, header, _ENTRY.size)
         wanted = next((n for n in limits if self._next + n <= self._size), 0)
         if len(data) - at < wanted:
@@ -214,10 +217,10 @@ class Scanner:
     def _take_group(
         self, header: bytes, group: tuple[int, ...], payload: bytes
     ) -> None:
-        """Entries whose headers stand in that of the group, payloads in one stream."""
+        """Read the entries of a group; their headers stand in that of the group."""
         place = _ENTRY.size
         if len(header) < place + 8:
-            self._on_defect(self._next, "a group of entries without their list")
+            self._on_defect(self._next, "a group has no list of its entries")
             return
         count, length = struct.unpack_from("<II", header, place)
         end = min(place + length, len(header))
@@ -230,7 +233,7 @@ class Scanner:
             self._budget.steps -= 1
             fields: tuple[int, ...] = _ENTRY.unpack_from(header, place)
             place += _ENTRY.size
-            if fields[5]:  # an extension: two numbers, a text, padding
+            if fields[5]:  # an extension follows: two numbers, a text and padding
                 if place + 8 > end:
                     self._on_defect(self._next, "the list of a group is cut off")
                     return
@@ -239,7 +242,7 @@ class Scanner:
             offset, size = fields[2:4]
             body = b""
             if fields[0] == CUBIN and size <= SMALL:
-                # Not before something in it is to be looked at.
+                # Decompress lazily, when an entry needs it.
                 if stream is None:
                     stream = self._unpacked(group, payload)
                 body = stream[offset : offset + size]
@@ -269,7 +272,7 @@ class Scanner:
             fields[11],
         )
         if arch > _MAX_ARCH or major > _MAX_VERSION or minor > _MAX_VERSION:
-            self._on_defect(self._next, "an entry for a GPU that cannot be")
+            self._on_defect(self._next, "an entry is for a GPU that cannot exist")
             return
         letter = "a" if flags & _ARCH_SPECIFIC else ""
         letter = letter or ("f" if flags & _FAMILY_SPECIFIC else "")
@@ -289,12 +292,12 @@ class Scanner:
         )
 
     def _is_stub(self, compression: str, body: bytes) -> bool | None:
-        """Is a cubin without a kernel; ``None`` when it cannot be decompressed."""
+        """Return whether a cubin has no kernel; ``None`` if it cannot be decoded."""
         if not self._budget.may_unpack:
             self._tell(self._next, _TOO_DEAR)
             return None
         self._budget.checked -= 1
-        # Most name their kernels early, and decompressing LZ4 takes its time.
+        # Most cubins name their kernels early, and decompressing LZ4 is slow.
         head = decompress(compression, body, _NAMES, self._budget)
         if head is None:
             return None
@@ -308,7 +311,7 @@ class Scanner:
             self._on_defect(place, message)
 
     def _broken(self, why: str) -> int:
-        """The chain ends here: look for the next container from here on."""
+        """Leave the container at this entry, and search for the next one from here."""
         self._on_defect(self._next, f"a container of GPU code is damaged: {why}")
         self._end = None
         return self._next + (self._next == self._start)

@@ -1,4 +1,4 @@
-"""Loose files of GPU code: PTX as text, and what a name or first bytes tell."""
+"""Loose files of GPU code, and what the name or the first bytes of a file tell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ __all__ = ["Code", "guess_format", "is_text", "read_cubin", "read_ptx"]
 _VERSION = re.compile(rb"^\s*\.version\s+([0-9]{1,3}\.[0-9]{1,3})", re.MULTILINE)
 _TARGET = re.compile(rb"^\s*\.target\s+sm_([0-9]{1,4}[af]?)\b", re.MULTILINE)
 _HEAD = 64 * 1024
-"""Bytes in which the two directives of PTX stand: first, but for comments."""
+"""Bytes of a PTX file that are searched for its first two directives; only comments may
+stand before these."""
 
 _TEXT = re.compile(
     r".*\.(?:c|cc|cfg|cmake|cpp|css|csv|cuh?|cxx|f90|h|hpp|html?|hxx|in|inc|ini|inl|"
@@ -29,9 +30,10 @@ _TEXT = re.compile(
 class Code:
     """What a loose file is for.
 
-    :param target: ``90``, ``90a``, ``100f``.
-    :param isa: the version of the language, of PTX.
-    :param image: the tables, of a cubin.
+    :param target: number and letter of the GPU, such as ``90``, ``90a`` or ``100f``.
+    :param isa: the version of the PTX language; empty for a cubin.
+    :param image: the tables of a cubin.
+    :param stub: whether it is a cubin without a kernel.
     """
 
     target: str
@@ -41,17 +43,17 @@ class Code:
 
 
 def is_text(path: str) -> bool:
-    """Is a file text by its name, so that it holds no containers."""
+    """Return whether a file is text by its name, so that it has no containers."""
     return _TEXT.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def guess_format(path: str, head: bytes) -> str:
-    """``elf``, ``pe``, ``cubin``, ``fatbin``, ``ptx``, ``archive`` or ``data``.
+    """Return the ``format`` of a file, as `report.LibraryReport` names it.
 
-    :param head: the first bytes, 20 at least, or the whole file.
+    :param head: at least the first 20 bytes, or the whole file.
     """
     if head.startswith(elf.MAGIC):
-        # Cubins are little-endian, whatever the host.
+        # Cubins are little-endian, whatever the byte order of the host.
         cuda = head[18:20] == elf.CUDA.to_bytes(2, "little")
         return "cubin" if cuda else "elf"
     if head.startswith(pe.MAGIC):
@@ -66,21 +68,21 @@ def guess_format(path: str, head: bytes) -> str:
 
 
 def read_ptx() -> Reader[Code]:
-    """What a PTX file is for.
+    """Read what a PTX file is for.
 
-    :raises ValueError: its directives are not there.
+    :raises ValueError: it lacks one of the two directives.
     """
     (head,) = yield ((0, _HEAD),)
     version, target = _VERSION.search(head), _TARGET.search(head)
     if version is None or target is None:
-        raise ValueError("a PTX file without .version and .target")
+        raise ValueError("a PTX file without .version or .target")
     return Code(target=target[1].decode(), isa=version[1].decode())
 
 
 def read_cubin() -> Reader[Code]:
-    """What a cubin is for.
+    """Read what a cubin is for.
 
-    :raises ValueError: it cannot be read.
+    :raises ValueError: it is not an ELF file.
     """
     image = yield from read_sections()
     wanted = {".nv.compat": (0, 0), ".note.nv.tkinfo": (0, 0)}

@@ -1,6 +1,7 @@
-"""PE files (Windows): machine, sections, imported DLLs, read as `elf` reads.
+"""PE files of Windows: the machine, the sections and the imported DLLs.
 
-https://learn.microsoft.com/windows/win32/debug/pe-format.
+The format is described at https://learn.microsoft.com/windows/win32/debug/pe-format;
+`ranges` explains how the reader works on a stream.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ MAGIC = b"MZ"
 _MACHINES = {0x14C: "x86", 0x1C4: "arm", 0x8664: "x86_64", 0xAA64: "aarch64"}
 _SECTION = struct.Struct("<8sIIII16x")
 _IMPORTS, _DELAYED = 1, 13
-"""Directories: DLLs that are loaded at once, and at the first call."""
+"""Directories of the DLLs that are loaded at once, and at the first call of each."""
 
 _DESCRIPTORS = (struct.Struct("<12xI4x"), struct.Struct("<4xI24x"))
-"""The address of the name, in a descriptor of either."""
+"""Where the address of a DLL's name is in a descriptor of either directory."""
 
 MAX_SECTIONS = 96
-"""What Windows loads."""
+"""The most sections with which Windows loads a file."""
 
 MAX_NEEDED = 512
 MAX_NAME = 256
@@ -33,15 +34,15 @@ _Span = tuple[int, int, int]
 
 
 def read_pe() -> Reader[Image]:
-    """Machine, sections and imported DLLs.
+    """Read machine, sections and imported DLLs of a PE file.
 
-    :raises ValueError: it is no PE file; tables that cannot be read are defects.
+    :raises ValueError: it is not a PE file. Tables that cannot be read are defects.
     """
     (head,) = yield ((0, 64),)
     if len(head) < 64 or not head.startswith(MAGIC):
         raise ValueError("not a PE file")
     (start,) = struct.unpack_from("<I", head, 60)
-    # The optional header has 240 bytes with all of its 16 directories.
+    # With all of its 16 directories, the optional header has 240 bytes.
     (head,) = yield ((start, 24 + 240),)
     if len(head) < 24 + 96 or head[:4] != b"PE\0\0":
         raise ValueError("not a PE file")
@@ -50,7 +51,7 @@ def read_pe() -> Reader[Image]:
     directories = 24 + (112 if magic == 0x20B else 96)
     defects = []
     if count > MAX_SECTIONS:
-        defects.append(f"it has {count} sections: {MAX_SECTIONS} are read")
+        defects.append(f"it has {count} sections, of which {MAX_SECTIONS} are read")
         count = MAX_SECTIONS
     (table,) = yield ((start + 24 + optional, count * _SECTION.size),)
     if len(table) < count * _SECTION.size:
@@ -68,7 +69,7 @@ def read_pe() -> Reader[Image]:
         for address in _addresses(data, form):
             place = _in_file(spans, address)
             if place is None:
-                defects.append("the name of a DLL it needs is not in the file")
+                defects.append("the name of a DLL that it needs is not in the file")
                 break
             names.append((place, MAX_NAME))
     texts = yield tuple(names)
@@ -85,7 +86,7 @@ def read_pe() -> Reader[Image]:
 def _tables(
     head: bytes, optional: int, directories: int, spans: list[_Span]
 ) -> Iterator[Range]:
-    """Where the tables of `_IMPORTS` and `_DELAYED` are, empty if there is none."""
+    """Yield where the tables of both directories are; one that is missing is empty."""
     for number, form in zip((_IMPORTS, _DELAYED), _DESCRIPTORS, strict=True):
         place = directories + 8 * number
         address = size = 0
@@ -96,7 +97,7 @@ def _tables(
 
 
 def _addresses(data: bytes, form: struct.Struct) -> Iterator[int]:
-    """Of the names, up to the descriptor that ends the table."""
+    """Yield the address of each name, up to the descriptor that ends the table."""
     for at in range(0, len(data) - form.size + 1, form.size):
         (address,) = form.unpack_from(data, at)
         if not address:

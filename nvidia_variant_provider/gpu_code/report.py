@@ -1,8 +1,8 @@
-"""What was found: GPU code per library, and what could not be read.
+"""The result of an inspection: GPU code per library, and what could not be read.
 
-Targets are named as ``sm_arch`` values are: ``90_real`` is machine code for
-compute capability 9.0, ``90_virtual`` PTX. Code that uses what one GPU (``a``) or
-one family of GPUs (``f``) alone has keeps its letter: ``90a_real``.
+Targets have the names of ``sm_arch`` values: ``90_real`` is machine code for compute
+capability 9.0, and ``90_virtual`` is PTX. A letter follows the number where code uses
+features that only one GPU (``a``) or one family of GPUs (``f``) has: ``90a_real``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ __all__ = [
     "Defect",
     "LibraryReport",
     "WheelReport",
-    "plain_target",
     "sort_targets",
     "target_key",
 ]
@@ -28,16 +27,16 @@ _RUNTIME = re.compile(
 )
 
 _NOTHING: Mapping[str, int] = {}
-"""Shared by the thousands of reports of a wheel of cubins."""
+"""One empty mapping for all reports: a wheel of cubins has thousands of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Defect:
     """Something that could not be read, or is not what it claims to be.
 
-    :param path: the file, in the wheel or folder.
-    :param place: where in it, as ``0x1f40``, the offset of a byte; may be empty.
-    :param message: a sentence without its full stop.
+    :param path: the file in the wheel or folder.
+    :param message: a clause without a full stop.
+    :param place: the offset of a byte in the file, such as ``0x1f40``, or empty.
     """
 
     path: str
@@ -45,7 +44,7 @@ class Defect:
     place: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """Keys: ``path``, ``place``, ``message``."""
+        """Return the fields, under their own names."""
         return {"path": self.path, "place": self.place, "message": self.message}
 
 
@@ -53,26 +52,27 @@ class Defect:
 class LibraryReport:
     """The GPU code of one file. Counts are of entries, as ``cuobjdump`` lists them.
 
-    :param path: in the wheel or folder, with ``/``; the name of a single file.
-    :param format: ``elf``, ``pe``, ``cubin``, ``fatbin``, ``ptx``, ``archive``
-        (``ar``) or ``data`` (containers in any other file).
-    :param machine: of the host: ``x86_64``, ``aarch64``, ...; empty when there is
-        none, ``cuda`` for a cubin.
-    :param size: bytes of the file.
-    :param vendored: it was copied into the wheel from elsewhere (``*.libs/``,
-        ``.dylibs``), or it is part of an ``nvidia`` package.
-    :param targets: machine code and PTX, as ``{"90_real": 7, "120_virtual": 7}``,
-        stubs included.
-    :param lto: LTO-IR, as ``{"80": 3}``.
-    :param stubs: how many of ``targets`` hold no kernel at all: what linking adds.
-    :param ptx_isa: versions of the PTX language, ``{"120_virtual": ("8.7",)}``.
-    :param compression: entries by ``none``, ``lz4``, ``zstd``.
-    :param sections: containers by the section that they are in; ``""`` outside any.
-    :param needed: libraries that it is linked with (DT_NEEDED, imports of a DLL),
-        in their order.
-    :param unknown: entries of unknown kinds, as ``{"kind 0x20": 1}``.
-    :param unchecked: machine code small enough for a stub that could not be
-        decompressed to see.
+    :param path: where it is in the wheel or folder, with ``/``.
+    :param format: ``elf``, ``pe``, ``cubin``, ``fatbin``, ``ptx``, ``archive`` (a
+        static library) or ``data`` (any other file).
+    :param machine: the processor, such as ``x86_64``; ``cuda`` for a cubin, and empty
+        for formats that do not say it.
+    :param size: the length of the file in bytes.
+    :param vendored: whether it was copied into the wheel from elsewhere.
+    :param targets: how many entries of machine code and PTX there are for each target,
+        such as ``{"90_real": 7, "120_virtual": 7}``; stubs count.
+    :param lto: how many entries of LTO-IR there are, such as ``{"80": 3}``.
+    :param stubs: how many of ``targets`` have no kernel; linking adds such entries.
+    :param ptx_isa: versions of the PTX language, such as ``{"120_virtual": ("8.7",)}``.
+    :param compression: how many entries are ``none``, ``lz4`` or ``zstd``.
+    :param sections: how many containers each section has; the empty name stands for
+        those outside of all sections.
+    :param needed: the libraries that it is linked with (``DT_NEEDED`` of an ELF file,
+        imports of a DLL), in the order of the file.
+    :param unknown: how many entries have an unknown kind, such as ``{"kind 0x20": 1}``.
+    :param unchecked: how many entries of machine code may be stubs, which nobody knows
+        since they could not be decompressed.
+    :param defects: what could not be read.
     """
 
     path: str
@@ -93,30 +93,30 @@ class LibraryReport:
 
     @property
     def has_gpu_code(self) -> bool:
-        """Is there any: machine code, PTX, LTO-IR, or kinds that are not known."""
+        """Whether it has machine code, PTX, LTO-IR or entries of unknown kinds."""
         return bool(self.targets or self.lto or self.unknown)
 
     @property
     def kernels(self) -> Mapping[str, int]:
-        """``targets`` without the stubs: those that something can run from."""
-        found = {
+        """``targets`` without the stubs, from which nothing can run."""
+        counts = {
             name: count - self.stubs.get(name, 0)
             for name, count in self.targets.items()
         }
-        return {name: count for name, count in found.items() if count > 0}
+        return {name: count for name, count in counts.items() if count > 0}
 
     @property
     def cuda_runtime(self) -> tuple[int, ...]:
-        """Major versions of the CUDA runtime that it is linked with, ascending."""
-        found = set()
+        """The major versions of the CUDA runtime that it is linked with, ascending."""
+        majors = set()
         for name in self.needed:
             if match := _RUNTIME.fullmatch(name):
-                # cudart64_110.dll is of 11.0, cudart64_12.dll of 12.x.
-                found.add(int(match[1] or match[2][:2]))
-        return tuple(sorted(found))
+                # cudart64_110.dll belongs to CUDA 11.0, cudart64_12.dll to all of 12.x.
+                majors.add(int(match[1] or match[2][:2]))
+        return tuple(sorted(majors))
 
     def to_dict(self) -> dict[str, object]:
-        """Every field under its own name, and ``cuda_runtime``."""
+        """Return every field under its own name, and ``cuda_runtime``."""
         return {
             "path": self.path,
             "format": self.format,
@@ -126,7 +126,9 @@ class LibraryReport:
             "targets": dict(self.targets),
             "lto": dict(self.lto),
             "stubs": dict(self.stubs),
-            "ptx_isa": {name: list(found) for name, found in self.ptx_isa.items()},
+            "ptx_isa": {
+                name: list(versions) for name, versions in self.ptx_isa.items()
+            },
             "compression": dict(self.compression),
             "sections": dict(self.sections),
             "needed": list(self.needed),
@@ -139,17 +141,17 @@ class LibraryReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelReport:
-    """The GPU code of a wheel, or of what else holds libraries.
+    """The GPU code of a wheel, or of anything else that has libraries.
 
-    :param path: what was inspected.
-    :param kind: ``wheel`` (any zip archive), ``folder``, ``distribution`` (an
-        installed one, ``path`` being its name) or ``file``.
-    :param size: bytes of the archive or file; of the files together otherwise.
-    :param members: files in it, without folders.
-    :param libraries: libraries and programs (ELF, PE), and whatever else has GPU
-        code or a defect, by path.
-    :param defects: of the archive as a whole and of members that are no library;
-        those of a library are with it.
+    :param path: what was inspected; for a distribution its name.
+    :param kind: ``wheel`` (any zip archive), ``folder``, ``distribution`` (an installed
+        one) or ``file``.
+    :param size: the bytes of the archive or file, or of all files together.
+    :param members: how many files there are in it.
+    :param libraries: libraries and programs (ELF and PE files), and other files with
+        GPU code or with a defect, by path.
+    :param defects: the defects of the archive itself and of files that are not among
+        ``libraries``, which have their own.
     :param requires: ``Requires-Dist`` of its METADATA.
     """
 
@@ -168,29 +170,29 @@ class WheelReport:
 
     @property
     def vendored(self) -> tuple[LibraryReport, ...]:
-        """Libraries of others that were copied into the wheel."""
+        """The libraries that were copied into the wheel from elsewhere."""
         return tuple(item for item in self.libraries if item.vendored)
 
     @property
     def targets(self) -> Mapping[str, int]:
-        """The kernels of the project's own libraries together."""
+        """The kernels of the project's own libraries, added up."""
         return sort_targets(
             sum((Counter(item.kernels) for item in self.own), Counter())
         )
 
     @property
     def all_defects(self) -> tuple[Defect, ...]:
-        """Those of the archive, then those of each library."""
-        found = [item.defects for item in self.libraries]
-        return self.defects + tuple(defect for group in found for defect in group)
+        """The defects of the archive, then those of each library."""
+        groups = [item.defects for item in self.libraries]
+        return self.defects + tuple(defect for group in groups for defect in group)
 
     @property
     def complete(self) -> bool:
-        """Was all read that counts: not so with a defect but in copies of others."""
+        """Whether all that counts could be read, which vendored libraries do not."""
         return not (self.defects or any(item.defects for item in self.own))
 
     def to_dict(self) -> dict[str, object]:
-        """Every field under its own name."""
+        """Return every field under its own name."""
         return {
             "path": self.path,
             "kind": self.kind,
@@ -202,19 +204,8 @@ class WheelReport:
         }
 
 
-def plain_target(target: str) -> str:
-    """``target`` by the GPUs that run it: ``100f_real`` runs where ``100_real`` does.
-
-    Of PTX the letter stays: ``100f_virtual`` compiles for its family alone.
-    """
-    match = _TARGET.fullmatch(target)
-    if match and match[2] == "f" and match[3] == "real":
-        return f"{match[1]}_real"
-    return target
-
-
 def target_key(target: str) -> tuple[int, int, str]:
-    """Orders targets: machine code first, then by number, then by letter."""
+    """Return a key that sorts targets: machine code first, by number, by letter."""
     match = _TARGET.fullmatch(target)
     if match is None:
         return 2, 0, target
@@ -224,6 +215,6 @@ def target_key(target: str) -> tuple[int, int, str]:
 def sort_targets(
     targets: Mapping[str, int] | Iterable[tuple[str, int]],
 ) -> dict[str, int]:
-    """``targets`` in the order of `target_key`."""
+    """Return ``targets`` in the order of `target_key`."""
     pairs = targets.items() if isinstance(targets, Mapping) else targets
     return dict(sorted(pairs, key=lambda pair: target_key(pair[0])))

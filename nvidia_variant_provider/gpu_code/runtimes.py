@@ -1,4 +1,4 @@
-"""Which CUDA a wheel is linked with: its libraries say so, and its METADATA."""
+"""The CUDA that a wheel is linked with, as its libraries and its METADATA say."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Runtime", "library_runtimes", "required_runtimes"]
 
-# Libraries whose major is that of CUDA; cuFFT, cuSPARSE and others count their own.
+# Libraries with the major version of CUDA; cuFFT, cuSPARSE and others have their own.
 _SONAME = re.compile(
     r"lib(?:cudart|cublas|cublaslt|nvblas|nvrtc|nvjitlink)(?:-[0-9a-f]+)?"
     r"\.so\.([0-9]{1,3})(?:\.([0-9]{1,3}))?(?:\..*)?"
@@ -32,16 +32,16 @@ _OURS = re.compile(r"\s*(?:nvidia|cuda)[-_]", re.IGNORECASE)
 _NUMBERS = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?(?:\..*)?")
 
 MAX_PARSED = 500
-"""Requirements on CUDA that are read; wheels have twenty."""
+"""Requirements on CUDA packages that are read; real wheels have about twenty."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runtime:
     """A CUDA that something is linked with.
 
-    :param version: the least that it can be; the minor is 0 where only the major is
-        known.
-    :param source: what says so, as ``demo/lib.so is linked with libcudart.so.12``.
+    :param version: the lowest that it can be; where only the major is known, the minor
+        is 0.
+    :param source: what says so, such as ``demo/lib.so is linked with libcudart.so.12``.
     """
 
     version: CudaVersion
@@ -49,13 +49,14 @@ class Runtime:
 
 
 def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtime]:
-    """What a library is linked with, and what the copies in the wheel are.
+    """Return the CUDA that a library is linked with, from the names of libraries.
 
-    A copy that a repair put into the wheel has its full version in its name.
+    The copy of a library that a repair put into the wheel has a full version in its
+    name, so that the vendored libraries are looked at too.
     """
-    found = list(_needed(library))
+    runtimes = list(_needed(library))
     if not library.needed:
-        return found  # as of thousands of cubins
+        return runtimes  # the quick way out for wheels with thousands of cubins
     names = {name.lower() for name in library.needed}
     for item in report.vendored:
         file_name = item.path.rpartition("/")[2].lower()
@@ -63,13 +64,17 @@ def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtim
             continue
         if match := _SONAME.fullmatch(file_name):
             version = CudaVersion(int(match[1]), int(match[2] or 0))
-            found.append(Runtime(version=version, source=f"it brings {item.path}"))
-        found += _needed(item)
-    return found
+            source = f"the wheel contains {item.path}"
+            runtimes.append(Runtime(version=version, source=source))
+        runtimes += _needed(item)
+    return runtimes
 
 
 def _is_runtime_of(file_name: str, names: set[str]) -> bool:
-    """Is ``libcudart-1a2b.so.12.4.127`` what ``libcudart-1a2b.so.12`` leads to?"""
+    """Return whether a file is a longer version of one of ``names``.
+
+    ``libcudart-1a2b.so.12`` is a link to ``libcudart-1a2b.so.12.4.127``.
+    """
     return any(file_name.startswith(f"{name}.") for name in names)
 
 
@@ -84,19 +89,19 @@ def _needed(library: LibraryReport) -> Iterator[Runtime]:
 
 
 def required_runtimes(requires: Iterable[str]) -> list[Runtime]:
-    """What ``Requires-Dist`` says; requirements of extras do not count.
+    """Return the CUDA that ``Requires-Dist`` asks for, leaving out extras.
 
-    ``nvidia-cublas-cu12`` is for CUDA 12; ``nvidia-cuda-runtime-cu12==12.8.90`` and
-    ``cuda-toolkit==13.0.*`` say the minor as well.
+    ``nvidia-cublas-cu12`` tells the major version, and both
+    ``nvidia-cuda-runtime-cu12==12.8.90`` and ``cuda-toolkit==13.0.*`` the minor too.
     """
     return list(_required_runtimes(tuple(requires)))
 
 
 @functools.lru_cache(maxsize=4)
 def _required_runtimes(requires: tuple[str, ...]) -> tuple[Runtime, ...]:
-    """A report is asked several times, and the parser is slow."""
-    found = []
-    # By the name, before the parser sees it.
+    """Parse the requirements, and remember it: one report is asked several times."""
+    runtimes = []
+    # The parser is slow, and most requirements are not on packages of NVIDIA.
     for text in [text for text in requires if _OURS.match(text)][:MAX_PARSED]:
         requirement = parse_requirement(text)
         if requirement is None:
@@ -106,8 +111,8 @@ def _required_runtimes(requires: tuple[str, ...]) -> tuple[Runtime, ...]:
         version = _required(requirement.name.lower().replace("_", "-"), requirement)
         if version is not None:
             source = f"METADATA requires {shown(text, 80).strip(chr(39))}"
-            found.append(Runtime(version=version, source=source))
-    return tuple(found)
+            runtimes.append(Runtime(version=version, source=source))
+    return tuple(runtimes)
 
 
 def _required(name: str, requirement: Requirement) -> CudaVersion | None:
@@ -120,7 +125,7 @@ def _required(name: str, requirement: Requirement) -> CudaVersion | None:
         match = _NUMBERS.fullmatch(item.version)
         if match is None or item.operator not in ("==", "===", "~=", ">="):
             continue
-        # ``>=`` says what installs with it, not what it was built with.
+        # ``>=`` says what may be installed with it, not what it was built with.
         minor = 0 if item.operator == ">=" else int(match[2] or 0)
         versions.append(CudaVersion(int(match[1]), minor))
     fitting = [v for v in versions if major in (None, v.major) and v.major >= 9]

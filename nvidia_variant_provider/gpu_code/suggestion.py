@@ -1,4 +1,4 @@
-"""The ``variant.json`` that a build should carry, and how to put it in."""
+"""The ``variant.json`` that a build should carry, and the command that adds it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ plugin-api = "{PLUGIN_API}"
 class Suggestion:
     """What to declare of a build.
 
-    :param label: of the wheel, or made of the lower bound, as ``cu129``.
-    :param metadata: for `metadata.writing`.
-    :param pyproject: what ``variantlib make-variant`` reads of ``pyproject.toml``.
-    :param command: ``variantlib make-variant``, as a shell takes it.
+    :param label: the label of the wheel, or one made from the lower bound (``cu129``).
+    :param metadata: the contents of ``variant.json``.
+    :param pyproject: the part of ``pyproject.toml`` that variantlib reads.
+    :param command: ``variantlib make-variant`` with its arguments, quoted for a shell.
     """
 
     label: str
@@ -43,13 +43,13 @@ class Suggestion:
 
 
 def suggest(claim: TrueClaim, path: str, kind: str) -> Suggestion | None:
-    """What to declare; ``None`` where there is no GPU code to speak of.
+    """Suggest what to declare; ``None`` if properties can name none of the GPU code.
 
-    :param path: the wheel, for the command; of a URL the last part, as it is saved.
-    :param kind: of the report: only of a wheel the command can name the file.
+    :param path: the path or URL of the wheel, which the command names.
+    :param kind: the kind of the report; the command names no file of another kind.
     """
-    # Code for one GPU is declared as plain where it is true of all GPUs so far:
-    # without any value the build would go to GPUs that it does not run on.
+    # The value `90_real` for code for 9.0 alone (`90a`) is true as long as no other GPU
+    # gets it. Without any value, the build would go to GPUs that it does not run on.
     values = (*claim.sm_arch, *claim.exact)
     if claim.strict.version is None or not values:
         return None
@@ -57,7 +57,7 @@ def suggest(claim: TrueClaim, path: str, kind: str) -> Suggestion | None:
         LOWER_BOUND: (str(claim.strict.version),),
         SM_ARCH: tuple(sorted(values)),
     }
-    if path.startswith(("http://", "https://")):
+    if path.startswith(("http://", "https://")):  # the name of the downloaded file
         path = unquote(urlsplit(path).path).rpartition("/")[2]
     is_wheel = kind == "wheel" and path.endswith(".whl")
     match = _LABELLED.fullmatch(re.split(r"[/\\]", path)[-1]) if is_wheel else None
@@ -71,8 +71,8 @@ def suggest(claim: TrueClaim, path: str, kind: str) -> Suggestion | None:
     )
     words = ["variantlib", "make-variant", "-f", path if is_wheel else "WHEEL"]
     words += ["-o", ".", "--variant-label", label]
-    for feature, found in features.items():
-        for value in found:
+    for feature, listed in features.items():
+        for value in listed:
             words += ["-p", f"{NAMESPACE} :: {feature} :: {value}"]
     return Suggestion(
         label=label, metadata=metadata, pyproject=_PYPROJECT, command=shlex.join(words)
@@ -80,7 +80,7 @@ def suggest(claim: TrueClaim, path: str, kind: str) -> Suggestion | None:
 
 
 def _is_label(file_name: str) -> bool:
-    """Does the last part of a wheel's name follow its platform?"""
+    """Return whether the last part of a wheel's name is a label, not the platform."""
     parts = file_name.split("-")
     build = parts[2][:1].isdigit()
     return len(parts) == 6 + build

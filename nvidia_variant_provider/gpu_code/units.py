@@ -1,8 +1,9 @@
-"""What a wheel loads as one, and which GPUs each of those runs on.
+"""The units of a wheel, and the GPUs that each unit runs on.
 
-A wheel runs on a GPU when each of its own libraries does, not when one of them does.
-Some files are choices, though: of loose cubins a program takes the one for its GPU,
-and of ``lib_cuda126.so`` and ``lib_cuda130.so`` the one for its CUDA.
+A wheel runs on a GPU if each of its own libraries does, not if one of them does. But
+some files are alternatives: a program loads the loose cubin for its GPU, or the one of
+``lib_cuda126.so`` and ``lib_cuda130.so`` that is for its CUDA. A unit is one library,
+or the files that are alternatives to each other.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ _LOOSE = ("cubin", "ptx", "fatbin", "data")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unit:
-    """What a program loads as one: a library, or files of which it takes one.
+    """A library, or several files of which a program loads one.
 
-    :param name: the path; of several, with ``*`` where they differ.
+    :param name: the path; for several files with ``*`` where their paths differ.
     :param libraries: its files.
-    :param by_cuda: they are a choice by CUDA version: the oldest one sets the bound.
-    :param targets: those with kernels, as ``90a_real``.
-    :param stubs: targets that have nothing but stubs.
-    :param isa: the newest PTX language of each PTX target, as (major, minor).
+    :param by_cuda: whether the files are alternatives by CUDA version, so that the
+        oldest one sets the bound.
+    :param targets: the targets with kernels, such as ``90a_real``.
+    :param stubs: the targets that have stubs only.
+    :param isa: the newest PTX version of each PTX target, as (major, minor).
     """
 
     name: str
@@ -53,32 +55,33 @@ class Unit:
     isa: Mapping[str, tuple[int, int]]
 
     def how(self, capability: ComputeCapability) -> str | None:
-        """`NATIVE`, `PTX`, or ``None`` where it does not run."""
-        found = None
+        """Return `NATIVE` or `PTX` if it runs on the GPU, else ``None``."""
+        how = None
         for target in self.targets:
             number, _, kind = target.partition("_")
             if kind == "real" and runs_machine_code(number, capability):
                 return NATIVE
             if kind == "virtual" and runs_ptx(number, capability):
-                found = PTX
-        return found
+                how = PTX
+        return how
 
     def choices(self) -> list[Mapping[str, tuple[int, int]]]:
-        """`isa` of each choice by CUDA; of any other unit, of all its files."""
+        """Return the PTX versions of each alternative by CUDA, or of all files."""
         return [_ptx(i) for i in self.libraries] if self.by_cuda else [self.isa]
 
     def jit_toolkit(self, capability: ComputeCapability) -> CudaVersion | None:
-        """The CUDA version that a driver needs to compile its PTX for a GPU.
+        """Return the CUDA version that a driver needs to compile its PTX for a GPU.
 
-        Of several targets the driver takes the highest; of a choice by CUDA the
-        program takes one that the driver knows.
+        The driver compiles the PTX of the highest target. Of alternatives by CUDA, the
+        program loads one that the driver can run. The value is ``None`` if the PTX is
+        newer than any known toolkit.
 
         :raises LookupError: it has no PTX for the GPU.
         """
         needed = [
-            ptx_toolkit(max(found)[1])
+            ptx_toolkit(max(candidates)[1])
             for group in self.choices()
-            if (found := _compiled_for(group, capability))
+            if (candidates := _compiled_for(group, capability))
         ]
         if not needed:
             raise LookupError(str(capability))
@@ -97,7 +100,7 @@ def _compiled_for(
 
 
 def _ptx(library: LibraryReport) -> dict[str, tuple[int, int]]:
-    """The newest language of each PTX target of a library."""
+    """Return the newest PTX version of each PTX target of a library."""
     return {
         target: max(map(parse_isa, versions), default=(0, 0))
         for target, versions in library.ptx_isa.items()
@@ -106,16 +109,16 @@ def _ptx(library: LibraryReport) -> dict[str, tuple[int, int]]:
 
 
 def split_units(report: WheelReport) -> tuple[Unit, ...]:
-    """The project's own code by what is loaded as one, without what has no kernels.
+    """Return the units of the project's own libraries that have GPU code.
 
-    Archives of objects are for linking: they count when there is nothing else.
+    Static libraries are there for linking, and count only if there is nothing else.
     """
     own = [item for item in report.own if item.targets]
     groups: dict[str, list[LibraryReport]] = {}
     for item in [i for i in own if i.format != "archive"] or own:
         key = "loose files" if item.format in _LOOSE else _CHOICE.sub("*", item.path)
         groups.setdefault(key, []).append(item)
-    units = [_unit(name, found) for name, found in sorted(groups.items())]
+    units = [_unit(name, libraries) for name, libraries in sorted(groups.items())]
     return tuple(unit for unit in units if unit.targets or unit.stubs)
 
 
@@ -143,22 +146,23 @@ def _known(targets: Iterable[str]) -> frozenset[str]:
 
 
 def parse_target(target: str) -> tuple[int, str, str]:
-    """Number, letter (``a``, ``f`` or none) and kind of ``90a_real``.
+    """Split a target such as ``90a_real`` into number, letter (may be empty) and kind.
 
-    :raises ValueError: any other form.
+    :raises ValueError: it has another form.
     """
     match = _TARGET.fullmatch(target)
     if match is None:
-        raise ValueError(f"{target!r} is no target")
+        raise ValueError(f"{target!r} is not a target")
     return int(match[1]), match[2], match[3]
 
 
 @cache
 def ptx_toolkit(isa: tuple[int, int]) -> CudaVersion | None:
-    """The first toolkit that emits a version of PTX; ``None``: newer than any known.
+    """Return the first toolkit that emits a version of PTX; ``None`` if none is known.
 
-    Its CUDA version is what a driver needs to compile it. PTX 7.0 to 7.8 came with
-    CUDA 11.0 to 11.8 (PTX ISA, "Release Notes"), older ones before.
+    A driver for the toolkit's CUDA version, or for a newer one, compiles it. PTX 7.0 to
+    7.8 came with CUDA 11.0 to 11.8 (PTX ISA, "Release Notes"). Older versions count as
+    11.0, the first version that properties can name.
     """
     if isa < (8, 0):
         return CudaVersion(11, min(isa[1], 8) if isa[0] == 7 else 0)
@@ -167,7 +171,7 @@ def ptx_toolkit(isa: tuple[int, int]) -> CudaVersion | None:
 
 @cache
 def first_toolkit(target: str) -> CudaVersion | None:
-    """The first toolkit that emits a target (``90a_real``); ``None``: not known."""
+    """Return the first toolkit that emits a target, or ``None`` if none is known."""
     number, letter, _ = parse_target(target)
     model = gpu_models().get(ComputeCapability(number // 10, number % 10))
     if model is not None and not letter:

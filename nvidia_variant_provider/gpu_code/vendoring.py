@@ -1,4 +1,4 @@
-"""Which libraries of a wheel are the project's own, and which were copied into it."""
+"""The difference between a project's own libraries and those copied into its wheel."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ _NAMES = (
     "nvjpeg|nvrtc|nvrtc-builtins|nvshmem[a-z_]*|nvtoolsext|nvvm"
 )
 _NVIDIA = re.compile(rf"lib(?:{_NAMES})[-.].*|(?:{_NAMES})(?:32|64)?_[0-9]+.*\.dll")
-"""``libcublas.so.12``, ``libcublas-1a2b.so.12``, ``cublas64_12.dll``."""
+"""Such as ``libcublas.so.12``, ``libcublas-1a2b.so.12`` and ``cublas64_12.dll``."""
 
 
 def is_vendored(path: str, project: str = "") -> bool:
-    """Was a library copied into the wheel from elsewhere.
+    """Return whether a library was copied into the wheel from elsewhere.
 
-    Tools that repair wheels put what a library is linked with into ``NAME.libs/`` or
-    ``.dylibs/``. NVIDIA's libraries are known by their names, wherever they are.
+    Tools that repair wheels copy what a library is linked with into ``NAME.libs/`` or
+    ``.dylibs/``. NVIDIA's libraries are recognized by their names, in any folder.
 
-    :param path: in the wheel, with ``/``.
-    :param project: the name of its project: what NVIDIA's own wheels hold is theirs.
+    :param path: where the library is in the wheel, with ``/``.
+    :param project: the project of the wheel; the libraries in NVIDIA's own wheels are
+        not copies.
     """
     if project.lower().startswith("nvidia"):
         return False
@@ -31,7 +32,7 @@ def is_vendored(path: str, project: str = "") -> bool:
         if folder == ".dylibs":
             return True
         if folder.endswith(".libs"):
-            # A repair moves the project's own library there as well.
+            # This folder may hold the project's own library, which a repair can move.
             stem = _letters(folder.removesuffix(".libs"))
             return not _letters(name).startswith((f"lib{stem}", stem))
     return folders[:1] == ["nvidia"] or _NVIDIA.fullmatch(name) is not None

@@ -1,8 +1,8 @@
-"""Members of wheels, streamed: never a whole one in memory, whatever it claims.
+"""The members of wheels as streams: never a whole one in memory, whatever it claims.
 
-`zipfile` lists the members. Their data are read here: the loop over zlib is shorter
-than that of `zipfile`, a piece of a bomb is never inflated beyond a bound, and
-several members can be read at the same time.
+`zipfile` lists the members, and this module reads their data. Its loop over zlib is
+shorter than that of `zipfile`, it never inflates more than one piece of a zip bomb at a
+time, and several threads can read members of one archive.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _ENCRYPTED = 0x1
 _UTF_8 = 0x800
 
 PACKED = 64 * 1024
-"""Bytes that are read at once, and"""
+"""The most compressed bytes that are read at once."""
 
 PIECE = 1024 * 1024
-"""bytes that are inflated at once, at most."""
+"""The longest piece that is inflated at once, in bytes."""
 
 MAX_TOTAL = 8 * 1024**3
-"""Bytes that the members of an archive claim, beyond which no more are read. The
-largest wheels have some five GiB."""
+"""The most bytes that the members of an archive may claim together; members beyond are
+not read. The largest wheels have about five GiB."""
 
 
 class Source:
-    """An archive that several threads may read from, a path or an open file."""
+    """An archive that several threads may read from, as a path or an open file."""
 
     def __init__(self, source: str | IO[bytes]) -> None:
         self._source = source
@@ -48,7 +48,7 @@ class Source:
 
     @contextlib.contextmanager
     def reader(self) -> Iterator[Callable[[int, int], bytes]]:
-        """A function that reads so many bytes from an offset."""
+        """Provide a function that reads a number of bytes from an offset."""
         if isinstance(self._source, str):
             with open(self._source, "rb", buffering=0) as own:
 
@@ -72,10 +72,13 @@ class Source:
 class Member:
     """A file of an archive.
 
-    :param name: with ``/`` between folders.
-    :param size: bytes that it claims to have.
-    :param offset: of its local header.
-    :param packed: bytes that it takes in the archive.
+    :param name: its path, with ``/`` between folders.
+    :param raw_name: the name as it should stand in the local header.
+    :param size: the bytes that it claims to have.
+    :param offset: where its local header starts.
+    :param packed: the bytes that it takes in the archive.
+    :param method: how it is compressed, a constant of `zipfile`.
+    :param crc: the checksum that it claims to have.
     """
 
     name: str
@@ -87,9 +90,9 @@ class Member:
     crc: int
 
     def pieces(self, source: Source) -> Iterator[bytes]:
-        """Its bytes; the checksum is compared at the end.
+        """Yield the contents in pieces, and compare the checksum at the end.
 
-        :raises BrokenError: it is not what it claims to be.
+        :raises BrokenError: it cannot be read, or is not what it claims to be.
         """
         try:
             with source.reader() as read:
@@ -108,12 +111,12 @@ class Member:
         for piece in inflated:
             length += len(piece)
             if length > self.size:
-                message = f"is longer than the {self.size} bytes that it claims"
+                message = f"it is longer than the {self.size} bytes that it claims"
                 raise BrokenError(message)
             crc = zlib.crc32(piece, crc)
             yield piece
         if length < self.size:
-            message = f"ends after {length} of the {self.size} bytes that it claims"
+            message = f"it ends after {length} of the {self.size} bytes that it claims"
             raise BrokenError(message)
         if crc != self.crc:
             raise BrokenError("its checksum is wrong")
@@ -121,11 +124,13 @@ class Member:
     def _start(self, read: Callable[[int, int], bytes]) -> int:
         header = read(self.offset, _LOCAL.size + len(self.raw_name))
         if len(header) < _LOCAL.size or not header.startswith(_SIGNATURE):
-            raise BrokenError("its local header is not where the list says")
+            raise BrokenError("its local header is not where the archive's list says")
         lengths: tuple[int, int] = _LOCAL.unpack_from(header)[-2:]
         name, extra = lengths
         if header[_LOCAL.size :][:name] != self.raw_name:
-            raise BrokenError("its local header has another name than the list")
+            raise BrokenError(
+                "its local header has another name than the archive's list"
+            )
         return self.offset + _LOCAL.size + name + extra
 
     def _stored(self, read: Callable[[int, int], bytes], start: int) -> Iterator[bytes]:
@@ -149,25 +154,25 @@ class Member:
                     if piece := inflate.decompress(packed, PIECE):
                         yield piece
                     packed = inflate.unconsumed_tail
-            # What the window still holds back.
+            # The decompressor may still hold back some output.
             while not inflate.eof and (piece := inflate.decompress(b"", PIECE)):
                 yield piece
         except zlib.error as error:
             reason = shown(str(error), 80)
-            raise BrokenError(f"cannot be decompressed: {reason}") from None
+            raise BrokenError(f"it cannot be decompressed: {reason}") from None
 
 
 def list_members(source: str | IO[bytes]) -> tuple[list[Member], list[Defect]]:
-    """The files of an archive that can be read, and why others cannot.
+    """List the files of an archive that can be read, and defects for the others.
 
-    :raises InputError: it is no readable archive.
+    :raises InputError: the archive cannot be read.
     """
     with open_wheel(source) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
         end = archive.start_dir
-    del archive  # and its own two lists of them
+    del archive  # frees its own two lists of the members
     infos.sort(key=lambda info: -info.header_offset)
-    found, defects = [], []
+    members, defects = [], []
     seen: set[str] = set()
     total = 0
     while infos:
@@ -180,7 +185,9 @@ def list_members(source: str | IO[bytes]) -> tuple[list[Member], list[Defect]]:
         defect = _defect(info, overlaps=overlaps)
         total += info.file_size
         if defect is None and total > MAX_TOTAL:
-            defect = f"not read: the members claim more than {MAX_TOTAL >> 30} GiB"
+            defect = (
+                f"not read: the members claim more than {MAX_TOTAL >> 30} GiB in total"
+            )
         if defect is not None:
             defects.append(Defect(path=info.filename, message=defect))
             continue
@@ -188,7 +195,7 @@ def list_members(source: str | IO[bytes]) -> tuple[list[Member], list[Defect]]:
             message = "several members of the archive have this name"
             defects.append(Defect(path=info.filename, message=message))
         seen.add(info.filename)
-        found.append(
+        members.append(
             Member(
                 name=info.filename,
                 raw_name=raw_name,
@@ -199,14 +206,14 @@ def list_members(source: str | IO[bytes]) -> tuple[list[Member], list[Defect]]:
                 crc=info.CRC,
             )
         )
-    return found, defects
+    return members, defects
 
 
 def _defect(info: zipfile.ZipInfo, *, overlaps: bool) -> str | None:
     if info.flag_bits & _ENCRYPTED:
         return "not read: it is encrypted"
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        return f"not read: compression method {info.compress_type} is none of wheels"
+        return f"not read: wheels do not use compression method {info.compress_type}"
     if overlaps:
         return "not read: it overlaps another member of the archive"
     return None

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import shown
 from ..gpu_code.bounds import newest_runtime
 from ..gpu_code.claims import gpus_of
-from ..gpu_code.inspection import MAX_DEFECTS
+from ..gpu_code.files import MAX_DEFECTS
 from ..gpu_code.report import WheelReport, target_key
 from ..gpu_code.units import Unit, parse_target, ptx_toolkit
 from ..gpu_code.vendoring import is_vendored

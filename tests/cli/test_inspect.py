@@ -20,7 +20,7 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.cli.progress import progress_bar
-from nvidia_variant_provider.gpu_code import compression, inspection
+from nvidia_variant_provider.gpu_code import compression, files
 from nvidia_variant_provider.index.http.byte_ranges import redacted
 
 PLAIN = (BINARIES / "plain.so").read_bytes()
@@ -160,7 +160,7 @@ def test_many_defects_are_counted(
     broken = {f"lib{index}": PLAIN[:-3000] for index in range(9)}
     path = wheel(tmp_path, plain=PLAIN, **broken)
     before = inspect(path).err.count("\n")
-    monkeypatch.setattr(inspection, "MAX_DEFECTS", 3)
+    monkeypatch.setattr(files, "MAX_DEFECTS", 3)
     found = inspect(path)
     assert found.err.count("\n") == 5
     assert f"{before - 4} more defects" in found.err

@@ -13,7 +13,7 @@ from support.range_server import Answer, serve_answers
 
 from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.gpu_code import compression, inspection
+from nvidia_variant_provider.gpu_code import compression, files
 from nvidia_variant_provider.gpu_code.report import (
     LibraryReport,
     WheelReport,
@@ -191,11 +191,11 @@ def test_a_distribution_that_is_no_text(
 def test_many_rows_that_lead_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "MAX_RECORDED", 1000)
+    monkeypatch.setattr(files, "MAX_RECORDED", 1000)
     record = b"".join(b"demo/%d.so,,\n" % index for index in range(2000))
     distribution(tmp_path, record, b"Name: demo\n", monkeypatch)
     report = api.inspect_distribution("demo")
-    assert len(report.defects) == inspection.MAX_DEFECTS + 1
+    assert len(report.defects) == files.MAX_DEFECTS + 1
     assert report.defects[-1].message == "801 more defects"
 
 
@@ -213,7 +213,7 @@ def test_many_requirements(tmp_path: Path) -> None:
     report = api.inspect(path)
     assert len(report.requires) == 10_000
     (defect,) = report.defects
-    assert "more than 10000 requirements" in defect.message
+    assert "only the first 10000 requirements" in defect.message
 
 
 def test_a_library_that_is_none_is_told_once(tmp_path: Path) -> None:
