@@ -1,4 +1,4 @@
-"""Every binary of ``fixtures/binaries/`` is what the file beside it says."""
+"""Every binary of ``fixtures/binaries/`` has what the file next to it says."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.containers import BINARIES, binaries, inspect_bytes, write_wheel
+from support.containers import (
+    BINARIES,
+    binaries,
+    inspect_bytes,
+    plain_target,
+    write_wheel,
+)
 
 from nvidia_variant_provider import api
-from nvidia_variant_provider.gpu_code.report import LibraryReport, plain_target
+from nvidia_variant_provider.gpu_code.report import LibraryReport
 
 EVERY = pytest.mark.parametrize("path", binaries(), ids=lambda path: path.name)
 CUOBJDUMP = json.loads((BINARIES / "cuobjdump.json").read_text())
 
 
-def found(report: LibraryReport | None) -> dict[str, Any]:
-    """What a fixture's expectation has: all but what is empty, and the name."""
+def contents(report: LibraryReport | None) -> dict[str, Any]:
+    """Return what expectations have: the fields that are neither empty nor derived."""
     assert report is not None
     data = report.to_dict()
     derived = ("path", "size", "cuda_runtime")
@@ -41,20 +47,20 @@ def test_every_expectation_has_its_binary() -> None:
 
 
 @EVERY
-def test_as_expected(path: Path) -> None:
+def test_inspection_finds_what_is_expected(path: Path) -> None:
     report = api.inspect(path)
     assert (report.kind, report.members, report.defects) == ("file", 1, ())
     assert report.size == path.stat().st_size
     (library,) = report.libraries
     assert library.path == path.name
-    assert found(library) == expected(path)
-    # Keys stand in the order of the targets, and JSON keeps it.
+    assert contents(library) == expected(path)
+    # The targets have their order in the expectation too.
     assert list(library.targets) == list(expected(path)["targets"])
 
 
 @EVERY
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_the_same_inside_a_wheel(path: Path, method: int, tmp_path: Path) -> None:
+def test_a_wheel_gives_the_same(path: Path, method: int, tmp_path: Path) -> None:
     wheel = write_wheel(
         tmp_path / "demo-1.0-py3-none-any.whl",
         {"demo/__init__.py": b"", f"demo/{path.name}": path.read_bytes()},
@@ -64,17 +70,17 @@ def test_the_same_inside_a_wheel(path: Path, method: int, tmp_path: Path) -> Non
     assert (report.kind, report.members, report.all_defects) == ("wheel", 2, ())
     (library,) = report.libraries
     assert library.path == f"demo/{path.name}"
-    assert found(library) == expected(path)
+    assert contents(library) == expected(path)
 
 
 @EVERY
 @pytest.mark.parametrize("length", [1, 7, 64, 1000])
-def test_the_same_in_pieces(path: Path, length: int) -> None:
+def test_short_pieces_give_the_same(path: Path, length: int) -> None:
     data = path.read_bytes()
     if length == 1 and len(data) > 12_000:
-        pytest.skip("the others do")
+        pytest.skip("larger files are cut into longer pieces")
     cut = inspect_bytes(data, path.name, range(0, len(data), length))
-    assert found(cut) == expected(path)
+    assert contents(cut) == expected(path)
 
 
 @EVERY
@@ -84,13 +90,13 @@ def test_cuobjdump_lists_the_same(path: Path) -> None:
     for target, count in library.targets.items():
         counts[plain_target(target)] += count
     if path.name not in CUOBJDUMP:
-        # Text, Windows, or outside the sections that it knows.
+        # cuobjdump reads no text, no DLL, and no container outside of its sections.
         assert path.suffix in (".ptx", ".dll") or path.name == "elsewhere.so"
         return
     assert counts == CUOBJDUMP[path.name]
 
 
-def test_runtime_of_linux_and_windows() -> None:
+def test_linked_runtime_on_linux_and_windows() -> None:
     for name in ("plain.so", "plain.dll"):
         (library,) = api.inspect(BINARIES / name).libraries
         assert library.cuda_runtime == (13,)

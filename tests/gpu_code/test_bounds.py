@@ -1,4 +1,4 @@
-"""The lowest driver that a wheel's code runs with, strictly and loosely."""
+"""The lowest driver that the code of a wheel runs with, strictly and relaxed."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from nvidia_variant_provider.machine.supported import LOWER_BOUND, SM_ARCH
         ([lib("80_real", needed=["libcufft.so.11"])], [], "11.0", "11.0"),
         ([lib("120_real")], [], "12.8", "12.8"),
         ([lib("103a_real")], [], "12.9", None),
-        # No older driver knows the GPU.
+        # No driver before 12.8 supports the GPU.
         ([lib("100f_real")], [], "12.9", "12.8"),
         ([lib("80_virtual", isa="8.4")], [], "12.4", None),
-        # Old enough for all drivers of the major.
+        # The PTX is so old that all drivers of the major compile it.
         (
             [lib("80_virtual", isa="7.0", needed=["libcudart.so.12"])],
             [],
@@ -60,8 +60,8 @@ def test_bounds(
     relaxed: str | None,
 ) -> None:
     claim = find_claim(wheel(*libraries, requires=requires))
-    found = [claim.strict.to_dict()["version"], claim.relaxed.to_dict()["version"]]
-    assert found == [strict, relaxed]
+    bounds = [claim.strict.to_dict()["version"], claim.relaxed.to_dict()["version"]]
+    assert bounds == [strict, relaxed]
     assert claim.strict.reason or strict is None
 
 
@@ -71,21 +71,21 @@ def test_bounds(
         (
             ["80_real", "100_real", "80_virtual"],
             "7.0",
-            "is of CUDA 11.0 or older",
+            "is from CUDA 11.0 or older",
         ),
         (
             ["80_real", "100_real", "80_virtual"],
             "8.3",
-            "is of CUDA 12.3, and is",
+            "is from CUDA 12.3, and must",
         ),
         (["70_virtual", "100_real"], "8.3", "needs a driver for CUDA 12.3"),
         (["80_real", "100_real"], "", "with any driver for CUDA 12"),
     ],
 )
-def test_what_counts_for_ptx_is_its_own_toolkit(
+def test_the_relaxed_bound_names_the_toolkit_of_the_ptx(
     targets: list[str], isa: str, reason: str
 ) -> None:
-    """Not the toolkit that the newest machine code needs."""
+    """The newest machine code needs another toolkit, CUDA 12.8."""
     report = wheel(lib(*targets, isa=isa), lib("80_real", "100_real", path="b.so"))
     claim = find_claim(report)
     assert str(claim.strict.version) == "12.8"
@@ -98,18 +98,18 @@ def test_what_counts_for_ptx_is_its_own_toolkit(
 def test_lint_and_inspect_loosen_a_bound_alike(targets: list[str]) -> None:
     claim = find_claim(wheel(lib(*targets), requires=["cuda-toolkit==12.9"]))
     features = {LOWER_BOUND: [str(claim.strict.version)], SM_ARCH: list(claim.sm_arch)}
-    found = Collector("x.json")
-    check_meaning(document({"cu": {"nvidia": features}}), found)
-    hints = [item.hint for item in found.findings if item.code == "NV310"]
+    collector = Collector("x.json")
+    check_meaning(document({"cu": {"nvidia": features}}), collector)
+    hints = [item.hint for item in collector.findings if item.code == "NV310"]
     assert hints == [f"a lower bound of {claim.relaxed.version} would reach them"]
 
 
-def test_bound_of_a_copy_that_has_its_version_in_its_name() -> None:
+def test_the_name_of_a_vendored_runtime_has_its_full_version() -> None:
     name = "libcudart-b5a066d7.so.12"
     report = wheel(
         lib("80_real", needed=[name]),
         lib(path=f"demo.libs/{name}.4.127", vendored=True),
-        # Nobody's.
+        # No library is linked with this one.
         lib(path="demo.libs/libcudart-0000.so.13.0.1", vendored=True),
     )
     claim = find_claim(report)

@@ -1,4 +1,4 @@
-"""What a wheel could truthfully declare, and which GPUs it runs on."""
+"""The properties that a wheel could truthfully declare, and the GPUs it runs on."""
 
 from __future__ import annotations
 
@@ -73,35 +73,37 @@ def test_binary(name: str, sm_arch: str, exact: str, unnamed: str) -> None:
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
-        # What all have, not what one has.
+        # A value has to be true of both libraries.
         ("80_real 90_real", "80_real", "80_real"),
         ("80_real 86_real", "80_real", "80_real"),
-        # 8.6 runs both.
+        # 8.6 runs the code of both.
         ("80_real", "86_real", "86_real"),
-        # The driver compiles the other.
+        # The driver compiles the PTX of the other library.
         ("80_real 90_real", "80_virtual", "80_real 90_real"),
         ("80_real", "90_real", ""),
         ("90_real 90_virtual", "90_real", "90_real"),
         ("80_virtual", "70_virtual", "80_virtual"),
         ("100f_real", "100_real", "100_real"),
         ("100a_real", "100_real", ""),
-        # Machine code of a system on a chip is another's.
+        # A system on a chip runs no machine code for other GPUs.
         ("87_real", "80_real", ""),
     ],
 )
-def test_libraries_that_disagree(one: str, other: str, expected: str) -> None:
+def test_values_that_are_true_of_both_libraries(
+    one: str, other: str, expected: str
+) -> None:
     claim = both(one.split(), other.split())
     assert claim.sm_arch == tuple(expected.split())
 
 
-def test_who_is_at_fault_is_named() -> None:
+def test_libraries_that_lack_a_target_are_named() -> None:
     assert both(["80_real", "90_real"], ["80_real"]).lacking == (
         ("b.so", ("90_real",)),
     )
     assert both(["80_real", "86_real"], ["80_real"]).lacking == ()
 
 
-def test_ptx_runs_on_more_than_its_value_reaches() -> None:
+def test_values_for_gpus_where_the_driver_compiles_the_ptx() -> None:
     assert find_claim(wheel(lib("80_real", "90_virtual"))).compiled == (
         "100_virtual",
         "110_virtual",
@@ -113,7 +115,7 @@ def test_ptx_runs_on_more_than_its_value_reaches() -> None:
     assert (family.sm_arch, family.compiled) == ((), ("100_virtual",))
 
 
-def test_copies_do_not_count() -> None:
+def test_vendored_libraries_do_not_count() -> None:
     report = wheel(lib("80_real"), lib("90_real", path="x.libs/y.so", vendored=True))
     assert find_claim(report).sm_arch == ("80_real",)
     assert how(report)["9.0"] == ("no", None)
@@ -136,12 +138,12 @@ def test_stubs_do_not_count() -> None:
         ("x/discus12.so", "x/discus13.so", ["x/discus12.so", "x/discus13.so"]),
     ],
 )
-def test_choices(one: str, other: str, units: list[str]) -> None:
+def test_alternatives_are_one_unit(one: str, other: str, units: list[str]) -> None:
     report = wheel(lib("80_real", path=one), lib("90_real", path=other))
     assert [unit.name for unit in split_units(report)] == units
 
 
-def test_a_choice_by_cuda_needs_the_oldest_alone() -> None:
+def test_the_oldest_of_alternatives_by_cuda_sets_the_bound() -> None:
     report = wheel(
         lib("80_real", path="l_cuda126.so", needed=["libcudart.so.12"]),
         lib("80_real", path="l_cuda130.so", needed=["libcudart.so.13"]),
@@ -167,45 +169,45 @@ def test_a_choice_by_cuda_needs_the_oldest_alone() -> None:
     ],
 )
 def test_toolkit_of_ptx(isa: tuple[int, int], cuda: str | None) -> None:
-    found = ptx_toolkit(isa)
-    assert (None if found is None else str(found)) == cuda
+    toolkit = ptx_toolkit(isa)
+    assert (None if toolkit is None else str(toolkit)) == cuda
 
 
-def test_toolkits_emit_what_they_are_taken_for() -> None:
+def test_no_toolkit_is_older_than_the_first_with_its_ptx() -> None:
     for version, toolkit in toolkits().items():
-        found = ptx_toolkit(toolkit.ptx_isa)
-        assert found is not None
-        assert found <= version
+        first = ptx_toolkit(toolkit.ptx_isa)
+        assert first is not None
+        assert first <= version
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "???", "nvidia-cuda-runtime-cu12==abc", "x (", "nvidia-cu12 @ http://x"],
 )
-def test_requirements_that_say_nothing(text: str) -> None:
-    found = required_runtimes([text])
-    assert all(item.version == CudaVersion(12, 0) for item in found)
+def test_requirements_that_tell_no_minor_version(text: str) -> None:
+    runtimes = required_runtimes([text])
+    assert all(item.version == CudaVersion(12, 0) for item in runtimes)
 
 
 # GPUs
 
 
 def test_gpus_of_a_plain_library() -> None:
-    found = how(api.inspect(BINARIES / "plain.so"))
-    assert found["7.0"] == ("no", None)
-    assert found["8.9"] == ("native", "13.0")
-    assert found["8.7"] == ("no", None)
-    assert found["12.0"] == ("ptx", "13.5")
-    assert list(found) == [str(capability) for capability in gpu_models()]
+    gpus = how(api.inspect(BINARIES / "plain.so"))
+    assert gpus["7.0"] == ("no", None)
+    assert gpus["8.9"] == ("native", "13.0")
+    assert gpus["8.7"] == ("no", None)
+    assert gpus["12.0"] == ("ptx", "13.5")
+    assert list(gpus) == [str(capability) for capability in gpu_models()]
 
 
 def test_gpu_that_is_newer_than_the_build() -> None:
-    found = how(wheel(lib("100_real", needed=["libcudart.so.12"])))
-    # The driver has to know the GPU.
-    assert found["10.3"] == ("native", "12.9")
+    gpus = how(wheel(lib("100_real", needed=["libcudart.so.12"])))
+    # The driver has to support the GPU, which is newer than the build.
+    assert gpus["10.3"] == ("native", "12.9")
 
 
-def test_no_gpu_code() -> None:
+def test_without_gpu_code_no_gpu_is_judged() -> None:
     assert find_gpus(wheel(lib())) == ()
 
 
@@ -223,8 +225,10 @@ TARGETS = st.lists(
 
 @given(st.lists(TARGETS, min_size=1, max_size=3))
 @settings(max_examples=300, deadline=None)
-def test_every_value_is_true_of_every_gpu_that_gets_it(found: list[list[str]]) -> None:
-    report = wheel(*(lib(*t, path=f"{i}.so") for i, t in enumerate(found)))
+def test_every_value_is_true_of_every_gpu_that_gets_it(
+    libraries: list[list[str]],
+) -> None:
+    report = wheel(*(lib(*t, path=f"{i}.so") for i, t in enumerate(libraries)))
     claim = find_claim(report)
     support = {gpu.capability: gpu.how for gpu in find_gpus(report)}
     for value in (*claim.sm_arch, *claim.exact, *claim.compiled):
@@ -236,10 +240,10 @@ def test_every_value_is_true_of_every_gpu_that_gets_it(found: list[list[str]]) -
 
 @given(st.lists(TARGETS, min_size=1, max_size=3), st.data())
 @settings(max_examples=200, deadline=None)
-def test_one_library_less_is_never_worse(
-    found: list[list[str]], data: st.DataObject
+def test_a_wheel_with_fewer_libraries_runs_on_no_fewer_gpus(
+    targets: list[list[str]], data: st.DataObject
 ) -> None:
-    libraries = [lib(*t, path=f"{i}.so") for i, t in enumerate(found)]
+    libraries = [lib(*t, path=f"{i}.so") for i, t in enumerate(targets)]
     fewer = [item for item in libraries if data.draw(st.booleans())]
     better = {gpu.capability for gpu in find_gpus(wheel(*fewer)) if gpu.how != "no"}
     worse = {gpu.capability for gpu in find_gpus(wheel(*libraries)) if gpu.how != "no"}
@@ -264,7 +268,7 @@ def test_one_library_less_is_never_worse(
     st.text(max_size=20),
 )
 @settings(max_examples=300, deadline=None)
-def test_whatever_a_hostile_library_says(
+def test_hostile_names_and_numbers_raise_nothing(
     targets: list[str], isa: str, needed: list[str], path: str
 ) -> None:
     library = lib(*targets, isa=isa, needed=needed, path=path or "x")
@@ -276,8 +280,8 @@ def test_whatever_a_hostile_library_says(
     suggest(claim, path, "wheel")
 
 
-def test_a_wheel_of_many_cubins_takes_no_time() -> None:
-    """Quadratic, this would take minutes."""
+def test_work_grows_linearly_with_the_number_of_cubins() -> None:
+    """In quadratic time, this test would take minutes."""
     cubins = (
         lib(f"{sm}_real", path=f"c/{sm}-{i}.cubin", format="cubin")
         for sm in (80, 90, 100)
@@ -290,7 +294,7 @@ def test_a_wheel_of_many_cubins_takes_no_time() -> None:
 
 
 def test_gpus_of_a_value_are_those_that_the_provider_gives_it() -> None:
-    """But for systems on a chip, of which the provider does not know."""
+    """Systems on a chip are the exception: the provider does not single them out."""
     models = gpu_models()
     for value in CATALOG:
         number = int(value.partition("_")[0])
@@ -305,11 +309,11 @@ def test_gpus_of_a_value_are_those_that_the_provider_gives_it() -> None:
 
 
 def test_every_machine_that_gets_a_suggested_build_runs_it() -> None:
-    """The whole way: inspect, declare, resolve; no machine gets what it cannot run."""
+    """Inspect, declare and resolve: no machine gets a build that it cannot run."""
     for path in binaries():
         report = api.inspect(path)
-        found = suggest(find_claim(report), report.path, report.kind)
-        if found is None:
+        suggestion = suggest(find_claim(report), report.path, report.kind)
+        if suggestion is None:
             continue
         support = {gpu.capability: gpu for gpu in find_gpus(report)}
         for cuda in toolkits():
@@ -317,7 +321,7 @@ def test_every_machine_that_gets_a_suggested_build_runs_it() -> None:
                 if model.tegra or cuda < model.first_toolkit:
                     continue
                 choice = api.resolve(
-                    found.metadata, environment=machine(cuda, capability)
+                    suggestion.metadata, environment=machine(cuda, capability)
                 )
                 if choice.selected is None:
                     continue

@@ -1,6 +1,6 @@
-"""Mutated binaries and archives: a report, and no exception.
+"""Mutated binaries and archives give reports, and never an exception.
 
-The readers only ever see bytes that somebody else chose.
+Somebody else has chosen all bytes that the readers see.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ patches = st.lists(
 
 
 def patch(data: bytes, changes: list[tuple[int, int, str]], within: int) -> bytes:
-    """``data`` with numbers written over its first ``within`` bytes, or its last."""
+    """Write numbers over the first or last ``within`` bytes of ``data``."""
     out = bytearray(data)
     for place, number, form in changes:
         width = struct.calcsize(form)
@@ -44,13 +44,13 @@ def patch(data: bytes, changes: list[tuple[int, int, str]], within: int) -> byte
 
 
 def checked(report: LibraryReport | None, size: int) -> None:
-    """What holds for every report."""
+    """Assert what holds for every report."""
     if report is None:
         return
     report.to_dict()
     assert all(count > 0 for count in report.targets.values())
     assert all(report.stubs[name] <= report.targets[name] for name in report.stubs)
-    # An entry has 64 bytes at least, or as many in the list of a group.
+    # An entry takes at least 64 bytes, in a chain or in the list of a group.
     entries = sum(report.targets.values()) + sum(report.lto.values())
     assert entries + sum(report.unknown.values()) <= max(1, size // 64)
     assert len(report.defects) <= 25
@@ -59,7 +59,7 @@ def checked(report: LibraryReport | None, size: int) -> None:
 
 @SLOW
 @given(st.sampled_from(sorted(SAMPLES)), patches, borders)
-def test_mutated_binaries(
+def test_numbers_written_anywhere_into_a_binary(
     name: str, changes: list[tuple[int, int, str]], cuts: list[int]
 ) -> None:
     data = patch(SAMPLES[name], changes, len(SAMPLES[name]))
@@ -70,7 +70,7 @@ def test_mutated_binaries(
 
 @SLOW
 @given(st.sampled_from(TABLES), patches, borders)
-def test_mutated_headers(
+def test_numbers_written_into_the_tables_of_a_binary(
     name: str, changes: list[tuple[int, int, str]], cuts: list[int]
 ) -> None:
     data = patch(SAMPLES[name], changes, 400)
@@ -81,7 +81,7 @@ def test_mutated_headers(
 
 @SLOW
 @given(st.sampled_from(sorted(SAMPLES)), st.floats(0, 1), borders)
-def test_cut_off_anywhere(name: str, kept: float, cuts: list[int]) -> None:
+def test_a_binary_cut_off_anywhere(name: str, kept: float, cuts: list[int]) -> None:
     data = SAMPLES[name][: int(len(SAMPLES[name]) * kept)]
     whole = inspect_bytes(data, name)
     checked(whole, len(data))
@@ -101,9 +101,9 @@ chunks = st.one_of(
     st.binary(max_size=40),
     st.just(MAGIC),
     small_entries,
-    st.lists(small_entries, max_size=4).map(lambda found: container(*found)),
+    st.lists(small_entries, max_size=4).map(lambda entries: container(*entries)),
     st.builds(
-        lambda found, size: container(*found, size=size),
+        lambda entries, size: container(*entries, size=size),
         st.lists(small_entries, max_size=3),
         st.integers(0, 600),
     ),
@@ -112,7 +112,9 @@ chunks = st.one_of(
 
 @SLOW
 @given(st.lists(chunks, max_size=6).map(b"".join), borders)
-def test_made_up_containers(data: bytes, cuts: list[int]) -> None:
+def test_sequences_of_generated_containers_and_entries(
+    data: bytes, cuts: list[int]
+) -> None:
     whole = inspect_bytes(data, "data.bin")
     checked(whole, len(data))
     assert inspect_bytes(data, "data.bin", cuts) == whole
@@ -123,7 +125,7 @@ def test_made_up_containers(data: bytes, cuts: list[int]) -> None:
     st.sampled_from([b"\x7fELF", b"MZ", MAGIC, b"!<arch>\n", b".version 8.7\n", b""]),
     st.binary(max_size=600),
 )
-def test_noise_behind_a_magic(magic: bytes, noise: bytes) -> None:
+def test_random_bytes_after_the_magic_of_a_format(magic: bytes, noise: bytes) -> None:
     for name in ("a.so", "a.ptx", "a.cubin"):
         checked(inspect_bytes(magic + noise, name), len(magic + noise))
 
@@ -143,7 +145,9 @@ ARCHIVE = archive()
 
 @SLOW
 @given(patches, st.sampled_from([400, len(ARCHIVE)]))
-def test_mutated_archives(changes: list[tuple[int, int, str]], within: int) -> None:
+def test_numbers_written_into_an_archive(
+    changes: list[tuple[int, int, str]], within: int
+) -> None:
     report = api.inspect(io.BytesIO(patch(ARCHIVE, changes, within)))
     assert report.kind == "wheel"
     for library in report.libraries:
@@ -157,8 +161,10 @@ sequences = st.lists(
 
 
 @given(sequences, st.binary(min_size=5, max_size=40))
-def test_lz4_blocks(parts: list[tuple[bytes, int, int]], last: bytes) -> None:
-    """Against a plain model of literals and matches."""
+def test_lz4_blocks_decode_as_in_a_plain_model(
+    parts: list[tuple[bytes, int, int]], last: bytes
+) -> None:
+    """Blocks decode to what a plain model of literals and matches gives."""
     block, plain = bytearray(), bytearray()
     for literals, distance, length in parts:
         plain += literals
@@ -187,5 +193,5 @@ def extended(length: int) -> bytes:
 
 @given(st.sampled_from(["none", "lz4", "zstd"]), st.binary(), st.integers(0, 1000))
 def test_decompression_is_bounded(name: str, data: bytes, limit: int) -> None:
-    found = decompress(name, data, limit)
-    assert found is None or len(found) <= limit
+    plain = decompress(name, data, limit)
+    assert plain is None or len(plain) <= limit

@@ -1,10 +1,12 @@
-"""What is inspected: wheels, folders, distributions, files; and how."""
+"""The inspection of wheels, folders, installed distributions and single files."""
 
 from __future__ import annotations
 
 import io
 import os
+import struct
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,10 @@ from support.range_server import Answer, serve_answers
 from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.gpu_code import compression, files
+from nvidia_variant_provider.gpu_code.library import inspect_library
 from nvidia_variant_provider.gpu_code.report import (
     LibraryReport,
     WheelReport,
-    plain_target,
     sort_targets,
 )
 from nvidia_variant_provider.gpu_code.vendoring import is_vendored
@@ -61,7 +63,7 @@ def test_wheel(tmp_path: Path) -> None:
     assert (report.members, report.size) == (6, path.stat().st_size)
     assert paths(report) == LIBRARIES
     assert [item.path for item in report.vendored] == LIBRARIES[:1]
-    # The project's own alone.
+    # Only the targets of the project's own libraries count.
     assert report.targets == {
         "75_real": 1,
         "80_real": 2,
@@ -70,7 +72,7 @@ def test_wheel(tmp_path: Path) -> None:
     }
 
 
-def test_open_file_is_the_same_and_stays_open(tmp_path: Path) -> None:
+def test_an_open_file_gives_the_same_and_stays_open(tmp_path: Path) -> None:
     path = wheel(tmp_path)
     with path.open("rb") as file:
         report = api.inspect(file, name=str(path), jobs=2)
@@ -122,7 +124,7 @@ def test_installed_distribution(
     assert defect.path == lost
 
 
-def test_distribution_that_is_none(
+def test_a_distribution_that_is_missing_or_lists_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InputError, match="no distribution 'nothing-here'"):
@@ -141,7 +143,7 @@ def test_distribution_that_is_none(
 def distribution(
     folder: Path, record: bytes, metadata: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """``demo``, installed where packages are in a prefix of its own."""
+    """Install ``demo`` into a prefix of its own."""
     site = folder / "prefix" / "lib" / "python3" / "site-packages"
     info = tree(site) / "demo-1.0.dist-info"
     (info / "RECORD").write_bytes(record)
@@ -156,13 +158,13 @@ def distribution(
         ("/etc/passwd", True),
         ("../../../../secret.so", True),
         ("demo/../../../../../secret.so", True),
-        # Of the installation, and not where libraries are.
+        # These are a part of the installation, but no libraries are there.
         ("../../../secret.so", False),
         ("demo/../../../../secret.so", False),
         ("demo/lost.pyc", False),
     ],
 )
-def test_a_record_leads_nowhere_else(
+def test_files_outside_of_the_installation_are_not_read(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, told: bool
 ) -> None:
     for folder in (tmp_path, tmp_path / "prefix"):
@@ -175,7 +177,7 @@ def test_a_record_leads_nowhere_else(
     assert [item.path for item in report.defects] == [path] * told
 
 
-def test_a_distribution_that_is_no_text(
+def test_a_distribution_whose_files_are_not_utf_8(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = distribution(tmp_path, b"\xff\xfe,,\n", b"Name: demo\n", monkeypatch)
@@ -188,7 +190,7 @@ def test_a_distribution_that_is_no_text(
     assert defect.path == "METADATA"
 
 
-def test_many_rows_that_lead_nowhere(
+def test_the_rows_of_a_record_and_its_defects_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "MAX_RECORDED", 1000)
@@ -201,12 +203,12 @@ def test_many_rows_that_lead_nowhere(
 
 @pytest.mark.skipif(not os.path.exists("/proc/version"), reason="there is no /proc")
 def test_files_without_a_size_are_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``/proc/kmsg`` never ends."""
+    """Reading ``/proc/kmsg``, which claims to be empty, never ends."""
     monkeypatch.setattr("builtins.open", None)
     assert api.inspect("/proc/version").libraries == ()
 
 
-def test_many_requirements(tmp_path: Path) -> None:
+def test_the_number_of_requirements_is_bounded(tmp_path: Path) -> None:
     lines = "Requires-Dist: x\n" * 20_000 + "Requires-Dist: nvidia-cuda-runtime-cu12\n"
     members = {"demo-1.0.dist-info/METADATA": f"Name: demo\n{lines}".encode()}
     path = write_wheel(tmp_path / "demo-1.0-py3-none-any.whl", members)
@@ -216,7 +218,7 @@ def test_many_requirements(tmp_path: Path) -> None:
     assert "only the first 10000 requirements" in defect.message
 
 
-def test_a_library_that_is_none_is_told_once(tmp_path: Path) -> None:
+def test_a_wrong_elf_header_is_one_defect(tmp_path: Path) -> None:
     path = tmp_path / "a.so"
     path.write_bytes(b"\x7fELF" + bytes(100))
     (defect,) = api.inspect(path).all_defects
@@ -224,7 +226,7 @@ def test_a_library_that_is_none_is_told_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing", "nul\0byte"])
-def test_what_is_not_there(name: str) -> None:
+def test_a_path_that_cannot_be_read(name: str) -> None:
     with pytest.raises(InputError, match="cannot be read") as caught:
         api.inspect(name)
     assert caught.value.path == name
@@ -232,13 +234,13 @@ def test_what_is_not_there(name: str) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no pipes to open")
-def test_pipe(tmp_path: Path) -> None:
+def test_a_named_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="neither a file nor a folder"):
         api.inspect(tmp_path / "pipe")
 
 
-def test_text_is_no_library(tmp_path: Path) -> None:
+def test_a_text_file_has_no_libraries(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text("nothing to see")
     report = api.inspect(path)
@@ -251,12 +253,14 @@ def test_ptx_without_directives_is_a_defect(tmp_path: Path) -> None:
     (library,) = api.inspect(path).libraries
     assert library.targets == {}
     assert [item.message for item in library.defects] == [
-        "a PTX file without .version and .target"
+        "a PTX file without .version or .target"
     ]
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 8])
-def test_jobs_change_nothing(jobs: int, tmp_path: Path) -> None:
+def test_the_number_of_jobs_does_not_change_the_report(
+    jobs: int, tmp_path: Path
+) -> None:
     path = wheel(tmp_path)
     calls: list[tuple[int, int]] = []
     report = api.inspect(path, jobs=jobs, progress=lambda *call: calls.append(call))
@@ -282,7 +286,7 @@ def test_an_interrupt_ends_all_threads(jobs: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_by_range_requests(jobs: int, tmp_path: Path) -> None:
+def test_a_wheel_on_a_server_is_read_by_ranges(jobs: int, tmp_path: Path) -> None:
     path = wheel(tmp_path)
     with serve_answers({"/demo.whl": Answer(body=path.read_bytes())}) as server:
         file = io.BufferedReader(RangeFile(f"{server.url}/demo.whl"))
@@ -291,7 +295,7 @@ def test_by_range_requests(jobs: int, tmp_path: Path) -> None:
     assert report == api.inspect(path)
 
 
-def test_the_network_failing_is_no_defect(tmp_path: Path) -> None:
+def test_a_failing_network_is_an_error_and_not_a_defect(tmp_path: Path) -> None:
     class Remote(io.BytesIO):
         reads = 0
 
@@ -311,7 +315,7 @@ def test_the_network_failing_is_no_defect(tmp_path: Path) -> None:
         ("demo/lib.so", "demo", False),
         ("demo.libs/libgomp-e985bcbb.so.1", "demo", True),
         ("demo/.dylibs/libomp.dylib", "demo", True),
-        # A repair moves the project's own library there as well.
+        # A repair can move the project's own library into that folder.
         ("ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5", "ctranslate2", False),
         ("my_demo.libs/libmydemo-12.so", "my_demo", False),
         ("torch/lib/libtorch_cuda.so", "torch", False),
@@ -328,7 +332,7 @@ def test_vendored(path: str, project: str, *, vendored: bool) -> None:
     assert is_vendored(path, project) is vendored
 
 
-def test_runtime_majors() -> None:
+def test_major_versions_of_the_linked_runtime() -> None:
     def majors(*needed: str) -> tuple[int, ...]:
         return LibraryReport(path="", format="elf", needed=needed).cuda_runtime
 
@@ -339,10 +343,7 @@ def test_runtime_majors() -> None:
     assert majors("libcublas.so.12", "libcudart_static.a") == ()
 
 
-def test_targets_that_the_same_gpus_run() -> None:
-    assert plain_target("100f_real") == "100_real"
-    assert plain_target("100f_virtual") == "100f_virtual"
-    assert plain_target("90a_real") == "90a_real"
+def test_targets_are_sorted_by_kind_number_and_letter() -> None:
     names = ["120_virtual", "100f_real", "90a_real", "100_real", "90_real"]
     assert list(sort_targets(dict.fromkeys(names, 1))) == [
         "90_real",
@@ -365,5 +366,32 @@ def test_without_zstandard_stubs_are_unchecked(
         (library,) = api.inspect(name).libraries
         assert library.unchecked > 0
         assert library.stubs == {}
-        # The list itself needs nothing.
+        # The targets are known without decompressing anything.
         assert library.targets
+
+
+def test_tables_that_point_backwards_take_two_more_passes() -> None:
+    """Program headers point back to the dynamic section, and that to the names."""
+    names, dynamic, programs, size = 1 << 20, 5 << 20, 9 << 20, 10 << 20
+    data = bytearray(size)
+    ident = b"\x7fELF\x02\x01\x01"
+    numbers = (3, 62, 1, 0, programs, 0, 0, 64, 56, 2, 0, 0, 0)
+    struct.pack_into("<16sHHIQQQIHHHHHH", data, 0, ident, *numbers)
+    load = (1, 0, 0, 0, 0, size, size, 0)
+    table = (2, 0, dynamic, dynamic, 0, 48, 48, 0)
+    struct.pack_into("<IIQQQQQQ", data, programs, *load)
+    struct.pack_into("<IIQQQQQQ", data, programs + 56, *table)
+    struct.pack_into("<qQqQqQ", data, dynamic, 1, 1, 5, names, 0, 0)
+    data[names : names + 17] = b"\0libcudart.so.12\0"
+    passes = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal passes
+        passes += 1
+        for start in range(0, size, 1 << 20):
+            yield bytes(data[start : start + (1 << 20)])
+
+    report = inspect_library("demo.so", size, pieces)
+    assert report is not None
+    assert (report.needed, report.defects) == (("libcudart.so.12",), ())
+    assert passes == 3

@@ -1,7 +1,7 @@
-"""Wheels of PyPI, library by library, against what cuobjdump lists in them.
+"""Wheels of PyPI, library by library, compared with what cuobjdump lists in them.
 
-Downloads them: ``pytest -m network``; those of 50 MB and more with
-``NV_VARIANT_PROVIDER_TEST_LARGE_WHEELS=1``.
+``pytest -m network`` downloads them. Wheels of 50 MB and more need
+``NV_VARIANT_PROVIDER_TEST_LARGE_WHEELS=1`` too.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.containers import plain_target
 from support.downloads import download
 
 from nvidia_variant_provider import api
-from nvidia_variant_provider.gpu_code.report import plain_target
 
 FACTS: Mapping[str, Any] = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "wheel-gpu-code.json").read_text()
@@ -26,12 +26,12 @@ FACTS: Mapping[str, Any] = json.loads(
 SMALL = 50_000_000
 """Bytes of the wheels that CI downloads."""
 
-# Before the fixture that clears what pip reads as well.
+# This is read at import: a fixture removes such variables before each test.
 LARGE = bool(os.environ.get("NV_VARIANT_PROVIDER_TEST_LARGE_WHEELS"))
 
 
 def listed(library: Mapping[str, Any]) -> dict[str, int]:
-    """A record as targets."""
+    """Return how many entries a record lists for each target."""
     kinds = ("real", "virtual")
     return {f"{k}_{kind}": n for kind in kinds for k, n in library[kind].items()}
 

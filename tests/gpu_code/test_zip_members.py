@@ -1,4 +1,4 @@
-"""Hostile and damaged wheels: a defect each, never an exception."""
+"""Hostile and damaged wheels: each gives a defect, and none an exception."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def patched(wheel: Path, change: Callable[[bytearray], None]) -> WheelReport:
 
 
 def central(data: bytes | bytearray, number: int) -> int:
-    """Where the entry of a member is in the list at the end."""
+    """Return where the entry of a member is in the central directory."""
     at = -1
     for _ in range(number + 1):
         at = data.index(b"PK\1\2", at + 1)
@@ -66,7 +66,7 @@ def test_unknown_compression(wheel: Path) -> None:
         struct.pack_into("<H", data, central(data, 1) + 10, 14)
 
     report = patched(wheel, change)
-    message = "not read: compression method 14 is none of wheels"
+    message = "not read: wheels do not use compression method 14"
     assert messages(report) == [("demo/b.so", message)]
 
 
@@ -76,7 +76,7 @@ def test_wrong_checksum(wheel: Path) -> None:
 
     report = patched(wheel, change)
     assert messages(report) == [("demo/a.so", "its checksum is wrong")]
-    # What was found all the same, with its defect beside it.
+    # The code is listed all the same, next to the defect.
     assert [len(item.targets) for item in report.libraries] == [4, 4]
 
 
@@ -97,8 +97,8 @@ def test_another_size_than_claimed(wheel: Path, size: int) -> None:
         struct.pack_into("<I", data, central(data, 0) + 24, size)
 
     report = patched(wheel, change)
-    longer = f"is longer than the {size} bytes that it claims"
-    shorter = f"ends after {len(PLAIN)} of the {size} bytes that it claims"
+    longer = f"it is longer than the {size} bytes that it claims"
+    shorter = f"it ends after {len(PLAIN)} of the {size} bytes that it claims"
     wanted = longer if size < len(PLAIN) else shorter
     assert ("demo/a.so", wanted) in messages(report)
     assert others_are_read(report)
@@ -116,14 +116,14 @@ def test_damaged_data(wheel: Path) -> None:
 
 def test_local_header_elsewhere(wheel: Path) -> None:
     report = patched(wheel, lambda data: data.__setitem__(0, 0))
-    message = "its local header is not where the list says"
+    message = "its local header is not where the archive's list says"
     assert ("demo/a.so", message) in messages(report)
     assert others_are_read(report)
 
 
 def test_local_header_with_another_name(wheel: Path) -> None:
     report = patched(wheel, lambda data: data.__setitem__(30, ord("x")))
-    message = "its local header has another name than the list"
+    message = "its local header has another name than the archive's list"
     assert ("demo/a.so", message) in messages(report)
     assert others_are_read(report)
 
@@ -141,7 +141,7 @@ def test_the_same_name_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 3, 22, 1000])
-def test_cut_off(wheel: Path, kept: int) -> None:
+def test_an_archive_that_is_cut_off(wheel: Path, kept: int) -> None:
     wheel.write_bytes(wheel.read_bytes()[:kept])
     report = api.inspect(wheel)
     assert (report.kind, report.libraries) == ("wheel", ())
@@ -149,7 +149,9 @@ def test_cut_off(wheel: Path, kept: int) -> None:
     assert defect.message.startswith("not a readable archive")
 
 
-def test_too_much_in_total(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_beyond_the_total_are_not_read(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(zip_members, "MAX_TOTAL", len(PLAIN) + 1)
     report = api.inspect(wheel)
     assert [item.path for item in report.libraries] == ["demo/a.so"]
@@ -159,7 +161,7 @@ def test_too_much_in_total(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def deflated(pieces: Iterable[bytes]) -> tuple[bytes, int, int]:
-    """A member's data, checksum and size."""
+    """Compress the data of a member; return them with checksum and size."""
     squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
     out, crc, size = [], 0, 0
     for piece in pieces:
@@ -169,7 +171,7 @@ def deflated(pieces: Iterable[bytes]) -> tuple[bytes, int, int]:
 
 
 def raw_wheel(data: bytes, crc: int, size: int, name: bytes = b"demo/a.so") -> bytes:
-    """An archive of one member, whatever it claims."""
+    """Make an archive of one member, which may lie about checksum and size."""
     common = (20, 0, 8, 0, 0, crc, len(data), size, len(name), 0)
     local = struct.pack("<4sHHHHHIIIHH", b"PK\3\4", *common) + name
     listed = struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\1\2", 20, *common, 0, 0, 0, 0, 0)
@@ -208,7 +210,7 @@ def test_memory_does_not_grow_with_a_member(head: bytes, claims: int) -> None:
         assert "longer than the 1024 bytes" in report.all_defects[0].message
 
 
-def test_many_empty_containers_are_bounded() -> None:
+def test_the_number_of_listed_containers_is_bounded() -> None:
     piece = container() * 4096
     data, crc, size = deflated([piece] * 64)
     report = api.inspect(io.BytesIO(raw_wheel(data, crc, size)))
@@ -218,15 +220,15 @@ def test_many_empty_containers_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_any_bit(wheel: Path, jobs: int) -> None:
-    """One bit of the headers at a time: a report, or a defect in one."""
+def test_one_wrong_bit_in_the_headers(wheel: Path, jobs: int) -> None:
+    """Each wrong bit gives a report, with or without a defect."""
     whole = wheel.read_bytes()
     start = central(whole, 0)
     places = [*range(40), *range(start, len(whole))]
-    found = 0
+    with_defects = 0
     for place in places[:: jobs * 3]:
         data = bytearray(whole)
         data[place] ^= 1 << place % 8
         report = api.inspect(io.BytesIO(data), jobs=jobs)
-        found += bool(report.all_defects)
-    assert found > 10
+        with_defects += bool(report.all_defects)
+    assert with_defects > 10

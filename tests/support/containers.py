@@ -19,6 +19,7 @@ __all__ = [
     "in_pieces",
     "inspect_bytes",
     "library",
+    "plain_target",
     "write_wheel",
 ]
 
@@ -26,7 +27,7 @@ BINARIES = Path(__file__).parents[2] / "fixtures" / "binaries"
 
 
 def binaries() -> list[Path]:
-    """The small real binaries."""
+    """Return the paths of the small real binaries."""
     return [
         path
         for path in sorted(BINARIES.iterdir())
@@ -44,10 +45,10 @@ def entry(
     header: int = 64,
     size: int = 0,
 ) -> bytes:
-    """One entry with its payload.
+    """Return one entry with its payload.
 
-    :param version: of the PTX language, or of the cubin.
-    :param size: decompressed, of a payload that is compressed.
+    :param version: the version of the PTX language, or of the cubin.
+    :param size: the decompressed size of a compressed payload.
     """
     major, minor = version
     packed = len(payload) if size else 0
@@ -61,14 +62,14 @@ def entry(
 
 
 def container(*entries: bytes, size: int | None = None) -> bytes:
-    """A container of ``entries``, which may claim another size."""
+    """Return a container of ``entries``, which may claim another size."""
     body = b"".join(entries)
     length = len(body) if size is None else size
     return struct.pack("<4sHHQ", b"\x50\xed\x55\xba", 1, 16, length) + body
 
 
 def library(*targets: str, isa: tuple[int, int] = (9, 0)) -> bytes:
-    """An ELF library without sections, with code for ``targets``: ``90a_real``.
+    """Return an ELF library without sections, with code for ``targets``.
 
     :param isa: the version of its PTX.
     """
@@ -95,7 +96,7 @@ def library(*targets: str, isa: tuple[int, int] = (9, 0)) -> bytes:
 
 
 def in_pieces(data: bytes, borders: Sequence[int]) -> Iterator[bytes]:
-    """``data``, cut at ``borders``."""
+    """Yield ``data`` in pieces, cut at ``borders``."""
     places = sorted({0, len(data), *(b % (len(data) + 1) for b in borders)})
     for start, end in itertools.pairwise(places):
         yield data[start:end]
@@ -105,6 +106,16 @@ def inspect_bytes(
     data: bytes, path: str = "lib.so", borders: Sequence[int] = ()
 ) -> LibraryReport | None:
     return inspect_library(path, len(data), lambda: in_pieces(data, borders))
+
+
+def plain_target(target: str) -> str:
+    """Return the name under which ``cuobjdump`` lists a target.
+
+    It drops the letter of machine code for a family: ``100f_real`` runs wherever
+    ``100_real`` does. PTX keeps it, since it compiles for its family alone.
+    """
+    number, _, kind = target.partition("_")
+    return f"{number.removesuffix('f')}_real" if kind == "real" else target
 
 
 def write_wheel(
