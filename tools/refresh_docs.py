@@ -1,6 +1,6 @@
 """Refresh the generated parts of the documentation.
 
-``python tools/refresh_docs.py [PAGE...]`` writes these parts again, of all pages by
+``python -m tools.refresh_docs [PAGE...]`` writes these parts again, of all pages by
 default: what the commands in the pages print, and the tables that stand between the
 comments ``<!-- begin generated: NAME -->`` and ``<!-- end generated -->``. The tests in
 ``tests/docs`` fail while a page differs from what this program would write.

@@ -59,7 +59,7 @@ class TestReadme:
 @pytest.mark.parametrize("name", page_names())
 def test_generated_tables_are_what_the_code_gives(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
-    assert generated.refresh(text) == text, "run: python tools/refresh_docs.py"
+    assert generated.refresh(text) == text, "run: python -m tools.refresh_docs"
 
 
 @pytest.mark.parametrize("name", page_names())

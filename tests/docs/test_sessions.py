@@ -26,7 +26,7 @@ def test_sessions_show_what_the_commands_print(page: Path) -> None:
         for shown, printed in zip(block.steps, steps, strict=True):
             assert compared(shown) == compared(printed), (
                 f"{page.name}:{block.line}: {shown.command} prints something else; "
-                "run: python tools/refresh_docs.py"
+                "run: python -m tools.refresh_docs"
             )
 
 
