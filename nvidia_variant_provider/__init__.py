@@ -1,7 +1,8 @@
 """Wheel variant provider for NVIDIA GPUs.
 
-The module itself is a plugin endpoint: PEP 850 infers it where metadata names
-no ``plugin-api``. The public Python API is `nvidia_variant_provider.api`.
+The module itself is a plugin endpoint, because PEP 850 infers its name from that of
+the distribution where metadata has no ``plugin-api``. The public Python API is in
+`nvidia_variant_provider.api`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m nvidia_variant_provider`` is the command line."""
+"""Run the command line with ``python -m nvidia_variant_provider``."""
 
 from __future__ import annotations
 

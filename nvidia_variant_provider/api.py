@@ -8,6 +8,7 @@ wrong, where, and what to do next.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import IO, Any, TypeAlias
@@ -56,6 +57,8 @@ Release: TypeAlias = (
 """
 
 
+_logger = logging.getLogger(__name__)
+
 _SNAPSHOT = "make one with: nvidia-variant-provider detect --json"
 
 
@@ -69,7 +72,9 @@ def detect(environ: Mapping[str, str] | None = None) -> Environment:
         that count begin with ``NV_VARIANT_PROVIDER_``.
     :raises OverrideError: a forced value is malformed.
     """
-    return detection.detect(os.environ if environ is None else environ)
+    environment = detection.detect(os.environ if environ is None else environ)
+    _logger.info("this machine: %s", environment.to_dict())
+    return environment
 
 
 def read_environment(path: str | os.PathLike[str]) -> Environment:
@@ -85,6 +90,7 @@ def read_environment(path: str | os.PathLike[str]) -> Environment:
     except InputError as error:
         error.path = name
         raise
+    _logger.info("the machine of %s: %s", name, environment.to_dict())
     return environment.replace(source="snapshot")
 
 
@@ -111,7 +117,7 @@ def resolve(
 ) -> Resolution:
     """Order the labels of a release for a machine.
 
-    The rules are those of PEP 825 and of the variant provider PEPs that it names.
+    The order is the one that PEP 825 defines.
 
     :param variants_json: the metadata of the release; see `Release`.
     :param environment: the machine; by default `detect` finds this one.
@@ -131,8 +137,9 @@ def resolve(
     :raises OverrideError: a forced value is malformed.
     """
     environ = os.environ if environ is None else environ
-    return resolve_metadata(
-        _metadata(variants_json),
+    metadata = _metadata(variants_json)
+    resolution = resolve_metadata(
+        metadata,
         detect(environ) if environment is None else environment,
         supported=supported,
         every_gpu=every_gpu,
@@ -140,6 +147,15 @@ def resolve(
         minor_version_compatibility=minor_version_compatibility(environ),
         priorities=load_priorities() if priorities is None else priorities,
     )
+    _logger.info(
+        "%s %s: %d of %d labels fit, the best is %s",
+        metadata.name or "a release without a name",
+        metadata.version or "",
+        len(resolution.compatible),
+        len(metadata.variants),
+        resolution.selected,
+    )
+    return resolution
 
 
 def matrix(

@@ -1,7 +1,7 @@
-"""Exceptions: what went wrong, where in the document, what to do next.
+"""Exceptions that say what went wrong, where in the document, and what to do next.
 
-Every exception of this package carries the exit code that the command line
-answers with, so that a caller of the Python API and a reader of ``$?`` agree.
+Every exception of this package has the exit code that the command line ends with, so
+that a caller of the Python API and a reader of ``$?`` can rely on the same codes.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ __all__ = [
 
 
 _PUNCTUATION = {ord(character): "x" for character in "$-._"}
-"""What keys and labels have besides letters and digits."""
+"""The characters of keys and labels other than letters and digits.
+
+A key that has only these is shown as it is; `join` quotes all others."""
 
 
 class SelectionWarning(UserWarning):
-    """Something about this machine may cost the user the best build."""
+    """A warning that the user may not get the best build for this machine."""
 
 
 class ProviderError(Exception):
-    """Base of the exceptions of this package.
+    """The base class of the exceptions of this package.
 
     :param message: what is wrong, without a final full stop.
-    :param path: the file it is in, if any.
-    :param place: where in the document, as ``variants.cu126.nvidia.sm_arch[2]``.
+    :param path: the file that is wrong, or the variable or option.
+    :param place: the place in the document, as ``variants.cu126.nvidia.sm_arch[2]``.
     :param hint: what to do next.
     """
 
@@ -63,7 +65,7 @@ class ProviderError(Exception):
         return type(self), (self.message,), self.__dict__
 
     def to_dict(self) -> dict[str, object]:
-        """Keys: ``message``, ``path``, ``place``, ``hint``, ``exit_code``."""
+        """Return the fields, in the form that the JSON report has."""
         return {
             "message": self.message,
             "path": self.path,
@@ -80,13 +82,13 @@ class UsageError(ProviderError):
 
 
 class MissingExtraError(ProviderError):
-    """A feature needs packages of an extra that is not installed."""
+    """A feature needs an extra of this package that is not installed."""
 
     exit_code = 2
 
 
 class InputError(ProviderError, ValueError):
-    """A file, or text given in its place, cannot be read or is not valid."""
+    """A file or a text cannot be read, or is not valid."""
 
     exit_code = 3
 
@@ -96,22 +98,22 @@ class ConfigurationError(InputError):
 
 
 class OverrideError(ProviderError, ValueError):
-    """A forced value is not of the form that its variable takes."""
+    """A forced value does not have the form that its variable requires."""
 
     exit_code = 4
 
 
 class DetectionError(ProviderError):
-    """Something is there that could not be asked."""
+    """A driver or a device is there, but it could not be asked."""
 
     exit_code = 4
 
 
 def shown(text: object, limit: int = 60) -> str:
-    """``text`` as it can stand in a one-line message.
+    """Return ``text`` quoted, in a form that is safe in a one-line message.
 
-    Control characters, terminal escapes, lone surrogates and anything else
-    outside ASCII come back escaped; long text is cut.
+    Control characters, terminal escapes, lone surrogates and everything else outside
+    ASCII are escaped, and long text is cut.
     """
     quoted = ascii(text)
     return quoted if len(quoted) <= limit else f"{quoted[: limit - 4]}...{quoted[-1]}"
@@ -127,7 +129,7 @@ def printable(text: str) -> str:
 
 
 def join(place: str, key: str | int) -> str:
-    """The place of ``key`` below ``place``: ``a.b``, or ``a[2]`` for an index."""
+    """Return the place of ``key`` below ``place``: ``a.b``, or ``a[2]`` for an index."""
     if isinstance(key, int):
         return f"{place}[{key}]"
     plain = len(key) <= 60 and key.isascii() and key.translate(_PUNCTUATION).isalnum()

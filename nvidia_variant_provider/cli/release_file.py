@@ -1,4 +1,4 @@
-"""The metadata that a verb is given as its FILE."""
+"""The release that a verb gets as its FILE."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ __all__ = ["read_release"]
 
 
 def read_release(file: str) -> VariantsMetadata:
-    """The metadata of a file, of a folder that holds one, or of ``-``: stdin.
+    """Read the metadata of a release.
 
-    :raises InputError: it cannot be read, or is not valid.
-    :raises UsageError: the folder holds several.
+    :param file: a metadata file, a folder that holds exactly one, or ``-`` for stdin.
+    :raises InputError: the metadata cannot be read, or is not valid.
+    :raises UsageError: the folder holds several metadata files.
     """
     if file == "-":
         return read_metadata(read_stdin(), path="stdin")
     if not os.path.isdir(file):
-        # A path, even when it starts as a JSON text does.
+        # A str that starts with "{" would be read as a JSON text.
         return read_metadata(Path(file))
     try:
         names = sorted(name for name in os.listdir(file) if name.endswith(SUFFIX))
@@ -32,8 +33,8 @@ def read_release(file: str) -> VariantsMetadata:
         message = f"the folder has no file *{SUFFIX}"
         raise InputError(message, path=file, hint="name the file itself")
     if len(names) > 1:
-        found = ", ".join(shown(name) for name in names[:5])
+        listed = ", ".join(shown(name) for name in names[:5])
         more = ", ..." if len(names) > 5 else ""
-        message = f"the folder has {len(names)} files *{SUFFIX}: {found}{more}"
-        raise UsageError(message, path=file, hint="name one of them")
+        message = f"the folder has {len(names)} files *{SUFFIX}: {listed}{more}"
+        raise UsageError(message, path=file, hint="name one of the files")
     return read_metadata(Path(file, names[0]))

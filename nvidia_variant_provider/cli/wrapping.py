@@ -38,11 +38,12 @@ def terminal_width(stream: IO[str]) -> int | None:
 def wrap_line(line: str, width: int, *, hang: str = "  ") -> list[str]:
     """Break a line at its spaces.
 
-    A word that is longer than the line, such as a path, is left whole.
+    A word that is longer than the line, such as a path, is left whole. So is the
+    frame of ``#`` around the properties of a build, which is 80 columns wide.
 
     :param hang: what all lines but the first begin with, after the line's own indent.
     """
-    if len(line) <= width:
+    if len(line) <= width or line.startswith("####"):
         return [line]
     import textwrap
 

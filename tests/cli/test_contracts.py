@@ -102,8 +102,8 @@ class TestHelp:
 
     def test_the_module_has_both_functions(self, verb: str) -> None:
         module = find_verb(verb)
-        assert module.configure_parser.__doc__
-        assert module.execute.__doc__
+        assert module.configure_parser.__doc__, f"{verb}: say what the options are for"
+        assert module.execute.__doc__, f"{verb}: say what the keys of data are"
 
 
 VERBS_WITHOUT_A_FUNCTION = {
