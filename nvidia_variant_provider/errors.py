@@ -129,7 +129,7 @@ def printable(text: str) -> str:
 
 
 def join(place: str, key: str | int) -> str:
-    """Return the place of ``key`` below ``place``: ``a.b``, or ``a[2]`` for an index."""
+    """Return the place of ``key`` below ``place``, as ``a.b``, or ``a[2]``."""
     if isinstance(key, int):
         return f"{place}[{key}]"
     plain = len(key) <= 60 and key.isascii() and key.translate(_PUNCTUATION).isalnum()

@@ -10,7 +10,7 @@ from support.command import CUDA, FORCED, SM, Run
 
 
 class TestMachineOptions:
-    def test_flags_go_before_variables(
+    def test_flags_win_over_variables(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CUDA, "13.0")
@@ -19,7 +19,7 @@ class TestMachineOptions:
         assert data["cuda_driver_version"] == "12.4"
         assert data["gpus"][0]["compute_capability"] == "9.0"
 
-    def test_snapshot(
+    def test_a_snapshot_and_flags(
         self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "machine.json"
@@ -32,7 +32,7 @@ class TestMachineOptions:
         assert data["gpus"][0]["compute_capability"] == "9.0"
         assert data["source"] == "snapshot+forced"
 
-    def test_broken_snapshot(self, run: Run, tmp_path: Path) -> None:
+    def test_a_snapshot_that_is_not_valid(self, run: Run, tmp_path: Path) -> None:
         path = tmp_path / "machine.json"
         path.write_text('{"gpus": []}')
         found = run("properties", "--environment", path)
@@ -40,7 +40,7 @@ class TestMachineOptions:
         assert found.err.startswith(f"error: {path}: top level: cuda_driver_version is")
 
     @pytest.mark.parametrize("verb", ["detect", "properties"])
-    def test_a_bad_flag_is_named(self, verb: str, run: Run) -> None:
+    def test_the_error_of_a_bad_flag_names_the_flag(self, verb: str, run: Run) -> None:
         found = run(verb, "--sm-arch", "90")
         assert found.code == 4
         assert found.err == (
@@ -48,14 +48,14 @@ class TestMachineOptions:
             "such as 9.0\n"
         )
 
-    def test_an_empty_flag_is_not_overlooked(self, run: Run) -> None:
+    def test_an_empty_flag_is_an_error(self, run: Run) -> None:
         found = run("detect", "--cuda-driver", "")
         assert (found.code, found.err) == (
             4,
             "error: --cuda-driver: is empty; give a value\n",
         )
 
-    def test_a_bad_variable_is_named(
+    def test_the_error_of_a_bad_variable_names_the_variable(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CUDA, "abc")
@@ -65,13 +65,13 @@ class TestMachineOptions:
 
 
 class TestDetect:
-    def test_nothing_there(self, run: Run) -> None:
+    def test_a_machine_without_a_gpu(self, run: Run) -> None:
         found = run("detect")
         assert found.code == 0
         assert "no-device: no NVIDIA device or driver was found" in found.out
         assert "Next step: " in found.out
 
-    def test_gpus(self, run: Run) -> None:
+    def test_a_forced_gpu(self, run: Run) -> None:
         assert run("detect", *FORCED).out.splitlines() == [
             "CUDA version of the driver: 12.9",
             "Kernel driver:              unknown",
@@ -90,18 +90,18 @@ class TestDetect:
 
 
 class TestProperties:
-    def test_answer(self, run: Run) -> None:
+    def test_properties_of_a_forced_machine(self, run: Run) -> None:
         found = run("properties", *FORCED)
         lines = found.out.splitlines()
         assert lines[0] == "nvidia :: cuda_version_lower_bound :: 12.9"
         assert lines[-1] == "nvidia :: sm_arch :: 70_virtual"
         assert (found.code, found.err) == (0, "")
 
-    def test_all(self, run: Run) -> None:
+    def test_all_properties(self, run: Run) -> None:
         lines = run("properties", "--all").out.splitlines()
         assert len(lines) == 110 + 110 + 160
 
-    def test_an_empty_answer_says_why(self, run: Run) -> None:
+    def test_empty_output_is_explained(self, run: Run) -> None:
         found = run("properties")
         assert (found.code, found.out) == (0, "")
         assert found.err.startswith("warning: no-device: ")

@@ -36,7 +36,9 @@ class TestErrors:
             ("--json",),
         ],
     )
-    def test_usage(self, arguments: tuple[str, ...], run: Run) -> None:
+    def test_wrong_usage_is_exit_2_and_one_line(
+        self, arguments: tuple[str, ...], run: Run
+    ) -> None:
         found = run(*arguments)
         assert found.code == 2
         if "--json" not in arguments:
@@ -322,7 +324,7 @@ class TestReport:
             assert "reboot" in error["hint"]
 
     def test_keys_are_frozen(self, run: Run, torch: Path) -> None:
-        # Scripts read these names: a change needs another schema_version.
+        # Scripts read these names. To change one, raise schema_version.
         report = json.loads(run("resolve", torch, *FORCED, "--json").out)
         assert list(report) == ["schema_version", "command", "status", "data", "errors"]
         assert list(report["data"]) == [
@@ -363,7 +365,7 @@ def test_module_is_the_command() -> None:
     assert done.stdout == f"nvidia-variant-provider {__version__}\n"
 
 
-def test_unusable_streams(torch: Path) -> None:
+def test_streams_that_cannot_be_used(torch: Path) -> None:
     command = f'"{sys.executable}" -m nvidia_variant_provider resolve'
     for words, message in {
         f"{command} - <&-": "error: stdin: cannot be read: closed; name a file\n",
@@ -380,7 +382,7 @@ def test_unusable_streams(torch: Path) -> None:
     ("redirection", "code", "word"),
     [(">&-", 3, "stdout"), ("2>&-", 0, "cu129"), ("<&-", 0, "cu129")],
 )
-@pytest.mark.skipif(sys.platform == "win32", reason="the shell of POSIX")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
 def test_closed_streams(redirection: str, code: int, word: str, torch: Path) -> None:
     words = [sys.executable, "-m", "nvidia_variant_provider", "resolve", *FORCED]
     command = f"{shlex.join([*words, str(torch)])} {redirection}"
@@ -392,8 +394,10 @@ def test_closed_streams(redirection: str, code: int, word: str, torch: Path) -> 
     assert "Traceback" not in found.stderr
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a folder in use stays there")
-def test_a_working_folder_that_is_gone(
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows does not remove a folder that is in use"
+)
+def test_the_working_folder_may_be_gone(
     run: Run, torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = tmp_path / "gone"

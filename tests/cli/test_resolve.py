@@ -11,7 +11,9 @@ import pytest
 from support.command import CUDA, FORCED, SM, Run
 
 
-def test_the_tutorial(run: Run, torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_session_of_the_tutorial(
+    run: Run, torch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(CUDA, "12.9")
     monkeypatch.setenv(SM, "7.5")
     assert run("resolve", torch) == (
@@ -35,7 +37,7 @@ def test_the_tutorial(run: Run, torch: Path, monkeypatch: pytest.MonkeyPatch) ->
     [("12.5", "00000000"), ("12.6", "cu126"), ("12.8", "cu128"), ("13.0", "cu129")],
 )
 @pytest.mark.parametrize("sm", ["7.5", "9.0"])
-def test_the_values_that_the_tutorial_proposes(
+def test_the_drivers_that_the_tutorial_proposes(
     driver: str, sm: str, label: str, run: Run, torch: Path
 ) -> None:
     found = run("resolve", torch, "--cuda-driver", driver, "--sm-arch", sm)
@@ -46,7 +48,7 @@ def test_the_values_that_the_tutorial_proposes(
 @pytest.mark.parametrize(
     ("sm", "label"), [("4.0", "00000000"), ("5.0", "cu126"), ("12.0", "cu129")]
 )
-def test_capabilities_that_the_tutorial_proposes(
+def test_the_gpus_that_the_tutorial_proposes(
     sm: str, label: str, run: Run, torch: Path
 ) -> None:
     found = run("resolve", torch, "--cuda-driver", "12.9", "--sm-arch", sm, "--json")
@@ -54,7 +56,7 @@ def test_capabilities_that_the_tutorial_proposes(
 
 
 class TestResolve:
-    def test_explain(self, run: Run, torch: Path) -> None:
+    def test_explain_says_why_other_labels_lost(self, run: Run, torch: Path) -> None:
         found = run(
             "resolve", torch, "--cuda-driver", "12.8", "--sm-arch", "12.0", "--explain"
         )
@@ -81,7 +83,7 @@ class TestResolve:
         report = json.loads(run("resolve", path, "--json").out)
         assert (report["status"], report["data"]["selected"]) == ("findings", None)
 
-    def test_standard_input(
+    def test_the_file_may_be_standard_input(
         self, run: Run, torch: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stdin = io.TextIOWrapper(io.BytesIO(torch.read_bytes()))
@@ -89,33 +91,37 @@ class TestResolve:
         found = run("resolve", "-", *FORCED)
         assert found.out.splitlines()[0] == " variant_hash=cu129 ".center(80, "#")
 
-    def test_folder(self, run: Run, torch: Path, tmp_path: Path) -> None:
+    def test_the_file_may_be_a_folder(
+        self, run: Run, torch: Path, tmp_path: Path
+    ) -> None:
         (tmp_path / torch.name).write_bytes(torch.read_bytes())
         (tmp_path / "torch-2.8.0-py3-none-any-cu129.whl").touch()
         assert (
             "torch==2.8.0; variant_hash=cu129" in run("resolve", tmp_path, *FORCED).out
         )
 
-    def test_folder_without_metadata(self, run: Run, tmp_path: Path) -> None:
+    def test_a_folder_without_metadata(self, run: Run, tmp_path: Path) -> None:
         found = run("resolve", tmp_path)
         assert found.code == 3
         assert "the folder has no file *-variants.json" in found.err
 
-    def test_folder_with_several(self, run: Run, tmp_path: Path) -> None:
+    def test_a_folder_with_several_files(self, run: Run, tmp_path: Path) -> None:
         for version in ("2.8.0", "2.9.1"):
             (tmp_path / f"torch-{version}-variants.json").touch()
         found = run("resolve", tmp_path)
         assert found.code == 2
         assert "'torch-2.8.0-variants.json', 'torch-2.9.1-variants.json'" in found.err
 
-    def test_names_have_dashes_again(
+    def test_underscores_of_a_file_name_become_dashes(
         self, run: Run, torch: Path, tmp_path: Path
     ) -> None:
         path = tmp_path / "my_torch-1.0-variants.json"
         path.write_bytes(torch.read_bytes())
         assert "# my-torch==1.0; " in run("resolve", path, *FORCED).out
 
-    def test_minor_version_compatibility(self, run: Run, torch: Path) -> None:
+    def test_minor_version_compatibility_accepts_newer_builds(
+        self, run: Run, torch: Path
+    ) -> None:
         arguments = ("resolve", torch, "--cuda-driver", "12.2", "--sm-arch", "8.0")
         assert "variant_hash=00000000" in run(*arguments).out
         found = run(*arguments, "--minor-version-compatibility")
@@ -123,7 +129,9 @@ class TestResolve:
         lines = run("properties", *arguments[2:], "--minor-version-compatibility").out
         assert "nvidia :: cuda_version_lower_bound :: 12.20" in lines
 
-    def test_every_gpu(self, run: Run, torch: Path, tmp_path: Path) -> None:
+    def test_every_gpu_needs_code_for_all_gpus(
+        self, run: Run, torch: Path, tmp_path: Path
+    ) -> None:
         path = tmp_path / "machine.json"
         gpus = [
             {"index": 0, "compute_capability": "12.0"},
@@ -140,7 +148,7 @@ class TestResolve:
             "warning: no GPU build fits this machine; --explain says why\n"
         )
 
-    def test_a_shared_reason_is_said_once(self, run: Run, torch: Path) -> None:
+    def test_a_shared_reason_is_printed_once(self, run: Run, torch: Path) -> None:
         lines = run("resolve", torch, "--explain").out.splitlines()
         assert len(lines) == len(set(lines))
         assert lines[-1].startswith("Next step: ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from support.command import Run
 from support.documents import TORCH, TORCH_LABELS, document, nvidia
 from support.strategies import documents
 
+from nvidia_variant_provider import api
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.matrix.cells import (
     all_capabilities,
@@ -38,7 +40,7 @@ VERB = "diff"
 
 CU130 = ["75_real", "80_real", "86_real", "90_real", "100_real", "120_real"]
 CU130_ONLY = document({"null": {}, "cu130": nvidia("13.0", sm=CU130)})
-"""What a release looks like that drops all CUDA 12 builds."""
+"""A release that drops all CUDA 12 builds."""
 
 DRIVERS = [CudaVersion(11, 8), CudaVersion(12, 4), CudaVersion(12, 9), CudaVersion(13)]
 GPUS = [ComputeCapability(*gpu) for gpu in ((5, 2), (7, 0), (9, 0), (12, 0))]
@@ -58,14 +60,15 @@ def cu130_only(tmp_path: Path) -> Path:
 
 
 def lanes_of(old: Any, new: Any, **options: Any) -> dict[tuple[str, str], Lane]:
-    found = compare(read_metadata(old), read_metadata(new), **options)
-    return {(str(lane.new.cuda), str(lane.new.capability)): lane for lane in found}
+    """Return the lanes by driver and GPU, such as ``("12.9", "9.0")``."""
+    lanes = compare(read_metadata(old), read_metadata(new), **options)
+    return {(str(lane.new.cuda), str(lane.new.capability)): lane for lane in lanes}
 
 
 class TestLanes:
     @given(documents(), documents())
     @settings(max_examples=40, deadline=None)
-    def test_they_partition_the_cells(
+    def test_lanes_have_the_cells_of_both_releases(
         self, old: dict[str, Any], new: dict[str, Any]
     ) -> None:
         before, after = read_metadata(old), read_metadata(new)
@@ -92,7 +95,7 @@ class TestLanes:
 
     @given(documents(), documents())
     @settings(max_examples=40, deadline=None)
-    def test_swapping_swaps_gained_and_lost(
+    def test_swapping_the_releases_swaps_gained_and_lost(
         self, old: dict[str, Any], new: dict[str, Any]
     ) -> None:
         there = lanes_of(old, new, drivers=DRIVERS, capabilities=GPUS)
@@ -104,7 +107,7 @@ class TestLanes:
 
     @given(documents(), documents())
     @settings(max_examples=40, deadline=None)
-    def test_a_lost_lane_says_which_feature(
+    def test_the_reason_of_a_lost_lane_names_a_feature(
         self, old: dict[str, Any], new: dict[str, Any]
     ) -> None:
         builds = [x for x, spaces in new["variants"].items() if "nvidia" in spaces]
@@ -119,7 +122,7 @@ class TestLanes:
                 reason,
             )
 
-    def test_a_lost_driver(self) -> None:
+    def test_a_driver_that_is_too_old_for_the_new_release(self) -> None:
         lane = lanes_of(TORCH, CU130_ONLY)["12.8", "9.0"]
         assert (lane.change, lane.old.label, lane.new.label) == (LOST, "cu128", "null")
         assert lane.reason == (
@@ -134,14 +137,14 @@ class TestLanes:
             "an installer silently takes the CPU build, and the GPU stays idle",
         )
 
-    def test_a_lost_gpu(self) -> None:
+    def test_a_gpu_that_the_new_release_leaves_out(self) -> None:
         lane = lanes_of(TORCH, CU130_ONLY)["13.0", "7.0"]
         assert (lane.reason or "").startswith(
             "cu130 does not fit (sm_arch): it has no kernels for compute capability 7.0"
         )
         assert lane.workaround == ("stay with OLD: it has cu128",)
 
-    def test_minor_version_compatibility_is_a_workaround_and_no_reason(self) -> None:
+    def test_minor_version_compatibility_is_a_workaround_but_not_a_reason(self) -> None:
         new = document({"null": {}, "cu128": TORCH_LABELS["cu128"]})
         lane = lanes_of(TORCH, new)["12.6", "9.0"]
         assert "compatibility" not in (lane.reason or "")
@@ -155,24 +158,24 @@ class TestLanes:
         assert (relaxed.change, relaxed.new.label) == (CHANGED, "cu128")
         assert any("newer CUDA minor version" in risk for risk in relaxed.risk)
 
-    def test_the_nearest_builds_are_named(self) -> None:
+    def test_the_reason_names_the_nearest_builds(self) -> None:
         builds = {f"b{n}": nvidia("13.0", sm=["120_real"]) for n in range(4)}
         new = document({**builds, "near": nvidia("13.0", sm=["90_real"])})
         reason = lanes_of(TORCH, new)["12.9", "9.0"].reason or ""
         assert reason.startswith("near does not fit (cuda_version_lower_bound): ")
         assert reason.endswith("; 2 more do not fit either")
 
-    def test_no_label_at_all(self) -> None:
+    def test_a_new_release_whose_labels_do_not_fit(self) -> None:
         new = document({"cu130": nvidia("13.0", sm=CU130)})
         lane = lanes_of(TORCH, new)["12.9", "9.0"]
         assert (lane.change, lane.to_dict()["new"]) == (LOST, None)
         assert "non-variant wheel" in lane.risk[0]
 
-    def test_no_gpu_build_left(self) -> None:
+    def test_a_new_release_without_gpu_builds(self) -> None:
         lane = lanes_of(TORCH, document({"null": {}}))["12.9", "9.0"]
         assert lane.reason == "NEW has no build with nvidia properties"
 
-    def test_both_spellings_of_the_null_variant_are_one(self) -> None:
+    def test_both_spellings_of_the_null_variant_are_equal(self) -> None:
         old = document(
             {"00000000": {}}, schema="https://variants-schema.wheelnext.dev/v0.0.3.json"
         )
@@ -190,7 +193,7 @@ class TestLanes:
             (["90_virtual"], ["90_virtual", "80_real"], SAME, ""),
         ],
     )
-    def test_the_same_label_in_another_way(
+    def test_the_same_label_that_runs_in_another_way(
         self, old: list[str], new: list[str], change: str, reason: str
     ) -> None:
         lane = lanes_of(
@@ -211,7 +214,7 @@ class TestLanes:
             (nvidia("12.0", sm=["87_real"]), "8.7", None),
         ],
     )
-    def test_open_risk(
+    def test_open_risks(
         self, features: dict[str, Any], gpu: str, words: str | None
     ) -> None:
         sample = document({"null": {}, "x": features})
@@ -219,7 +222,7 @@ class TestLanes:
         assert len(risk) == (0 if words is None else 1)
         assert (words or "") in "".join(risk)
 
-    def test_values_of_any_text_do_no_harm(self) -> None:
+    def test_values_that_are_not_numbers_are_no_risk(self) -> None:
         odd = {
             "cuda_version_lower_bound": ["12.0", "newest"],
             "sm_arch": ["a_real", "real", "90_real"],
@@ -229,7 +232,7 @@ class TestLanes:
 
 
 class TestNames:
-    def test_names(self, releases: list[Path]) -> None:
+    def test_names_of_releases(self, releases: list[Path]) -> None:
         old, new = map(read_metadata, releases[:2])
         assert release_names(old, new) == ("torch 2.8.0", "torch 2.9.1")
         assert release_names(old, old) == ("torch 2.8.0 (OLD)", "torch 2.8.0 (NEW)")
@@ -244,16 +247,16 @@ class TestDescription:
         differences = find_differences(read_metadata(old), read_metadata(new))
         lanes = differences.lanes
         groups = make_groups(lanes, with_same=True)
-        told = [lane.key for group in groups for lane in group.lanes]
-        assert sorted(told) == sorted(lane.key for lane in lanes)
-        said: Counter[tuple[CudaVersion, ComputeCapability]] = Counter()
+        described = [lane.key for group in groups for lane in group.lanes]
+        assert sorted(described) == sorted(lane.key for lane in lanes)
+        listed: Counter[tuple[CudaVersion, ComputeCapability]] = Counter()
         for group in groups:
             for rectangle in differences.where(group.lanes):
-                said.update(read_rectangle(rectangle))
-        assert said == Counter(told)
+                listed.update(read_rectangle(rectangle))
+        assert listed == Counter(described)
         assert sum(differences.counts.values()) == len(lanes)
 
-    def test_ranges_pass_over_nothing(self) -> None:
+    def test_a_range_leaves_no_version_out(self) -> None:
         lanes = {(cuda, GPUS[0]) for cuda in (DRIVERS[0], DRIVERS[2])}
         assert describe_lanes(lanes, drivers=DRIVERS, gpus=GPUS) == [
             "drivers 11.8, 12.9, GPU 5.2"
@@ -261,6 +264,7 @@ class TestDescription:
 
 
 def read_rectangle(text: str) -> list[tuple[CudaVersion, ComputeCapability]]:
+    """Return the lanes that a text such as ``drivers 12.6-12.9, GPU 9.0`` names."""
     match = re.fullmatch(r"drivers? (.*), GPUs? (.*)", text)
     assert match
     sides = []
@@ -277,7 +281,7 @@ def read_rectangle(text: str) -> list[tuple[CudaVersion, ComputeCapability]]:
 
 
 class TestCommand:
-    def test_nothing_lost(self, run: Run, releases: list[Path]) -> None:
+    def test_a_release_that_loses_nothing(self, run: Run, releases: list[Path]) -> None:
         found = run(*releases[:2])
         assert (found.code, found.err) == (0, "")
         lines = found.out.splitlines()
@@ -290,7 +294,7 @@ class TestCommand:
             "  reason:     cu126 still fits, cu128 goes before it",
         ]
 
-    def test_something_lost(
+    def test_a_release_that_loses_lanes(
         self, run: Run, releases: list[Path], cu130_only: Path
     ) -> None:
         found = run(releases[1], cu130_only)
@@ -304,7 +308,9 @@ class TestCommand:
             assert [name for name in names if name] == kept_apart
         assert re.fullmatch(r"\d+ lost, .* same, of 528 lanes", blocks[-1][-1])
 
-    def test_all_shows_what_stays(self, run: Run, releases: list[Path]) -> None:
+    def test_all_shows_the_lanes_that_stay_the_same(
+        self, run: Run, releases: list[Path]
+    ) -> None:
         same = run(releases[0], releases[0])
         assert same.out.splitlines()[1:] == [
             "",
@@ -312,7 +318,7 @@ class TestCommand:
         ]
         assert "same: cu129 -> cu129" in run(releases[0], releases[0], "--all").out
 
-    def test_json(self, run: Run, releases: list[Path], cu130_only: Path) -> None:
+    def test_the_report(self, run: Run, releases: list[Path], cu130_only: Path) -> None:
         found = run(releases[1], cu130_only, "--json")
         report = json.loads(found.out)
         assert (found.code, report["status"]) == (1, "findings")
@@ -320,6 +326,28 @@ class TestCommand:
         assert all(list(lane) == keys for lane in report["data"]["lanes"])
         assert len(report["data"]["lanes"]) == 528
         assert run(releases[1], cu130_only, "--format", "json") == found
+
+    def test_the_function_returns_what_the_verb_reports(
+        self, run: Run, releases: list[Path], cu130_only: Path
+    ) -> None:
+        differences = api.diff(releases[1], cu130_only.read_bytes())
+        report = json.loads(run(releases[1], cu130_only, "--json").out)
+        assert differences.to_dict()["lanes"] == report["data"]["lanes"]
+        assert (differences.old, differences.new) == ("torch 2.9.1", "NEW")
+        assert differences.counts[LOST] > 0
+
+    @pytest.mark.parametrize("columns", [60, 100])
+    def test_the_text_is_as_wide_as_the_terminal(
+        self,
+        columns: int,
+        run: Run,
+        releases: list[Path],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = run(*releases[:2]).out.splitlines()
+        assert columns - 20 < max(map(len, lines)) <= columns
 
     def test_markdown(self, run: Run, releases: list[Path], cu130_only: Path) -> None:
         found = run(releases[1], cu130_only, "--format", "markdown")
@@ -339,7 +367,7 @@ class TestCommand:
         assert found.code == 0
         assert found.err == "warning: torch 2.8.0 and other 1 are different projects\n"
 
-    def test_bad_input(self, run: Run, releases: list[Path]) -> None:
+    def test_errors_of_input_and_usage(self, run: Run, releases: list[Path]) -> None:
         assert run(releases[0], "missing").code == 3
         assert run(releases[0]).code == 2
         found = run("-", "-")

@@ -1,4 +1,4 @@
-"""The matrix: every form of it shows the pick of every driver x GPU."""
+"""The matrix: every form of it shows the pick of every driver with every GPU."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ VERB = "matrix"
 
 VOID = {"meta", "wbr", "br", "link", "img", "input", "hr"}
 
-# PTX of several targets, builds that leave GPUs out, and names that are too long
-# for all columns to stand side by side.
+# PTX for several targets, builds that leave GPUs out, and names that are too long for
+# all columns to stand next to each other.
 KERNELS = document(
     {
         "null": {},
@@ -76,20 +76,21 @@ def grid_of(sample: dict[str, Any], **options: Any) -> Grid:
 
 
 def picks(grid: Grid) -> Picks:
-    """The caption of each lane."""
+    """Return the caption of each lane."""
     return {
         (str(cuda), str(gpu)): caption(cell) for (cuda, gpu), cell in grid.cells.items()
     }
 
 
 def members(text: str, known: tuple[Any, ...]) -> list[str]:
-    """``12.6-12.9`` as its members among ``known``."""
+    """Return the versions among ``known`` that a range such as ``12.6-12.9`` covers."""
     names = [str(item) for item in known]
     first, _, last = text.partition("-")
     return names[names.index(first) : names.index(last or first) + 1]
 
 
 def spread(rows: str, columns: str, text: str) -> Picks:
+    """Return ``text`` as the caption of every lane in a rectangle."""
     return {
         (cuda, gpu): text
         for gpu in members(rows, all_capabilities())
@@ -136,7 +137,7 @@ class Page(HTMLParser):
 class TestCells:
     @pytest.mark.parametrize("relaxed", [False, True])
     @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
-    def test_every_cell_is_what_an_installer_gets(
+    def test_every_cell_equals_the_resolution_for_that_machine(
         self, sample: dict[str, Any], relaxed: bool
     ) -> None:
         metadata = read_metadata(sample)
@@ -144,7 +145,7 @@ class TestCells:
         assert len(cells) == len(all_drivers()) * len(all_capabilities())
         name = "NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY"
         for cell in cells:
-            found = api.resolve(
+            resolution = api.resolve(
                 metadata,
                 environment=machine(cell.cuda, cell.capability),
                 supported=every_value(metadata),
@@ -152,24 +153,54 @@ class TestCells:
                 priorities=Priorities(),
                 environ={name: "1"} if relaxed else {},
             )
-            assert cell.label == found.selected
+            assert cell.label == resolution.selected
 
-    def test_how(self) -> None:
+    def test_how_each_build_runs(self) -> None:
         cells = grid_of(KERNELS).cells
         lanes = {
             ("12.2", "7.0"): ("cu121", "native"),
             ("12.2", "8.9"): ("cu121", "ptx"),
             ("12.2", "10.0"): ("null", "cpu"),
-            ("13.0", "12.0"): ("cu130", "native"),  # it does not say
+            ("13.0", "12.0"): ("cu130", "native"),  # the build names no GPU
         }
         for (cuda, gpu), expected in lanes.items():
             cell = cells[CudaVersion.parse(cuda), ComputeCapability.parse(gpu)]
             assert (cell.label, cell.how) == expected
 
 
+class TestApi:
+    def test_the_verb_prints_what_the_function_returns(
+        self, run: Run, torch: Path
+    ) -> None:
+        builds = api.matrix(torch)
+        assert builds.to_dict() == json.loads(run(torch, "--json").out)["data"]
+        assert builds.metadata == read_metadata(torch)
+        assert builds.minor_version_compatibility is False
+
+    def test_the_opt_in_comes_from_the_given_variables(self, torch: Path) -> None:
+        name = "NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY"
+        relaxed = api.matrix(torch, environ={name: "1"})
+        assert relaxed.minor_version_compatibility is True
+        assert relaxed.cells != api.matrix(torch, environ={}).cells
+
+    def test_every_form_of_a_release_is_accepted(self, torch: Path) -> None:
+        text = torch.read_text()
+        forms = [str(torch), text, text.encode(), json.loads(text)]
+        expected = api.matrix(read_metadata(torch)).cells
+        assert all(api.matrix(form).cells == expected for form in forms)
+
+
 class TestText:
+    @pytest.mark.parametrize("width", [40, 60, 80])
+    def test_blocks_are_as_narrow_as_the_terminal(self, width: int) -> None:
+        grid = grid_of(TORCH)
+        for block in text_blocks(grid, width=width):
+            columns = zip(block.header, *block.rows, strict=True)
+            total = sum(max(map(len, column)) + 2 for column in columns) - 2
+            assert total <= width or len(block.header) == 3
+
     @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
-    def test_it_says_every_cell(
+    def test_the_printed_tables_show_every_cell(
         self, sample: dict[str, Any], run: Run, tmp_path: Path
     ) -> None:
         path = tmp_path / "torch-2.9.1-variants.json"
@@ -190,7 +221,7 @@ class TestText:
                     read |= spread(first, column, text)
         assert read == picks(grid_of(sample))
 
-    def test_torch(self, run: Run, torch: Path) -> None:
+    def test_the_bands_of_torch(self, run: Run, torch: Path) -> None:
         lines = run(torch).out.splitlines()
         rows = [re.split(r"\s{2,}", line) for line in lines[2:9]]
         assert rows[0] == ["GPU", "11.0-12.5", "12.6-12.7", "12.8-12.9", "13.0-13.4"]
@@ -213,7 +244,7 @@ class TestText:
 
     @given(documents())
     @settings(max_examples=10, deadline=None)
-    def test_blocks_say_every_cell(self, sample: dict[str, Any]) -> None:
+    def test_blocks_show_every_cell(self, sample: dict[str, Any]) -> None:
         grid = grid_of(sample)
         read: Picks = {}
         for block in text_blocks(grid):
@@ -225,7 +256,7 @@ class TestText:
 
 class TestMarkdown:
     @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
-    def test_a_row_per_driver(self, sample: dict[str, Any]) -> None:
+    def test_there_is_a_row_for_each_driver(self, sample: dict[str, Any]) -> None:
         grid = grid_of(sample)
         table = [line for line in markdown(grid) if line.startswith("|")]
         head, rule, *rows = [line.strip("| ").split(" | ") for line in table]
@@ -247,7 +278,7 @@ HOSTILE = (
 
 
 def hostile_grid() -> Grid:
-    """A label that the reader of metadata would refuse, and such a file name."""
+    """Return a grid with a label and a title that would do harm if not escaped."""
     cells = [
         Cell(cuda=cuda, capability=gpu, label=HOSTILE, how=how)
         for cuda, how in zip(all_drivers(), ("native", "ptx", "cpu") * 8, strict=True)
@@ -258,7 +289,7 @@ def hostile_grid() -> Grid:
 
 
 def external(text: str) -> list[str]:
-    """Addresses of anything outside, the name of SVG's namespace apart."""
+    """Return what looks like an address, except the name of SVG's namespace."""
     return re.findall(
         r"https?:|url\(|@import", text.replace('xmlns="http://www.w3.org/2000/svg"', "")
     )
@@ -266,7 +297,7 @@ def external(text: str) -> list[str]:
 
 class TestHtml:
     @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
-    def test_both_tables_say_every_cell(self, sample: dict[str, Any]) -> None:
+    def test_both_tables_show_every_cell(self, sample: dict[str, Any]) -> None:
         grid = grid_of(sample)
         page = Page("\n".join(html_page(grid)))
         assert page.open == []
@@ -280,7 +311,7 @@ class TestHtml:
                     read |= spread(gpus.group(), column, text)
             assert read == picks(grid)
 
-    def test_it_stands_alone(self) -> None:
+    def test_the_page_needs_no_other_file(self) -> None:
         text = "\n".join(html_page(grid_of(KERNELS)))
         page = Page(text)
         assert external(text) == []
@@ -302,7 +333,7 @@ class TestHtml:
 
 class TestSvg:
     @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
-    def test_a_title_for_every_cell(self, sample: dict[str, Any]) -> None:
+    def test_every_cell_has_a_title(self, sample: dict[str, Any]) -> None:
         grid = grid_of(sample)
         root = ET.fromstring("\n".join(svg_drawing(grid)))
         space = "{http://www.w3.org/2000/svg}"
@@ -316,7 +347,7 @@ class TestSvg:
                 read |= spread(place[2], place[1], tile[-1].text or "")
         assert read == picks(grid)
 
-    def test_everything_is_inside(self) -> None:
+    def test_every_shape_is_inside_the_drawing(self) -> None:
         root = ET.fromstring("\n".join(svg_drawing(grid_of(KERNELS))))
         _, _, width, height = map(float, root.attrib["viewBox"].split())
         for shape in root.iter("{http://www.w3.org/2000/svg}rect"):
@@ -349,8 +380,8 @@ def contrast(first: str, second: str) -> float:
 
 class TestColours:
     @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
-    def test_text_is_legible(self, theme: Theme) -> None:
-        # WCAG 2: 7:1 for AAA, 4.5:1 for AA
+    def test_text_has_enough_contrast(self, theme: Theme) -> None:
+        # WCAG 2 requires 7:1 for level AAA and 4.5:1 for level AA.
         assert all(
             contrast(theme.ink, tone) >= 7 for tone in (*theme.tones, theme.page)
         )
@@ -358,7 +389,7 @@ class TestColours:
         assert contrast(theme.cpu_ink, theme.cpu) >= 4.5
 
     @given(st.integers(1, 40))
-    def test_neighbours_differ(self, count: int) -> None:
+    def test_neighbouring_labels_have_different_colours(self, count: int) -> None:
         labels = [f"cu{number}" for number in range(count)]
         tones = list(tone_classes(labels).values())
         assert len(set(tones)) == min(count, len(LIGHT.tones))
@@ -366,7 +397,7 @@ class TestColours:
 
 
 class TestCommand:
-    def test_json(self, run: Run, torch: Path) -> None:
+    def test_the_report_has_every_cell(self, run: Run, torch: Path) -> None:
         found = run(torch, "--json")
         report = json.loads(found.out)
         assert (report["command"], report["status"]) == ("matrix", "ok")
@@ -393,13 +424,15 @@ class TestCommand:
         assert run(torch, "--format", form, "-o", "-") == printed
         assert os.listdir(tmp_path) == ["out"]
 
-    def test_a_report_beside_a_file(self, run: Run, torch: Path) -> None:
+    def test_a_report_and_a_file_in_one_run(self, run: Run, torch: Path) -> None:
         found = run(torch, "--json", "--format", "svg", "-o", "x.svg")
         assert json.loads(found.out)["command"] == "matrix"
         ET.fromstring(Path("x.svg").read_text())
 
     @pytest.mark.parametrize("target", ["missing/out", ".", "nul\0"])
-    def test_what_cannot_be_written(self, target: str, run: Run, torch: Path) -> None:
+    def test_an_output_that_cannot_be_written(
+        self, target: str, run: Run, torch: Path
+    ) -> None:
         found = run(torch, "-o", target)
         assert (found.code, found.out) == (3, "")
         assert ": cannot be written: " in found.err
@@ -409,20 +442,20 @@ class TestCommand:
     def test_minor_version_compatibility(
         self, run: Run, torch: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        plain, opted = run(torch), run(torch, "--minor-version-compatibility")
-        assert plain.out != opted.out
-        assert "Minor-version compatibility is on" in opted.out
+        plain, relaxed = run(torch), run(torch, "--minor-version-compatibility")
+        assert plain.out != relaxed.out
+        assert "Minor-version compatibility is on" in relaxed.out
         name = "NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY"
         monkeypatch.setenv(name, "1")
-        assert run(torch) == opted
+        assert run(torch) == relaxed
 
-    def test_bad_input(self, run: Run) -> None:
+    def test_errors_of_input_and_usage(self, run: Run) -> None:
         assert run("missing").code == 3
         assert run().code == 2
         assert run("x", "--format", "pdf").code == 2
 
-    @pytest.mark.skipif(os.name == "nt", reason="no such file names there")
-    def test_hostile_file_name(self, run: Run, torch: Path) -> None:
+    @pytest.mark.skipif(os.name == "nt", reason="Windows has no such file names")
+    def test_a_hostile_file_name_is_escaped(self, run: Run, torch: Path) -> None:
         path = Path("<img src=x onerror=1>\u2028-1-variants.json")
         path.write_text(torch.read_text())
         page = Page(run(path, "--format", "html").out)

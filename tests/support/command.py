@@ -1,4 +1,4 @@
-"""Running the command line in the test's own process."""
+"""The command line, run in the process of the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
 
     @property
     def data(self) -> Any:
-        """``data`` of the report that ``--json`` printed."""
+        """The ``data`` of the report that ``--json`` printed."""
         return json.loads(self.out)["data"]
 
 
