@@ -55,6 +55,21 @@ class TestReadme:
         assert done.returncode == 0
         assert block.count("\\\n") == block.count("\n") - 1
 
+    def test_has_no_dead_links_on_pypi(self) -> None:
+        from tools.pypi_readme import with_absolute_links
+
+        assert "](docs/" in README
+        for urls in ({}, {"Source": "https://forge.example/project"}):
+            text = with_absolute_links(README, urls)
+            assert not [
+                match["target"]
+                for match in LINK.finditer(without_code(text))
+                if not match["target"].startswith("https://")
+            ]
+            assert ("](https://forge.example/project/blob/main/docs/" in text) == bool(
+                urls
+            )
+
 
 @pytest.mark.parametrize("name", page_names())
 def test_generated_tables_are_what_the_code_gives(name: str) -> None:
