@@ -232,9 +232,12 @@ def validate(
     :return: the findings, sorted by path, rule and place.
     :raises UsageError: no rule begins with a given prefix.
     """
+    from .index.connection import connect
     from .lint.runner import check_paths
 
-    return check_paths(paths, select=select, ignore=ignore)
+    return check_paths(
+        paths, select=select, ignore=ignore, connect=lambda: connect(os.environ)
+    )
 
 
 # The name of the verb is part of the contract, although the standard library has a

@@ -1,4 +1,4 @@
-"""What is said of a build that was chosen."""
+"""What people read about a build: its properties, and why it has no GPU support."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["block", "rejected", "uses_gpu", "why_no_gpu", "why_nothing"]
 _WIDTH = 80
 
 _MOST = 8
-"""So many labels are explained."""
+"""The most labels whose reasons are printed."""
 
 
 def block(release: str, label: str, resolution: Resolution | None) -> list[str]:
-    """The label of a release with its properties, in lexical order.
+    """Return the lines that show a label with its properties, in lexical order.
 
-    :param release: as ``torch==2.8.0``; may be empty.
+    :param release: such as ``torch==2.8.0``; may be empty.
     :param resolution: ``None`` when the properties are not known.
     """
     start = f"{release}; " if release else ""
@@ -36,24 +36,27 @@ def block(release: str, label: str, resolution: Resolution | None) -> list[str]:
 
 
 def uses_gpu(label: str | None, resolution: Resolution) -> bool:
-    """Does the build say that it needs something of an NVIDIA machine."""
+    """Whether a label has properties that only a machine with an NVIDIA GPU has."""
     return label is not None and NAMESPACE in resolution.metadata.variants.get(
         label, {}
     )
 
 
 def rejected(resolution: Resolution | None) -> dict[str, list[dict[str, object]]]:
-    """Each label that does not fit with its reasons, as reports have it."""
+    """Return the reasons against each label that does not fit, as reports have them."""
     return {
-        label: [reason.to_dict() for reason in found]
-        for label, found in (resolution.rejected if resolution else {}).items()
+        label: [reason.to_dict() for reason in reasons_of_label]
+        for label, reasons_of_label in (
+            resolution.rejected if resolution else {}
+        ).items()
     }
 
 
 def why_no_gpu(release: str, resolution: Resolution) -> list[str]:
-    """Why a machine with a GPU gets a build that does not use it, and what helps.
+    """Explain why a machine with a GPU gets no build for it, and what helps.
 
-    Empty where there is nothing to explain: no GPU, or no build for one.
+    Return no lines where there is nothing to explain, because the machine has no GPU
+    or the release has no build for one.
     """
     environment = resolution.environment
     builds = [
@@ -63,14 +66,13 @@ def why_no_gpu(release: str, resolution: Resolution) -> list[str]:
     ]
     if not builds or not _has_nvidia(environment):
         return []
-    title = f"{release} comes without GPU support on this machine{_shown(environment)}"
+    title = f"{release} comes without GPU support on this machine{_facts(environment)}"
     return [title, *_reasons(builds, resolution)]
 
 
 def why_nothing(release: str, resolution: Resolution) -> list[str]:
-    """Why a machine gets no build at all, and what helps."""
-    shown = _shown(resolution.environment)
-    title = f"{release} has no build for this machine{shown}"
+    """Explain why a machine gets no build at all, and what helps."""
+    title = f"{release} has no build for this machine{_facts(resolution.environment)}"
     return [title, *_reasons(list(resolution.rejected), resolution)]
 
 
@@ -85,11 +87,11 @@ def _reasons(labels: Sequence[str], resolution: Resolution) -> list[str]:
 
 
 def _has_nvidia(environment: Environment) -> bool:
-    found = environment.cuda_driver_version is not None
-    return found or reasons.is_failure(environment.reason)
+    has_driver = environment.cuda_driver_version is not None
+    return has_driver or reasons.is_failure(environment.reason)
 
 
-def _shown(environment: Environment) -> str:
+def _facts(environment: Environment) -> str:
     facts = []
     if environment.cuda_driver_version is not None:
         facts.append(f"driver for CUDA {environment.cuda_driver_version}")
@@ -99,9 +101,8 @@ def _shown(environment: Environment) -> str:
 
 
 def _what_helps(resolution: Resolution) -> list[str]:
-    """The smallest changes that would get the machine a GPU build."""
+    """Return the smallest changes that would get the machine a GPU build."""
     from ..knowledge.tables import driver_branches
-    from ..resolution.resolver import resolve_metadata
 
     environment = resolution.environment
     if environment.source == "forced" and not environment.compute_capabilities:
@@ -112,18 +113,19 @@ def _what_helps(resolution: Resolution) -> list[str]:
     driver = environment.cuda_driver_version
     if driver is None:
         return []
-    found = []
-    relaxed = resolve_metadata(
-        resolution.metadata, environment, minor_version_compatibility=True
+    changes = []
+    relaxed = resolution.resolve_again(
+        environment, minor_version_compatibility=True
     ).selected
     if uses_gpu(relaxed, resolution):
-        found.append(f"--minor-version-compatibility gets {relaxed}")
+        changes.append(f"--minor-version-compatibility gets {relaxed}")
     for cuda in (c for c in driver_branches().values() if c > driver):
         newer = environment.replace(cuda_driver_version=cuda)
-        label = resolve_metadata(resolution.metadata, newer).selected
+        label = resolution.resolve_again(newer).selected
         if uses_gpu(label, resolution):
-            found.append(f"a driver for CUDA {cuda} or newer gets {label}")
+            changes.append(f"a driver for CUDA {cuda} or newer gets {label}")
             break
-    if found:
-        return [f"what would change it: {'; '.join(found)}"]
-    return ["no newer driver changes that: no build has code for this GPU"]
+    if changes:
+        return [f"what would change it: {'; '.join(changes)}"]
+    gpus = "each GPU" if resolution.options.get("every_gpu") else "this GPU"
+    return [f"no newer driver changes that: no build has code for {gpus}"]

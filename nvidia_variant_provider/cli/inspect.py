@@ -56,7 +56,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(
     options: argparse.Namespace,
-    environ: Mapping[str, str],  # noqa: ARG001
+    environ: Mapping[str, str],
 ) -> Result:
     """``data``: ``files``, each with its libraries, its claim and its GPUs.
 
@@ -73,7 +73,7 @@ def execute(
     errors: list[ProviderError] = []
     for path in _expanded(options.paths):
         try:
-            report = _inspect(path, options.jobs)
+            report = _inspect(path, options.jobs, environ)
             if options.suggest:
                 _require_complete(report)
         except ProviderError as error:
@@ -107,30 +107,29 @@ def _expanded(paths: Sequence[str]) -> Iterator[str]:
             yield path
 
 
-def _inspect(path: str, jobs: int) -> WheelReport:
+def _inspect(path: str, jobs: int, environ: Mapping[str, str]) -> WheelReport:
     from ..gpu_code.inspection import inspect_path
-    from ..index.http.byte_ranges import redacted
+    from ..index.http.urls import redacted
 
     with progress_bar(redacted(path)) as progress:
         if path.startswith(("http://", "https://")):
-            return _inspect_url(path, progress)
+            return _inspect_url(path, environ, progress)
         if not os.path.exists(path) and _PROJECT.fullmatch(path):
             return _inspect_installed(path, jobs, progress)
         return _readable(inspect_path(path, jobs=jobs, progress=progress))
 
 
-def _inspect_url(url: str, progress: Progress | None) -> WheelReport:
-    """A wheel by ranges: its list of members, and those that may hold GPU code."""
+def _inspect_url(
+    url: str, environ: Mapping[str, str], progress: Progress | None
+) -> WheelReport:
+    """Inspect a wheel by range requests for its list and the members that count."""
     from ..gpu_code.inspection import inspect_path
-    from ..index.http.byte_ranges import RangeFile, redacted
+    from ..index.connection import connect
+    from ..index.http.urls import redacted
 
-    name = redacted(url)
-    try:
-        with io.BufferedReader(RangeFile(url)) as wheel:
-            return _readable(inspect_path(wheel, name=name, progress=progress))
-    except InputError as error:
-        error.path = name
-        raise
+    with connect(environ) as client, io.BufferedReader(client.open(url)) as wheel:
+        report = inspect_path(wheel, name=redacted(url), progress=progress)
+        return _readable(report)
 
 
 def _inspect_installed(name: str, jobs: int, progress: Progress | None) -> WheelReport:

@@ -1,4 +1,4 @@
-"""What is said while an installer chooses among the builds that it is shown."""
+"""What people read while an installer chooses among the builds that it is shown."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .render import complain, say
 
 if TYPE_CHECKING:
     from ..index.pip.session import Outcome
-    from ..index.selection.pins import Pins
+    from ..index.selection.options import Pins
     from ..index.selection.repository import Choice
 
-__all__ = ["Talk"]
+__all__ = ["Narration"]
 
 
-class Talk:
-    """Says what is chosen; also from the thread that serves it.
+class Narration:
+    """Prints what is chosen; the thread that serves the index may call it as well.
 
-    :param aside: blocks go to stderr, since stdout is a document.
-    :param quiet: no blocks; warnings all the same.
+    :param aside: print blocks on stderr, because stdout is a document.
+    :param quiet: print warnings, but no blocks.
     """
 
     def __init__(self, *, aside: bool, quiet: bool) -> None:
@@ -32,13 +32,13 @@ class Talk:
         self.warnings: list[str] = []
 
     def start(self, places: Mapping[str, str]) -> None:
-        """What pip is going to call indexes."""
+        """Say which local URLs stand for which indexes in the output of pip."""
         if not self._quiet:
             lines = [f"{here} stands for {there}" for here, there in places.items()]
             say(lines, aside=self._aside)
 
     def pick(self, choice: Choice, label: str | None) -> None:
-        """A build that is fetched, or whose METADATA is read."""
+        """Say which build an installer fetches, once for each release."""
         with self._lock:
             key = (choice.project, choice.version)
             known = self.chosen.get(key)
@@ -61,14 +61,14 @@ class Talk:
                 self._explain(why_no_gpu(release, resolution))
 
     def warn(self, message: str) -> None:
-        """Something that its user should know."""
+        """Print a warning, and keep it for the report."""
         with self._lock:
             self.warnings.append(message)
             complain(f"warning: {message}")
 
     def finish(self, outcome: Outcome, pins: Pins, *, dry_run: bool) -> None:
-        """Say at the end what became of the builds, and of the labels asked for."""
-        self._find_unused(outcome.seen, pins)
+        """Say which builds were installed, and which requested labels do not exist."""
+        self._warn_of_unused(outcome.seen, pins)
         if outcome.status:
             for choice in _newest(outcome.seen):
                 if choice.resolution and not (choice.offers or choice.plain):
@@ -90,19 +90,20 @@ class Talk:
         for line in lines:
             complain(line)
 
-    def _find_unused(self, seen: Iterable[Choice], pins: Pins) -> None:
-        """Warn of each ``--label`` that nothing had."""
-        labels: dict[str, set[str]] = {}
+    def _warn_of_unused(self, seen: Iterable[Choice], pins: Pins) -> None:
+        """Warn of each ``--label`` that no release has."""
+        by_project: dict[str, set[str]] = {}
         for choice in seen:
-            labels.setdefault(choice.project, set()).update(choice.available)
-        found = set().union(*labels.values())
-        if pins.everywhere and pins.everywhere not in found:
-            has = f"they have {', '.join(sorted(found))}" if found else "none has any"
-            self.warn(f"no release that was looked at has {pins.everywhere}: {has}")
+            by_project.setdefault(choice.project, set()).update(choice.available)
+        labels = set().union(*by_project.values())
+        if pins.everywhere and pins.everywhere not in labels:
+            has = f"they have {', '.join(sorted(labels))}" if labels else "none has any"
+            self.warn(f"no release that pip looked at has {pins.everywhere}: {has}")
         for project, label in pins.projects.items():
-            if label not in labels.get(project, ()):
-                has = ", ".join(sorted(labels.get(project, ()))) or "no variants"
-                self.warn(f"{project} has no {label}, as far as was looked: {has}")
+            own = by_project.get(project, set())
+            if label not in own:
+                has = ", ".join(sorted(own)) or "no variants"
+                self.warn(f"no {project} that pip looked at has {label}: it has {has}")
 
 
 def _release(choice: Choice) -> str:
@@ -110,12 +111,12 @@ def _release(choice: Choice) -> str:
 
 
 def _newest(seen: Iterable[Choice]) -> list[Choice]:
-    """Of each project the release that its user would have had."""
+    """Return the newest release of each project, which pip would have installed."""
     from packaging.version import Version
 
-    found: dict[str, Choice] = {}
+    newest: dict[str, Choice] = {}
     for choice in seen:
-        other = found.get(choice.project)
+        other = newest.get(choice.project)
         if other is None or Version(choice.version) > Version(other.version):
-            found[choice.project] = choice
-    return list(found.values())
+            newest[choice.project] = choice
+    return list(newest.values())

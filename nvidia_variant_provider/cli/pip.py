@@ -5,31 +5,32 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ..errors import MissingExtraError, UsageError, shown
+from ..errors import UsageError, shown
+from ..index.connection import missing_extra
 from . import machine
 from .build_text import rejected
-from .narration import Talk
+from .narration import Narration
 from .parsers import add_examples
 from .result import Result
 
 if TYPE_CHECKING:
     from ..index.pip.command import Pip, PipCommand
     from ..index.pip.session import Outcome, Stale
-    from ..index.selection.pins import Pins
+    from ..index.selection.options import Pins, Selection
     from ..machine.environment import Environment
 
-__all__ = ["configure_parser", "execute", "missing_extra", "parse_pins", "separate"]
+__all__ = ["configure_parser", "execute", "parse_pins", "separate"]
 
 _VALUES = ("--cuda-driver", "--sm-arch", "--environment", "--label", "--python")
 _SWITCHES = ("--every-gpu", "--minor-version-compatibility", "--no-variants")
 
-_TALKATIVE = ("install", "download", "wheel")
-"""Of pip's commands, those whose stdout is for people: that of ``list`` is data."""
+_FOR_PEOPLE = ("install", "download", "wheel")
+"""The commands of pip whose stdout is for people; that of ``list`` is data."""
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -70,9 +71,10 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words of the command line that are ours, and those that are pip's.
+    """Separate the words for this program from the words for pip.
 
-    ``--json`` is ours unless it follows a command of pip that has one as well.
+    ``--json`` is for this program, except after ``index``, a command of pip that has
+    the same option.
     """
     ours: list[str] = []
     theirs: list[str] = []
@@ -95,26 +97,26 @@ def separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _next(words: Iterator[str]) -> list[str]:
-    found = next(words, None)
-    return [] if found is None else [found]
+    word = next(words, None)
+    return [] if word is None else [word]
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """``data``: pip's ``status``, and what was ``chosen`` and ``installed``."""
+    """Run pip; ``data`` has its ``status``, what was ``chosen`` and ``installed``."""
     from ..index.pip.command import Pip, find_python
+    from ..index.selection.options import Selection
 
     if not options.arguments:
-        raise UsageError(
-            "pip is told nothing", hint="give its arguments: install torch"
-        )
+        hint = "try: nvidia-variant-provider pip install torch"
+        raise UsageError("no pip command given", hint=hint)
     find_machine = machine.find_later(options, environ)
     environ = machine.with_compatibility(options, environ)
     pins = parse_pins(options.label)
     if options.no_variants and options.label:
-        message = "--label picks a variant, --no-variants none"
+        message = "--label and --no-variants contradict each other"
         raise UsageError(message, hint="give one of them")
     with ThreadPoolExecutor(1) as executor:
-        # Both take a moment: what is imported here, and pip itself.
+        # Import the index while pip parses its command line: both take a moment.
         loading = executor.submit(
             import_module, "nvidia_variant_provider.index.pip.session"
         )
@@ -122,39 +124,38 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         command = pip.understand(options.arguments)
         if options.no_variants or not command.uses_index:
             status = pip.run(options.arguments, environ, quiet=options.json)
-            talk = Talk(aside=options.json, quiet=False)
+            narration = Narration(aside=options.json, quiet=False)
             if status == 0 and command.command is None and _installs(options):
-                talk.warn("no variants were selected: this pip could not be asked")
+                narration.warn(
+                    "no variants were selected, because this pip did not report how it "
+                    "understands the command"
+                )
             if command.command == "check" and not options.no_variants:
                 for note in _check_installed(command, find_machine(), environ):
-                    talk.warn(note)
-            return _result(status, talk)
+                    narration.warn(note)
+            return _result(status, narration)
         try:
             loading.result()
         except ImportError as error:
             raise missing_extra(error) from None
-    return _run(pip, command, options, find_machine, environ=environ, pins=pins)
+    selection = Selection(
+        machine=find_machine, pins=pins, every_gpu=options.every_gpu, environ=environ
+    )
+    return _run(pip, command, selection, options, environ)
 
 
 def _installs(options: argparse.Namespace) -> bool:
-    return not options.no_variants and bool({*options.arguments} & {*_TALKATIVE})
-
-
-def missing_extra(error: ImportError) -> MissingExtraError:
-    """What is wrong when the loopback index cannot be imported."""
-    hint = "pip install 'nvidia-variant-provider[index]'"
-    message = f"this needs the extra index: {error.name} is not installed"
-    return MissingExtraError(message, hint=hint)
+    return not options.no_variants and bool({*options.arguments} & {*_FOR_PEOPLE})
 
 
 def parse_pins(texts: Sequence[str]) -> Pins:
-    """The labels that ``--label`` asks for.
+    """Parse the values of ``--label``.
 
-    :raises UsageError: one is none.
+    :raises UsageError: a value is not a label.
     """
     from packaging.utils import canonicalize_name
 
-    from ..index.selection.pins import Pins
+    from ..index.selection.options import Pins
     from ..wheels.archive import LABEL
 
     everywhere = None
@@ -162,8 +163,8 @@ def parse_pins(texts: Sequence[str]) -> Pins:
     for text in texts:
         project, equals, label = text.rpartition("=")
         if not LABEL.fullmatch(label):
-            message = f"{shown(text)} is no label: a-z, 0-9, _ and . only"
-            raise UsageError(message, path="--label", hint="give one as cu126")
+            message = f"{shown(text)} is not a label: a label has a-z, 0-9, _ and ."
+            raise UsageError(message, path="--label", hint="give one such as cu126")
         if equals:
             projects[canonicalize_name(project.rstrip("="))] = label
         else:
@@ -174,43 +175,38 @@ def parse_pins(texts: Sequence[str]) -> Pins:
 def _run(
     pip: Pip,
     command: PipCommand,
+    selection: Selection,
     options: argparse.Namespace,
-    find_machine: Callable[[], Environment],
-    *,
     environ: Mapping[str, str],
-    pins: Pins,
 ) -> Result:
     from ..index.pip.session import run
     from ..index.pip.signals import ENDING, handling
 
     report = command.options["json_report_file"]
-    # Where pip's stdout is a document, nothing else may stand in it.
-    aside = options.json or report == "-" or command.command not in _TALKATIVE
-    talk = Talk(aside=aside, quiet=bool(command.options["quiet"]))
-    # Signals to end leave nothing behind, also where pip does not run yet.
+    # Where pip prints a document on stdout, nothing else may be printed there.
+    aside = options.json or report == "-" or command.command not in _FOR_PEOPLE
+    narration = Narration(aside=aside, quiet=bool(command.options["quiet"]))
+    # Remove the temporary folder even if a signal ends this process before pip runs.
     with handling(dict.fromkeys(ENDING, _end)):
         outcome = run(
             pip,
             command,
-            machine=find_machine,
+            selection,
+            narration,
             environ=environ,
-            pins=pins,
-            on_pick=talk.pick,
-            on_start=talk.start,
-            warn=talk.warn,
             quiet=options.json,
-            every_gpu=options.every_gpu,
             asks=sys.stdin is not None and sys.stdin.isatty(),
         )
     if command.command == "lock" or report is not None:
-        talk.warn(
-            "the URLs of builds in what pip wrote are of this run (127.0.0.1): "
-            "neither a lock nor a report can be installed from later"
+        narration.warn(
+            "the lock or report that pip wrote has URLs of this run (127.0.0.1), so "
+            "it cannot be used for a later installation"
         )
+    pins = selection.pins
     for item in outcome.stale:
-        talk.warn(_advice(item, pins, [*options.ours, *_words(command)]))
-    talk.finish(outcome, pins, dry_run=bool(command.options["dry_run"]))
-    return _result(outcome.status, talk, outcome, command)
+        narration.warn(_advice(item, pins, [*options.ours, *_words(command)]))
+    narration.finish(outcome, pins, dry_run=bool(command.options["dry_run"]))
+    return _result(outcome.status, narration, outcome, command)
 
 
 def _end(number: int, _: object) -> None:
@@ -218,7 +214,7 @@ def _end(number: int, _: object) -> None:
 
 
 def _words(command: PipCommand) -> list[str]:
-    """The options of pip, but for those that say what, and whether, to install."""
+    """Return the options of pip, except those that say what to install, and whether."""
     left_out = ("requirements", "constraints", "dry_run", "json_report_file", "upgrade")
     return [
         word
@@ -229,25 +225,27 @@ def _words(command: PipCommand) -> list[str]:
 
 
 def _advice(item: Stale, pins: Pins, words: Sequence[str]) -> str:
-    from ..index.http.byte_ranges import redacted
+    from ..index.http.urls import redacted
 
     name = f"{item.installed.project}=={item.installed.version}"
     best = f"variant {item.best}" if item.best else "the non-variant wheel"
-    who = "--label asks for" if pins.get(item.installed.project) else "fits best"
+    why = (
+        "is what --label asks for" if pins.get(item.installed.project) else "fits best"
+    )
     given = map(redacted, words)
     line = shlex.join(
         ["pip", "install", *given, "--force-reinstall", "--no-deps", name]
     )
     return (
-        f"{name} stays installed as variant {item.installed.label}, {best} is what "
-        f"{who}; to replace it: nvidia-variant-provider {line}"
+        f"{name} stays installed as variant {item.installed.label}, but {best} {why}; "
+        f"to replace it: nvidia-variant-provider {line}"
     )
 
 
 def _check_installed(
     command: PipCommand, environment: Environment, environ: Mapping[str, str]
 ) -> list[str]:
-    """Installed variants that this machine cannot run."""
+    """Return a sentence for each installed variant that this machine cannot run."""
     from ..api import resolve
     from ..index.pip.installed import find_installed
 
@@ -265,12 +263,16 @@ def _check_installed(
 
 def _result(
     status: int,
-    talk: Talk,
+    narration: Narration,
     outcome: Outcome | None = None,
     command: PipCommand | None = None,
 ) -> Result:
     machine = next(
-        (c.resolution.environment for c, _ in talk.chosen.values() if c.resolution),
+        (
+            c.resolution.environment
+            for c, _ in narration.chosen.values()
+            if c.resolution
+        ),
         None,
     )
     return Result(
@@ -288,10 +290,10 @@ def _result(
                     "compatible": list(choice.labels),
                     "rejected": rejected(choice.resolution),
                 }
-                for choice, label in talk.chosen.values()
+                for choice, label in narration.chosen.values()
             ],
             "installed": [x.to_dict() for x in outcome.installed] if outcome else [],
             "stale": [x.to_dict() for x in outcome.stale] if outcome else [],
-            "warnings": talk.warnings,
+            "warnings": narration.warnings,
         },
     )

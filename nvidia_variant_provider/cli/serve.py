@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, UsageError
+from ..index.connection import missing_extra
 from . import machine
-from .narration import Talk
+from .narration import Narration
 from .parsers import add_examples
-from .pip import missing_extra, parse_pins
+from .pip import parse_pins
 from .render import render
 from .result import Result
 
@@ -78,51 +79,56 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """``data``: the ``url`` of each index, and what it stands for (``upstream``)."""
+    """Serve until a signal; ``data`` has the ``url`` and ``upstream`` of each index."""
     find_machine = machine.find_later(options, environ)
     environ = machine.with_compatibility(options, environ)
     pins = parse_pins(options.label)
     try:
-        from ..index.http.byte_ranges import redacted
-        from ..index.http.client import is_loopback
-        from ..index.pip.session import make_settings
+        from ..index.http.client import Client
+        from ..index.http.urls import is_loopback, redacted
+        from ..index.pip.settings import make_settings
         from ..index.pip.signals import handling
-        from ..index.server.local_index import Loopback
-        from ..index.server.server import HOSTS, reachable
+        from ..index.selection.options import Selection
+        from ..index.server.access import ANY_HOST, LOOPBACK_NAMES, Access
+        from ..index.server.local_index import LocalIndex
+        from ..index.server.server import reachable_url
     except ImportError as error:
         raise missing_extra(error) from None
     remote = not is_loopback(options.host)
     if remote and not options.allow_remote:
-        message = f"{options.host} can be reached from other machines"
-        hint = "give --allow-remote if that is what you want"
+        message = f"other machines can connect to {options.host}"
+        hint = "give --allow-remote if you want that"
         raise UsageError(message, path="--host", hint=hint)
     command, ask_credentials = _ask_pip(options, environ)
     if not command.indexes:
-        raise UsageError("there is no index to stand for", hint="give --index-url")
-    # No blocks: stdout says where the index is.
-    talk = Talk(aside=True, quiet=True)
-    loopback = Loopback(
-        make_settings(command, environ),
-        machine=find_machine,
-        environ=environ,
-        warn=talk.warn,
-        pins=pins,
-        on_pick=talk.pick,
-        every_gpu=options.every_gpu,
-        ask_credentials=ask_credentials,
+        raise UsageError("there is no index to serve", hint="give --index-url")
+    # Print no blocks: stdout says where the index is.
+    narration = Narration(aside=True, quiet=True)
+    local_index = LocalIndex(
+        Client(make_settings(command, environ), ask_credentials=ask_credentials),
+        Selection(
+            machine=find_machine,
+            pins=pins,
+            every_gpu=options.every_gpu,
+            environ=environ,
+        ),
+        # People type these URLs, so there is no secret in them.
+        Access(
+            secret=False, hosts=ANY_HOST if options.allow_remote else LOOPBACK_NAMES
+        ),
+        warn=narration.warn,
+        on_pick=narration.pick,
         host=options.host,
         port=options.port,
-        secret=False,
-        hosts=None if options.allow_remote else HOSTS,
     )
     urls = {
-        url: loopback.add_index(url, command.credentials.get(url))
+        url: local_index.add_index(url, command.credentials.get(url))
         for url in command.indexes
     }
     for url, here in urls.items():
         if here == url:
-            message = "neither the URL of an index nor a folder"
-            hint = "check it; plain HTTP needs --trusted-host"
+            message = "is neither the URL of an index nor a folder"
+            hint = "check it; plain HTTP requires --trusted-host"
             raise UsageError(message, path=redacted(url), hint=hint)
     result = Result(
         data={
@@ -132,15 +138,15 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         },
         text=[
             *(f"{redacted(url)} is at {here}" for url, here in urls.items()),
-            *_examples(list(map(reachable, urls.values()))),
+            *_examples(list(map(reachable_url, urls.values()))),
             "Stop it with Ctrl-C.",
         ],
         notes=_notes(remote=remote, private=bool(command.credentials)),
     )
     stopped = threading.Event()
     stops = dict.fromkeys((signal.SIGINT, signal.SIGTERM), lambda *_: stopped.set())
-    with handling(stops), loopback.serve():
-        # Now, not when it ends: what it says is needed while it runs.
+    with handling(stops), local_index.serve():
+        # Print the result now, not at the end: people need it while the index runs.
         render(result, command="serve", as_json=options.json)
         stopped.wait()
     return Result(said=True)
@@ -148,9 +154,13 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 def _ask_pip(
     options: argparse.Namespace, environ: Mapping[str, str]
-) -> tuple[PipCommand, AskCredentials | None]:
-    """What pip says of indexes; without one, as users of uv may be, the options."""
+) -> tuple[PipCommand, AskCredentials]:
+    """Ask pip for its indexes; without a pip, the options have to be enough.
+
+    Users of uv often have environments without a pip.
+    """
     from ..index.pip.command import Pip, PipCommand, find_python
+    from ..index.pip.settings import find_netrc_credentials
 
     pip = Pip(find_python(options.python), environ)
     try:
@@ -158,17 +168,18 @@ def _ask_pip(
     except InputError:
         if options.index_url is None:
             raise
-        said = {
+        given = {
             "index_url": options.index_url,
             "extra_index_urls": options.extra_index_url,
             "trusted_hosts": options.trusted_host,
         }
-        return PipCommand(command=None, options=said), None
+        command = PipCommand(command=None, options=given)
+        return command, lambda url: find_netrc_credentials(url, environ)
     return command, lambda url: pip.ask_credentials(url, command.options)
 
 
 def _pip_arguments(options: argparse.Namespace) -> list[str]:
-    """What pip would be told to look at the same indexes."""
+    """Return the arguments by which pip would use the same indexes."""
     words = ["download"]
     if options.index_url is not None:
         words += ["--index-url", options.index_url]
@@ -182,21 +193,28 @@ def _pip_arguments(options: argparse.Namespace) -> list[str]:
 def _notes(*, remote: bool, private: bool) -> list[str]:
     if remote:
         return [
-            "whoever can connect to this port reads the indexes with your credentials"
+            "everyone who can connect to this port reads the indexes with your "
+            "credentials"
         ]
     if private:
-        return ["everybody on this machine reads the indexes with your credentials"]
+        return ["everyone on this machine reads the indexes with your credentials"]
     return []
 
 
-def _examples(urls: Sequence[str]) -> Sequence[str]:
+def _examples(urls: Sequence[str]) -> list[str]:
+    """Return the commands by which installers use all of ``urls``."""
     url, *others = urls
-    extra = "".join(f" --extra-index-url {other}" for other in others)
-    more = "".join(f" --index {other}" for other in others)
-    return (
-        f"  pip:        pip install --index-url {url}{extra} torch",
-        f"  uv:         uv pip install --default-index {url}{more} torch",
-        f"  poetry:     poetry source add --priority=primary variants {url}",
-        f"  pdm:        pdm config pypi.url {url}",
-        f"  containers: docker run --network host -e PIP_INDEX_URL={url} IMAGE",
-    )
+    pip = "".join(f" --extra-index-url {other}" for other in others)
+    uv = "".join(f" --index {other}" for other in others)
+    docker = f" -e PIP_EXTRA_INDEX_URL='{' '.join(others)}'" if others else ""
+    # poetry and pdm have a name for each index.
+    names = ["variants", *(f"variants-{n}" for n in range(2, len(urls) + 1))]
+    poetry = "poetry source add --priority=primary"
+    keys = ["pypi.url", *(f"pypi.{name}.url" for name in names[1:])]
+    return [
+        f"  pip:        pip install --index-url {url}{pip} torch",
+        f"  uv:         uv pip install --default-index {url}{uv} torch",
+        *(f"  poetry:     {poetry} {n} {u}" for n, u in zip(names, urls, strict=True)),
+        *(f"  pdm:        pdm config {k} {u}" for k, u in zip(keys, urls, strict=True)),
+        f"  containers: docker run --network host -e PIP_INDEX_URL={url}{docker} IMAGE",
+    ]

@@ -57,9 +57,10 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(
     options: argparse.Namespace,
-    environ: Mapping[str, str],  # noqa: ARG001
+    environ: Mapping[str, str],
 ) -> Result:
     """Check the paths; ``data`` has ``findings``, sorted."""
+    from ..index.connection import connect
     from ..lint.output import as_github, as_text
     from ..lint.runner import check_paths, fails
     from ..lint.sarif import as_sarif
@@ -69,6 +70,7 @@ def execute(
         select=_codes(options.select),
         ignore=_codes(options.ignore),
         watch=progress_bar,
+        connect=lambda: connect(environ),
     )
     formats = {"text": as_text, "github": as_github, "sarif": as_sarif}
     render = formats.get(options.format)

@@ -1,6 +1,6 @@
-"""Package indexes: reading them, and serving what a machine can run.
+"""Package indexes: reading them, and showing installers what a machine can run.
 
-`VariantRepository` is the component for servers that are built of simple-repository.
+`VariantRepository` is the component for servers that are made of simple-repository.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The former place of `nvidia_variant_provider.index.VariantRepository`."""
+"""The former module of `nvidia_variant_provider.index.VariantRepository`."""
 
 from __future__ import annotations
 

@@ -3,40 +3,51 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..index.http.byte_ranges import RangeFile, RemoteFile, fetch, read_page, redacted
+from ..index.http.urls import redacted
 from ..wheels.reading import WheelContent, read_wheel
 from .collector import Collector
 from .findings import Finding
 from .index_files import IndexFile
 from .release import check_files
 
-__all__ = ["check_page"]
+if TYPE_CHECKING:
+    from ..index.http.blocking import BlockingClient, RemoteFile
+
+__all__ = ["Connect", "check_page"]
+
+Connect = Callable[[], "BlockingClient"]
+"""Makes the client that reads pages."""
 
 
-def check_page(url: str) -> Iterator[Finding]:
-    """Check the files that a project page lists."""
-    try:
-        files = read_page(url)
-    except InputError as error:
-        collector = Collector(redacted(url))
-        collector.add_error("NV100", error)
-        yield from collector.findings
-        return
-    yield from check_files(redacted(url), map(_remote, files))
+def check_page(url: str, connect: Connect) -> Iterator[Finding]:
+    """Check the files that a project page lists.
+
+    :param connect: makes the client that reads the page and its files.
+    """
+    with connect() as client:
+        try:
+            files = client.read_page(url)
+        except InputError as error:
+            collector = Collector(redacted(url))
+            collector.add_error("NV100", error)
+            yield from collector.findings
+            return
+        yield from check_files(redacted(url), (_index_file(f, client) for f in files))
 
 
-def _remote(file: RemoteFile) -> IndexFile:
+def _index_file(file: RemoteFile, client: BlockingClient) -> IndexFile:
     def open_wheel() -> WheelContent:
-        with io.BufferedReader(RangeFile(file.url)) as wheel:
+        with io.BufferedReader(client.open(file.url)) as wheel:
             return read_wheel(wheel)
 
     return IndexFile(
         name=file.name,
         path=redacted(file.url),
         time=file.time,
-        read=lambda: fetch(file.url),
+        read=lambda: client.read(file.url),
         open_wheel=open_wheel,
     )

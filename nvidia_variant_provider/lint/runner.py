@@ -15,6 +15,11 @@ from .folders import check_folder, check_wheel_path
 from .index_files import Reading, Watch
 from .rules import ERROR, RULES, SEVERITIES, WARNING
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..index.http.blocking import BlockingClient
+    from .pages import Connect
+
 __all__ = ["check_paths", "fails", "selected"]
 
 logger = logging.getLogger(__name__)
@@ -26,6 +31,7 @@ def check_paths(
     select: Collection[str] = (),
     ignore: Collection[str] = (),
     watch: Watch | None = None,
+    connect: Connect | None = None,
 ) -> list[Finding]:
     """Return the findings about all ``paths``, sorted by path, code and place.
 
@@ -34,6 +40,8 @@ def check_paths(
     :param select: prefixes of codes to keep; an empty collection keeps all.
     :param ignore: prefixes of codes to leave out.
     :param watch: shows how far the reading of one wheel is.
+    :param connect: makes the client that reads URLs; without it, URLs are read
+        without the settings of a pip.
     :raises UsageError: no rule has a prefix.
     """
     for prefix in (*select, *ignore):
@@ -51,9 +59,8 @@ def check_paths(
         if not _is_url(path):  # check_page logs URLs, without what is secret in them
             logger.info("checking %s", path)
         before = len(kept)
-        kept.update(
-            f for f in _check(path, reading) if selected(f.code, select, ignore)
-        )
+        findings = _check(path, reading, connect or _connect_without_pip)
+        kept.update(f for f in findings if selected(f.code, select, ignore))
         logger.info("%d findings", len(kept) - before)
     return sorted(kept, key=lambda f: (f.path, f.code, f.place, f.message))
 
@@ -75,11 +82,11 @@ def _is_url(path: str) -> bool:
     return path.startswith(("http://", "https://"))
 
 
-def _check(path: str, reading: Reading) -> Iterator[Finding]:
+def _check(path: str, reading: Reading, connect: Connect) -> Iterator[Finding]:
     if _is_url(path):
         from .pages import check_page
 
-        yield from check_page(path)
+        yield from check_page(path, connect)
         return
     name = "stdin" if path == "-" else path
     collector = Collector(name)
@@ -95,3 +102,9 @@ def _check(path: str, reading: Reading) -> Iterator[Finding]:
     except InputError as error:
         collector.add_error("NV100", error)
     yield from collector.findings
+
+
+def _connect_without_pip() -> BlockingClient:
+    from ..index.http.blocking import BlockingClient
+
+    return BlockingClient()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from ..machine.environment import Environment
 from ..machine.properties import VariantProperty
@@ -73,6 +74,7 @@ class Resolution:
     :param environment: the machine.
     :param metadata: the document that lists the builds.
     :param notes: sentences about what variant properties cannot say of the machine.
+    :param options: the other arguments of `resolve_metadata`.
     """
 
     compatible: tuple[str, ...]
@@ -80,6 +82,15 @@ class Resolution:
     environment: Environment
     metadata: VariantsMetadata
     notes: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def resolve_again(self, environment: Environment, **changes: Any) -> Resolution:
+        """Resolve the same release for another machine, with the same options.
+
+        :param changes: arguments of `resolve_metadata` that replace the options.
+        """
+        options = {**self.options, **changes}
+        return resolve_metadata(self.metadata, environment, **options)
 
     @property
     def selected(self) -> str | None:
@@ -150,6 +161,13 @@ def resolve_metadata(
         ),
         environment=environment,
         metadata=metadata,
+        options={
+            "supported": supported,
+            "every_gpu": every_gpu,
+            "enable_optional": enable_optional,
+            "minor_version_compatibility": minor_version_compatibility,
+            "priorities": priorities,
+        },
         notes=(
             *(note for answer in answers.values() for note in answer.notes),
             *(left_out(environment) if own and not every_gpu else ()),

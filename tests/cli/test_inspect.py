@@ -21,7 +21,7 @@ from support.wheels import stub_wheel
 from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.cli.progress import progress_bar
 from nvidia_variant_provider.gpu_code import compression, files
-from nvidia_variant_provider.index.http.byte_ranges import redacted
+from nvidia_variant_provider.index.http.urls import redacted
 
 PLAIN = (BINARIES / "plain.so").read_bytes()
 TAG = "cp311-cp311-linux_x86_64"

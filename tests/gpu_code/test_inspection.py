@@ -23,7 +23,7 @@ from nvidia_variant_provider.gpu_code.report import (
     sort_targets,
 )
 from nvidia_variant_provider.gpu_code.vendoring import is_vendored
-from nvidia_variant_provider.index.http.byte_ranges import RangeFile
+from nvidia_variant_provider.index.http.blocking import BlockingClient
 
 PLAIN = (BINARIES / "plain.so").read_bytes()
 CUBIN = (BINARIES / "new-80.cubin").read_bytes()
@@ -289,8 +289,11 @@ def test_an_interrupt_ends_all_threads(jobs: int, tmp_path: Path) -> None:
 def test_a_wheel_on_a_server_is_read_by_ranges(jobs: int, tmp_path: Path) -> None:
     path = wheel(tmp_path)
     with serve_answers({"/demo.whl": Answer(body=path.read_bytes())}) as server:
-        file = io.BufferedReader(RangeFile(f"{server.url}/demo.whl"))
-        report = api.inspect(file, name=str(path), jobs=jobs)
+        with (
+            BlockingClient() as client,
+            io.BufferedReader(client.open(f"{server.url}/demo.whl")) as file,
+        ):
+            report = api.inspect(file, name=str(path), jobs=jobs)
         assert all("bytes=" in request for request in server.requests)
     assert report == api.inspect(path)
 

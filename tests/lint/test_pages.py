@@ -15,7 +15,9 @@ from support.wheels import publish
 
 from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.index.http import byte_ranges
+from nvidia_variant_provider.index.http.blocking import BlockingClient
+from nvidia_variant_provider.index.http.client import Client
+from nvidia_variant_provider.index.http.settings import Settings
 from nvidia_variant_provider.lint.rules import ERROR
 from nvidia_variant_provider.lint.runner import check_paths
 
@@ -102,15 +104,18 @@ def test_upload_times_count(files: dict[str, bytes]) -> None:
     [
         (Answer(status=404), "HTTP 404"),
         (Answer(status=500), "HTTP 500"),
-        (Answer(body=b"{", kind=JSON), "no project page"),
-        (Answer(body=b"[]", kind=JSON), "no project page"),
-        (Answer(body=b'{"files": 5}', kind=JSON), "no project page"),
+        (Answer(body=b"{", kind=JSON), "is not a project page"),
+        (Answer(body=b"[]", kind=JSON), "is not a project page"),
+        (Answer(body=b'{"files": 5}', kind=JSON), "is not a project page"),
         (Answer(body=b'{"meta": {}}', kind=JSON), "there is no 'files'"),
         (Answer(body=b"\xff", kind="text/html"), "not UTF-8"),
         (Answer(body=b"x", kind="image/png"), "not a project page"),
-        (Answer(body=b"<a>" * 50, kind="text/html", fault="cut"), "cut off"),
-        (Answer(status=302, headers={"Location": PROJECT}), "HTTP 302"),
-        (Answer(status=302, headers={"Location": "file:///etc/passwd"}), "HTTP 302"),
+        (Answer(body=b"<a>" * 50, kind="text/html", fault="cut"), "cannot be read"),
+        (Answer(status=302, headers={"Location": PROJECT}), "10 redirects"),
+        (
+            Answer(status=302, headers={"Location": "file:///etc/passwd"}),
+            "only http and https are read",
+        ),
     ],
 )
 def test_a_page_that_is_none_is_a_finding(answer: Answer, message: str) -> None:
@@ -151,32 +156,32 @@ def test_metadata_that_cannot_be_read_is_a_finding(files: dict[str, bytes]) -> N
         assert codes(server) == ["NV100"]
 
 
-def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byte_ranges, "TIMEOUT", 0.3)
-    with serve_answers({PROJECT: Answer(fault="hang")}) as server:
-        (finding,) = check_paths([f"{server.url}{PROJECT}"])
-    assert "cannot be read" in finding.message
-
-
-def test_a_server_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byte_ranges, "DEADLINE", 0.3)
-    monkeypatch.setattr(byte_ranges, "_CHUNK", 1)
-    with (
-        serve_answers({"/x": Answer(body=b"x" * 100, fault="drip")}) as server,
-        pytest.raises(InputError, match="not complete after"),
-    ):
-        byte_ranges.fetch(f"{server.url}/x")
-
-
-def test_an_oversized_file_is_not_read_to_the_end(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("fault", "settings", "message"),
+    [
+        ("hang", Settings(timeout=0.1), "no response within 0.1 s"),
+        ("drip", Settings(deadline=0.1), "not complete after 0.1 s"),
+    ],
+)
+def test_a_slow_server_is_a_finding(
+    fault: str, settings: Settings, message: str
 ) -> None:
-    monkeypatch.setattr(byte_ranges, "MAX_BYTES", 100_000)
+    def connect() -> BlockingClient:
+        return BlockingClient(lambda: Client(settings))
+
+    with serve_answers({PROJECT: Answer(body=b"x" * 100, fault=fault)}) as server:
+        (finding,) = check_paths([f"{server.url}{PROJECT}"], connect=connect)
+    assert (finding.code, finding.message) == ("NV100", message)
+
+
+def test_an_oversized_file_is_not_read_to_the_end() -> None:
+    body = bytes(65 << 20)
     with (
-        serve_answers({"/x": Answer(body=b"x" * 1_000_000)}) as server,
-        pytest.raises(InputError, match="larger than"),
+        serve_answers({"/x": Answer(body=body)}) as server,
+        BlockingClient() as client,
+        pytest.raises(InputError, match="larger than 64 MiB"),
     ):
-        byte_ranges.fetch(f"{server.url}/x")
+        client.read(f"{server.url}/x")
 
 
 def test_other_schemes_are_not_followed(files: dict[str, bytes]) -> None:
@@ -190,8 +195,11 @@ def test_other_schemes_are_not_followed(files: dict[str, bytes]) -> None:
 
 def test_a_range_file_is_a_file() -> None:
     body = bytes(range(256)) * 3000
-    with serve_answers({"/x": Answer(body=body)}) as server:
-        file = byte_ranges.RangeFile(f"{server.url}/x")
+    with (
+        serve_answers({"/x": Answer(body=body)}) as server,
+        BlockingClient() as client,
+    ):
+        file = client.open(f"{server.url}/x")
         assert file.seek(0, 2) == len(body)
         for start, size in ((0, 10), (262_140, 10), (700_000, 100_000), (5, 300_000)):
             file.seek(start)
@@ -236,8 +244,15 @@ def test_command_line(
     assert "error" not in capsys.readouterr().out
 
 
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "nvidia_variant_provider.index.http.pages"
+def test_a_missing_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "nvidia_variant_provider.index.pip.settings"
     monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setitem(sys.modules, "simple_repository", None)
+    for module in [name for name in sys.modules if ".index.http." in name]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "httpx", None)
     assert main(["validate", "http://127.0.0.1:9/simple/x/"]) == 2
+    error = capsys.readouterr().err
+    assert "httpx is not installed" in error
+    assert "pip install 'nvidia-variant-provider[index]'" in error

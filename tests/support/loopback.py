@@ -15,8 +15,11 @@ from urllib.parse import urljoin, urlsplit
 
 from support.range_server import Answer
 
-from nvidia_variant_provider.index.http.client import Settings
-from nvidia_variant_provider.index.server.local_index import Loopback
+from nvidia_variant_provider.index.http.client import AskCredentials, Client
+from nvidia_variant_provider.index.http.settings import Settings
+from nvidia_variant_provider.index.selection.options import Pins, Selection
+from nvidia_variant_provider.index.server.access import Access
+from nvidia_variant_provider.index.server.local_index import LocalIndex
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
@@ -113,7 +116,7 @@ class Running:
     urls: Sequence[str]
     warnings: list[str]
     picks: list[tuple[str, str | None]]
-    loopback: Loopback
+    local_index: LocalIndex
 
     def page(self, project: str = "torch", number: int = 0, **headers: str) -> Reply:
         return ask(f"{self.urls[number]}{project}/", **{"Accept": JSON, **headers})
@@ -124,27 +127,40 @@ def start(
     *upstreams: str,
     machine: Environment = H100,
     settings: Settings | None = None,
-    prepare: Callable[[Loopback], object] | None = None,
+    ask_credentials: AskCredentials | None = None,
+    pins: Pins | None = None,
+    prepare: Callable[[Client], object] | None = None,
     links: bool = False,
-    **options: Any,
+    host: str = "127.0.0.1",
+    **access: Any,
 ) -> Iterator[Running]:
-    """Serve ``upstreams`` while the context lasts."""
+    """Serve ``upstreams`` while the context lasts.
+
+    :param prepare: called with the client before anything is read.
+    :param access: the fields of `Access`.
+    """
     warnings: list[str] = []
     picks: list[tuple[str, str | None]] = []
-    loopback = Loopback(
-        settings or Settings(timeout=2, deadline=5, trust_env=False),
-        machine=lambda: machine,
-        environ={},
+    client = Client(
+        settings or Settings(timeout=30, deadline=60, trust_env=False),
+        ask_credentials=ask_credentials,
+    )
+    local_index = LocalIndex(
+        client,
+        Selection(machine=lambda: machine, pins=pins or Pins(), environ={}),
+        Access(**access),
+        host=host,
         warn=warnings.append,
         on_pick=lambda choice, label: picks.append((choice.project, label)),
-        **options,
     )
-    add = loopback.add_links if links else loopback.add_index
+    add = local_index.add_links if links else local_index.add_index
     urls = [add(url) for url in upstreams]
     if prepare is not None:
-        prepare(loopback)
-    with loopback.serve():
-        yield Running(urls=urls, warnings=warnings, picks=picks, loopback=loopback)
+        prepare(client)
+    with local_index.serve():
+        yield Running(
+            urls=urls, warnings=warnings, picks=picks, local_index=local_index
+        )
 
 
 def answers_of(folder: Path, project: str = "torch") -> dict[str, Answer]:
@@ -192,6 +208,6 @@ def passed_over(running: Running) -> str:
     assert wheels(running) == [PLAIN]
     assert ask(running.page().files[PLAIN]).status in (200, 302)
     warning = running.warnings[0]
-    assert warning.startswith("torch 2.8.0: its variants are passed over: ")
+    assert warning.startswith("torch 2.8.0: its variants are ignored: ")
     assert warning.isprintable()
     return warning

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-import time
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +18,12 @@ __all__ = ["Answer", "RangeServer", "serve_answers"]
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a path gets.
+    """What the server sends for a path.
 
-    :param ranges: whether parts can be asked for.
-    :param fault: ``hang``, ``cut`` (after half of the body), ``drip`` (a byte at a
-        time, for ever), ``lie`` (another range than asked for).
+    :param ranges: whether the server sends the ranges that are asked for.
+    :param fault: ``hang`` (send nothing until the server stops), ``cut`` (stop after
+        half of the body), ``drip`` (send a byte at a time, until the server stops),
+        ``lie`` (send another range than the one that was asked for).
     """
 
     body: bytes = b""
@@ -35,7 +36,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class RangeServer:
-    """A running server: its URL without a slash, and the requests that it got."""
+    """A running server: its URL without a slash, and the requests that it received."""
 
     url: str
     requests: list[str]
@@ -47,8 +48,9 @@ def serve_answers(
 ) -> Iterator[RangeServer]:
     """Serve ``answers`` by path while the context lasts.
 
-    :param credentials: ``user:password``, without which all is refused.
+    :param credentials: ``user:password``; requests without them are refused.
     """
+    stopped = threading.Event()
     expected = base64.b64encode((credentials or "").encode()).decode()
     requests: list[str] = []
 
@@ -73,7 +75,7 @@ def serve_answers(
                 body = body[start : end + (0 if answer.fault == "lie" else 1)]
                 status = 206
             if answer.fault == "hang":
-                time.sleep(5)
+                stopped.wait()
                 return
             self.send_response(status)
             for name, value in headers.items():
@@ -85,14 +87,21 @@ def serve_answers(
                 self.close_connection = True
                 return
             if answer.fault == "drip":
-                for byte in body:
+                for byte in body[:-1]:
                     self.wfile.write(bytes([byte]))
-                    time.sleep(0.05)
+                    if stopped.wait(0.05):
+                        break
+                # The body stays incomplete, however slow this machine is.
+                stopped.wait()
+                self.close_connection = True
                 return
             self.wfile.write(body)
 
     with start_server(Handler) as url:
-        yield RangeServer(url.rstrip("/"), requests)
+        try:
+            yield RangeServer(url.rstrip("/"), requests)
+        finally:
+            stopped.set()
 
 
 def _bounds(first: str, last: str, size: int) -> tuple[int, int]:

@@ -1,1 +1,1 @@
-"""Pages and files of other indexes, over HTTP."""
+"""Reading the pages and files of other indexes over HTTP."""

@@ -1,9 +1,10 @@
-"""Pages of indexes: what they say, as pip reads them.
+"""Parse pages of indexes (PEP 503, PEP 691), as pip reads them.
 
-The parser of simple-repository reads the text of a link for the name of its file,
-knows no ``<base>``, spells URLs anew, and refuses a page for one bad entry; pip,
-whose user waits for an answer, does none of that. Here what an entry cannot mean is
-left out, and so is an entry without a usable URL.
+The parser of simple-repository (0.11.1) takes the text of a link for the name
+of its file, ignores ``<base>``, quotes URLs that are quoted already, and refuses a
+whole page for one bad entry. pip does none of that, and users expect the pages that
+pip accepts to work. This parser omits a value that is not valid, and an entry without
+a usable URL.
 """
 
 from __future__ import annotations
@@ -23,47 +24,55 @@ from packaging.version import InvalidVersion, Version
 from simple_repository import model
 
 from ...errors import shown
-from .byte_ranges import redacted
-from .client import UpstreamError
+from .urls import UpstreamError, redacted
 
-__all__ = ["LABEL_KEY", "parse_page", "parse_projects"]
+__all__ = ["ACCEPT", "LABEL_KEY", "parse_page", "parse_projects"]
+
+ACCEPT = (
+    "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
+    "text/html;q=0.1"
+)
+"""The ``Accept`` header of a client of a simple index: JSON is preferred."""
 
 LABEL_KEY = "_variant-label"
-"""On the files of a page that are shown under another name, and on the non-variant
-wheels beside them, where it is null. PEP 700: "Keys (at any level) with a leading
-underscore are reserved as private for index server use."
+"""The key of the variant label of a file that the local index shows.
+
+It is on wheels that are shown under another name, and null on the non-variant wheels
+next to them. PEP 700: "Keys (at any level) with a leading underscore are reserved as
+private for index server use."
 """
 
-# URLs that need no second look; others may have no port that is one, and the like.
+# Most URLs match this, and need no parsing: their port, for example, cannot be wrong.
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")
-# A file, maybe in another folder: only the folder has to be looked for, once.
+# A file, possibly in another folder: only the folder has to be resolved, and once.
 _PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~%+-]*)")
 _HASH = re.compile(r"(?:^|&)(sha512|sha384|sha256|sha224|sha1|md5)=([0-9A-Za-z]+)")
 _PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-_NO_PAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_PAGE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def parse_page(
     body: bytes, content_type: str, url: str, project: str
 ) -> model.ProjectDetail:
-    """A project page with absolute URLs, spelled as the index spelled them.
+    """Parse a project page; its URLs become absolute, and stay as they are spelled.
 
-    :param url: where it was found, after redirects.
-    :raises UpstreamError: it is no page of a simple index.
+    :param url: the URL of the page, after redirects.
+    :param project: the normalized name of the project.
+    :raises UpstreamError: the body is not a page of a simple index.
     """
     is_json = _is_json(content_type, url)
     try:
         if is_json:
             return _read_json(json.loads(body), url, project)
         return _read_html(_decode(body, content_type), url, project)
-    except _NO_PAGE as error:
-        raise _no_page(error, url) from None
+    except _PAGE_ERRORS as error:
+        raise _page_error(error, url) from None
 
 
 def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectList:
-    """The projects of an index, but for names that are none.
+    """Parse the list of projects of an index, and omit names that are not valid.
 
-    :raises UpstreamError: it is no list of projects.
+    :raises UpstreamError: the body is not a list of projects.
     """
     is_json = _is_json(content_type, url)
     try:
@@ -73,9 +82,9 @@ def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectLis
         else:
             links = _Links(_decode(body, content_type))
             # Web servers list folders with a slash.
-            names = [link.text.strip().rstrip("/") for link in links.found]
-    except _NO_PAGE as error:
-        raise _no_page(error, url) from None
+            names = [link.text.strip().rstrip("/") for link in links.links]
+    except _PAGE_ERRORS as error:
+        raise _page_error(error, url) from None
     return model.ProjectList(
         meta=model.Meta("1.0"),
         projects=frozenset(
@@ -90,31 +99,31 @@ def _is_json(content_type: str, url: str) -> bool:
     kind = content_type.partition(";")[0].strip().lower()
     if kind and not kind.endswith(("json", "html")):
         message = f"is {kind[:100]!a}, not a project page"
-        raise _refusal(message, url)
+        raise _error(message, url)
     return kind.endswith("json")
 
 
-def _no_page(error: Exception, url: str) -> UpstreamError:
-    return _refusal(f"is no project page: {_defect(error)}", url)
+def _page_error(error: Exception, url: str) -> UpstreamError:
+    return _error(f"is not a project page: {_describe(error)}", url)
 
 
-def _defect(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"there is no {shown(error.args[0])}"
     if isinstance(error, UnicodeDecodeError):
         return "not UTF-8"
     if isinstance(error, ValueError):
         return shown(str(error), 150)
-    return "its parts have other types than those of a page"
+    return "its values have the wrong types"
 
 
-def _refusal(message: str, url: str) -> UpstreamError:
-    hint = "name an index (PEP 503, PEP 691)"
+def _error(message: str, url: str) -> UpstreamError:
+    hint = "give the URL of a simple index (PEP 503, PEP 691)"
     return UpstreamError(message, path=redacted(url), hint=hint)
 
 
 def _decode(body: bytes, content_type: str) -> str:
-    """The text of a page; in UTF-8 unless its header says otherwise."""
+    """Decode a page: in UTF-8 unless its header names another encoding."""
     match = re.search(r"charset=\"?([\w.:-]+)", content_type, re.IGNORECASE)
     try:
         charset = codecs.lookup(match[1]).name if match else "utf-8"
@@ -122,7 +131,7 @@ def _decode(body: bytes, content_type: str) -> str:
     except LookupError:
         text = body.decode("utf-8")
     if not _is_text(text):
-        raise ValueError("half characters")
+        raise ValueError("it has half of a character")
     return text
 
 
@@ -134,14 +143,14 @@ def _read_json(document: Any, url: str, project: str) -> model.ProjectDetail:
     )
     version = Version(str(document.get("meta", {}).get("api-version", "1.0")))
     if version.major != 1:
-        raise ValueError(f"version {version} of the interface")
+        raise ValueError(f"version {version} of the API is not supported")
     name = document.get("name")
     if not isinstance(name, str) or canonicalize_name(name) != project:
         name = project
     versions = document.get("versions")
     if not isinstance(versions, list) or not all(map(_is_version, versions)):
         versions = None
-    # PEP 700 has all sizes from 1.1 on; some indexes claim that and do not.
+    # PEP 700 requires sizes from version 1.1 on; some indexes declare it without.
     complete = all(file.size is not None for file in files)
     return model.ProjectDetail(
         meta=model.Meta(
@@ -157,11 +166,11 @@ def _read_json(document: Any, url: str, project: str) -> model.ProjectDetail:
 
 def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     name = item["filename"]
-    found = _absolute(item["url"], url)
-    if found is None or not isinstance(name, str) or not _is_text(name):
+    target = _absolute(item["url"], url)
+    if target is None or not isinstance(name, str) or not _is_text(name):
         return None
     requires = item.get("requires-python")
-    # PEP 714: the new name of the key goes before the old one.
+    # PEP 714: "core-metadata" takes precedence over "dist-info-metadata".
     metadata = item.get("core-metadata")
     if metadata is None:
         metadata = item.get("dist-info-metadata")
@@ -170,7 +179,7 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     signed = item.get("gpg-sig")
     return model.File(
         filename=name,
-        url=urldefrag(found).url if "#" in found else found,
+        url=urldefrag(target).url if "#" in target else target,
         hashes=_hashes(item.get("hashes")),
         requires_python=requires if _is_text(requires) else None,
         dist_info_metadata=_hashes(metadata) or True
@@ -188,77 +197,78 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     )
 
 
-def _hashes(found: Any) -> dict[str, str]:
-    if not isinstance(found, dict):
+def _hashes(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
         return {}
     return {
         key: text
-        for key, text in found.items()
+        for key, text in value.items()
         if _is_text(key) and _is_text(text) and text
     }
 
 
-def _is_text(found: Any) -> bool:
-    """Is it a text, and one that can be written down: JSON can halve a character."""
-    if not isinstance(found, str):
+def _is_text(value: Any) -> bool:
+    """Whether a value is text that can be encoded: JSON may have lone surrogates."""
+    if not isinstance(value, str):
         return False
     try:
-        return found.isascii() or bool(found.encode())
+        return value.isascii() or bool(value.encode())
     except UnicodeEncodeError:
         return False
 
 
-def _is_version(found: Any) -> bool:
+def _is_version(value: Any) -> bool:
     try:
-        return bool(Version(found))
+        return bool(Version(value))
     except (InvalidVersion, TypeError):
         return False
 
 
-def _time(found: Any) -> datetime | None:
-    if not isinstance(found, str) or not found.endswith("Z"):
+def _time(value: Any) -> datetime | None:
+    if not isinstance(value, str) or not value.endswith("Z"):
         return None
     try:
-        return datetime.fromisoformat(found[:-1])
+        return datetime.fromisoformat(value[:-1])
     except ValueError:
-        pass  # before Python 3.11 not with any number of digits
+        pass  # Python 3.10 accepts only some numbers of digits after the second.
     try:
-        return datetime.fromisoformat(found[:19])
+        return datetime.fromisoformat(value[:19])
     except ValueError:
         return None
 
 
-def _private(found: Mapping[str, Any]) -> model.PrivateMetadataMapping:
-    own = {key: found[key] for key in found if key.startswith("_")}
-    own.pop(LABEL_KEY, None)  # ours
-    if not own:
+def _private(item: Mapping[str, Any]) -> model.PrivateMetadataMapping:
+    private = {key: item[key] for key in item if key.startswith("_")}
+    # An upstream index must not set the key that tells what this index renamed.
+    private.pop(LABEL_KEY, None)
+    if not private:
         return _NOTHING
-    return model.PrivateMetadataMapping.from_any_mapping(own)
+    return model.PrivateMetadataMapping.from_any_mapping(private)
 
 
 _NOTHING = model.PrivateMetadataMapping()
 
 
-def _absolute(found: Any, base: str) -> str | None:
-    """The URL that a page names; ``None`` when it is none."""
-    if not isinstance(found, str):
+def _absolute(reference: Any, base: str) -> str | None:
+    """Return the absolute URL of a link; ``None`` if it is not a URL."""
+    if not isinstance(reference, str):
         return None
-    if _PLAIN_URL.fullmatch(found):
-        return found
-    if match := _PLAIN_PATH.fullmatch(found):
+    if _PLAIN_URL.fullmatch(reference):
+        return reference
+    if match := _PLAIN_PATH.fullmatch(reference):
         folder = _folder(match[1] or "./", base)
         return None if folder is None else folder + match[2]
-    return _join(found, base)
+    return _join(reference, base)
 
 
 @lru_cache(maxsize=1024)
-def _folder(found: str, base: str) -> str | None:
-    return _join(found, base)
+def _folder(reference: str, base: str) -> str | None:
+    return _join(reference, base)
 
 
-def _join(found: str, base: str) -> str | None:
+def _join(reference: str, base: str) -> str | None:
     try:
-        url = urljoin(base, found.strip())
+        url = urljoin(base, reference.strip())
         parts = urlsplit(url)
         valid = parts.port is None or parts.port >= 0
     except ValueError:
@@ -269,7 +279,7 @@ def _join(found: str, base: str) -> str | None:
 def _read_html(text: str, url: str, project: str) -> model.ProjectDetail:
     links = _Links(text)
     base = url if links.base is None else _absolute(links.base, url) or url
-    files = (_html_file(link, base) for link in links.found)
+    files = (_html_file(link, base) for link in links.links)
     return model.ProjectDetail(
         meta=model.Meta("1.0"),
         name=project,
@@ -282,7 +292,7 @@ def _html_file(link: _Link, base: str) -> model.File | None:
     url = _absolute(href, base)
     if not href or url is None:
         return None
-    # The text of a link is anything, as "Download"; only its URL counts for pip.
+    # The text of a link may be anything, such as "Download"; pip reads its URL only.
     name = unquote(urlsplit(url).path.rpartition("/")[2])
     if not name or not _is_text(name):
         return None
@@ -309,36 +319,38 @@ def _html_metadata(text: str) -> bool | dict[str, str]:
 
 
 class _Link:
+    """A link of a page: its attributes and its text."""
+
     def __init__(self, attributes: dict[str, str | None]) -> None:
         self.attributes = attributes
         self.text = ""
 
 
 class _Links(HTMLParser):
-    """The links of a page, and what their URLs are relative to."""
+    """The links of a page, and the base of their URLs."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.base: str | None = None
-        self.found: list[_Link] = []
+        self.links: list[_Link] = []
         self._open = False
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a link, or the first base."""
+        """Add a link, or set the base: HTML uses the first ``<base>``."""
         if tag == "a":
-            self.found.append(_Link(dict(attrs)))
+            self.links.append(_Link(dict(attrs)))
             self._open = True
         elif tag == "base" and self.base is None:
             self.base = dict(attrs).get("href")
 
     def handle_endtag(self, tag: str) -> None:
-        """What follows is no text of a link."""
+        """End the text of a link."""
         if tag == "a":
             self._open = False
 
     def handle_data(self, data: str) -> None:
-        """The text of a link."""
+        """Add to the text of a link."""
         if self._open:
-            self.found[-1].text += data
+            self.links[-1].text += data

@@ -1,1 +1,1 @@
-"""The user's own pip, run with the loopback index."""
+"""Running the user's own pip with the local index."""

@@ -1,13 +1,14 @@
-"""The user's pip: what it is asked to do, and running it.
+"""The user's pip: understanding its command line, and running it.
 
-It is asked itself, by `pip_probe`, so that its arguments, environment variables and
-configuration files mean here what they mean to that version of pip.
+The probe asks pip itself, so that arguments, environment variables and configuration
+files mean here what they mean to that version of pip.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -20,31 +21,38 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError, UsageError, shown
+from ..http.urls import redacted
 from .signals import ENDING, handling
 
 __all__ = ["Pip", "PipCommand", "find_python"]
 
+logger = logging.getLogger(__name__)
+
 _PROBE = Path(__file__).with_name("probe.py")
-# As pip_probe has them.
+# SIGN and NO_PIP of the probe, which cannot be imported: it runs when it is.
 _SIGN, _NO_PIP = "pip_probe", 66
 
 _GRACE = 5.0
-"""Seconds after an interrupt in which pip should have noticed it itself."""
+"""Seconds after an interrupt in which pip should have received it itself."""
 
 _TIMEOUT = 120.0
-"""Seconds for a question: a keyring may ask its user something."""
+"""Seconds for a reply of the probe: a keyring may ask its user something."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipCommand:
     """A command line, as pip understands it.
 
-    :param command: as ``install``; ``None`` for none, or one that pip refuses.
-    :param options: the values of pip's options that count here.
+    :param command: such as ``install``; ``None`` when there is none, or when pip
+        refuses the command line.
+    :param uses_index: whether the command reads indexes.
+    :param options: the values of the options that matter here, from the command
+        line, the environment and configuration files.
     :param words: the options on the command line, each ``[option, spelling,
         value...]``.
-    :param credentials: user and password of the indexes, as pip knows them.
-    :param paths: where its packages are.
+    :param positional: the other words on the command line.
+    :param credentials: user and password for each index, as pip finds them.
+    :param paths: the folders in which pip finds packages.
     """
 
     command: str | None
@@ -57,7 +65,7 @@ class PipCommand:
 
     @property
     def indexes(self) -> list[str]:
-        """The URLs of the indexes, in pip's order."""
+        """The URLs of the indexes, in the order of pip."""
         if self.options.get("no_index"):
             return []
         more = self.options.get("extra_index_urls") or []
@@ -66,15 +74,15 @@ class PipCommand:
 
     @property
     def find_links(self) -> list[str]:
-        """Folders and pages of links."""
+        """The folders and pages of links."""
         return list(dict.fromkeys(self.options.get("find_links") or []))
 
 
 class Pip:
     """The pip of an interpreter.
 
-    :param python: the interpreter.
-    :param environ: the environment variables that it sees.
+    :param python: the path of the interpreter.
+    :param environ: the environment variables that pip sees.
     """
 
     def __init__(self, python: str, environ: Mapping[str, str]) -> None:
@@ -85,37 +93,49 @@ class Pip:
         self._paths: list[str] | None = None
 
     def understand(self, arguments: Sequence[str]) -> PipCommand:
-        """What pip makes of ``arguments``; nothing is run.
+        """Return how pip understands ``arguments``; no command runs.
 
         :raises InputError: there is no pip.
         """
-        answer = self._ask({"arguments": list(arguments)})
-        if answer is None:
+        reply = self._ask({"arguments": list(arguments)})
+        if reply is None:
+            logger.info("%s: pip refuses the command line", self._host)
             return PipCommand(command=None)
         try:
-            pairs = answer.pop("credentials", {})
+            pairs = reply.pop("credentials", {})
             command = PipCommand(
-                **answer,
+                **reply,
                 credentials={url: (pair[0], pair[1]) for url, pair in pairs.items()},
             )
         except (AttributeError, IndexError, KeyError, TypeError):
             raise _no_pip(self._host) from None
+        logger.info(
+            "%s: pip runs %s with the indexes %s",
+            self._host,
+            command.command,
+            ", ".join(map(redacted, command.indexes)) or "none",
+        )
         return command if self._paths is None else replace(command, paths=self._paths)
 
     def ask_credentials(
         self, url: str, options: Mapping[str, Any]
     ) -> tuple[str, str] | None:
-        """User and password for the server of ``url``, from the user's keyring."""
-        answer = self._ask({"url": url, "options": dict(options)})
-        return (str(answer[0]), str(answer[1])) if answer else None
+        """Return user and password for the server of ``url``, as pip finds them.
+
+        pip looks in the URLs of its indexes, the netrc file and the keyring.
+        """
+        reply = self._ask({"url": url, "options": dict(options)})
+        return (str(reply[0]), str(reply[1])) if reply else None
 
     def run(
         self, arguments: Sequence[str], environ: Mapping[str, str], *, quiet: bool
     ) -> int:
-        """Run it to its end; the value is its exit status.
+        """Run pip to its end, and return its exit status.
 
-        :param quiet: its stdout goes to stderr.
+        :param quiet: send its stdout to stderr.
+        :raises InputError: the interpreter cannot be run.
         """
+        logger.info("running %s", " ".join([*self._base, *map(redacted, arguments)]))
         try:
             process = subprocess.Popen(  # noqa: S603
                 [*self._base, *arguments],
@@ -131,19 +151,19 @@ class Pip:
         return status if status >= 0 else 128 - status
 
     def _ask(self, question: Mapping[str, object]) -> Any:
-        """The probe's answer; ``None`` where pip has to say what is wrong."""
+        """Return the reply of the probe; ``None`` where pip should report an error."""
         done = self._run_probe(question)
         if done is not None and done.returncode == _NO_PIP:
             self._borrow()
             done = self._run_probe(question)
         if done is None:
             return None
-        # What a sitecustomize prints comes before it.
-        _, sign, answer = done.stdout.partition(f"{_SIGN}\n")
+        # A sitecustomize of the user may have printed something before.
+        _, sign, reply = done.stdout.partition(f"{_SIGN}\n")
         if not sign:
             raise _no_pip(self._host)
         try:
-            return json.loads(answer) if done.returncode == 0 else None
+            return json.loads(reply) if done.returncode == 0 else None
         except ValueError:
             raise _no_pip(self._host) from None
 
@@ -167,21 +187,23 @@ class Pip:
             return None
 
     def _borrow(self) -> None:
-        """Use the pip of this interpreter, as pip does for environments without."""
+        """Use the pip of this interpreter, which can manage other environments."""
         if self._host == sys.executable or not importlib.util.find_spec("pip"):
             hint = f"{self._python} -m ensurepip"
             raise InputError("has no pip", path=self._python, hint=hint)
+        logger.info("%s has no pip: using that of this interpreter", self._python)
         self._host = sys.executable
         self._base = [sys.executable, "-m", "pip", "--python", self._python]
         self._paths = _find_paths(self._python, self._environ)
 
 
 def _passing_on(process: subprocess.Popen[bytes]) -> AbstractContextManager[None]:
-    """What would stop us stops the process, and we end after it."""
+    """Pass the signals that end this process on to pip, so that it ends first."""
 
     def interrupt(*_: object) -> None:
-        # A terminal tells both, and a second one would break off what pip undoes.
-        # Who else tells the whole group, as a CI does, cannot be seen from here.
+        # Ctrl-C reaches pip directly; a second SIGINT would interrupt its rollback.
+        # Others, such as a CI system, may signal the whole group or this process
+        # alone, which cannot be told apart: give pip some time first.
         if not _is_foreground():
             timer = threading.Timer(_GRACE, process.send_signal, [signal.SIGINT])
             timer.daemon = True
@@ -194,7 +216,7 @@ def _passing_on(process: subprocess.Popen[bytes]) -> AbstractContextManager[None
 
 
 def _is_foreground() -> bool:
-    """Does the terminal send its signals to this process, and so to its children."""
+    """Whether the terminal sends its signals to this process and its children."""
     if os.name == "nt":
         return True
     for stream in (0, 1, 2):
@@ -204,31 +226,32 @@ def _is_foreground() -> bool:
 
 
 def _without_folder(code: str) -> str:
-    """``code`` for ``-c``, where modules in the current folder do not count.
+    """Wrap ``code`` for ``-c``, so that it imports nothing from the working folder.
 
-    Nor do they for ``python -m pip``, which takes the folder off the path first.
+    ``python -m pip`` removes that folder from the path as well.
     """
     first = "import sys; sys.path[:] = [path for path in sys.path if path]"
     return f"{first}\nexec(compile({code!r}, 'pip_probe', 'exec'))"
 
 
 def _no_pip(path: str) -> InputError:
-    return InputError("is no Python with a pip", path=path, hint="see --python")
+    return InputError("is not a Python with a pip", path=path, hint="see --python")
 
 
 def find_python(path: str | None) -> str:
-    """The interpreter at ``path``: a program, or the folder of an environment.
+    """Find the interpreter at ``path``: a program, or the folder of an environment.
 
-    :raises UsageError: there is none.
+    :param path: ``None`` for the running interpreter.
+    :raises UsageError: there is no interpreter.
     """
     if path is None:
         return sys.executable
     for name in ("", "bin/python", "Scripts/python.exe"):
-        found = os.path.join(path, name) if name else path
-        if os.path.isfile(found):
-            return os.path.abspath(found)
+        program = os.path.join(path, name) if name else path
+        if os.path.isfile(program):
+            return os.path.abspath(program)
     message = f"{shown(path)} is neither an interpreter nor an environment"
-    raise UsageError(message, hint="give --python the path of one")
+    raise UsageError(message, hint="give the path of one")
 
 
 def _find_paths(python: str, environ: Mapping[str, str]) -> list[str]:

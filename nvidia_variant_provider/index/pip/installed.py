@@ -1,4 +1,4 @@
-"""Variants that are installed, and whether they are those a machine should have."""
+"""Finding the variants that are installed in an environment."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["InstalledVariant", "find_installed"]
 class InstalledVariant:
     """A distribution that was installed from a variant wheel.
 
-    :param project: its normalized name.
-    :param metadata: what its ``variant.json`` says; it has one label.
+    :param project: the normalized name of the project.
+    :param metadata: the content of its ``variant.json``, which has one label.
     """
 
     project: str
@@ -29,9 +29,9 @@ class InstalledVariant:
 
 
 def find_installed(paths: Sequence[str]) -> Iterator[InstalledVariant]:
-    """The variants below ``paths``, as an interpreter with that path sees them.
+    """Find the variants in ``paths``, as an interpreter with that path sees them.
 
-    What cannot be read is passed over: its installer is the one to ask.
+    A distribution that cannot be read is ignored: its installer has to repair it.
     """
     seen: set[str] = set()
     for distribution in distributions(path=list(paths)):
@@ -39,10 +39,10 @@ def find_installed(paths: Sequence[str]) -> Iterator[InstalledVariant]:
         if not name or canonicalize_name(name) in seen:
             continue
         project = canonicalize_name(name)
-        seen.add(project)  # the first on the path is the one that is imported
-        found = _read(distribution, project)
-        if found is not None:
-            yield found
+        seen.add(project)  # Python imports the first one on the path.
+        variant = _read(distribution, project)
+        if variant is not None:
+            yield variant
 
 
 def _read(distribution: Distribution, project: str) -> InstalledVariant | None:

@@ -1,8 +1,9 @@
 """Asks a pip how it understands its arguments and configuration.
 
-This text is run by the interpreter that the pip belongs to, which may be older than
-this package asks for and has none of its modules: nothing is imported but the
-standard library and that pip. Reads one JSON object from stdin, prints one.
+The interpreter that the pip belongs to runs this text. It may be older than this
+package requires and does not have its modules, so that nothing but the standard
+library and that pip is imported. The text reads a JSON object from stdin and prints
+another one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-# What is told of pip's parsed options; where a pip does not know one, its default.
+# The options of pip that are reported; the values are for a pip without the option.
 OPTIONS: Any = {
     "index_url": None,
     "extra_index_urls": [],
@@ -40,14 +41,14 @@ OPTIONS: Any = {
 }
 
 SIGN = "pip_probe"
-"""The line before the answer: what others print comes earlier."""
+"""The line before the reply; everything that other code prints comes before it."""
 
 NO_PIP = 66
-"""The exit status where there is no pip to ask."""
+"""The exit status of an interpreter without a pip."""
 
 
 def describe(arguments: list[str]) -> dict[str, Any]:
-    """What pip makes of its arguments: command, options, and the arguments again."""
+    """Return how pip parses its arguments: command, options, and the words again."""
     from pip._internal.cli.main_parser import create_main_parser
     from pip._internal.commands import commands_dict, create_command
 
@@ -56,7 +57,7 @@ def describe(arguments: list[str]) -> dict[str, Any]:
         return {"command": None}
     name = rest[0]
     before = arguments[: len(arguments) - len(rest)]
-    # As `pip` hands them to the command: the general options may stand anywhere.
+    # pip passes all its words to the command: general options may stand anywhere.
     given = before + rest[1:]
     parser = create_command(name, isolated="--isolated" in given).parser
     if any(word in ("-h", "--help") for word in given) or general.version:
@@ -82,7 +83,7 @@ def describe(arguments: list[str]) -> dict[str, Any]:
 
 
 def record(parser: Any) -> list[list[str]]:
-    """Note what ``parser`` comes upon, in order: ``[option, spelling, value...]``."""
+    """Record what ``parser`` parses, in order: ``[option, spelling, value...]``."""
     seen: list[list[str]] = []
 
     def wrap(option: Any) -> None:
@@ -103,23 +104,23 @@ def record(parser: Any) -> list[list[str]]:
 
 
 def find_credentials(values: dict[str, Any]) -> dict[str, list[str]]:
-    """User and password for each index, from its URL or a netrc file."""
+    """Find user and password for each index, in its URL or a netrc file."""
     auth = make_auth(values)
     urls = [] if values["no_index"] else [values["index_url"]]
     urls += list(values["extra_index_urls"] or []) + list(values["find_links"] or [])
-    found: dict[str, list[str]] = {}
+    credentials: dict[str, list[str]] = {}
     for url in urls:
         if url and url.startswith(("http:", "https:")):
             pair = auth._get_url_and_credentials(url)[1:]
             if pair[0] is not None:
-                found[url] = [pair[0] or "", pair[1] or ""]
-    return found
+                credentials[url] = [pair[0] or "", pair[1] or ""]
+    return credentials
 
 
 def ask_for_credentials(url: str, values: dict[str, Any]) -> list[str] | None:
-    """User and password for a server that asked for them; the keyring may know."""
+    """Find user and password for a server that requires them, also in a keyring."""
     auth = make_auth(values)
-    # With --no-input, pip asks a keyring only if it is told which.
+    # With --no-input, pip uses a keyring only if --keyring-provider names one.
     auth.prompting = not values["no_input"]
     user, password = auth._get_new_credentials(
         url, allow_netrc=True, allow_keyring=auth.use_keyring
@@ -128,7 +129,7 @@ def ask_for_credentials(url: str, values: dict[str, Any]) -> list[str] | None:
 
 
 def make_auth(values: dict[str, Any]) -> Any:
-    """What pip itself asks for credentials."""
+    """Make the object that pip itself asks for credentials."""
     from pip._internal.network.auth import MultiDomainBasicAuth
 
     urls = [values["index_url"], *(values["extra_index_urls"] or [])]
@@ -138,21 +139,21 @@ def make_auth(values: dict[str, Any]) -> Any:
 
 
 def main() -> None:
-    """Answer the question on stdin."""
+    """Reply to the question on stdin."""
     sys.stdout.write(SIGN + "\n")
     sys.stdout.flush()
     if importlib.util.find_spec("pip") is None:
         sys.exit(NO_PIP)
     question = json.load(sys.stdin)
-    # What pip itself prints (warnings, usage) is not the answer.
-    answer_to = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    # pip may print warnings and usage: send that to stderr.
+    reply_to = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     if "url" in question:
-        answer: Any = ask_for_credentials(question["url"], question["options"])
+        reply: Any = ask_for_credentials(question["url"], question["options"])
     else:
-        answer = describe(question["arguments"])
-    json.dump(answer, answer_to)
-    answer_to.flush()
+        reply = describe(question["arguments"])
+    json.dump(reply, reply_to)
+    reply_to.flush()
 
 
 main()

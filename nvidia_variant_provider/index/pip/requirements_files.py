@@ -1,7 +1,7 @@
-"""Requirements files that say where to look: the places in them are replaced.
+"""Copies of requirements files in which the indexes are replaced.
 
-pip reads ``--index-url`` and the like from such files too, where they would lead it
-past the loopback index. Files without them stay as they are.
+pip reads options such as ``--index-url`` from requirements files too, and would
+bypass the local index there. Files without such options are used as they are.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WITH_VALUES = (
 )
 _FLAGS = ("--no-index", "--pre", "--prefer-binary", "--require-hashes")
 _KNOWN = (*_HERE, *_WITH_VALUES, *_FLAGS)
-"""What files may have: pip takes any beginning of a long name that is of one only."""
+"""The options that files may have; pip accepts unambiguous prefixes of long names."""
 
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 _COMMENT = re.compile(r"(^|\s+)#.*$")
@@ -57,9 +57,11 @@ _MARKS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Places:
-    """What to put in place of an index, and of a place with links.
+    """What replaces the indexes and the pages of links in a file.
 
-    :param environ: the variables that ``${NAME}`` stands for.
+    :param index: returns the URL that replaces the URL of an index.
+    :param links: returns the location that replaces one of ``--find-links``.
+    :param environ: the environment variables that ``${NAME}`` stands for.
     """
 
     index: Callable[[str], str]
@@ -68,10 +70,10 @@ class Places:
 
 
 def rewrite(path: str, folder: Path, places: Places) -> str:
-    """The path of a file to give to pip: ``path``, or a copy in ``folder``.
+    """Return the path of a file for pip: ``path``, or a changed copy in ``folder``.
 
-    Files that ``path`` includes are looked at as well. What cannot be read stays, so
-    that pip says what is wrong with it.
+    Files that ``path`` includes are handled as well. A file that cannot be read is
+    kept, so that pip reports the error.
     """
     return _Rewriter(folder, places).rewrite(path)
 
@@ -81,27 +83,27 @@ class _Rewriter:
         self._folder = folder
         self._places = places
         self._lines: dict[str, list[str]] = {}
-        self._marked: set[str] = set()  # they say that they are Unicode
+        self._marked: set[str] = set()  # the files that start with a byte order mark
         self._copies: dict[str, str] = {}
 
     def rewrite(self, path: str) -> str:
         if path in self._copies:
             return self._copies[path]
-        # A pipe can be read once: what was in it goes on in the copy.
+        # A pipe can be read only once, so pip needs a copy of what was in it.
         if not self._has_places(path, set()) and not _is_pipe(path):
             return path
         name = f"{len(self._copies)}-{os.path.basename(path)}"
         copy = self._folder / name
-        # Known before it is written: files may include each other in a circle.
+        # Register the copy before it is written: files may include each other.
         self._copies[path] = str(copy)
         text = "".join(f"{self._line(line, path)}\n" for line in self._read(path))
-        # Bytes of other encodings are those that were read.
+        # Bytes that are not UTF-8 stay as they were read.
         data = text.encode("utf-8", "surrogateescape")
         copy.write_bytes(codecs.BOM_UTF8 + data if path in self._marked else data)
         return str(copy)
 
     def _has_places(self, path: str, seen: set[str]) -> bool:
-        """Does the file, or one that it includes, say where to look."""
+        """Whether the file, or a file that it includes, names an index or links."""
         if path in seen:
             return False
         seen.add(path)
@@ -109,12 +111,12 @@ class _Rewriter:
             for option, text in self._options(line):
                 if option in (*_INDEX, *_LINKS):
                     return True
-                if option in _FILES and self._has_places(_beside(path, text), seen):
+                if option in _FILES and self._has_places(_resolve(path, text), seen):
                     return True
         return False
 
     def _read(self, path: str) -> list[str]:
-        """The lines of a file; none of what cannot be read."""
+        """Return the lines of a file; none if it cannot be read."""
         if path not in self._lines:
             try:
                 data = read_bytes(local_path(path))
@@ -130,29 +132,29 @@ class _Rewriter:
         options = self._options(line)
         if not any(name in _HERE for name, _ in options):
             return line
-        found: list[str] = []
+        words: list[str] = []
         for option, text in options:
-            found.append(option)
+            words.append(option)
             if option in _FILES:
-                # A copy is in another folder than what it was made from.
-                found.append(self.rewrite(_beside(path, text)))
+                # Relative paths do not work in a copy, which is in another folder.
+                words.append(self.rewrite(_resolve(path, text)))
             elif option in _INDEX:
-                found.append(self._places.index(text) if text else "")
+                words.append(self._places.index(text) if text else "")
             elif option in _LINKS:
-                found.append(self._links(text, path))
+                words.append(self._links(text, path))
             elif text:
-                found.append(text)
-        return shlex.join(found)
+                words.append(text)
+        return shlex.join(words)
 
     def _links(self, text: str, path: str) -> str:
-        # pip looks beside the file first.
-        inner = _beside(path, text)
+        # pip tries the folder of the file first, then the working folder.
+        inner = _resolve(path, text)
         if not _SCHEME.match(inner) and os.path.exists(inner):
             text = inner
         return self._places.links(text)
 
     def _options(self, line: str) -> list[tuple[str, str]]:
-        """The words of a line of options; those that count here with their values."""
+        """Split a line of options into words; options in ``_HERE`` get their values."""
         text = _COMMENT.sub("", line).strip()
         if not text.startswith("-"):
             return []
@@ -162,23 +164,24 @@ class _Rewriter:
             words = iter(shlex.split(text))
         except ValueError:
             return []
-        found: list[tuple[str, str]] = []
+        options: list[tuple[str, str]] = []
         for word in words:
             if word == "--":
-                found += [(rest, "") for rest in (word, *words)]
+                options += [(rest, "") for rest in (word, *words)]
                 break
             option, value = _split(word)
             if option in _HERE:
                 text = next(words, "") if value is None else value
-                found.append((option, text))
+                options.append((option, text))
                 continue
             if option in _WITH_VALUES:
-                # Apart: pip looks for words that start with a dash, not with a quote.
+                # Two words: shlex.join() would quote "--option=va lue" as a whole, and
+                # pip takes a word as an option only if it starts with a dash.
                 values = islice(words, 1) if value is None else [value]
-                found += [(part, "") for part in (option, *values)]
+                options += [(part, "") for part in (option, *values)]
             else:
-                found.append((word, ""))
-        return found
+                options.append((word, ""))
+        return options
 
 
 def _is_pipe(path: str) -> bool:
@@ -189,8 +192,8 @@ def _is_pipe(path: str) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def _beside(path: str, text: str) -> str:
-    """The place that a file at ``path`` calls ``text``."""
+def _resolve(path: str, text: str) -> str:
+    """Return the location that ``text`` means in a file at ``path``."""
     if _SCHEME.match(path):
         return urljoin(path, text)
     if _SCHEME.match(text):
@@ -199,7 +202,7 @@ def _beside(path: str, text: str) -> str:
 
 
 def _split(word: str) -> tuple[str, str | None]:
-    """The option that ``word`` means, and its value where ``word`` has it."""
+    """Return the option that ``word`` means, and its value if ``word`` has one."""
     if word.startswith("--"):
         name, equals, value = word.partition("=")
         meant = [option for option in _KNOWN if option.startswith(name)]
@@ -212,9 +215,9 @@ def _split(word: str) -> tuple[str, str | None]:
 
 
 def _decode(data: bytes) -> tuple[str, bool]:
-    """The text of a file, and whether it starts with a mark of its encoding.
+    """Return the text of a file, and whether it starts with a byte order mark.
 
-    Bytes that are not UTF-8 stay what they are.
+    Bytes that are not UTF-8 become surrogate escapes, and can be written again.
     """
     for mark, encoding in _MARKS:
         if data.startswith(mark):
@@ -223,7 +226,7 @@ def _decode(data: bytes) -> tuple[str, bool]:
 
 
 def _join_lines(text: str) -> Iterator[str]:
-    """Lines, where those that end with a backslash go on; as pip does it."""
+    """Join lines that end with a backslash to the next line, as pip does it."""
     start = ""
     continues = False
     for line in text.splitlines():
@@ -232,7 +235,7 @@ def _join_lines(text: str) -> Iterator[str]:
             start += line.strip("\\")
             continues = True
             continue
-        # A comment ends what goes on, also with a backslash at its own end.
+        # A comment ends a continued line, even if it ends with a backslash itself.
         yield start if is_comment and continues else start + line
         start, continues = "", False
     if continues:

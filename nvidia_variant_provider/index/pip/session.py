@@ -1,34 +1,37 @@
-"""A run of the user's pip, with the loopback index in place of the indexes."""
+"""Running the user's pip, with the local index instead of its indexes."""
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ...errors import InputError
-from ...machine.environment import Environment
 from ...strict_json import parse_json, read_bytes
-from ..http.byte_ranges import redacted
-from ..http.client import Settings
-from ..selection.pins import Pins
+from ..http.client import Client
+from ..http.urls import is_http, redacted
+from ..selection.options import Selection
 from ..selection.repository import Choice
-from ..server.app import OnPick
-from ..server.local_index import Loopback
+from ..server.access import Access
+from ..server.local_index import LocalIndex
 from .command import Pip, PipCommand
 from .installed import InstalledVariant, find_installed
 from .requirements_files import Places, rewrite
+from .settings import make_settings
 
-__all__ = ["Installed", "Outcome", "Stale", "make_settings", "run"]
+__all__ = ["Installed", "Narrator", "Outcome", "Stale", "run"]
 
-# Options by which pip is told where to look: they are given anew.
+logger = logging.getLogger(__name__)
+
+# The options that tell pip where to look; they are replaced.
 _PLACES = {"index_url", "extra_index_urls", "find_links", "no_index", "proxy"}
 _FILES = {
     "requirements": "PIP_REQUIREMENT",
@@ -38,9 +41,22 @@ _FILES = {
 _LOCAL = "127.0.0.1,localhost"
 
 
+class Narrator(Protocol):
+    """Is told what happens while pip runs."""
+
+    def start(self, places: Mapping[str, str]) -> None:
+        """Tell the URL of each local index, and the index that it stands for."""
+
+    def pick(self, choice: Choice, label: str | None) -> None:
+        """Tell a build that pip fetches; called from another thread."""
+
+    def warn(self, message: str) -> None:
+        """Tell what is ignored, or goes wrong; called from any thread."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Installed:
-    """What pip reports to have installed.
+    """A distribution that pip reports to have installed.
 
     :param label: ``None`` for a non-variant wheel or an sdist.
     """
@@ -58,7 +74,7 @@ class Installed:
 class Stale:
     """A variant that stays installed although another one is better.
 
-    :param best: the label to have; ``None`` for the non-variant wheel.
+    :param best: the better label; ``None`` for the non-variant wheel.
     """
 
     installed: InstalledVariant
@@ -76,10 +92,11 @@ class Stale:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What came of it.
+    """The result of a run of pip.
 
-    :param status: pip's exit status.
-    :param installed: of an installation, or what it would have installed.
+    :param status: the exit status of pip.
+    :param installed: what pip installed or, in a dry run, would have installed.
+    :param stale: what stays installed although another build is better.
     :param seen: every release with variants that pip was shown.
     """
 
@@ -89,108 +106,103 @@ class Outcome:
     seen: tuple[Choice, ...] = ()
 
 
-def make_settings(command: PipCommand, environ: Mapping[str, str]) -> Settings:
-    """How this pip talks to indexes."""
-    options = command.options
-    bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")
-    return Settings(
-        timeout=float(options.get("timeout") or 15.0),
-        trusted_hosts=tuple(options.get("trusted_hosts") or ()),
-        cert=options.get("cert") or bundle,
-        client_cert=options.get("client_cert"),
-        proxy=options.get("proxy") or None,
-        trust_env=not options.get("no_proxy_env"),
-    )
-
-
 def run(
     pip: Pip,
     command: PipCommand,
+    selection: Selection,
+    narrator: Narrator,
     *,
-    machine: Callable[[], Environment],
     environ: Mapping[str, str],
-    pins: Pins,
-    on_pick: OnPick,
-    on_start: Callable[[Mapping[str, str]], None],
-    warn: Callable[[str], None],
     quiet: bool,
     asks: bool,
-    every_gpu: bool,
 ) -> Outcome:
     """Run pip to its end.
 
-    :param on_start: is told the URL of each index in its place, and that index.
-    :param on_pick: is told of each build that pip fetches, from another thread.
-    :param quiet: pip's own output goes to stderr.
-    :param asks: there is somebody whom pip can ask for credentials.
-    :param every_gpu: only builds with code for each GPU of the machine.
-    :raises InputError: it cannot be run.
+    :param command: a command that uses indexes.
+    :param environ: the environment variables that pip gets.
+    :param quiet: send pip's own output to stderr.
+    :param asks: there is a person whom pip can ask for credentials.
+    :raises InputError: pip cannot be run.
     """
     options = command.options
-    # A proxy from a configuration file cannot be taken back by a variable: pip is
-    # told to use none, and everything goes through the loopback index.
+    # A variable cannot override a proxy of a configuration file with no proxy: give
+    # pip an empty --proxy, and let everything go through the local index.
     fixed_proxy = bool(options["proxy"]) and not _is_given(command, environ, "proxy")
-    loopback = Loopback(
-        make_settings(command, environ),
-        machine=machine,
-        environ=environ,
-        warn=warn,
-        pins=pins,
-        on_pick=on_pick,
-        ask_credentials=lambda url: pip.ask_credentials(url, options),
-        direct=not fixed_proxy,
-        local=True,
-        asks=asks and not options["no_input"],
-        every_gpu=every_gpu,
+    local_index = LocalIndex(
+        Client(
+            make_settings(command, environ),
+            ask_credentials=lambda url: pip.ask_credentials(url, options),
+        ),
+        selection,
+        Access(
+            direct=not fixed_proxy, local=True, asks=asks and not options["no_input"]
+        ),
+        on_pick=narrator.pick,
+        warn=narrator.warn,
     )
     with tempfile.TemporaryDirectory(prefix="nvidia-variant-provider-") as name:
         folder = Path(name)
-        arguments, variables = _redirect(command, environ, loopback, folder)
-        for _, _, *files in (w for w in command.words if w[0] in _FILES):
-            for file in files:
-                if file.startswith(("http:", "https:")):
-                    warn(
-                        f"{redacted(file)} is read by pip itself: of indexes that it "
-                        "names no variants are taken; download it first"
-                    )
+        arguments, variables = _redirect(command, environ, local_index, folder)
+        for url in _remote_files(command):
+            narrator.warn(
+                f"pip reads {redacted(url)} itself, so variants are not selected from "
+                "the indexes it names; download the file and pass its path"
+            )
         if fixed_proxy:
             arguments += ["--proxy", ""]
         report = options["json_report_file"]
         if command.command == "install" and report is None:
             report = str(folder / "report.json")
             arguments += ["--report", report]
-        if command.command != "list":  # which looks at no index, but for --outdated
-            on_start(loopback.places)
-        with loopback.serve():
+        if command.command != "list":  # It reads an index only with --outdated.
+            narrator.start(local_index.places)
+        with local_index.serve():
             status = pip.run(
                 [command.command or "", *arguments, *command.positional],
                 {**environ, **variables},
                 quiet=quiet,
             )
+            logger.info("pip ended with status %d", status)
             installed = _read_report(report) if status == 0 else ()
             stale = (
-                _find_stale(command, installed, loopback.find_choices)
+                _find_stale(command, installed, local_index.find_choices)
                 if status == 0 and command.command == "install"
                 else ()
             )
-    seen = tuple(loopback.all_choices())
+    seen = tuple(local_index.all_choices())
     return Outcome(status=status, installed=installed, stale=stale, seen=seen)
 
 
+def _remote_files(command: PipCommand) -> list[str]:
+    """Return the URLs of requirements and constraints files on the command line."""
+    return [
+        value
+        for option, _, *values in command.words
+        if option in _FILES
+        for value in values
+        if is_http(value)
+    ]
+
+
 def _is_given(command: PipCommand, environ: Mapping[str, str], option: str) -> bool:
-    """Is a value from the command line or a variable, not from a file."""
+    """Whether an option is set by the command line or a variable, not by a file."""
     on_line = any(word[0] == option for word in command.words)
     return on_line or bool(environ.get(f"PIP_{option.upper()}"))
 
 
 def _redirect(
-    command: PipCommand, environ: Mapping[str, str], loopback: Loopback, folder: Path
+    command: PipCommand,
+    environ: Mapping[str, str],
+    local_index: LocalIndex,
+    folder: Path,
 ) -> tuple[list[str], dict[str, str]]:
-    """The arguments and variables by which pip looks at the loopback index."""
+    """Return the arguments and variables by which pip uses the local index."""
     credentials = command.credentials
-    indexes = [loopback.add_index(u, credentials.get(u)) for u in command.indexes]
-    links = [loopback.add_links(u, credentials.get(u)) for u in command.find_links]
-    places = Places(index=loopback.add_index, links=loopback.add_links, environ=environ)
+    indexes = [local_index.add_index(u, credentials.get(u)) for u in command.indexes]
+    links = [local_index.add_links(u, credentials.get(u)) for u in command.find_links]
+    places = Places(
+        index=local_index.add_index, links=local_index.add_links, environ=environ
+    )
     arguments: list[str] = []
     for option, spelled, *values in command.words:
         if option in _FILES:
@@ -200,17 +212,18 @@ def _redirect(
     if command.options["no_index"]:
         arguments.append("--no-index")
     isolated = command.options["isolated_mode"]
-    more = command.options["extra_index_urls"]
-    told = {
+    replaced = {
         "index-url": indexes[:1],
-        # Also one that is the index again: what is configured would stay else.
-        "extra-index-url": indexes[1:] or (indexes if more else []),
+        # Repeat the main index: an empty value would let pip's configured extra
+        # indexes through.
+        "extra-index-url": indexes[1:]
+        or (indexes if command.options["extra_index_urls"] else []),
         "find-links": links,
     }
     variables = _proxies(command, environ)
-    for option, values in told.items():
-        # In variables, which other users cannot read as they can arguments, and
-        # which go before configuration files. pip splits them at spaces.
+    for option, values in replaced.items():
+        # Prefer variables: other users of this machine can read arguments, and
+        # variables override configuration files. pip splits their values at spaces.
         plain = [v for v in values if not (isolated or any(map(str.isspace, v)))]
         if plain:
             variables[f"PIP_{option.replace('-', '_').upper()}"] = " ".join(plain)
@@ -225,27 +238,30 @@ def _redirect(
 
 
 def _configured(command: PipCommand, option: str) -> list[str]:
-    """The values that are not from the command line, where others come after them."""
+    """Return the values of an option that are not from the command line.
+
+    pip appends the values of the command line to those of its configuration.
+    """
     values = command.options.get(option) or []
     given = sum(word[0] == option for word in command.words)
     return list(values[: len(values) - given])
 
 
 def _proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables by which pip uses its proxy, but not to come here."""
-    found = {}
+    """Return the variables by which pip uses its proxy, but not for the local index."""
+    variables = {}
     for name in ("NO_PROXY", "no_proxy"):
         others = environ.get(name)
-        found[name] = f"{others},{_LOCAL}" if others else _LOCAL
+        variables[name] = f"{others},{_LOCAL}" if others else _LOCAL
     if proxy := command.options["proxy"]:
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
-            found[name] = proxy
-        found["PIP_PROXY"] = ""
-    return found
+            variables[name] = proxy
+        variables["PIP_PROXY"] = ""
+    return variables
 
 
 def _read_report(path: str | None) -> tuple[Installed, ...]:
-    """What pip's installation report says; nothing when it was not for a file."""
+    """Read pip's installation report, unless pip printed it."""
     if path is None or path == "-":
         return ()
     try:
@@ -263,12 +279,12 @@ def _read_report(path: str | None) -> tuple[Installed, ...]:
 
 
 def _label_of(url: str) -> str | None:
-    """The label in the URL of a file of the loopback index."""
+    """Return the label in the URL of a file of the local index."""
     parts = urlsplit(url).path.split("/")
     # .../f/{project}/{label}/{digest}/{name}
     if len(parts) < 6 or parts[-5] != "f" or parts[-3] == "-":
         return None
-    # One of dots only has a dash before it.
+    # A label that consists of dots has a dash before it.
     return parts[-3].lstrip("-")
 
 
@@ -277,14 +293,14 @@ def _find_stale(
     installed: Sequence[Installed],
     find_choices: Callable[[str], Mapping[str, Choice]],
 ) -> tuple[Stale, ...]:
-    """What was asked for and is there already, as a variant that is not the best."""
+    """Find what was asked for and is installed already, but not as the best build."""
     asked = {
         name for text in command.positional if (name := _project_of(text)) is not None
     }
     fresh = {item.project for item in installed}
     paths = [path for path in command.paths if os.path.isdir(path)]
     target = command.options["target_dir"]
-    found = []
+    stale = []
     for item in find_installed([target] if target else paths):
         if item.project in fresh or item.project not in asked:
             continue
@@ -293,8 +309,8 @@ def _find_stale(
             continue
         best = choice.labels[0] if choice.labels else None
         if best != item.label and (best is not None or choice.plain):
-            found.append(Stale(installed=item, best=best))
-    return tuple(found)
+            stale.append(Stale(installed=item, best=best))
+    return tuple(stale)
 
 
 def _project_of(text: str) -> str | None:

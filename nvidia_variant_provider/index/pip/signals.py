@@ -1,4 +1,4 @@
-"""Signals that mean something else for a while."""
+"""Handling signals differently for a while."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from contextlib import contextmanager
 __all__ = ["ENDING", "handling"]
 
 ENDING = (signal.SIGTERM,) if os.name == "nt" else (signal.SIGTERM, signal.SIGHUP)
-"""Those by which a process is told to end; an interrupt is another thing."""
+"""The signals that tell a process to end; an interrupt is handled apart."""
 
 
 @contextmanager
 def handling(
     handlers: Mapping[signal.Signals, Callable[[int, object], object]],
 ) -> Iterator[None]:
-    """Handle signals while the block lasts; in the main thread, as Python has it."""
+    """Handle signals while the block lasts.
+
+    In other threads than the main one this does nothing, because Python allows
+    handlers there only.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

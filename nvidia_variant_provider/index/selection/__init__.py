@@ -1,1 +1,1 @@
-"""What an installer sees of each release: the builds that fit, best first."""
+"""Selecting what an installer sees of each release: the builds that fit, best first."""

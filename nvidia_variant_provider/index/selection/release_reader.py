@@ -1,10 +1,11 @@
-"""What a release says of its variants: its metadata file, or its wheels."""
+"""Reading the variants of a release: from its metadata file, or from its wheels."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import io
+import logging
 from collections.abc import Callable, Mapping
 from typing import BinaryIO, TypeVar
 
@@ -17,23 +18,29 @@ from ...strict_json import read_bytes
 from ...wheels.archive import open_wheel, read_dist_info
 from ...wheels.variant_json import combine, find_variant_markers, read_wheel_metadata
 from ..http.byte_ranges import RangeFile
-from ..http.client import Client, UpstreamError
+from ..http.client import Client
+from ..http.urls import UpstreamError
 from .renaming import Release, Wheel
 
 __all__ = ["ReleaseReader"]
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
-_LABELS = 64
-"""Wheels of a release that are looked into where there is no metadata file."""
+_MOST_LABELS = 64
+"""Labels of a release whose wheels are opened when there is no metadata file."""
+
+_MOST_WHEELS = 8
+"""Wheels that are read at the same time."""
 
 _REMEMBERED = 1024
 
 
 class ReleaseReader:
-    """Reads from a repository what the variants of a release are.
+    """Reads the variants of releases from a repository.
 
-    What was read is remembered by its hash, or by the names of the wheels.
+    Metadata is remembered by its hash, or by the names of the wheels it is from.
     """
 
     def __init__(self, source: SimpleRepository, client: Client) -> None:
@@ -41,15 +48,14 @@ class ReleaseReader:
         self._client = client
         self._documents: dict[str, VariantsMetadata] = {}
         self._markers: dict[str, list[str]] = {}
-        # Wheels are read a piece at a time: not too many of them at once.
-        self._turns = asyncio.Semaphore(8)
+        self._turns = asyncio.Semaphore(_MOST_WHEELS)
 
     async def read(
         self, project: str, release: Release, files: Mapping[str, model.File]
     ) -> VariantsMetadata:
-        """What the metadata file says, or else ``variant.json`` of the wheels.
+        """Read the metadata file, or else the ``variant.json`` of the wheels.
 
-        :param files: of the page, by name.
+        :param files: the files of the page, by name.
         :raises InputError: neither can be used.
         """
         if release.metadata is None:
@@ -62,17 +68,17 @@ class ReleaseReader:
         digest = hashlib.sha256(body).hexdigest()
         if expected and digest != expected:
             message = "its sha256 is not the one that the page gives"
-            raise InputError(message, path=file.filename, hint="ask the index")
+            hint = "report it to the index"
+            raise InputError(message, path=file.filename, hint=hint)
         if digest not in self._documents:
-            self._remember(
-                digest, await asyncio.to_thread(read_metadata, body, path=file.filename)
-            )
+            metadata = await asyncio.to_thread(read_metadata, body, path=file.filename)
+            self._remember(digest, metadata)
         return self._documents[digest]
 
     async def find_markers(self, project: str, name: str) -> list[str]:
-        """The requirements of a wheel that depend on the variant.
+        """Find the requirements of a wheel that depend on the variant.
 
-        :raises InputError: its METADATA cannot be had.
+        :raises InputError: its METADATA cannot be read.
         """
         if name not in self._markers:
             if len(self._markers) > _REMEMBERED:
@@ -82,14 +88,21 @@ class ReleaseReader:
         return self._markers[name]
 
     async def _combine(self, project: str, release: Release) -> VariantsMetadata:
-        # Any wheel of a label will do: PEP 825 has them say the same.
+        # One wheel of each label is enough: PEP 825 requires that all wheels with the
+        # same label declare the same properties.
         chosen = {w.parts.label or "": w for w in reversed(release.labelled)}
         key = "\n".join(sorted(wheel.file_name for wheel in chosen.values()))
         if key in self._documents:
             return self._documents[key]
-        if len(chosen) > _LABELS:
-            message = f"no metadata file, and {len(chosen)} labels"
+        if len(chosen) > _MOST_LABELS:
+            message = f"there is no metadata file, and wheels of {len(chosen)} labels"
             raise InputError(message, hint="ask the index for the metadata file")
+        logger.info(
+            "%s %s has no metadata file: reading %d wheels",
+            project,
+            release.version,
+            len(chosen),
+        )
         parts = await asyncio.gather(
             *(self._read_wheel(project, wheel) for wheel in chosen.values())
         )
@@ -106,19 +119,19 @@ class ReleaseReader:
             label = wheel.parts.label or ""
             return read_wheel_metadata(wheel.file_name, label, file)[0]
 
-        return wheel.file_name, await self._look_into(project, wheel.file_name, read)
+        return wheel.file_name, await self._open(project, wheel.file_name, read)
 
     async def _read_core_metadata(self, project: str, name: str) -> bytes:
         try:
             return await self._read(project, f"{name}.metadata")
         except errors.ResourceUnavailable:
-            pass  # the index does not serve it apart (PEP 658)
+            pass  # The index does not serve METADATA as a file (PEP 658).
 
         def read(file: BinaryIO) -> bytes:
             with open_wheel(file) as archive:
                 return read_dist_info(archive, "METADATA") or b""
 
-        return await self._look_into(project, name, read)
+        return await self._open(project, name, read)
 
     async def _read(self, project: str, name: str) -> bytes:
         resource = await self._source.get_resource(project, name)
@@ -128,12 +141,10 @@ class ReleaseReader:
             return await asyncio.to_thread(read_bytes, resource.path)
         if isinstance(resource, model.TextResource):
             return resource.text.encode()
-        raise UpstreamError("is of no known kind", path=name)
+        raise _unknown(name)
 
-    async def _look_into(
-        self, project: str, name: str, read: Callable[[BinaryIO], T]
-    ) -> T:
-        """What ``read`` finds in a file, of which as little as possible is read."""
+    async def _open(self, project: str, name: str, read: Callable[[BinaryIO], T]) -> T:
+        """Return what ``read`` finds in a file, of which only parts are downloaded."""
         resource = await self._source.get_resource(project, name)
         if isinstance(resource, model.LocalResource):
             path = resource.path
@@ -143,14 +154,15 @@ class ReleaseReader:
                     return read(file)
 
         elif isinstance(resource, model.HttpResource):
-            url, ask = resource.url, self._client.ask_range(resource.url)
+            url = resource.url
+            request = self._client.make_range_request(url, asyncio.get_running_loop())
 
             def work() -> T:
-                with io.BufferedReader(RangeFile(url, ask)) as file:
+                with io.BufferedReader(RangeFile(url, request)) as file:
                     return read(file)
 
         else:
-            raise UpstreamError("is of no known kind", path=name)
+            raise _unknown(name)
         try:
             async with self._turns:
                 return await asyncio.to_thread(work)
@@ -162,3 +174,7 @@ class ReleaseReader:
         if len(self._documents) > _REMEMBERED:
             self._documents.clear()
         self._documents[key] = metadata
+
+
+def _unknown(name: str) -> UpstreamError:
+    return UpstreamError("the index sends it in an unknown way", path=name)

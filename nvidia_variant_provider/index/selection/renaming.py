@@ -1,13 +1,13 @@
-"""How the files of a release are shown to an installer that knows no variants.
+"""How variant wheels are renamed for an installer that does not know variants.
 
-A labelled wheel is shown under the name of an ordinary one, with its rank and its
-label in place of a build tag::
+A variant wheel is shown under the name of an ordinary wheel, with its rank and its
+label as the build tag::
 
     torch-2.8.0-py3-none-any-cu129.whl    the file on the index
-    torch-2.8.0-3cu129-py3-none-any.whl   the same bytes, as they are shown
+    torch-2.8.0-3cu129-py3-none-any.whl   the same bytes, as an installer sees them
 
 PEP 427: the build tag "acts as a tie-breaker if two wheel file names are the same
-in all other respects": installers take the highest, and any build tag goes before
+in all other respects": installers take the highest one, and prefer any build tag to
 none. Everything here is a pure function of names.
 """
 
@@ -27,6 +27,7 @@ __all__ = [
     "Offer",
     "Release",
     "Wheel",
+    "find_highest_builds",
     "find_label",
     "group",
     "make_offers",
@@ -37,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wheel:
-    """A wheel on a page: the name of its file, and what that says."""
+    """A wheel on a page: the name of its file, and the parts of that name."""
 
     file_name: str
     parts: WheelName
@@ -45,10 +46,10 @@ class Wheel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Release:
-    """What a page has of one version.
+    """The files of one version on a page.
 
     :param labelled: the variant wheels.
-    :param plain: the non-variant ones.
+    :param plain: the non-variant wheels.
     :param metadata: the name of the ``{name}-{version}-variants.json``, if any.
     """
 
@@ -59,13 +60,13 @@ class Release:
 
     @property
     def labels(self) -> frozenset[str]:
-        """The labels that it has wheels of."""
+        """The labels of its wheels."""
         return frozenset(wheel.parts.label or "" for wheel in self.labelled)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offer:
-    """A variant wheel that an installer gets to see, and the name it has there."""
+    """A variant wheel that an installer sees, and the name that it sees."""
 
     wheel: Wheel
     name: str
@@ -73,8 +74,9 @@ class Offer:
 
 
 def find_label(file_name: str) -> str | None:
-    """The variant label in the name of a file; quick for those without one."""
-    # Five dashes at the least: name, version, three tags, label.
+    """Return the variant label in the name of a file, if it has one."""
+    # Name, version, three tags and a label have five dashes. Counting them is cheap,
+    # and a page may have ten thousand files without a label.
     if not file_name.endswith(".whl") or file_name.count("-") < 5:
         return None
     try:
@@ -84,56 +86,86 @@ def find_label(file_name: str) -> str | None:
 
 
 def project_of(file_name: str) -> str:
-    """The normalized project in the name of a wheel, or an sdist of most projects."""
+    """Return the normalized project of a wheel; it is right for most sdists too."""
     return canonicalize_name(file_name.partition("-")[0])
 
 
 def group(file_names: Iterable[str], project: str) -> dict[str, Release]:
-    """The releases that have variant wheels, by version; none cost little.
+    """Group the files of a page by version; keep releases that have variant wheels.
 
-    :param project: its normalized name; wheels of others are left out.
+    :param project: the normalized name; wheels of other projects are ignored.
     """
     names = list(file_names)
     if all(find_label(name) is None for name in names):
         return {}
-    releases: dict[str, Release] = {}
-    same: dict[str, str] = {}  # 1.0 and 1.0.0 are one release
+    releases = _group_wheels(names, project)
+    labelled = {key: item for key, item in releases.items() if item.labelled}
     own = project.replace("-", "_")
     for name in names:
+        key = canonicalize_version(_metadata_version(name, own))
+        if key in labelled:
+            labelled[key] = replace(labelled[key], metadata=name)
+    return {release.version: release for release in labelled.values()}
+
+
+def find_highest_builds(pages: Sequence[Iterable[str]], project: str) -> dict[str, int]:
+    """Return the highest build number that pages can show for each version.
+
+    Ranks of a page start above this number if installers are to prefer that page.
+
+    :param pages: the file names of the pages of ``project`` on several indexes, in
+        the order in which installers should prefer these.
+    :returns: ``{version: number}``, with versions as `canonicalize_version` has them.
+    """
+    highest: dict[str, int] = {}
+    for file_names in reversed(pages):
+        for version, release in _group_wheels(file_names, project).items():
+            own = _highest_build(release)
+            after = highest.get(version, 0)
+            if release.labelled:
+                # The page starts its ranks above the pages after it, as this
+                # function will tell it.
+                ranks = len({_rank_key(wheel) for wheel in release.labelled})
+                highest[version] = after + own + ranks
+            else:
+                highest[version] = max(after, own)
+    return highest
+
+
+def _group_wheels(file_names: Iterable[str], project: str) -> dict[str, Release]:
+    """Group wheels by canonical version: 1.0 and 1.0.0 are the same release."""
+    releases: dict[str, Release] = {}
+    own = project.replace("-", "_")
+    for name in file_names:
         try:
             parts = parse_wheel_name(name) if name.endswith(".whl") else None
         except InputError:
             continue
         if parts is None or parts.name != own:
             continue
-        version = same.setdefault(canonicalize_version(parts.version), parts.version)
-        release = releases.setdefault(version, Release(version=version))
+        key = canonicalize_version(parts.version)
+        release = releases.setdefault(key, Release(version=parts.version))
         wheels = release.plain if parts.label is None else release.labelled
         wheels.append(Wheel(file_name=name, parts=parts))
-    found = {version: item for version, item in releases.items() if item.labelled}
-    for name in names:
-        version = same.get(canonicalize_version(_metadata_version(name, own)), "")
-        if version in found:
-            found[version] = replace(found[version], metadata=name)
-    return found
+    return releases
 
 
 def _metadata_version(file_name: str, own: str) -> str:
-    """The normalized version that a metadata file is for; empty for other files."""
+    """Return the version that a metadata file describes; empty for other files."""
     given = parse_metadata_name(file_name)
     parts = given.normalized() if given is not None else None
     return parts.version if parts is not None and parts.name == own else ""
 
 
 def served_name(file_name: str, rank: int) -> str:
-    """The name under which a variant wheel is shown.
+    """Return the name under which a variant wheel is shown.
 
-    :param file_name: that of a wheel with a label.
+    :param file_name: the name of a wheel with a label.
     :param rank: higher is better.
     """
     stem, _, label = file_name.removesuffix(".whl").rpartition("-")
     parts = stem.split("-")
-    # The digits of a label would go on with those of the rank.
+    # Keep the digits of a label apart from those of the rank.
     gap = "_" if label[:1].isdigit() else ""
     return "-".join([*parts[:2], f"{rank}{gap}{label}", *parts[-3:]]) + ".whl"
 
@@ -145,30 +177,28 @@ def make_offers(
     base: int = 0,
     conditions: Mapping[str, object] | None = None,
 ) -> tuple[list[Offer], list[str]]:
-    """What to show of a release: variant wheels, best first, and file names to hide.
+    """Return the variant wheels to show, best first, and the file names to hide.
 
-    :param labels: those that fit the machine, best first.
-    :param base: ranks start above it; by it one index goes before another.
-    :param conditions: what else of a file decides whether it is taken, by name:
-        wheels hide those of the same condition only.
+    :param labels: the labels that fit the machine, best first.
+    :param base: ranks start above this number, so that one index goes before another.
+    :param conditions: for each file name, what else decides whether an installer
+        takes the file; a wheel hides only wheels with the same condition.
     """
     by_label: dict[str, list[Wheel]] = {label: [] for label in labels}
     for wheel in release.labelled:
         by_label.get(wheel.parts.label or "", []).append(wheel)
-    # Non-variant wheels come after all of them, whatever build number they have.
-    floor = max(
-        (build[0] for w in release.plain if (build := w.parts.build)), default=0
-    )
     groups = [*by_label.values(), release.plain]
     hidden = _find_hidden(groups, conditions or {})
-    # Of one label, a higher build number of its own goes first.
+    # Among the wheels of one label, a higher build number of their own goes first.
     fitting = [
         wheel
         for wheels in by_label.values()
         for wheel in sorted(wheels, key=lambda w: w.parts.build, reverse=True)
     ]
     keys = list(dict.fromkeys(map(_rank_key, fitting)))
-    ranks = {key: base + floor + len(keys) - place for place, key in enumerate(keys)}
+    # Installers prefer variants to every non-variant wheel, whatever its build number.
+    best = base + _highest_build(release) + len(keys)
+    ranks = {key: best - place for place, key in enumerate(keys)}
     offers = [
         Offer(
             wheel=wheel,
@@ -181,8 +211,16 @@ def make_offers(
     return offers, sorted(hidden)
 
 
+def _highest_build(release: Release) -> int:
+    """Return the highest build number of the non-variant wheels."""
+    return max((w.parts.build[0] for w in release.plain if w.parts.build), default=0)
+
+
 def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
-    """Wheels with one of these differ in their tags; 1 and 01 are other names."""
+    """Return label and build tag: wheels that share both differ in their tags only.
+
+    The build tag stays text, because 1 and 01 are different file names.
+    """
     build = wheel.file_name.split("-")[2] if wheel.parts.build else ""
     return wheel.parts.label, build
 
@@ -190,10 +228,9 @@ def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
 def _find_hidden(
     groups: Sequence[Sequence[Wheel]], conditions: Mapping[str, object]
 ) -> set[str]:
-    """The wheels that tags would put before a better group."""
+    """Find the wheels that installers would prefer to a better group for their tags."""
     hidden = set()
-    found = {conditions.get(wheel.file_name) for group in groups for wheel in group}
-    for condition in found:
+    for condition in {conditions.get(w.file_name) for group in groups for w in group}:
         alike = [
             [w for w in wheels if conditions.get(w.file_name) == condition]
             for wheels in groups

@@ -1,33 +1,35 @@
 """A simple repository that shows installers the variants which fit a machine.
 
 `VariantRepository` wraps any repository of the library simple-repository. A page
-without variant wheels goes through as it is. On others, for each release, the
-labels are resolved and the fitting wheels are shown as `offers` says; what an
-installer asks for under such a name is the wheel itself, unchanged.
+without variant wheels passes through unchanged. On other pages, the labels of each
+release are resolved, and the wheels that fit get the names that `renaming` describes;
+a request for such a name returns the wheel itself, unchanged.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, canonicalize_version
 from simple_repository import errors, model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
-from ...api import resolve
 from ...errors import InputError, ProviderError, shown
 from ...machine.environment import Environment
-from ...metadata import VariantsMetadata
 from ...resolution.resolver import Resolution
 from ..http.client import Client
 from ..http.pages import LABEL_KEY
-from .pins import Pins
+from .options import Selection
 from .release_reader import ReleaseReader
-from .renaming import Offer, Release, group, make_offers
+from .renaming import Offer, Release, find_highest_builds, group, make_offers
+from .resolving import ReleaseResolver
 
 __all__ = ["LABEL_KEY", "Choice", "VariantRepository"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +39,7 @@ class Choice:
     :param resolution: of all labels; ``None`` when the metadata cannot be used.
     :param offers: the variant wheels that are shown, best first.
     :param plain: the non-variant wheels that are shown.
-    :param available: the labels that it has wheels of.
+    :param available: the labels of all its wheels.
     :param pinned: the label that the user asked for.
     :param problem: why no variant is shown, when that is a defect.
     """
@@ -57,55 +59,50 @@ class Choice:
         return tuple(dict.fromkeys(offer.label for offer in self.offers))
 
 
-_NOT_HAD = (
+_UNAVAILABLE = (
     errors.PackageNotFoundError,
     errors.ResourceUnavailable,
     errors.SourceRepositoryUnavailable,
 )
-"""What repositories of others raise where a file cannot be had."""
+"""What the components of other authors raise when they cannot send a file."""
 
-Machine = Callable[[], Environment]
 Warn = Callable[[str], None]
 
 
 class VariantRepository(RepositoryContainer):
-    """Shows ordinary installers the variants that fit.
+    """Shows ordinary installers the variants that fit a machine.
 
-    :param source: the repository behind it.
-    :param machine: says for which machine; by default, the one it runs on. It is
-        called when the first variant wheel is seen, and once.
-    :param client: reads what ``source`` names on other servers.
-    :param environ: environment variables, those of the process by default.
-    :param base: ranks start above it.
-    :param every_gpu: only builds with code for each GPU of the machine.
-    :param warn: is told, once each, what was passed over.
+    :param source: the repository whose pages are changed.
+    :param machine: returns the machine; a short form of ``selection``.
+    :param selection: what is selected for; the default is this machine.
+    :param client: reads the files that ``source`` names on other servers.
+    :param before: repositories that the installer reads as well, and prefers.
+    :param after: repositories that the installer reads as well, and that should lose
+        against this one; best first.
+    :param warn: called once for each thing that is ignored, with a sentence.
     """
 
     def __init__(
         self,
         source: SimpleRepository,
         *,
-        machine: Machine | None = None,
+        machine: Callable[[], Environment] | None = None,
+        selection: Selection | None = None,
         client: Client | None = None,
-        environ: Mapping[str, str] | None = None,
-        pins: Pins | None = None,
-        base: int = 0,
-        every_gpu: bool = False,
+        before: Sequence[SimpleRepository] = (),
+        after: Sequence[SimpleRepository] = (),
         warn: Warn | None = None,
     ) -> None:
         super().__init__(source)
-        self._machine = machine
+        chosen = selection or Selection()
+        if machine is not None:
+            chosen = replace(chosen, machine=machine)
+        self._pins = chosen.pins
+        self._resolver = ReleaseResolver(chosen)
         self._reader = ReleaseReader(source, client or Client())
-        self._environ = environ
-        self._pins = pins or Pins()
-        self.base = base
-        self._every_gpu = every_gpu
-        self.others: Sequence[VariantRepository] = ()
-        """Which an installer looks at as well: a label that is pinned may be there."""
+        self._before, self._after = tuple(before), tuple(after)
         self._warn = warn or (lambda _: None)
         self._warned: set[str] = set()
-        self._environment: Environment | None = None
-        self._detecting = asyncio.Lock()
         self._choices: dict[str, dict[str, Choice]] = {}
 
     async def get_project_page(
@@ -114,13 +111,14 @@ class VariantRepository(RepositoryContainer):
         *,
         request_context: model.RequestContext | None = None,
     ) -> model.ProjectDetail:
-        """The page with the variants that fit; others pass through as they are."""
+        """Return the page with the variants that fit, or an unchanged page."""
         page = await self.source.get_project_page(
             project_name, request_context=request_context
         )
         project = canonicalize_name(project_name)
         releases = group((file.filename for file in page.files), project)
         if not releases:
+            logger.debug("%s: %d files, no variants", project, len(page.files))
             self._choices.pop(project, None)
             return page
         choices = await self._choose_all(project, releases, page)
@@ -134,7 +132,7 @@ class VariantRepository(RepositoryContainer):
         *,
         request_context: model.RequestContext | None = None,
     ) -> model.Resource:
-        """A file, or its METADATA; under the name that the page shows.
+        """Return a file, or its METADATA, by the name that the page shows.
 
         :raises InvalidPackageError: an installer could not read its METADATA.
         """
@@ -154,9 +152,9 @@ class VariantRepository(RepositoryContainer):
         )
 
     async def find_offer(self, project: str, name: str) -> Offer | None:
-        """What a page shows under ``name``; ``None`` for a name of its own."""
-        if project not in self._choices and _may_be_offer(name):
-            # Asked for without its page, as by an installer that has kept that.
+        """Find the wheel that a page shows as ``name``, if it is not its own name."""
+        if project not in self._choices and _has_build_tag(name):
+            # An installer that has kept the page asks for the file alone.
             await self.get_project_page(project)
         for choice in self._choices.get(project, {}).values():
             for offer in choice.offers:
@@ -165,11 +163,11 @@ class VariantRepository(RepositoryContainer):
         return None
 
     def all_choices(self) -> list[Choice]:
-        """What the last page of each project showed."""
-        return [choice for found in self._choices.values() for choice in found.values()]
+        """Return what the last page of each project showed."""
+        return [choice for page in self._choices.values() for choice in page.values()]
 
     def choices(self, project: str) -> Mapping[str, Choice]:
-        """What the last page of a project showed, by version."""
+        """Return what the last page of a project showed, by version."""
         return self._choices.get(canonicalize_name(project), {})
 
     async def _choose_all(
@@ -181,68 +179,84 @@ class VariantRepository(RepositoryContainer):
             _have(releases, pinned) or await self._is_elsewhere(project, pinned)
         ):
             pinned = None
-        found = await asyncio.gather(
+        bases = await self._find_bases(project)
+        choices = await asyncio.gather(
             *(
-                self._choose(project, release, files, pinned)
+                self._choose(
+                    project,
+                    release,
+                    files,
+                    pinned=pinned,
+                    base=bases.get(canonicalize_version(release.version), 0),
+                )
                 for release in releases.values()
             )
         )
-        for choice in found:
+        for choice in choices:
+            logger.info(
+                "%s %s: showing %s of labels %s",
+                project,
+                choice.version,
+                ", ".join(choice.labels) or "none",
+                ", ".join(sorted(choice.available)),
+            )
             if choice.problem:
                 self._warn_once(f"{project} {choice.version}: {choice.problem}")
-        return {choice.version: choice for choice in found}
+        return {choice.version: choice for choice in choices}
 
     async def _is_elsewhere(self, project: str, label: str) -> bool:
-        """Has another repository the label: then this one must not be taken."""
-        for other in self.others:
-            try:
-                page = await other.source.get_project_page(project)
-            except (InputError, errors.PackageNotFoundError):
-                continue
-            if _have(group((file.filename for file in page.files), project), label):
-                return True
-        return False
+        """Whether another index has the label, so that this one must not be used."""
+        names = await _read_names([*self._before, *self._after], project)
+        return any(_have(group(page, project), label) for page in names)
+
+    async def _find_bases(self, project: str) -> dict[str, int]:
+        """Find the number above which the ranks of each version start.
+
+        PEP 825 leaves the order of several indexes to installers. pip compares the
+        files of all indexes, so the order has to be in the names.
+        """
+        return find_highest_builds(await _read_names(self._after, project), project)
 
     async def _choose(
         self,
         project: str,
         release: Release,
         files: Mapping[str, model.File],
+        *,
         pinned: str | None,
+        base: int,
     ) -> Choice:
         choice = Choice(
             project=project,
             version=release.version,
             available=release.labels,
             pinned=pinned,
-            # The label or nothing: not a newer release without it.
+            # With a pinned label, a newer release without it must not be installed.
             plain=frozenset(() if pinned else (w.file_name for w in release.plain)),
         )
         if pinned is not None and pinned not in release.labels:
             return choice
         try:
             metadata = await self._reader.read(project, release, files)
-            resolution = await self._resolve(metadata)
-        except (ProviderError, *_NOT_HAD) as error:
-            # PEP 825 leaves it to tools; a defect of the index is no reason to
-            # install nothing.
-            reason = str(error) or "the index does not send what it names"
-            problem = f"its variants are passed over: {reason}"
-            return replace(choice, problem=problem)
+            resolution = await self._resolver.resolve(metadata)
+        except (ProviderError, *_UNAVAILABLE) as error:
+            # PEP 825 leaves this case to tools. A defect of the index is not a reason
+            # to install nothing: the non-variant wheel is still there.
+            reason = str(error) or "the index does not send a file that its page lists"
+            return replace(choice, problem=f"its variants are ignored: {reason}")
         unknown = sorted(release.labels - metadata.variants.keys())
         if unknown:
-            listed = ", ".join(unknown[:5])
-            where = release.metadata or "their variant.json"
+            where = release.metadata or "the variant.json of its wheels"
             self._warn_once(
-                f"{project} {release.version}: wheels are passed over, {where} does "
-                f"not have their labels: {listed}"
+                f"{project} {release.version}: wheels are ignored because {where} "
+                f"does not have their labels: {', '.join(unknown[:5])}"
             )
         labels = [pinned] if pinned is not None else list(resolution.compatible)
         offers, hidden = await asyncio.to_thread(
             make_offers,
             release,
             labels,
-            base=self.base,
+            base=base,
             conditions={
                 name: (file.requires_python, bool(file.yanked))
                 for name, file in files.items()
@@ -255,30 +269,17 @@ class VariantRepository(RepositoryContainer):
             plain=choice.plain.difference(hidden),
         )
 
-    async def _resolve(self, metadata: VariantsMetadata) -> Resolution:
-        async with self._detecting:
-            if self._environment is None and self._machine is not None:
-                # May ask a driver, which takes its time.
-                self._environment = await asyncio.to_thread(self._machine)
-        return await asyncio.to_thread(
-            resolve,
-            metadata,
-            environment=self._environment,
-            every_gpu=self._every_gpu,
-            environ=self._environ,
-        )
-
     async def _refuse_markers(self, project: str, offer: Offer) -> None:
-        """Stop a wheel that an installer would fail on, or worse, install."""
+        """Refuse a wheel that an installer would fail on or, worse, install wrongly."""
         name = offer.wheel.file_name
         try:
             markers = await self._reader.find_markers(project, name)
-        except (InputError, *_NOT_HAD) as error:
+        except (InputError, *_UNAVAILABLE) as error:
             self._warn_once(f"{name}: its METADATA could not be checked: {error}")
             return
         if markers:
             message = (
-                f"{name}: refused, since its METADATA has variant markers that no "
+                f"{name}: refused, because its METADATA has variant markers that no "
                 f"released installer reads: {shown(markers[0])}; take another build "
                 f"with --label, or none with --no-variants"
             )
@@ -291,12 +292,27 @@ class VariantRepository(RepositoryContainer):
             self._warn(message)
 
 
+async def _read_names(
+    repositories: Sequence[SimpleRepository], project: str
+) -> list[list[str]]:
+    """Read the file names of a project; none where the project cannot be read."""
+
+    async def read(repository: SimpleRepository) -> list[str]:
+        try:
+            page = await repository.get_project_page(project)
+        except (InputError, *_UNAVAILABLE):
+            return []
+        return [file.filename for file in page.files]
+
+    return await asyncio.gather(*map(read, repositories))
+
+
 def _have(releases: Mapping[str, Release], label: str) -> bool:
     return any(label in release.labels for release in releases.values())
 
 
-def _may_be_offer(name: str) -> bool:
-    """Has the name a build tag, as all that is shown under another name."""
+def _has_build_tag(name: str) -> bool:
+    """Whether a wheel has a build tag, as every renamed wheel does."""
     parts = name.split("-", 3)
     return name.endswith(".whl") and len(parts) == 4 and parts[2][:1].isdigit()
 
@@ -306,34 +322,35 @@ def _select(
     releases: Mapping[str, Release],
     choices: Mapping[str, Choice],
 ) -> list[model.File]:
-    """The files of a page, where variant wheels have other names or are left out.
+    """Return the files of a page: variant wheels are renamed or left out.
 
-    Their order counts for poetry: what a release depends on it takes from the last
-    wheel for any platform or, without one, from the first. That is the best build.
+    The order of files matters for poetry (2.5.1): it takes the dependencies of a
+    release from the last wheel for any platform or, without one, from the first
+    wheel. That must be the best build.
     """
     labelled = {w.file_name for r in releases.values() for w in r.labelled}
     plain = {w.file_name for r in releases.values() for w in r.plain}
-    shown = frozenset().union(*(choice.plain for choice in choices.values()))
+    shown_plain = frozenset().union(*(choice.plain for choice in choices.values()))
     offers = {o.wheel.file_name: o for c in choices.values() for o in c.offers}
-    found: dict[str, model.File] = {}
+    renamed: dict[str, model.File] = {}
     rest: list[model.File] = []
     for file in files:
         name = file.filename
         if name in offers:
             offer = offers[name]
-            found[name] = _marked(replace(file, filename=offer.name), offer.label)
+            renamed[name] = _with_label(replace(file, filename=offer.name), offer.label)
         elif name in plain:
-            if name in shown:
-                rest.append(_marked(file, None))
+            if name in shown_plain:
+                rest.append(_with_label(file, None))
         elif name not in labelled:
             rest.append(file)
-    ordered = [found[name] for name in offers]
+    ordered = [renamed[name] for name in offers]
     anywhere = [file for file in ordered if file.filename.endswith("-any.whl")]
     first = [file for file in ordered if not file.filename.endswith("-any.whl")]
     return [*first, *rest, *reversed(anywhere)]
 
 
-def _marked(file: model.File, label: str | None) -> model.File:
+def _with_label(file: model.File, label: str | None) -> model.File:
     private = {**dict(file.private_metadata.items()), LABEL_KEY: label}
     return replace(
         file, private_metadata=model.PrivateMetadataMapping.from_any_mapping(private)

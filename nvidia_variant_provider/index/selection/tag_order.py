@@ -1,8 +1,8 @@
-"""Where tags would overrule the order of variants.
+"""Finding the wheels whose tags would overrule the order of variants.
 
-Installers compare the tags of wheels (interpreter, ABI, platform) before their
-build tags. A lower-ranked build that is tagged more closely, as manylinux_2_34
-beside manylinux_2_28, would be taken before the best one.
+Installers compare the tags of wheels (interpreter, ABI, platform) before their build
+tags. They would prefer a lower-ranked build to the best one if its tags are closer to
+the machine, such as manylinux_2_34 where the best build has manylinux_2_28.
 """
 
 from __future__ import annotations
@@ -23,65 +23,68 @@ _MAC = re.compile(r"macosx_(\d+)_(\d+)_\w+")
 _INTERPRETER = re.compile(r"(?:cp|py)3(\d{1,3})")
 
 _NEWEST = 14
-"""The minor version of Python that stands for those that no tag names."""
+"""The minor version of Python that represents those that no tag names."""
 
 _FREE_THREADED = 13
-"""The first one that is also built without the GIL."""
+"""The first minor version of Python that is also built without the GIL."""
 
 _MOST_TAGS = 20_000
-"""So many tags are gone through for a release; torch 2.9 takes 1,700."""
+"""The most tags that are compared for a release; torch 2.9 needs 1,700."""
 
-_NONE = "unnamed"
+_OTHER_PLATFORM = "unnamed"
 """A platform that no tag names."""
 
-_NEVER = sys.maxsize
+_UNUSABLE = sys.maxsize
+"""The rank of a wheel that a machine cannot use."""
 
 Tags = frozenset[Tag]
 
 
 def find_outranking(groups: Sequence[Sequence[Tags]]) -> list[tuple[int, int]]:
-    """The wheels that some machine would take although it can have a better group.
+    """Find the wheels that some machine would prefer to those of a better group.
 
-    CPython only, with and without the GIL.
+    Only CPython is considered, with and without the GIL.
 
     :param groups: the tags of the wheels of each variant, best variant first.
-    :returns: (group, wheel) pairs of places.
+    :returns: pairs of indexes: of the group, and of the wheel in its group.
     """
     if len({frozenset(group) for group in groups if group}) < 2:
-        # Each variant is built for the same, as is usual.
+        # All variants are built for the same platforms, as is usual.
         return []
     wheels = {tags for group in groups for tags in group}
     clients = _clients(frozenset().union(*wheels))
     if clients is None:
         return []
     ranks = {
-        tags: [min(client.get(tag, _NEVER) for tag in tags) for client in clients]
+        tags: [min(client.get(tag, _UNUSABLE) for tag in tags) for client in clients]
         for tags in wheels
     }
-    # For each machine, the rank of the wheel that it takes of the best group.
-    best = [_NEVER] * len(clients)
-    found: list[tuple[int, int]] = []
+    # For each machine, the rank of the wheel that it uses from the best group.
+    best = [_UNUSABLE] * len(clients)
+    outranking: list[tuple[int, int]] = []
     for number, group in enumerate(groups):
-        seen = [_NEVER] * len(clients)
+        seen = [_UNUSABLE] * len(clients)
         for place, tags in enumerate(group):
             own = ranks[tags]
-            if any(mine < b < _NEVER for mine, b in zip(own, best, strict=True)):
-                found.append((number, place))
+            if any(mine < b < _UNUSABLE for mine, b in zip(own, best, strict=True)):
+                outranking.append((number, place))
             else:
                 seen = list(map(min, seen, own))
-        best = [s if b == _NEVER else b for b, s in zip(best, seen, strict=True)]
-    return found
+        best = [s if b == _UNUSABLE else b for b, s in zip(best, seen, strict=True)]
+    return outranking
 
 
 def _clients(tags: Tags) -> list[dict[Tag, int]] | None:
-    """Machines to compare the tags for: their tags, each with its rank.
+    """Return the machines to compare for: the tags of each, with their ranks.
 
-    One for each platform and each version of Python that makes a difference: a
-    newer machine may have a wheel of the best group that an older one has not.
-    ``None`` for more of them than anybody builds for.
+    There is one machine for each platform and each version of Python that makes a
+    difference: a newer machine may be able to use a wheel of the best group that an
+    older one cannot use.
+
+    :returns: ``None`` when there are more machines than any release is built for.
     """
     named = {int(m[1]) for t in tags if (m := _INTERPRETER.fullmatch(t.interpreter))}
-    # Those before and after it cannot use what is for one version only.
+    # The versions before and after cannot use what is for one version only.
     minors = {near for m in named for near in (m - 1, m, m + 1)} | {_NEWEST}
     platforms = sorted(_machines({t.platform for t in tags} - {"any"}))
     if sum(minors) * sum(len(names) + 1 for names in platforms) > _MOST_TAGS:
@@ -96,7 +99,7 @@ def _clients(tags: Tags) -> list[dict[Tag, int]] | None:
 
 
 def _machines(platforms: set[str]) -> set[tuple[str, ...]]:
-    """Which of ``platforms`` each kind of machine takes, best first."""
+    """Return which of ``platforms`` each kind of machine accepts, best first."""
     kinds: dict[str, list[str]] = {}
     versions: set[tuple[int, int]] = set()
     for platform in platforms:
@@ -105,15 +108,15 @@ def _machines(platforms: set[str]) -> set[tuple[str, ...]]:
         else:
             for kind in _kinds(platform):
                 kinds.setdefault(kind, []).append(platform)
-    found: set[tuple[str, ...]] = {()}
+    machines: set[tuple[str, ...]] = {()}
     for names in kinds.values():
         ordered = sorted(names, key=_platform_key, reverse=True)
-        found.update(tuple(ordered[start:]) for start in range(len(ordered)))
+        machines.update(tuple(ordered[start:]) for start in range(len(ordered)))
     for version in versions:
         for arch in ("arm64", "x86_64"):
             order = mac_platforms(version, arch)
-            found.add(tuple(name for name in order if name in platforms))
-    return found
+            machines.add(tuple(name for name in order if name in platforms))
+    return machines
 
 
 @lru_cache(maxsize=256)
@@ -121,7 +124,7 @@ def _ranks(
     minor: int, abi: str, platforms: tuple[str, ...]
 ) -> tuple[tuple[Tag, int], ...]:
     version = (3, minor)
-    names = platforms or (_NONE,)
+    names = platforms or (_OTHER_PLATFORM,)
     ordered = [
         *cpython_tags(version, abis=[abi], platforms=names),
         *compatible_tags(version, f"cp3{minor}", names),
@@ -130,7 +133,7 @@ def _ranks(
 
 
 def _kinds(platform: str) -> list[str]:
-    """What a machine has one of: ``manylinux`` and ``x86_64``, say."""
+    """Return the kinds of machines that a platform is for: ``manylinux x86_64``."""
     if match := _VERSIONED.fullmatch(platform):
         return [f"{match[1]} {match[4]}"]
     if match := _OLD.fullmatch(platform):
@@ -142,7 +145,7 @@ def _kinds(platform: str) -> list[str]:
 
 
 def _platform_key(platform: str) -> tuple[int, int, bool]:
-    """The order in which machines prefer platforms of one kind, worst first."""
+    """Return the sort key of platforms of one kind; machines prefer higher ones."""
     if match := _VERSIONED.fullmatch(platform):
         return int(match[2]), int(match[3]), True
     if match := _OLD.fullmatch(platform):

@@ -1,1 +1,1 @@
-"""The index on the loopback interface."""
+"""The local index: a server on the loopback interface."""

@@ -1,9 +1,9 @@
-"""The loopback index: pages and files of several repositories over HTTP.
+"""The application of the local index: pages and files of several repositories.
 
-No open proxy: a file is looked up by project and name among those that a page of its
-upstream names, never by URL. Files that an installer can fetch from where they are
-keep their URL, or are answered with a redirect; the others go through here as a
-stream, of which little is in memory at any time.
+This is not an open proxy: a file is looked up by project and name among the files of
+an upstream page, never by URL. A file that an installer can download itself keeps its
+URL or gets a redirect; other files are streamed, and little of them is in memory at
+any time.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -22,7 +23,6 @@ from urllib.parse import quote
 import httpx
 from packaging.utils import canonicalize_name
 from simple_repository import content_negotiation, errors, model, serializer
-from simple_repository.components.core import SimpleRepository
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -30,67 +30,82 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route, Router
 
 from ...errors import InputError
-from ..http.byte_ranges import redacted
-from ..http.client import Client, UpstreamError
+from ..http.client import Client
+from ..http.pages import LABEL_KEY
+from ..http.urls import UpstreamError, redacted
 from ..selection.renaming import find_label, project_of
-from ..selection.repository import LABEL_KEY, Choice, VariantRepository
+from ..selection.repository import Choice, VariantRepository
+from .access import Access
 from .responses import (
     HEADERS,
-    ByName,
     Failures,
-    Local,
-    Stream,
-    answer_missing,
-    answer_refusal,
-    answer_unacceptable,
+    HostCheck,
+    LocalFileResponse,
+    UpstreamResponse,
+    respond_forbidden,
+    respond_not_acceptable,
+    respond_not_found,
 )
 from .upstream import LinksUpstream, local_path
 
-__all__ = ["Source", "make_app"]
+__all__ = ["OnPick", "Source", "make_app"]
+
+logger = logging.getLogger(__name__)
 
 _NO_LABEL = "-"
 """Stands in the path of files that are not shown as a variant."""
 
 _PASSED_ON = ("content-length", "content-range", "content-type", "last-modified")
 
-_KINDS = (".whl", ".metadata", ".json", ".zip", ".egg", ".gz", ".bz2", ".xz", ".tgz")
-"""What indexes have of files, by the ends of their names."""
+_EXTENSIONS = (
+    *(".whl", ".metadata", ".json", ".zip", ".egg"),
+    *(".gz", ".bz2", ".xz", ".tgz"),
+)
+"""The file name extensions of what an index serves."""
 
 OnPick = Callable[[Choice, "str | None"], None]
-"""Is told which label an installer fetches of a release; ``None``: non-variant."""
+"""Called with the label that an installer fetches of a release, or ``None``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """One upstream as the server shows it.
+    """One upstream, as the server shows it.
 
-    :param path: where, as ``/0``; may be empty.
-    :param repository: with the variants selected, or as it is.
-    :param links: it is a page of links (pip's ``--find-links``), not an index.
-    :param client: reads files of it; says which of them installers may read.
-    :param direct: installers can fetch files without this server.
-    :param local: they are programs of this user: they can open files of this machine.
-    :param asks: where credentials are missing, they ask their user for them.
-    :param url: of the upstream, without credentials.
+    :param path: where it is on the server, such as ``/0``; may be empty.
+    :param url: the URL of the upstream, without credentials.
+    :param repository: the upstream with the variants selected.
+    :param client: reads the files of the upstream.
+    :param access: what the installer can reach without this server.
+    :param links: the upstream itself, if it is a page of links (pip's
+        ``--find-links``) rather than an index.
     """
 
     path: str
-    repository: SimpleRepository
+    url: str
+    repository: VariantRepository
     client: Client
+    access: Access
     links: LinksUpstream | None = None
-    direct: bool = True
-    local: bool = False
-    asks: bool = False
-    url: str = ""
 
-    def is_open(self, url: str) -> bool:
-        """Can an installer fetch ``url`` itself, with nothing that only we know."""
+    def is_reachable(self, url: str) -> bool:
+        """Whether an installer can download ``url`` without our credentials."""
         if url.startswith("file:"):
-            return self.local
-        if not self.direct or not url.startswith(("http://", "https://")):
+            return self.access.local
+        if not self.access.direct or not url.startswith(("http://", "https://")):
             return False
-        # Of files over plain HTTP installers think as they do without this server.
+        # Let the installer apply its own policy for plain-HTTP files.
         return not self.client.has_credentials(url)
+
+    def may_send(self, path: Path) -> bool:
+        """Whether a file of this machine belongs to the index.
+
+        A mirror may have been copied from elsewhere, and its pages may name any file
+        of this machine. Mirrors often have pages and files in neighbouring folders.
+        """
+        if self.access.local:
+            return True
+        root = local_path(self.url).resolve().parent
+        return path.resolve().is_relative_to(root) and path.name.endswith(_EXTENSIONS)
 
 
 def make_app(
@@ -101,43 +116,43 @@ def make_app(
     on_pick: OnPick | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Starlette:
-    """The ASGI application that serves ``sources``.
+    """Make the ASGI application that serves ``sources``.
 
-    :param prefix: what all paths start with, as ``/secret``.
-    :param hosts: the names it may be called by.
-    :param warn: is told of upstreams that do not answer.
+    :param prefix: what all paths start with, such as ``/secret``.
+    :param hosts: the names by which the server may be called.
+    :param warn: called with a sentence when an upstream fails.
     """
     failures = Failures(warn or (lambda _: None))
     mounts = [
-        # No redirect to what a client says the name of this server is.
+        # No redirects for slashes: Starlette makes them from the Host header.
         Mount(
             prefix + source.path,
             app=Router(
-                _Pages(source, on_pick, failures).routes(), redirect_slashes=False
+                _Handlers(source, on_pick, failures).routes(), redirect_slashes=False
             ),
         )
-        # The empty path last: it would take the requests for all others.
+        # The empty path comes last: it would take the requests for all other paths.
         for source in sorted(sources, key=lambda source: not source.path)
     ]
     app = Starlette(
         routes=mounts,
-        middleware=[Middleware(ByName, hosts=frozenset(hosts))],
+        middleware=[Middleware(HostCheck, hosts=frozenset(hosts))],
         exception_handlers={
-            UpstreamError: failures.answer,
-            InputError: failures.answer,
-            errors.PackageNotFoundError: answer_missing,
-            errors.ResourceUnavailable: answer_missing,
-            errors.InvalidPackageError: answer_refusal,
-            errors.UnsupportedSerialization: answer_unacceptable,
-            Exception: failures.answer_defect,
+            UpstreamError: failures.respond,
+            InputError: failures.respond,
+            errors.PackageNotFoundError: respond_not_found,
+            errors.ResourceUnavailable: respond_not_found,
+            errors.InvalidPackageError: respond_forbidden,
+            errors.UnsupportedSerialization: respond_not_acceptable,
+            Exception: failures.respond_to_defect,
         },
     )
     app.router.redirect_slashes = False
     return app
 
 
-class _Pages:
-    """What is below the path of one source."""
+class _Handlers:
+    """The request handlers below the path of one source."""
 
     def __init__(
         self, source: Source, on_pick: OnPick | None, failures: Failures
@@ -145,33 +160,33 @@ class _Pages:
         self._source = source
         self._on_pick = on_pick
         self._failures = failures
-        self._asked = False
+        self._asked_for_credentials = False
 
     def routes(self) -> list[Route]:
-        """From most to least specific."""
+        """Return the routes, from the most to the least specific."""
         if self._source.links is not None:
             pages = [Route("/links/", self.links)]
         else:
             pages = [
                 Route("/simple/", self.projects),
                 Route("/simple/{project}/", self.project),
-                Route("/simple/{project}", self.moved),
+                Route("/simple/{project}", self.add_slash),
             ]
         return [*pages, Route("/f/{project}/{label}/{digest}/{name}", self.file)]
 
     async def projects(self, request: Request) -> Response:
-        """The list of projects."""
+        """Send the list of projects."""
         form = _format(request)
         page = await self._source.repository.get_project_list()
         return _page(serializer.serialize(page, form), form)
 
-    async def moved(self, request: Request) -> Response:
-        """A page without its slash."""
+    async def add_slash(self, request: Request) -> Response:
+        """Redirect to the URL of a page with its slash."""
         name = canonicalize_name(request.path_params["project"])
         return RedirectResponse(f"{quote(name)}/", status_code=301, headers=HEADERS)
 
     async def project(self, request: Request) -> Response:
-        """The page of a project."""
+        """Send the page of a project."""
         form = _format(request)
         name = request.path_params["project"]
         normal = canonicalize_name(name, validate=False)
@@ -184,18 +199,19 @@ class _Pages:
         try:
             page = await self._source.repository.get_project_page(name)
         except UpstreamError as error:
-            if error.status == 401 and self._source.asks:
-                self._asked = True
+            if error.status == 401 and self._source.access.asks:
+                self._asked_for_credentials = True
                 return PlainTextResponse(f"{error}\n", 401, headers=HEADERS)
             raise
         files = tuple(self._linked(file, name, "../../") for file in page.files)
         page = replace(page, files=files)
+        logger.info("page of %s: %d files", name, len(files))
         if form is not content_negotiation.Format.JSON_V1:
             page = _escaped(page)
         return _page(serializer.serialize(page, form), form)
 
     async def links(self, _: Request) -> Response:
-        """All files, as pip's ``--find-links`` wants them."""
+        """Send all files on one page, as pip's ``--find-links`` expects them."""
         if self._source.links is None:
             raise errors.PackageNotFoundError("links")
         everything = await self._source.links.read_all()
@@ -218,70 +234,67 @@ class _Pages:
         return _page(serializer.serialize(_escaped(whole), form), form)
 
     async def file(self, request: Request) -> Response:
-        """A file, or its METADATA."""
+        """Send a file, or its METADATA."""
         project = request.path_params["project"]
         name = request.path_params["name"]
         if not _is_name(canonicalize_name(project)):
             raise errors.PackageNotFoundError(ascii(project))
         resource = await self._source.repository.get_resource(project, name)
-        self._picked(project, name.removesuffix(".metadata"))
+        self._report_pick(project, name.removesuffix(".metadata"))
         if isinstance(resource, model.LocalResource):
-            if not (os.path.isfile(resource.path) and self._may_send(resource.path)):
+            path = resource.path
+            if not (os.path.isfile(path) and self._source.may_send(path)):
                 raise errors.ResourceUnavailable(name)
-            return Local(resource.path, media_type="application/octet-stream")
+            logger.info("%s: sent from %s", name, path)
+            return LocalFileResponse(path, media_type="application/octet-stream")
         if isinstance(resource, model.TextResource):
             return PlainTextResponse(resource.text, headers=HEADERS)
         if not isinstance(resource, model.HttpResource):
             raise errors.ResourceUnavailable(name)
-        if self._source.is_open(resource.url):
-            # Not 301: another time the name may stand for another file.
+        if self._source.is_reachable(resource.url):
+            logger.info("%s: redirected to %s", name, redacted(resource.url))
+            # 302, not 301: the same name may mean another file on the next run.
             return RedirectResponse(resource.url, status_code=302, headers=HEADERS)
+        logger.info("%s: streamed from %s", name, redacted(resource.url))
         return await self._stream(resource.url, request)
 
-    def _may_send(self, path: Path) -> bool:
-        """Is a file of this machine one of an index, and not just named by a page.
-
-        A mirror may come from elsewhere. It often has pages and files side by side.
-        """
-        if self._source.local:
-            return True
-        root = local_path(self._source.url).resolve().parent
-        return path.resolve().is_relative_to(root) and path.name.endswith(_KINDS)
-
     async def _stream(self, url: str, request: Request) -> Response:
-        # As it is: what is compressed on the way has another length.
+        # Ask for raw bytes: a Content-Encoding would change the length.
         wanted = {"Accept-Encoding": "identity"}
         if "range" in request.headers:
             wanted["Range"] = request.headers["range"]
         stack = AsyncExitStack()
-        answer = await stack.enter_async_context(
+        response = await stack.enter_async_context(
             self._source.client.stream(url, wanted)
         )
-        found = {
-            key: answer.headers[key] for key in _PASSED_ON if key in answer.headers
+        headers = {
+            key: response.headers[key] for key in _PASSED_ON if key in response.headers
         }
         if request.method == "HEAD":
             await stack.aclose()
-            return Response(status_code=answer.status_code, headers=found)
-        chunks = answer.aiter_raw()
+            return Response(status_code=response.status_code, headers=headers)
 
-        def broken(error: httpx.HTTPError) -> None:
-            reason = str(error) or type(error).__name__
-            self._failures.tell(f"{redacted(url)}: broke off: {reason}")
+        def tell(error: httpx.HTTPError) -> None:
+            reason = redacted(str(error)) or type(error).__name__
+            self._failures.warn(f"{redacted(url)}: broke off: {reason}")
 
-        return Stream(
-            chunks, stack, broken, status_code=answer.status_code, headers=found
+        return UpstreamResponse(
+            response.aiter_raw(),
+            stack,
+            tell,
+            status_code=response.status_code,
+            headers=headers,
         )
 
     def _take_credentials(self, request: Request) -> None:
         """Use the user and password that pip has asked its user for.
 
-        It asks when the upstream wants some that nobody knows: that answer is passed
-        on to pip, and pip's next request has them. Any that come unasked, as from a
-        netrc file with a default, are for another server.
+        pip asks after a 401 of the upstream that was passed on to it, and sends the
+        credentials with its next request. Ignore credentials that it sends without
+        that: those of a netrc file with a default entry are for another server.
         """
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
-        if not self._asked or scheme.lower() != "basic":
+        if not self._asked_for_credentials or scheme.lower() != "basic":
             return
         try:
             user, _, password = base64.b64decode(text).decode().partition(":")
@@ -289,11 +302,10 @@ class _Pages:
             return
         self._source.client.add_credentials(self._source.url, (user, password))
 
-    def _picked(self, project: str, name: str) -> None:
-        repository = self._source.repository
-        if self._on_pick is None or not isinstance(repository, VariantRepository):
+    def _report_pick(self, project: str, name: str) -> None:
+        if self._on_pick is None:
             return
-        for choice in repository.choices(project).values():
+        for choice in self._source.repository.choices(project).values():
             for offer in choice.offers:
                 if offer.name == name:
                     self._on_pick(choice, offer.label)
@@ -301,14 +313,14 @@ class _Pages:
                 self._on_pick(choice, None)
 
     def _linked(self, file: model.File, project: str, root: str) -> model.File:
-        """``file`` with the URL at which an installer gets it."""
+        """Return ``file`` with the URL at which an installer gets it."""
         label: Any = file.private_metadata.get(LABEL_KEY, _NO_LABEL)
-        if label == _NO_LABEL and self._source.is_open(file.url):
+        if label == _NO_LABEL and self._source.is_reachable(file.url):
             return file
         digest = (
             file.hashes.get("sha256") or hashlib.sha256(file.url.encode()).hexdigest()
         )
-        # A segment of dots would be another folder.
+        # A path segment that consists of dots would mean another folder.
         named = f"{_NO_LABEL}{label}" if label and not label.strip(".") else label
         parts = (project, named or _NO_LABEL, digest[:8], file.filename)
         return replace(file, url=f"{root}f/{'/'.join(map(_segment, parts))}")
@@ -335,7 +347,11 @@ def _page(text: str, form: content_negotiation.Format) -> Response:
 
 
 def _escaped(page: model.ProjectDetail) -> model.ProjectDetail:
-    """Text that can stand in HTML; the library puts it there as it is."""
+    """Escape the text of a page for HTML.
+
+    The HTML serializer of simple-repository 0.11.1 escapes ``data-requires-python``
+    alone, and writes all other text of a page as it is.
+    """
     return replace(
         page,
         name=html.escape(page.name),

@@ -1,102 +1,110 @@
-"""The loopback index as a whole: upstreams, the selection, a server before them."""
+"""The local index as a whole: upstreams, the selection, and the server."""
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from simple_repository import errors
+from simple_repository.components.core import SimpleRepository
 
 from ...errors import InputError
-from ...machine.environment import Environment
-from ..http.byte_ranges import redacted
-from ..http.client import Client, Settings, split_credentials
-from ..selection.pins import Pins
+from ..http.client import Client
+from ..http.urls import is_http, redacted, split_credentials
+from ..selection.options import Selection
 from ..selection.renaming import find_label
 from ..selection.repository import Choice, VariantRepository
+from .access import Access
 from .app import OnPick, Source, make_app
-from .server import HOSTS, Server
+from .server import Server
 from .upstream import FolderUpstream, HttpUpstream, LinksUpstream, local_path
 
-__all__ = ["Loopback"]
+__all__ = ["LocalIndex"]
 
-_STEP = 10**9
-"""More than ranks and build numbers come to, dates among them: indexes keep apart."""
+logger = logging.getLogger(__name__)
 
 
-class Loopback:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Upstream:
+    """An index or a page of links, before it is served.
+
+    :param links: the repository, if it is a page of links.
+    """
+
+    path: str
+    url: str
+    repository: SimpleRepository
+    links: LinksUpstream | None = None
+
+
+class LocalIndex:
     """Indexes of the user, each with the variants that fit, under its own URL.
 
     PEP 825, "Installing wheels from multiple sources": "it is recommended to consider
-    their variant metadata in isolation." Where several have variants of one release,
-    those of the index that was added first go before the others.
+    their variant metadata in isolation." Where several indexes have variants of one
+    release, those of the index that was added first go before the others.
 
-    :param machine: says which one to select for, once it is needed.
-    :param secret: no other program of this machine can guess the URLs.
-    :param hosts: the names it may be called by; ``None``: any.
-    :param direct: installers may fetch files that need no credentials themselves.
-    :param local: the installer is a program of this user, and opens files itself.
-    :param asks: it asks its user for credentials that are missing.
-    :param every_gpu: only builds with code for each GPU of the machine.
+    :param client: reads the indexes.
+    :param selection: what builds are selected for.
+    :param access: who uses the local index.
+    :param port: 0 for any free port.
+    :param on_pick: called with each build that an installer fetches, from another
+        thread.
+    :param warn: called with a sentence for each thing that is ignored.
     """
 
     def __init__(
         self,
-        settings: Settings,
+        client: Client,
+        selection: Selection,
+        access: Access,
         *,
-        machine: Callable[[], Environment],
-        environ: Mapping[str, str],
         warn: Callable[[str], None],
-        pins: Pins | None = None,
-        on_pick: OnPick | None = None,
-        ask_credentials: Callable[[str], tuple[str, str] | None] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
-        secret: bool = True,
-        hosts: tuple[str, ...] | None = HOSTS,
-        direct: bool = True,
-        local: bool = False,
-        asks: bool = False,
-        every_gpu: bool = False,
+        on_pick: OnPick | None = None,
     ) -> None:
-        self.client = Client(settings, ask_credentials=ask_credentials)
-        self._machine = machine
-        self._environ = environ
-        self._pins = pins
+        self._client = client
+        self._selection = selection
+        self._access = access
         self._warn = warn
         self._on_pick = on_pick
-        self._hosts = hosts or ("*",)
-        self._direct = direct
-        self._local = local
-        self._asks = asks
-        self._every_gpu = every_gpu
         self._server = Server(host, port)
-        self._prefix = f"/{secrets.token_urlsafe(16)}" if secret else ""
-        self._sources: list[Source] = []
+        self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
+        self._upstreams: list[_Upstream] = []
         self._urls: dict[tuple[str, bool], str] = {}
+        # These are made when it is known how many upstreams there are.
+        self._repositories: list[VariantRepository] = []
 
     @property
     def url(self) -> str:
-        """What all URLs start with."""
+        """What all its URLs start with."""
         return self._server.url + self._prefix
 
     @property
     def places(self) -> dict[str, str]:
-        """What is here, and what each stands for, without credentials."""
+        """Each URL here with the index it stands for, without credentials."""
         return {here: redacted(url) for (url, _), here in self._urls.items()}
 
     def add_index(self, url: str, pair: tuple[str, str] | None = None) -> str:
-        """The URL of an index here, in place of its own.
+        """Return the URL by which an index is reached here.
 
-        :param pair: user and password, where they are not in ``url``.
+        :param url: the URL or the folder of an index. It is returned unchanged if it
+            cannot be served here.
+        :param pair: user and password, unless they are in ``url``.
         """
         return self._add(url, pair, links=False)
 
     def add_links(self, location: str, pair: tuple[str, str] | None = None) -> str:
-        """The URL of a page of links here; or ``location``, if it has no variants."""
-        if not location.startswith(("http:", "https:")):
+        """Return the URL of a page of links here; ``location`` if it has no variants.
+
+        :param location: what pip's ``--find-links`` takes: a folder, a file or a URL.
+        """
+        if not is_http(location):
             try:
                 names = os.listdir(local_path(location))
             except OSError:
@@ -109,83 +117,83 @@ class Loopback:
         if (url, links) in self._urls:
             return self._urls[url, links]
         bare, own = split_credentials(url)
-        is_http = bare.startswith(("http:", "https:"))
-        if is_http and not self.client.is_allowed(bare):
-            # pip says the same, and ignores it.
+        if is_http(bare) and not self._client.is_allowed(bare):
+            # pip ignores such an index with a similar warning.
             self._warn(f"{redacted(url)} is neither https nor a trusted host: ignored")
             return url
-        if not is_http and not links and not os.path.isdir(local_path(bare)):
+        if not is_http(bare) and not links and not os.path.isdir(local_path(bare)):
             return url
         if own is not None and (own[1] or pair is None):
             pair = own
-        if pair is not None and is_http:
-            self.client.add_credentials(bare, pair)
-        number = len(self._sources)
+        if pair is not None and is_http(bare):
+            self._client.add_credentials(bare, pair)
+        number = len(self._upstreams)
         path = f"/{number}" if number or self._prefix else ""
-        upstream = (
-            LinksUpstream(bare, self.client)
-            if links
-            else HttpUpstream(bare, self.client)
-            if is_http
-            else FolderUpstream(local_path(bare))
+        self._upstreams.append(self._make_upstream(path, bare, links=links))
+        here = f"{self.url}{path}/{'links' if links else 'simple'}/"
+        self._urls[url, links] = here
+        logger.info("%s stands for %s", path or "/", redacted(url))
+        return here
+
+    def _make_upstream(self, path: str, url: str, *, links: bool) -> _Upstream:
+        if links:
+            page = LinksUpstream(url, self._client)
+            return _Upstream(path=path, url=url, repository=page, links=page)
+        repository = (
+            HttpUpstream(url, self._client)
+            if is_http(url)
+            else FolderUpstream(local_path(url))
         )
-        repository = VariantRepository(
-            upstream,
-            machine=self._machine,
-            client=self.client,
-            environ=self._environ,
-            pins=self._pins,
-            every_gpu=self._every_gpu,
-            warn=self._warn,
-        )
-        self._sources.append(
-            Source(
-                path=path,
-                repository=repository,
-                client=self.client,
-                links=upstream if isinstance(upstream, LinksUpstream) else None,
-                direct=self._direct,
-                local=self._local,
-                asks=self._asks,
-                url=bare,
-            )
-        )
-        found = f"{self.url}{path}/{'links' if links else 'simple'}/"
-        self._urls[url, links] = found
-        return found
+        return _Upstream(path=path, url=url, repository=repository)
 
     @contextmanager
     def serve(self) -> Iterator[None]:
         """Serve while the block lasts."""
-        repositories = self._repositories
-        for number, repository in enumerate(reversed(repositories)):
-            repository.base = number * _STEP
-            repository.others = [item for item in repositories if item != repository]
+        plain = [upstream.repository for upstream in self._upstreams]
+        self._repositories = [
+            VariantRepository(
+                repository,
+                selection=self._selection,
+                client=self._client,
+                before=plain[:number],
+                after=plain[number + 1 :],
+                warn=self._warn,
+            )
+            for number, repository in enumerate(plain)
+        ]
+        sources = [
+            Source(
+                path=upstream.path,
+                url=upstream.url,
+                repository=repository,
+                client=self._client,
+                access=self._access,
+                links=upstream.links,
+            )
+            for upstream, repository in zip(
+                self._upstreams, self._repositories, strict=True
+            )
+        ]
         app = make_app(
-            self._sources,
+            sources,
             prefix=self._prefix,
-            hosts=self._hosts,
+            hosts=self._access.hosts,
             on_pick=self._on_pick,
             warn=self._warn,
         )
-        # A program of this user that has ended waits for nothing.
-        with self._server.serve(app, self.client.close, patient=not self._local):
+        # A local installer has ended by then, so that no response is under way.
+        patient = not self._access.local
+        with self._server.serve(app, self._client.close, patient=patient):
             yield
 
-    @property
-    def _repositories(self) -> list[VariantRepository]:
-        """Of the sources that select variants, in their order."""
-        found = (source.repository for source in self._sources)
-        return [item for item in found if isinstance(item, VariantRepository)]
-
     def all_choices(self) -> list[Choice]:
-        """What was shown of each release that was looked at, index by index."""
-        return [c for found in self._repositories for c in found.all_choices()]
+        """Return what was shown of each release, index by index."""
+        return [c for item in self._repositories for c in item.all_choices()]
 
     def find_choices(self, project: str) -> Mapping[str, Choice]:
-        """What is chosen of each release of a project, in the first index with it.
+        """Return what is shown of a project in the first index that has it.
 
-        Only while it serves.
+        Call it only while the index serves.
         """
         for repository in self._repositories:
             try:
@@ -193,6 +201,6 @@ class Loopback:
                     self._server.call(repository.get_project_page(project))
             except (InputError, errors.PackageNotFoundError):
                 continue
-            if found := repository.choices(project):
-                return found
+            if choices := repository.choices(project):
+                return choices
         return {}

@@ -1,4 +1,4 @@
-"""Answers of the loopback index, other than pages."""
+"""The responses of the local index, other than pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from starlette.responses import (
     StreamingResponse,
 )
 
-from ..http.client import UpstreamError
+from ..http.urls import UpstreamError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -25,27 +25,30 @@ if TYPE_CHECKING:
 __all__ = [
     "CHUNK",
     "HEADERS",
-    "ByName",
     "Failures",
-    "Local",
-    "Stream",
-    "answer_missing",
-    "answer_refusal",
-    "answer_unacceptable",
+    "HostCheck",
+    "LocalFileResponse",
+    "UpstreamResponse",
+    "respond_forbidden",
+    "respond_not_acceptable",
+    "respond_not_found",
 ]
 
 CHUNK = 1024 * 1024
 
 HEADERS = {"Cache-Control": "no-store"}
-"""A page depends on the machine, and so does what a name on it means."""
+"""A page depends on the machine, and so does the file that a name on it means."""
 
 _PORT = re.compile(r":\d*\Z")
 
 
-class ByName:
-    """Refuses requests to another name, as that of a site that a browser is on.
+class HostCheck:
+    """Refuses requests whose ``Host`` is not one of the server's own names.
 
-    Starlette's own counts capitals, or no address in brackets, in some versions.
+    A page in the user's browser could otherwise read the index, by a name that its
+    author points at this machine (DNS rebinding). Starlette's TrustedHostMiddleware
+    does not serve: in some versions it compares letters by case, and in some it does
+    not know an IPv6 address in brackets.
     """
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
@@ -53,7 +56,7 @@ class ByName:
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or refuse it."""
+        """Pass a request on, or refuse it."""
         app = self._app
         if scope["type"] == "http" and "*" not in self._hosts:
             host = Headers(scope=scope).get("host", "").lower()
@@ -62,57 +65,59 @@ class ByName:
         await app(scope, receive, send)
 
 
-class Local(FileResponse):
-    """A file of this machine, in large pieces."""
+class LocalFileResponse(FileResponse):
+    """A file of this machine, sent in large pieces."""
 
     chunk_size = CHUNK
 
 
-class Stream(StreamingResponse):
-    """An answer of an upstream; where that breaks off, this one does."""
+class UpstreamResponse(StreamingResponse):
+    """The response of an upstream, passed on as it arrives.
+
+    :param on_break: called when the upstream breaks off, and this response with it.
+    """
 
     def __init__(
         self,
         chunks: AsyncIterator[bytes],
         stack: AsyncExitStack,
-        broken: Callable[[httpx.HTTPError], None],
-        **more: Any,
+        on_break: Callable[[httpx.HTTPError], None],
+        **options: Any,
     ) -> None:
-        super().__init__(chunks, **more)
+        super().__init__(chunks, **options)
         self._stack = stack
-        self._broken = broken
+        self._on_break = on_break
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, and close the upstream's answer whatever happens."""
+        """Send the response, and close that of the upstream in any case."""
         try:
             await super().__call__(scope, receive, send)
         finally:
             await self._stack.aclose()
 
     async def stream_response(self, send: Send) -> None:
-        """Send what arrives, as far as it does."""
-        # Its beginning is sent: all that is left is to close the connection, which
-        # the server does with an answer that is not complete.
+        """Send what arrives from the upstream."""
+        # The status is sent already, so an error can only close the connection. The
+        # server does that with a response that is not complete.
         try:
             await super().stream_response(send)
         except httpx.HTTPError as error:
-            self._broken(error)
+            self._on_break(error)
 
 
 class Failures:
-    """What an upstream did wrong; installers show little of it, or nothing."""
+    """Turns errors into responses, and tells the user, whom installers tell little."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
         self._last: str | None = None
 
-    async def answer(self, _: Request, error: Exception) -> Response:
-        """The status of the upstream, where that is of use."""
+    async def respond(self, _: Request, error: Exception) -> Response:
+        """Respond with the status of the upstream, where an installer can use it."""
         status = error.status if isinstance(error, UpstreamError) else 502
-        # Many indexes say 403 for a project that they do not have. Installers try
-        # again: once is enough.
+        # Many indexes send 403 for a project that they do not have.
         if status != 403:
-            self.tell(str(error))
+            self.warn(str(error))
         if status in (401, 407):
             # Installers would ask their users for the password of this server.
             status = 403
@@ -120,29 +125,29 @@ class Failures:
             status = 502
         return PlainTextResponse(f"{error}\n", status_code=status, headers=HEADERS)
 
-    async def answer_defect(self, _: Request, error: Exception) -> Response:
-        """For what nobody thought of; it ends one request, not the server."""
+    async def respond_to_defect(self, _: Request, error: Exception) -> Response:
+        """Respond to an exception that is a defect; only this request ends."""
         message = f"internal error: {type(error).__name__}: {str(error)[:200]!a}"
-        self.tell(f"{message}; please report it")
+        self.warn(f"{message}; please report it")
         return PlainTextResponse(f"{message}\n", status_code=500, headers=HEADERS)
 
-    def tell(self, message: str) -> None:
-        """Warn; once for what is tried again."""
+    def warn(self, message: str) -> None:
+        """Warn the user, but not again for each attempt of an installer."""
         if message != self._last:
             self._last = message
             self._warn(message)
 
 
-async def answer_missing(_: Request, error: Exception) -> Response:
-    """There is no such project or file."""
+async def respond_not_found(_: Request, error: Exception) -> Response:
+    """Respond that there is no such project or file."""
     return PlainTextResponse(f"{error}\n", status_code=404, headers=HEADERS)
 
 
-async def answer_refusal(_: Request, error: Exception) -> Response:
-    """There is one, and an installer could do nothing with it."""
+async def respond_forbidden(_: Request, error: Exception) -> Response:
+    """Respond that an installer could not use the file."""
     return PlainTextResponse(f"{error}\n", status_code=403, headers=HEADERS)
 
 
-async def answer_unacceptable(_: Request, error: Exception) -> Response:
-    """No form of a page that the client would take."""
+async def respond_not_acceptable(_: Request, error: Exception) -> Response:
+    """Respond that the client accepts no form in which there are pages."""
     return PlainTextResponse(f"{error}\n", status_code=406, headers=HEADERS)

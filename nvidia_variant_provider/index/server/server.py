@@ -1,8 +1,9 @@
-"""Running an application on a socket of this machine."""
+"""Running an ASGI application in a thread, on a socket of this machine."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -18,37 +19,29 @@ from ...errors import InputError, UsageError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["HOSTS", "Server", "reachable"]
+__all__ = ["Server", "reachable_url"]
 
-HOSTS = (
-    "127.0.0.1",
-    "localhost",
-    "[::1]",
-    # What containers call the machine that they run on.
-    "host.docker.internal",
-    "host.containers.internal",
-)
-"""The names by which a loopback server may be called (else: DNS rebinding)."""
+logger = logging.getLogger(__name__)
 
 _BACKLOG = 1024
-"""Connections that wait: installers open dozens at once, and retry slowly."""
+"""Connections that may wait: installers open dozens at once, and retry slowly."""
 
 T = TypeVar("T")
 
 _STOP = 2
-"""Seconds for requests that are under way when the server stops."""
+"""Seconds in which responses may end after the server was stopped."""
 
 
-def reachable(url: str) -> str:
-    """``url`` as others can call it: "any address" is no name of this machine."""
+def reachable_url(url: str) -> str:
+    """Return ``url`` as other machines can use it: 0.0.0.0 is not an address there."""
     parts = urlsplit(url)
-    if parts.hostname not in ("0.0.0.0", "::"):  # noqa: S104  # to compare with
+    if parts.hostname not in ("0.0.0.0", "::"):  # noqa: S104  # a comparison
         return url
     return url.replace(parts.netloc, f"{socket.gethostname()}:{parts.port}", 1)
 
 
 class _Uvicorn(uvicorn.Server):
-    """Stops when it is told to, where its base looks ten times a second."""
+    """Stops at once when it is told to; the base class looks ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -56,20 +49,21 @@ class _Uvicorn(uvicorn.Server):
         self._stopped = asyncio.Event()
 
     async def main_loop(self) -> None:
+        """Wait until the server is stopped."""
         await self._stopped.wait()
 
     def stop(self, *, patient: bool) -> None:
-        """From any thread; ``patient`` lets answers that are under way end."""
+        """Stop the server, from any thread; ``patient`` lets responses end."""
         self.should_exit = True
         self.force_exit = not patient
         self._loop.call_soon_threadsafe(self._stopped.set)
 
 
 class Server:
-    """A socket, and what is served there in a thread.
+    """A socket, and a thread that serves an application there.
 
-    :param port: 0 for any that is free.
-    :raises InputError: the address cannot be had.
+    :param port: 0 for any free port.
+    :raises InputError: the address cannot be used.
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -84,13 +78,13 @@ class Server:
     ) -> Iterator[None]:
         """Serve ``app`` while the block lasts.
 
-        :param close: is awaited after the last request.
-        :param patient: answers that are under way at the end get a moment more.
+        :param close: awaited after the last request.
+        :param patient: responses that are under way at the end get some time more.
         """
         config = uvicorn.Config(
             app,
             access_log=False,
-            # What goes wrong in an application it tells itself.
+            # The application reports its errors itself.
             log_level="critical",
             lifespan="off",
             backlog=_BACKLOG,
@@ -119,7 +113,7 @@ class Server:
             self._socket.close()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of ``work``, done in the thread that serves."""
+        """Return the result of ``work``, which runs in the thread that serves."""
         if self._loop is None:
             raise RuntimeError("not serving")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -135,7 +129,8 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.listen(_BACKLOG)
     except OverflowError:
         bound.close()
-        raise UsageError(f"{port} is no port", hint="give 0 to 65535") from None
+        message = f"{port} is not a port number"
+        raise UsageError(message, hint="give 0 to 65535") from None
     except OSError as error:
         bound.close()
         reason = error.strerror or str(error)
@@ -144,4 +139,5 @@ def _bind(host: str, port: int) -> socket.socket:
         hint = "check --host" if known else "choose another --port"
         raise InputError(message, hint=hint) from None
     bound.set_inheritable(True)
+    logger.info("listening on %s port %d", host, bound.getsockname()[1])
     return bound

@@ -1,9 +1,10 @@
-"""The indexes behind the loopback one: over HTTP, in folders, as lists of links.
+"""The indexes behind the local index: on servers, in folders, or as pages of links.
 
-Each is a `SimpleRepository` of the library simple-repository, so that it goes
-wherever one of its own components does. Their `HttpRepository` asks for a page
-again, and for the head of a file, before each file; it has no limits, and takes a
-page for where it was asked for rather than where it was found.
+Each is a `SimpleRepository` of the library simple-repository, and can replace any of
+its components. The `HttpRepository` of simple-repository 0.11.1 does not serve here:
+for each file it reads the page again and sends a HEAD request, it limits neither size
+nor time, and it resolves URLs against the page it asked for, not the page to which it
+was redirected.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from simple_repository.components.core import SimpleRepository
 
 from ...errors import InputError
 from ...strict_json import read_bytes
-from ..http.byte_ranges import ACCEPT
-from ..http.client import Client, UpstreamError
-from ..http.pages import parse_page, parse_projects
+from ..http.client import Client
+from ..http.pages import ACCEPT, parse_page, parse_projects
+from ..http.urls import UpstreamError, is_http
 from ..selection.renaming import project_of
 
 __all__ = ["FolderUpstream", "HttpUpstream", "LinksUpstream", "local_path"]
 
 _PAGES = 128
-"""Pages whose files are remembered: they are asked for right after the page."""
+"""Pages whose files are remembered: installers ask for them right after the page."""
 
 
 class _Upstream(SimpleRepository):
-    """What the kinds have in common: pages are remembered for their files."""
+    """What all upstreams share: they remember the files of their latest pages."""
 
     def __init__(self) -> None:
         self._pages: OrderedDict[str, dict[str, model.File]] = OrderedDict()
@@ -45,10 +46,10 @@ class _Upstream(SimpleRepository):
         *,
         request_context: model.RequestContext | None = None,  # noqa: ARG002
     ) -> model.ProjectDetail:
-        """The page, with absolute URLs.
+        """Return the page of a project, with absolute URLs.
 
-        :raises PackageNotFoundError: the index has no such project.
-        :raises UpstreamError: the index does not answer as one.
+        :raises PackageNotFoundError: the index does not have the project.
+        :raises UpstreamError: the index does not respond as an index.
         """
         name = canonicalize_name(project_name)
         page = await self._read_page(name)
@@ -65,9 +66,9 @@ class _Upstream(SimpleRepository):
         *,
         request_context: model.RequestContext | None = None,  # noqa: ARG002
     ) -> model.Resource:
-        """Where a file of the page, or its METADATA, is.
+        """Return where a file of the page, or its METADATA, is.
 
-        :raises ResourceUnavailable: the page names no such file.
+        :raises ResourceUnavailable: the page does not list the file.
         """
         name = canonicalize_name(project_name)
         if name not in self._pages:
@@ -95,7 +96,8 @@ class _Upstream(SimpleRepository):
 class HttpUpstream(_Upstream):
     """An index on a server.
 
-    :param url: of the index, without credentials; the client has these.
+    :param url: the URL of the index, without credentials.
+    :param client: reads the index, and has its credentials.
     """
 
     def __init__(self, url: str, client: Client) -> None:
@@ -108,22 +110,24 @@ class HttpUpstream(_Upstream):
         *,
         request_context: model.RequestContext | None = None,  # noqa: ARG002
     ) -> model.ProjectList:
-        """All projects of the index."""
-        answer = await self._client.get(self.url, {"Accept": ACCEPT})
-        kind = answer.headers.get("content-type", "")
-        return await asyncio.to_thread(parse_projects, answer.body, kind, answer.url)
+        """Return all projects of the index."""
+        response = await self._client.get(self.url, {"Accept": ACCEPT})
+        kind = response.headers.get("content-type", "")
+        return await asyncio.to_thread(
+            parse_projects, response.body, kind, response.url
+        )
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         url = f"{self.url}{project}/"
         try:
-            answer = await self._client.get(url, {"Accept": ACCEPT})
+            response = await self._client.get(url, {"Accept": ACCEPT})
         except UpstreamError as error:
             if error.status in (404, 410):
                 raise errors.PackageNotFoundError(project) from None
             raise
-        kind = answer.headers.get("content-type", "")
+        kind = response.headers.get("content-type", "")
         page = await asyncio.to_thread(
-            parse_page, answer.body, kind, answer.url, project
+            parse_page, response.body, kind, response.url, project
         )
         return _without_local_files(page)
 
@@ -140,11 +144,11 @@ class FolderUpstream(_Upstream):
         *,
         request_context: model.RequestContext | None = None,  # noqa: ARG002
     ) -> model.ProjectList:
-        """The folders in the folder."""
+        """Return the folders in the folder."""
         return await asyncio.to_thread(_list_projects, self.folder)
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
-        # Normalized: no way out of the folder.
+        # The name is normalized, so that it cannot lead out of the folder.
         return await asyncio.to_thread(_read_folder, self.folder / project, project)
 
 
@@ -152,6 +156,7 @@ class LinksUpstream(_Upstream):
     """What pip's ``--find-links`` takes: a folder, or a page of links.
 
     :param location: a path or a URL, without credentials.
+    :param client: reads the page, and has its credentials.
     """
 
     def __init__(self, location: str, client: Client) -> None:
@@ -160,12 +165,12 @@ class LinksUpstream(_Upstream):
         self._client = client
 
     async def read_all(self) -> model.ProjectDetail:
-        """All files, whichever project they are of."""
-        if self.location.startswith(("http:", "https:")):
-            answer = await self._client.get(self.location, {"Accept": "text/html"})
-            kind = answer.headers.get("content-type", "text/html")
+        """Return the files of all projects."""
+        if is_http(self.location):
+            response = await self._client.get(self.location, {"Accept": "text/html"})
+            kind = response.headers.get("content-type", "text/html")
             page = await asyncio.to_thread(
-                parse_page, answer.body, kind, answer.url, "links"
+                parse_page, response.body, kind, response.url, "links"
             )
             return _without_local_files(page)
         path = local_path(self.location)
@@ -179,7 +184,7 @@ class LinksUpstream(_Upstream):
         *,
         request_context: model.RequestContext | None = None,  # noqa: ARG002
     ) -> model.ProjectList:
-        """The projects of the wheels."""
+        """Return the projects of the wheels."""
         page = await self.read_all()
         names = {project_of(file.filename) for file in page.files}
         return _project_list(sorted(names))
@@ -195,7 +200,7 @@ class LinksUpstream(_Upstream):
 
 
 def _without_local_files(page: model.ProjectDetail) -> model.ProjectDetail:
-    """A page from elsewhere does not name files of this machine."""
+    """Drop the files of this machine, which a page from elsewhere must not name."""
     files = tuple(f for f in page.files if f.url.startswith(("http:", "https:")))
     return page if len(files) == len(page.files) else replace(page, files=files)
 
@@ -257,7 +262,7 @@ def _project_list(names: list[str]) -> model.ProjectList:
 
 
 def local_path(location: str) -> Path:
-    """The path of a ``file:`` URL, or a path itself."""
+    """Return the path that a ``file:`` URL names; a path is returned unchanged."""
     if not location.startswith("file:"):
         return Path(location)
     parts = urlsplit(location)
@@ -265,7 +270,7 @@ def local_path(location: str) -> Path:
 
 
 def _with_suffix(url: str, suffix: str) -> str:
-    """``url`` with ``suffix`` after its path (PEP 658), before a query."""
+    """Add ``suffix`` to the path of ``url`` (PEP 658), before its query."""
     if not suffix:
         return url
     parts = urlsplit(url)

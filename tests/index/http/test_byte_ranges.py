@@ -11,10 +11,10 @@ from support.loopback import PLAIN, passed_over, start, wheels
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import stub_wheel
 
-from nvidia_variant_provider.index.http.client import Settings
+from nvidia_variant_provider.index.http.settings import Settings
 
 PAGE = "/simple/torch/"
-QUICK = Settings(timeout=0.3, deadline=0.6, trust_env=False)
+IMPATIENT = Settings(timeout=0.2, deadline=60, trust_env=False)
 
 
 class _Count:
@@ -93,7 +93,7 @@ class TestWithoutMetadataFile:
     def test_servers(
         self, changes: dict[str, Any], works: bool, tmp_path: Path
     ) -> None:
-        settings = QUICK if changes.get("fault") == "hang" else None
+        settings = IMPATIENT if changes.get("fault") == "hang" else None
         with (
             serve_answers(self.answers(tmp_path, **changes)) as server,
             start(f"{server.url}/simple/", settings=settings) as running,

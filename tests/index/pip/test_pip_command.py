@@ -80,7 +80,7 @@ def test_what_is_no_interpreter(output: str, tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{output}\nEND\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    with pytest.raises(InputError, match="is no Python with a pip"):
+    with pytest.raises(InputError, match="is not a Python with a pip"):
         understand(str(program))
 
 
@@ -89,5 +89,5 @@ def test_an_interpreter_that_only_seems_to_have_no_pip(tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho pip_probe\nexit 66\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    with pytest.raises(InputError, match="is no Python with a pip"):
+    with pytest.raises(InputError, match="is not a Python with a pip"):
         understand(str(program))

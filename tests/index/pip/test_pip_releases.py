@@ -116,7 +116,7 @@ def test_variant_markers_are_refused_with_the_reason(pip: Pip, folder: Path) -> 
         done = pip("install", "-i", url, "--target", target, "marked")
     assert done.code == 1
     assert (
-        "warning: marked-1.0-py3-none-any-best.whl: refused, since its METADATA has "
+        "warning: marked-1.0-py3-none-any-best.whl: refused, because its METADATA has "
         "variant markers that no released installer reads: "
     ) in done.err
     assert not target.exists()
@@ -142,10 +142,10 @@ def test_a_broken_release_gives_the_non_variant_wheel(pip: Pip, folder: Path) ->
         "short": "1.0 less",
     }
     for project in ("torn", "wrong", "mute"):
-        assert f"warning: {project} 1.0: its variants are passed over: " in said
+        assert f"warning: {project} 1.0: its variants are ignored: " in said
     assert (
-        "warning: short 1.0: wheels are passed over, short-1.0-variants.json does not "
-        "have their labels: best\n"
+        "warning: short 1.0: wheels are ignored because short-1.0-variants.json does "
+        "not have their labels: best\n"
     ) in said
 
 

@@ -69,7 +69,7 @@ def test_report(
     hashes = found["torch"]["download_info"]["archive_info"]["hashes"]
     assert hashes == {"sha256": digest(wheel)}
     assert "Would install variant cu126 of torch 2.8.0\n" in done.out
-    assert "neither a lock nor a report can be installed from later" in done.err
+    assert "it cannot be used for a later installation" in done.err
     assert pips[PIPS[-1]].labels() == {}
 
 

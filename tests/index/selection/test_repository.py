@@ -20,7 +20,7 @@ from support.wheels import stub_wheel, wheel_name
 from nvidia_variant_provider.api import resolve
 from nvidia_variant_provider.errors import InputError, OverrideError, ProviderError
 from nvidia_variant_provider.index.http.pages import LABEL_KEY
-from nvidia_variant_provider.index.selection.pins import Pins
+from nvidia_variant_provider.index.selection.options import Pins, Selection
 from nvidia_variant_provider.index.selection.repository import VariantRepository
 from nvidia_variant_provider.machine.environment import Environment
 
@@ -74,10 +74,13 @@ class Memory(SimpleRepository):
 def repository(
     source: SimpleRepository, machine: Environment = H100, **options: Any
 ) -> tuple[VariantRepository, list[str]]:
+    """Make a repository, and the list of its warnings.
+
+    :param options: the other fields of `Selection`.
+    """
     warnings: list[str] = []
-    made = VariantRepository(
-        source, machine=lambda: machine, environ={}, warn=warnings.append, **options
-    )
+    selection = Selection(machine=lambda: machine, environ={}, **options)
+    made = VariantRepository(source, selection=selection, warn=warnings.append)
     return made, warnings
 
 
@@ -191,7 +194,7 @@ def test_without_usable_metadata_there_are_no_variants(
     found, warnings = repository(Memory(torch(**{METADATA: defect})))
     assert page(found) == [PLAIN, "torch-2.8.0.tar.gz", METADATA]
     (warning,) = warnings
-    assert warning.startswith("torch 2.8.0: its variants are passed over: ")
+    assert warning.startswith("torch 2.8.0: its variants are ignored: ")
     assert warning.isprintable()
     page(found)
     assert len(warnings) == 1
@@ -258,7 +261,7 @@ class TestMarkers:
     def test_they_are_refused_with_a_reason(self, marker: str, tmp_path: Path) -> None:
         files = self.wheel(tmp_path, f"a; 'cu128' in variant_{marker}")
         with pytest.raises(
-            errors.InvalidPackageError, match="refused, since its METAD"
+            errors.InvalidPackageError, match="refused, because its METAD"
         ):
             self.fetch(files)
 

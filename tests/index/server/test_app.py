@@ -13,9 +13,11 @@ import pytest
 from support.loopback import JSON, Running, answers_of, ask, links, page_of, start
 from support.range_server import RangeServer, serve_answers
 
-CU128 = "torch-2.8.0-3cu128-py3-none-any.whl"
-PLAIN = "torch-2.8.0-py3-none-any.whl"
+from nvidia_variant_provider.index.http.client import Client
 
+CU128 = "torch-2.8.0-3cu128-py3-none-any.whl"
+
+PLAIN = "torch-2.8.0-py3-none-any.whl"
 
 pytestmark = pytest.mark.usefixtures("no_noise")
 
@@ -104,8 +106,8 @@ class TestFiles:
         with serve_answers(answers_of(folder), credentials=secret) as server:
             user, _, word = secret.partition(":")
 
-            def prepare(loopback: Any) -> None:
-                loopback.client.add_credentials(server.url, (user, word))
+            def prepare(client: Client) -> None:
+                client.add_credentials(server.url, (user, word))
 
             with start(f"{server.url}/simple/", prepare=prepare) as running:
                 page = running.page()
@@ -201,8 +203,8 @@ class TestFiles:
 _STREAM = """
 import resource, sys, urllib.request
 from support.loopback import start
-def prepare(loopback):
-    loopback.client.add_credentials(sys.argv[1], ("a", "b"))
+def prepare(client):
+    client.add_credentials(sys.argv[1], ("a", "b"))
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with start(sys.argv[1] + "simple/", prepare=prepare) as running:

@@ -24,6 +24,7 @@ from support.index_server import serve, start_server
 from support.loopback import H100, JSON, Reply, ask
 from support.wheels import publish, stub_wheel
 
+from nvidia_variant_provider.index.selection.options import Selection
 from nvidia_variant_provider.index.selection.repository import VariantRepository
 from nvidia_variant_provider.index.server.server import Server
 
@@ -66,7 +67,9 @@ def select(
     source: SimpleRepository, warnings: list[str] | None = None
 ) -> VariantRepository:
     warn = None if warnings is None else warnings.append
-    return VariantRepository(source, machine=lambda: H100, environ={}, warn=warn)
+    return VariantRepository(
+        source, selection=Selection(machine=lambda: H100, environ={}), warn=warn
+    )
 
 
 def http_repository(url: str) -> HttpRepository:
@@ -212,7 +215,7 @@ def test_a_source_that_cannot_give_the_metadata(folder: Path) -> None:
             found = page(f"{url}/simple/torch/")
             assert [n for n in found.files if n.endswith(".whl")] == [PLAIN]
             (warning,) = warnings
-            assert "passed over" in warning
+            assert "ignored" in warning
 
 
 def test_among_other_components(folder: Path, tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def test_a_port_that_is_taken(index: str, environ: dict[str, str]) -> None:
 def test_others_are_let_in_only_when_told(index: str, environ: dict[str, str]) -> None:
     done = provider("serve", "-i", index, "--host", "0.0.0.0", environ=environ)
     assert done.code == 2
-    assert "0.0.0.0 can be reached from other machines" in done.err
+    assert "other machines can connect to 0.0.0.0" in done.err
     words = ("-i", index, "--host", "0.0.0.0", "--allow-remote")
     with serving(*words, environ=environ) as server:
         port = re.findall(r":(\d+)/", server.urls[0])[0]
@@ -196,7 +196,7 @@ def test_others_are_let_in_only_when_told(index: str, environ: dict[str, str]) -
         if os.name != "nt":
             code, said = server.stop(signal.SIGTERM)
             assert code == 0
-            assert "whoever can connect to this port reads the indexes" in said
+            assert "everyone who can connect to this port reads the indexes" in said
 
 
 def test_text_for_people(index: str, environ: dict[str, str]) -> None:
@@ -243,7 +243,7 @@ def test_settings_that_pip_refuses(environ: dict[str, str], tmp_path: Path) -> N
     environ["PIP_CONFIG_FILE"] = str(file)
     done = provider("serve", environ=environ)
     assert done.code == 2
-    assert "there is no index to stand for" in done.err
+    assert "there is no index to serve" in done.err
 
 
 def test_other_names_of_this_host_are_refused(server: Serving) -> None:

@@ -14,9 +14,11 @@ from support.documents import TORCH
 from support.loopback import Running, answers_of, ask, links, page_of, start
 from support.range_server import Answer, RangeServer, serve_answers
 
-CU128 = "torch-2.8.0-3cu128-py3-none-any.whl"
-PLAIN = "torch-2.8.0-py3-none-any.whl"
+from nvidia_variant_provider.index.http.client import Client
 
+CU128 = "torch-2.8.0-3cu128-py3-none-any.whl"
+
+PLAIN = "torch-2.8.0-py3-none-any.whl"
 
 pytestmark = pytest.mark.usefixtures("no_noise")
 
@@ -207,9 +209,9 @@ class TestHostileUpstreams:
         )
         with serve_answers(answers) as server:
 
-            def prepare(loopback: Any) -> None:
+            def prepare(client: Client) -> None:
                 if credentials is not None:
-                    loopback.client.add_credentials(server.url, credentials)
+                    client.add_credentials(server.url, credentials)
 
             with start(f"{server.url}/simple/", prepare=prepare) as running:
                 files = running.page().files
@@ -244,12 +246,12 @@ class TestHostileUpstreams:
         ]
         with serve_answers(page_of(*files)) as server:
 
-            def prepare(loopback: Any) -> None:
-                loopback.client.add_credentials(server.url, ("a", "b"))
+            def prepare(client: Client) -> None:
+                client.add_credentials(server.url, ("a", "b"))
 
             with start(f"{server.url}/simple/", prepare=prepare) as running:
                 for url in running.page().files.values():
-                    assert url.startswith(running.loopback.url)
+                    assert url.startswith(running.local_index.url)
                     assert ask(url).status == 404
 
     def test_a_stream_that_breaks_off(self, folder: Path) -> None:
@@ -258,8 +260,8 @@ class TestHostileUpstreams:
         answers[path] = Answer(body=b"x" * 3_000_000, fault="cut")
         with serve_answers(answers) as server:
 
-            def prepare(loopback: Any) -> None:
-                loopback.client.add_credentials(server.url, ("a", "b"))
+            def prepare(client: Client) -> None:
+                client.add_credentials(server.url, ("a", "b"))
 
             with start(f"{server.url}/simple/", prepare=prepare) as running:
                 url = running.page().files[CU128]
@@ -280,8 +282,8 @@ class TestHostileUpstreams:
             answers[f"/simple/p{status}/"] = Answer(status=status)
         with serve_answers(answers) as server:
 
-            def prepare(loopback: Any) -> None:
-                loopback.client.add_credentials(server.url, ("a", "b"))
+            def prepare(client: Client) -> None:
+                client.add_credentials(server.url, ("a", "b"))
 
             with start(f"{server.url}/simple/", prepare=prepare) as running:
                 found = running.page().files

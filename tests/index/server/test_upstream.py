@@ -29,8 +29,10 @@ from support.pages import (
     read_json,
 )
 
-from nvidia_variant_provider.index.http.client import Client, Settings, UpstreamError
+from nvidia_variant_provider.index.http.client import Client
 from nvidia_variant_provider.index.http.pages import parse_page, parse_projects
+from nvidia_variant_provider.index.http.settings import Settings
+from nvidia_variant_provider.index.http.urls import UpstreamError
 from nvidia_variant_provider.index.server.upstream import (
     FolderUpstream,
     LinksUpstream,

@@ -1,0 +1,37 @@
+"""The entrance to `nvidia_variant_provider.index` for code that reads one URL.
+
+The extra ``index`` is imported when it is needed, and a missing one is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..errors import MissingExtraError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .http.blocking import BlockingClient
+
+__all__ = ["connect", "missing_extra"]
+
+
+def connect(environ: Mapping[str, str], *, python: str | None = None) -> BlockingClient:
+    """Make a client that reads URLs as the user's pip would.
+
+    :param environ: the environment variables that pip sees.
+    :param python: the interpreter whose pip is asked; the running one by default.
+    :raises MissingExtraError: the extra ``index`` is not installed.
+    """
+    try:
+        from .pip.settings import make_blocking_client
+    except ImportError as error:
+        raise missing_extra(error) from None
+    return make_blocking_client(environ, python=python)
+
+
+def missing_extra(error: ImportError) -> MissingExtraError:
+    """Make the error that names the extra ``index`` for a failed import."""
+    hint = "pip install 'nvidia-variant-provider[index]'"
+    message = f"this needs the extra index: {error.name} is not installed"
+    return MissingExtraError(message, hint=hint)

@@ -1,0 +1,140 @@
+"""The HTTP client for code that is not asynchronous, such as ``validate URL``."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar
+
+from .byte_ranges import RangeFile
+from .client import Client
+from .pages import ACCEPT, parse_page
+from .settings import Settings
+from .urls import UpstreamError, redacted, split_credentials
+
+__all__ = ["BlockingClient", "RemoteFile"]
+
+T = TypeVar("T")
+
+_STOP = 5.0
+"""Seconds in which the thread of the client should end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemoteFile:
+    """A file that a project page lists.
+
+    :param time: when it was uploaded, in seconds since 1970; ``None`` if unknown.
+    """
+
+    name: str
+    url: str
+    time: float | None
+
+
+class BlockingClient:
+    """Reads pages and files from the calling thread; use it in a ``with`` block.
+
+    A thread of its own runs the event loop of the `Client`. Both are made by the
+    first request, so that a run without a URL costs nothing.
+
+    :param make_client: makes the `Client`; the default one has no settings of pip.
+    """
+
+    def __init__(self, make_client: Callable[[], Client] | None = None) -> None:
+        self._make_client = make_client or (lambda: Client(Settings(plain_http=True)))
+        self._client: Client | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> BlockingClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections and end the thread."""
+        if self._loop is None or self._stopped is None or self._thread is None:
+            return
+        self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join(_STOP)
+        self._client = self._loop = None
+
+    def read(self, url: str) -> bytes:
+        """Read a file of at most 64 MiB.
+
+        :raises UpstreamError: it cannot be read.
+        """
+        client, loop, bare = self._prepare(url)
+        return _wait(client.get(bare), loop).body
+
+    def read_page(self, url: str) -> list[RemoteFile]:
+        """Read the files of a project page, in HTML (PEP 503) or JSON (PEP 691).
+
+        :raises UpstreamError: it cannot be read, or is not a project page.
+        """
+        client, loop, bare = self._prepare(url)
+        response = _wait(client.get(bare, {"Accept": ACCEPT}), loop)
+        kind = response.headers.get("content-type", "")
+        page = parse_page(response.body, kind, response.url, "project")
+        return [
+            RemoteFile(
+                name=file.filename,
+                url=file.url,
+                time=file.upload_time.timestamp() if file.upload_time else None,
+            )
+            for file in page.files
+        ]
+
+    def open(self, url: str) -> RangeFile:
+        """Open a file that is read in parts.
+
+        :raises UpstreamError: it cannot be read, now or by any later read.
+        """
+        client, loop, bare = self._prepare(url)
+        return RangeFile(bare, client.make_range_request(bare, loop))
+
+    def _prepare(self, url: str) -> tuple[Client, asyncio.AbstractEventLoop, str]:
+        """Return client, loop and the URL without credentials, which the client has."""
+        try:
+            bare, pair = split_credentials(url)
+        except ValueError as error:
+            message = f"is not a URL: {error}"
+            raise UpstreamError(
+                message, path=redacted(url), hint="check the URL"
+            ) from None
+        if self._client is None or self._loop is None:
+            self._client = self._make_client()
+            self._loop = self._start(self._client)
+        if pair is not None:
+            self._client.add_credentials(bare, pair)
+        return self._client, self._loop, bare
+
+    def _start(self, client: Client) -> asyncio.AbstractEventLoop:
+        started: Future[asyncio.AbstractEventLoop] = Future()
+
+        async def work() -> None:
+            self._stopped = asyncio.Event()
+            started.set_result(asyncio.get_running_loop())
+            await self._stopped.wait()
+            await client.close()
+
+        # A daemon: a request that hangs does not keep the process alive.
+        self._thread = threading.Thread(target=asyncio.run, args=[work()], daemon=True)
+        self._thread.start()
+        return started.result()
+
+
+def _wait(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+    return asyncio.run_coroutine_threadsafe(work, loop).result()

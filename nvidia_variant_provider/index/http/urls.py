@@ -1,0 +1,81 @@
+"""What the modules of `nvidia_variant_provider.index` share about URLs.
+
+This module imports nothing but the standard library, so that `redacted` works
+without the extra ``index``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from ...errors import InputError
+
+__all__ = [
+    "UpstreamError",
+    "is_http",
+    "is_loopback",
+    "redacted",
+    "server_of",
+    "split_credentials",
+]
+
+_CREDENTIALS = re.compile(r"(https?://)([^/?#]*)@")
+_QUERY = re.compile(r"(https?://[^\s?#]*\?)([^\s#]*)")
+_VALUE = re.compile(r"(?<==)[^&;]+|(?<![^&;])[^=&;]+(?![^&;])")
+"""The text after an equals sign, or a part of a query without an equals sign."""
+
+
+class UpstreamError(InputError):
+    """An index or a file server did not respond as expected.
+
+    :param status: the HTTP status that describes the failure best.
+    """
+
+    def __init__(self, message: str, *, status: int = 502, **places: Any) -> None:
+        super().__init__(message, **places)
+        self.status = status
+
+
+def is_http(location: str) -> bool:
+    """Whether ``location`` is an HTTP or HTTPS URL rather than a path."""
+    return location.startswith(("http:", "https:"))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` can only be this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def redacted(url: str) -> str:
+    """Return ``url`` in a form that may be shown.
+
+    User, password and the values of the query are replaced: a signed URL is as
+    good as a password.
+    """
+    bare = _CREDENTIALS.sub(r"\1****@", url, count=1)
+    return _QUERY.sub(lambda match: match[1] + _VALUE.sub("****", match[2]), bare)
+
+
+def server_of(url: str) -> str:
+    """Return scheme, host and port of ``url``: the scope of its credentials."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}"
+
+
+def split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
+    """Split ``url`` into the URL without user and password, and these two."""
+    parts = urlsplit(url)
+    pair, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, None
+    user, _, password = pair.partition(":")
+    bare = urlunsplit(parts._replace(netloc=host))
+    return bare, (unquote(user), unquote(password))

@@ -1,0 +1,49 @@
+"""What builds are selected for, and which builds the user insists on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ...machine.environment import Environment
+    from ...resolution.priorities import Priorities
+
+__all__ = ["Pins", "Selection"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pins:
+    """The labels that the user wants, whether or not another one fits better.
+
+    :param everywhere: the label for every project that has it.
+    :param projects: ``{project: label}``, by normalized name.
+    """
+
+    everywhere: str | None = None
+    projects: Mapping[str, str] = field(default_factory=dict)
+
+    def get(self, project: str) -> str | None:
+        """Return the label for a project, by its normalized name."""
+        return self.projects.get(project, self.everywhere)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """The options of a selection: a new one is added here and nowhere else.
+
+    :param machine: returns the machine that builds are selected for; it is called
+        when the first variant wheel is seen. The default is this machine.
+    :param pins: the labels that the user wants.
+    :param every_gpu: select only builds with code for each GPU of the machine.
+    :param priorities: what the user prefers; by default, the user's
+        ``variants.toml`` is read when the first variant wheel is seen.
+    :param environ: environment variables; by default, those of the process.
+    """
+
+    machine: Callable[[], Environment] | None = None
+    pins: Pins = Pins()
+    every_gpu: bool = False
+    priorities: Priorities | None = None
+    environ: Mapping[str, str] | None = None

@@ -1,0 +1,58 @@
+"""Resolving the releases of an index with the options of a `Selection`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+from ... import detection
+from ...machine.environment import Environment
+from ...machine.overrides import minor_version_compatibility
+from ...metadata import VariantsMetadata
+from ...resolution.priorities import Priorities, load_priorities
+from ...resolution.resolver import Resolution, resolve_metadata
+from .options import Selection
+
+__all__ = ["ReleaseResolver"]
+
+logger = logging.getLogger(__name__)
+
+
+class ReleaseResolver:
+    """Resolves releases; it detects the machine and reads the priorities once."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        # The constructor of a component is an entry point as those in `api` are.
+        self._environ = os.environ if selection.environ is None else selection.environ
+        self._environment: Environment | None = None
+        self._priorities: Priorities | None = selection.priorities
+        self._preparing = asyncio.Lock()
+
+    async def resolve(self, metadata: VariantsMetadata) -> Resolution:
+        """Order the labels of a release.
+
+        :raises ProviderError: the machine or ``variants.toml`` cannot be read.
+        """
+        async with self._preparing:
+            environment, priorities = await asyncio.to_thread(self._prepare)
+        return await asyncio.to_thread(
+            resolve_metadata,
+            metadata,
+            environment,
+            every_gpu=self._selection.every_gpu,
+            minor_version_compatibility=minor_version_compatibility(self._environ),
+            priorities=priorities,
+        )
+
+    def _prepare(self) -> tuple[Environment, Priorities]:
+        if self._environment is None:
+            machine = self._selection.machine
+            self._environment = (
+                detection.detect(self._environ) if machine is None else machine()
+            )
+            logger.info("selecting for %s", self._environment.to_dict())
+        if self._priorities is None:
+            self._priorities = load_priorities()
+        return self._environment, self._priorities
