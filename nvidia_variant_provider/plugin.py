@@ -1,7 +1,7 @@
 """The endpoint that installers call: ``nvidia_variant_provider.plugin``.
 
-Keep this module and what it imports small: an installer pays for it in every
-process, and whatever it prints to stdout breaks the installer's protocol.
+Keep this module and its imports small: an installer loads them in every process.
+Never print to stdout: installers read the plugin's answer from there.
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ class NvidiaVariantPlugin:
 
     @classmethod
     def get_all_configs(cls) -> list[VariantFeatureConfig]:
-        """All features with every value that a wheel may declare; new lists."""
+        """Return all features with every value that a wheel may declare.
+
+        The lists are new at every call.
+        """
         return all_features()
 
     @classmethod
     def get_supported_configs(cls) -> list[VariantFeatureConfig]:
-        """The features and values that this machine supports, best first.
+        """Return the features and values that this machine supports, best first.
 
-        Empty without an NVIDIA driver. The environment variables are read at
-        every call. What the answer had to leave out is said by a warning.
+        The list is empty without an NVIDIA driver. The environment variables are
+        read at every call. A `SelectionWarning` says what the answer leaves out.
 
         :raises OverrideError: a forced value is malformed.
         """

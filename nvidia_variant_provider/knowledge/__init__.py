@@ -1,1 +1,1 @@
-"""Tables of GPUs, CUDA toolkits and drivers, with their sources, and typed access."""
+"""Tables of GPUs, CUDA toolkits and drivers, with their sources and typed access."""

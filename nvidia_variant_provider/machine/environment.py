@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from .._frozen import Frozen
 from ..errors import InputError, join, shown
-from ..strict_json import as_integer, as_list, as_object, as_string
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,6 +123,8 @@ class Gpu(Frozen):
         :param place: the place of ``data`` in the document, for error messages.
         :raises InputError: an unknown key, a wrong type or a malformed version.
         """
+        from ..strict_json import as_integer
+
         fields = _known(data, ("index", "name", "compute_capability", "reason"), place)
         if "index" not in fields:
             raise InputError("index is missing", place=place or "top level")
@@ -211,6 +212,8 @@ class Environment(Frozen):
         :raises InputError: an unknown key, a wrong type or a malformed version, with
             its place such as ``gpus[1].compute_capability``.
         """
+        from ..strict_json import as_list
+
         optional = ("kernel_driver_version", "source", "reason")
         required = ("cuda_driver_version", "gpus")
         fields = _known(data, required + optional, place)
@@ -237,7 +240,13 @@ class Environment(Frozen):
         )
 
 
+# Only snapshots and kept results are read from JSON. The functions that read them
+# import `strict_json`, so that an installer with forced values does not load it.
+
+
 def _known(data: object, keys: tuple[str, ...], place: str) -> Mapping[str, object]:
+    from ..strict_json import as_object
+
     fields = as_object(data, place)
     for key in fields:
         if key not in keys:
@@ -247,6 +256,8 @@ def _known(data: object, keys: tuple[str, ...], place: str) -> Mapping[str, obje
 
 
 def _text(fields: Mapping[str, object], key: str, place: str) -> str | None:
+    from ..strict_json import as_string
+
     value = fields.get(key)
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""Forced values, read from a mapping of environment variables at every call."""
+"""Read forced values and settings from a mapping of environment variables."""
 
 from __future__ import annotations
 
@@ -27,17 +27,21 @@ MINOR_VERSION_COMPATIBILITY = "NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY"
 DETECT_TIMEOUT = "NV_VARIANT_PROVIDER_DETECT_TIMEOUT"
 
 _TIMEOUT = 20.0
-"""Seconds; 8 x A100 without persistence mode take longest, idle GPUs 1.5 s."""
+"""The default deadline of detection, in seconds.
+
+Idle GPUs take about 1.5 s. Eight A100 without persistence mode were reported to take
+25 s; such a machine needs the persistence mode or a longer deadline.
+"""
 
 _MAX_NUMBER = 9999
-"""Of a forced version: the text of a snapshot has room for as many digits."""
+"""The limit for the parts of a forced version: a snapshot has room for four digits."""
 
 
 def forced_cuda_version(environ: Mapping[str, str]) -> CudaVersion | None:
-    """The forced CUDA version of the driver, or ``None``.
+    """Return the forced CUDA version of the driver, or ``None``.
 
-    The variable holds a PEP 440 version whose major and minor count: ``12.9``,
-    ``12`` (12.0) and ``12.9.1`` are all of use.
+    The variable holds a PEP 440 version, of which the major and the minor version
+    count: ``12.9`` and ``12.9.1`` mean 12.9, and ``12`` means 12.0.
 
     :raises OverrideError: the text is not a version.
     """
@@ -46,7 +50,7 @@ def forced_cuda_version(environ: Mapping[str, str]) -> CudaVersion | None:
         return None
     try:
         parts = text.split(".")
-        # The usual form needs no import; `packaging` takes care of the others.
+        # The usual form needs no import. `packaging` reads the other forms.
         if text.isascii() and len(text) < 20 and all(map(str.isdigit, parts)):
             release = tuple(map(int, parts))
         else:
@@ -62,7 +66,7 @@ def forced_cuda_version(environ: Mapping[str, str]) -> CudaVersion | None:
 
 
 def forced_compute_capability(environ: Mapping[str, str]) -> ComputeCapability | None:
-    """The forced compute capability, or ``None``.
+    """Return the forced compute capability, or ``None``.
 
     :raises OverrideError: the text is not ``MAJOR.MINOR``.
     """
@@ -78,9 +82,9 @@ def forced_compute_capability(environ: Mapping[str, str]) -> ComputeCapability |
 
 
 def minor_version_compatibility(environ: Mapping[str, str]) -> bool:
-    """Has the user opted in to CUDA's minor-version compatibility?
+    """Return whether the user has opted in to CUDA's minor-version compatibility.
 
-    :raises OverrideError: neither ``0`` nor ``1``.
+    :raises OverrideError: the text is neither ``0`` nor ``1``.
     """
     text = environ.get(MINOR_VERSION_COMPATIBILITY, "")
     if text not in ("", "0", "1"):
@@ -90,7 +94,7 @@ def minor_version_compatibility(environ: Mapping[str, str]) -> bool:
 
 
 def detection_timeout(environ: Mapping[str, str]) -> float:
-    """Seconds that detection may take.
+    """Return the number of seconds that detection may take.
 
     :raises OverrideError: the variable holds no positive number.
     """
@@ -109,19 +113,23 @@ def detection_timeout(environ: Mapping[str, str]) -> float:
 
 
 def apply_forced(
-    found: Environment, cuda: CudaVersion | None, capability: ComputeCapability | None
+    environment: Environment,
+    cuda: CudaVersion | None,
+    capability: ComputeCapability | None,
 ) -> Environment:
-    """``found`` with the forced values in place of what was found."""
+    """Return the environment with the forced values instead of the detected ones."""
     if cuda is None and capability is None:
-        return found
-    cuda_source = gpu_source = found.source
+        return environment
+    cuda_source = gpu_source = environment.source
     if cuda is not None:
         cuda_source = "forced"
-        found = found.replace(cuda_driver_version=cuda)
+        environment = environment.replace(cuda_driver_version=cuda)
     if capability is not None:
         gpu_source = "forced"
-        found = found.replace(gpus=(Gpu(index=0, compute_capability=capability),))
-    if found.cuda_driver_version is not None and found.gpus:
-        found = found.replace(reason=None)
+        environment = environment.replace(
+            gpus=(Gpu(index=0, compute_capability=capability),)
+        )
+    if environment.cuda_driver_version is not None and environment.gpus:
+        environment = environment.replace(reason=None)
     sources = dict.fromkeys(item for item in (cuda_source, gpu_source) if item)
-    return found.replace(source="+".join(sources) or None)
+    return environment.replace(source="+".join(sources) or None)

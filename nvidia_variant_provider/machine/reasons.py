@@ -1,8 +1,8 @@
 """Reason codes of detection, with a sentence and a next step for each.
 
-The codes are stable: scripts compare them. ``MISSING`` are those that answer
-the question (there is nothing to use); with any other code something is there
-that could not be asked, and the command line exits with 4.
+The codes are stable, because scripts compare them. The codes in ``MISSING`` mean that
+there is nothing to use, which is a complete result. Every other code means that a
+driver or a GPU is there and could not be asked; the command line then exits with 4.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SENTENCES = {
         "with its GPUs",
     ),
     NO_GPU: (
-        "the driver answers, but shows no GPU",
+        "the driver works, but shows no GPU",
         "in a container or a virtual machine, pass the GPUs through",
     ),
     NO_NVML: (
@@ -56,7 +56,7 @@ _SENTENCES = {
     ),
     PROBE_FAILED: (
         "the process that asks the driver could not be started",
-        "see whether this Python can run another one: python -I -S -c pass",
+        "check whether this Python can start another one: python -I -S -c pass",
     ),
     NO_USER_DRIVER: (
         "the kernel driver is there, but the user-mode driver (libcuda) is not",
@@ -68,7 +68,7 @@ _SENTENCES = {
         "load it (modprobe nvidia), or reboot after installing it",
     ),
     DRIVER_MISMATCH: (
-        "the driver's libraries and the loaded kernel driver are of different versions",
+        "the driver's libraries and the loaded kernel driver have different versions",
         "reboot, or reload the kernel module",
     ),
     NO_PERMISSION: (
@@ -77,11 +77,11 @@ _SENTENCES = {
     ),
     GPU_LOST: (
         "the GPU has fallen off the bus or is otherwise inaccessible",
-        "look into the kernel log (dmesg | grep Xid); reset the GPU or reboot",
+        "read the kernel log (dmesg | grep Xid); reset the GPU or reboot",
     ),
     COMPAT_NOT_SUPPORTED: (
         "the cuda-compat libraries in use do not support this GPU",
-        "take them off the loader path; only data-centre GPUs can use them",
+        "remove them from the loader path; they work on data-centre GPUs only",
     ),
     MPS_UNREACHABLE: (
         "the CUDA MPS server cannot be reached",
@@ -100,31 +100,31 @@ _SENTENCES = {
         "reset it (nvidia-smi --gpu-reset), or reboot",
     ),
     NOT_SUPPORTED: (
-        "the driver does not support the question on this device",
+        "the driver does not support this query on this device",
         "force the values: --cuda-driver and --sm-arch",
     ),
     TIMEOUT: (
         "the driver did not answer in time",
-        "see whether nvidia-smi answers; NV_VARIANT_PROVIDER_DETECT_TIMEOUT takes "
+        "check whether nvidia-smi works; set NV_VARIANT_PROVIDER_DETECT_TIMEOUT to "
         "more seconds",
     ),
     CRASHED: (
         "the driver's library crashed while it was asked",
-        "see whether nvidia-smi works; reinstall the driver",
+        "check whether nvidia-smi works; reinstall the driver",
     ),
     UNKNOWN_ERROR: (
-        "the driver answered with an error that has no more precise name",
-        "see what nvidia-smi says; in a container, restart it (after a daemon reload "
-        "its devices are gone)",
+        "the driver returned an error that has no more precise name",
+        "check what nvidia-smi says; restart a container that has lost its devices, as "
+        "after a reload of the daemon",
     ),
 }
 
 
 def explain(code: str) -> tuple[str, str]:
-    """``(sentence, next step)`` of a reason code, also of an unknown one."""
-    return _SENTENCES.get(code, (f"reason {code}", "see what nvidia-smi says"))
+    """Return ``(sentence, next step)`` for a reason code, even for an unknown one."""
+    return _SENTENCES.get(code, (f"reason {code}", "check what nvidia-smi says"))
 
 
 def is_failure(code: str | None) -> TypeGuard[str]:
-    """Is something there that could not be asked?"""
+    """Return whether the code means that something could not be asked."""
     return code is not None and code not in MISSING
