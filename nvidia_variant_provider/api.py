@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .lint.findings import Finding
     from .matrix.cells import Matrix
     from .matrix.changes import Differences
+    from .upgrading.releases import UpgradedFile
 
 __all__ = [
     "Environment",
@@ -41,6 +42,8 @@ __all__ = [
     "matrix",
     "read_environment",
     "resolve",
+    "upgrade",
+    "upgrade_index",
     "validate",
 ]
 
@@ -212,6 +215,46 @@ def _metadata(release: Release) -> VariantsMetadata:
     if isinstance(release, VariantsMetadata):
         return release
     return read_metadata(release)
+
+
+def upgrade(
+    source: str | bytes | os.PathLike[str], *, name: str | None = None
+) -> UpgradedFile:
+    """Rewrite variant metadata in the current schema version; nothing is written.
+
+    :param source: a path or a JSON text, in one of the forms of `Release`.
+    :param name: the name of the metadata in the result and in messages, by default
+        the path, or ``metadata`` for a text.
+    :return: ``text`` is the upgraded document, or ``None`` where the publisher has to
+        say something first; ``losses``, ``notes`` and ``problems`` are the remarks.
+    :raises InputError: the metadata cannot be read, is not valid, or has a newer
+        version than the current one.
+    """
+    from .upgrading.releases import upgrade_text
+
+    if isinstance(source, str) and source.lstrip().startswith("{"):
+        source = source.encode()
+    if isinstance(source, bytes):
+        return upgrade_text(name or "metadata", source)
+    return upgrade_text(name or os.fspath(source), read_bytes(source))
+
+
+def upgrade_index(
+    folder: str | os.PathLike[str], *, write: bool = True
+) -> list[UpgradedFile]:
+    """Rewrite the metadata of all releases in a folder.
+
+    A release whose wheels are in the folder gets its metadata from the wheels.
+
+    :param write: replace the files that change, each completely or not at all;
+        otherwise nothing is written.
+    :return: what became of each file, sorted by path.
+    :raises InputError: the folder cannot be read or has no release, or a file cannot
+        be written.
+    """
+    from .upgrading.releases import upgrade_folder
+
+    return upgrade_folder(os.fspath(folder), write=write)
 
 
 def validate(

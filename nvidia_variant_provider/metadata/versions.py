@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLIENTS",
+    "FIRST_IN_WHEELS",
     "KNOWN",
     "READ_BY_CLIENTS",
     "WRITTEN",
@@ -130,6 +131,9 @@ WRITTEN = _V0_2_0
 
 READ_BY_CLIENTS = (_V0_2_0,)
 """The versions from which released clients select, the oldest first (measured)."""
+
+FIRST_IN_WHEELS = _V0_1_0
+"""The oldest version that uv 0.13.8 accepts in a ``variant.json`` (measured)."""
 
 CLIENTS = "uv 0.13.8 and variantlib 0.2.2"
 """The released clients that `READ_BY_CLIENTS` was measured with."""

@@ -1,1 +1,1 @@
-"""Older variant metadata rewritten in the current schema version."""
+"""Older variant metadata, rewritten in the version of the format that is written."""

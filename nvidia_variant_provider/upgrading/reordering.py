@@ -1,4 +1,4 @@
-"""On which machine other priorities give the labels another order."""
+"""Finding a machine on which other priorities give the labels another order."""
 
 from __future__ import annotations
 
@@ -19,38 +19,34 @@ from ..machine.supported import (
 from ..metadata.model import Features, Provider, VariantsMetadata
 from ..resolution.ordering import order
 
-__all__ = ["Priorities", "first_difference"]
+__all__ = ["Priorities", "find_difference"]
 
 Priorities: TypeAlias = tuple[Sequence[str], Mapping[str, Sequence[str]]]
-"""Features, and values by feature, that come before the provider's order."""
+"""Features, and values by feature, that come before the order of the provider."""
 
 _MOST_COMPARISONS = 200_000
-"""Labels times machines, beyond which the order is not compared."""
+"""The product of labels and machines beyond which the order is not compared."""
 
 
-def first_difference(
+def find_difference(
     metadata: VariantsMetadata,
     providers: Mapping[str, Provider],
     before: Priorities,
     after: Priorities,
 ) -> str | None:
-    """A sentence on a machine that orders labels in another way, if there is one.
+    """Return a sentence about a machine that orders labels in another way, if any.
 
-    Every other namespace counts as supported: which labels fit beside two others
-    does not change the order of those two.
+    All values of every other namespace count as supported, since whether a third label
+    fits does not change the order of two labels.
+
+    :param before: the priorities of the old metadata.
+    :param after: the priorities of the upgraded metadata.
     """
     others: dict[str, Features] = {}
     for namespace in metadata.namespaces:
         static = providers.get(namespace, Provider()).static_properties
-        others[namespace] = static or _wanted(metadata, namespace)
-    # Ties within one namespace are decided by the next, whose order is not known.
-    unknown = any(
-        space != NAMESPACE and not providers[space].static_properties
-        for found in metadata.variants.values()
-        if NAMESPACE in found
-        for space in found.keys() & providers.keys()
-    )
-    machines = list(_machines(_wanted(metadata, NAMESPACE)))
+        others[namespace] = static or _wanted_values(metadata, namespace)
+    machines = list(_machines(_wanted_values(metadata, NAMESPACE)))
     if len(machines) * len(metadata.variants) > _MOST_COMPARISONS:
         return "the order may change: there are too many labels to compare it"
     for machine, answer in machines:
@@ -67,11 +63,29 @@ def first_difference(
         for was, now in zip(old, new, strict=True):
             if was != now:
                 return f"with {machine} {now} now comes before {was}"
-    return "the order may change where another plugin is asked" if unknown else None
+    if _depends_on_plugins(metadata, providers):
+        return "the order may change where another plugin is asked"
+    return None
 
 
-def _wanted(metadata: VariantsMetadata, namespace: str) -> Features:
-    """All values that labels want, by feature."""
+def _depends_on_plugins(
+    metadata: VariantsMetadata, providers: Mapping[str, Provider]
+) -> bool:
+    """Return whether another plugin can decide between labels of this namespace.
+
+    The next namespace decides between labels that are equal in this one, and the order
+    of a plugin's answer is not known here.
+    """
+    return any(
+        namespace != NAMESPACE and not providers[namespace].static_properties
+        for properties in metadata.variants.values()
+        if NAMESPACE in properties
+        for namespace in properties.keys() & providers.keys()
+    )
+
+
+def _wanted_values(metadata: VariantsMetadata, namespace: str) -> Features:
+    """Return all values of a namespace that labels want, by feature."""
     wanted: dict[str, dict[str, None]] = {}
     for properties in metadata.variants.values():
         for name, values in properties.get(namespace, {}).items():
@@ -80,9 +94,9 @@ def _wanted(metadata: VariantsMetadata, namespace: str) -> Features:
 
 
 def _machines(wanted: Features) -> Iterator[tuple[str, Features]]:
-    """One machine for each answer that tells the wanted values apart.
+    """Yield one machine for each answer that differs in the wanted values.
 
-    What no label wants has no part in comparing labels.
+    Values that no label wants do not matter when labels are compared.
     """
     capabilities = catalog_capabilities()
     for relaxed in (False, True):
@@ -93,16 +107,16 @@ def _machines(wanted: Features) -> Iterator[tuple[str, Features]]:
             for minor in range(NEWEST.minor + 1)
         ):
             driver = _answer(cuda, capabilities[-1], wanted, relaxed=relaxed)
-            key = driver[LOWER_BOUND], driver[UPPER_BOUND]
-            if key in seen:
+            bounds = driver[LOWER_BOUND], driver[UPPER_BOUND]
+            if bounds in seen:
                 continue
-            seen.add(key)
-            found: set[tuple[str, ...]] = set()
+            seen.add(bounds)
+            targets: set[tuple[str, ...]] = set()
             for capability in capabilities:
                 answer = _answer(cuda, capability, wanted, relaxed=relaxed)
-                if answer[SM_ARCH] in found:
+                if answer[SM_ARCH] in targets:
                     continue
-                found.add(answer[SM_ARCH])
+                targets.add(answer[SM_ARCH])
                 machine = f"CUDA {cuda} and compute capability {capability}"
                 extra = " under minor-version compatibility" if relaxed else ""
                 yield machine + extra, answer
@@ -115,7 +129,7 @@ def _answer(
     *,
     relaxed: bool,
 ) -> dict[str, tuple[str, ...]]:
-    """What a machine supports of the wanted values, best first."""
+    """Return what a machine supports of the wanted values, best first."""
     machine = Environment(
         cuda_driver_version=cuda, gpus=(Gpu(index=0, compute_capability=capability),)
     )

@@ -1,8 +1,8 @@
-"""Older variant metadata in version 0.2.0, with a remark for whatever changes.
+"""Upgrading the metadata of one release to the version that is written.
 
-What an older version says and 0.2.0 has no word for is a loss. What 0.2.0 wants
-and the publisher has not said is a problem: then there is no result, since a
-guess could give users another build.
+A statement of the older version that the written version cannot express is a loss. A
+statement that the written version requires and the publisher has not made is a
+problem; there is no result then, since a guess could give users another build.
 """
 
 from __future__ import annotations
@@ -25,24 +25,12 @@ from ..metadata.model import (
 )
 from ..metadata.requirements import marker_holds, parse_requirement
 from ..metadata.writing import find_defects
-from .reordering import first_difference
+from .remarks import Remark, Upgrade
+from .reordering import find_difference
 
-__all__ = ["Remark", "Upgrade", "find_unread", "upgrade"]
+__all__ = ["find_unread", "upgrade"]
 
-_FIRST_STRICT = (0, 1, 0)
-"""The first version that uv 0.13.8 reads, in wheels too."""
-
-# What reading takes from a document, whichever version it says it is of.
-_KEYS = frozenset(
-    {"$schema", "default-priorities", "providers", "static-properties", "variants"}
-)
-_PRIORITY_KEYS = frozenset({"feature", "namespace", "property"})
-_PROVIDER_KEYS = frozenset(
-    {"builtin", "enable-if", "feature-order", "install-time", "optional"}
-    | {"plugin-api", "plugin-use", "requires", "static-properties"}
-)
-
-# Where there can be an NVIDIA driver.
+# The platforms that can have an NVIDIA driver.
 _PLATFORMS = [
     {
         "os_name": os_name,
@@ -56,60 +44,16 @@ _PLATFORMS = [
     )
     for machine in machines
 ]
+# Parts of the names of marker variables that are not about the platform.
 _NOT_OF_THE_PLATFORM = ("python", "implementation", "release", "version", "extra")
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Remark:
-    """One thing that a publisher should know about.
-
-    :param place: where in the document, or the file that it is about.
-    :param reorders: a machine may get another order of the labels by it.
-    """
-
-    place: str
-    message: str
-    hint: str
-    reorders: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.message}; {self.hint}"
-
-    @classmethod
-    def from_error(cls, error: InputError) -> Remark:
-        """The error as a remark."""
-        place = ": ".join(part for part in (error.path, error.place) if part)
-        hint = error.hint or "correct it"
-        return cls(place=place or "top level", message=error.message, hint=hint)
-
-    def to_dict(self) -> dict[str, object]:
-        """Keys: ``place``, ``message``, ``hint``, ``reorders``."""
-        return {
-            "place": self.place,
-            "message": self.message,
-            "hint": self.hint,
-            "reorders": self.reorders,
-        }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Upgrade:
-    """The outcome of `upgrade`.
-
-    :param metadata: in version 0.2.0; ``None`` when there are problems.
-    :param losses: what could not be carried.
-    :param notes: what was added, or will not work everywhere.
-    :param problems: what the publisher has to say before there is a result.
-    """
-
-    metadata: VariantsMetadata | None
-    losses: tuple[Remark, ...] = ()
-    notes: tuple[Remark, ...] = ()
-    problems: tuple[Remark, ...] = ()
+_NO_LABEL = "no label uses the namespace"
 
 
 @dataclass(kw_only=True, slots=True)
 class _Remarks:
+    """The losses and the notes of one upgrade, as they are found."""
+
     losses: list[Remark] = field(default_factory=list)
     notes: list[Remark] = field(default_factory=list)
 
@@ -127,13 +71,13 @@ class _Remarks:
 def upgrade(
     metadata: VariantsMetadata, document: Mapping[str, Any] | None = None
 ) -> Upgrade:
-    """``metadata`` in version 0.2.0.
+    """Return ``metadata`` in the version that is written.
 
-    Where no loss says otherwise, labels have the same order on every machine.
+    The labels keep their order on every machine unless a loss says otherwise.
 
-    :param document: what ``metadata`` was read from; keys in it that reading
+    :param document: the document that ``metadata`` was read from. The keys that reading
         has ignored are reported as losses.
-    :raises InputError: it is of a newer version.
+    :raises InputError: the metadata has a newer version.
     """
     if metadata.schema.number > versions.WRITTEN.number:
         message = f"version {metadata.schema} is newer than {versions.WRITTEN}"
@@ -142,7 +86,7 @@ def upgrade(
     remarks = _Remarks()
     if document is not None:
         remarks.losses += find_unread(document, metadata)
-    used = {space for found in metadata.variants.values() for space in found}
+    used = {space for properties in metadata.variants.values() for space in properties}
     providers: dict[str, Provider] = {}
     for namespace in metadata.namespaces:
         old = metadata.providers.get(namespace, Provider())
@@ -154,17 +98,18 @@ def upgrade(
             providers[namespace] = new
         elif namespace not in used:
             message = "nothing says where its answer comes from: left out"
-            remarks.lose(place, message, "no label uses the namespace")
+            remarks.lose(place, message, _NO_LABEL)
     for namespace in metadata.providers:
         if namespace not in metadata.namespaces:
             message = "the namespace is not in default-priorities.namespace: left out"
             place = join("providers", namespace)
-            remarks.lose(place, message, "no label uses the namespace")
+            remarks.lose(place, message, _NO_LABEL)
     _report_priorities(metadata, providers, used, remarks)
-    if metadata.schema.number < _FIRST_STRICT:
-        # Measured: the index's file is fine then, yet the install fails.
+    if metadata.schema.number < versions.FIRST_IN_WHEELS.number:
+        # Measured: uv selects from the upgraded file of the index, and then fails to
+        # install the wheel.
         message = f"uv 0.13.8 refuses wheels with a variant.json of {metadata.schema}"
-        remarks.note("variant.json", message, "build the wheels anew as well")
+        remarks.note("variant.json", message, "build the wheels again as well")
     upgraded = replace(
         metadata,
         schema=versions.WRITTEN,
@@ -188,9 +133,10 @@ def upgrade(
 def _provider(
     namespace: str, old: Provider, metadata: VariantsMetadata, remarks: _Remarks
 ) -> Provider | None:
-    """The provider in 0.2.0, which wants exactly one source of the answer.
+    """Return the provider with exactly one source of its answer.
 
-    Of several, it is the one that the answer was taken from so far.
+    When the old provider names several, the result keeps the one that the answer has
+    been taken from until now. ``None`` means that there is no source.
     """
     place = join("providers", namespace)
     dropped = [("builtin", old.builtin), ("requires", old.requires)]
@@ -215,7 +161,7 @@ def _provider(
             new = replace(new, requires=(REQUIRES,), plugin_api=PLUGIN_API)
             if old.plugin_api not in (None, PLUGIN_API):
                 message = f"{old.plugin_api}: replaced, no package is named for it"
-                hint = "add requires for it to keep it"
+                hint = "add requires to keep that plugin"
                 remarks.lose(join(place, "plugin-api"), message, hint)
             message = f"added: {REQUIRES}"
             remarks.note(place, message, "installers need it to ask for an answer")
@@ -229,14 +175,17 @@ def _provider(
         return None
     for key, value in dropped:
         if value:
-            message = f"version {versions.WRITTEN} has no such key beside {source}"
-            hint = f"no installer asked a plugin here: {source} is the answer"
+            message = f"version {versions.WRITTEN} has no such key next to {source}"
+            hint = f"installers asked no plugin here: the answer is {source}"
             remarks.lose(join(place, key), message, hint)
     return new
 
 
 def _known_to_uv(provider: Provider) -> bool:
-    """Does uv 0.13.8 take its own NVIDIA provider for this one (measured)?"""
+    """Return whether uv 0.13.8 takes this for the provider that it has built in.
+
+    The conditions were measured.
+    """
     if len(provider.requires) != 1:
         return False
     item = parse_requirement(provider.requires[0])
@@ -252,10 +201,10 @@ def _known_to_uv(provider: Provider) -> bool:
 def _folded(
     namespace: str, old: Provider, metadata: VariantsMetadata, remarks: _Remarks
 ) -> Features:
-    """The static answer, in the order that the priorities give it.
+    """Return the static answer in the order that the priorities give it.
 
-    PEP 817: priorities "override the default ordering from the provider output";
-    what they do not list comes after what they list.
+    PEP 817: priorities "override the default ordering from the provider output". What
+    they do not list comes after what they list.
     """
     static = old.static_properties or {}
     features = metadata.feature_priorities.get(namespace, ())
@@ -268,15 +217,19 @@ def _folded(
         if value not in static.get(name, ())
     ]
     if unknown:
-        message = f"{', '.join(unknown)} of {namespace}: no static property, left out"
+        message = (
+            f"{', '.join(unknown)} of {namespace}: not static properties, left out"
+        )
         remarks.lose("default-priorities", message, "no machine supports them")
     names = _first(features, tuple(old.feature_order or static))
     answer = {name: _first(values.get(name, ()), static[name]) for name in names}
-    # A feature without values is not supported; 0.2.0 says so by leaving it out.
-    return {name: found for name, found in answer.items() if found}
+    # A feature without values is not supported, which the written version expresses by
+    # leaving the feature out.
+    return {name: items for name, items in answer.items() if items}
 
 
 def _first(preferred: Sequence[str], items: Sequence[str]) -> tuple[str, ...]:
+    """Return ``items`` with the preferred ones first."""
     return tuple(dict.fromkeys([x for x in preferred if x in items] + list(items)))
 
 
@@ -286,12 +239,13 @@ def _variants(
     null, old_null = NULL_LABELS
     variants = {
         label: {
-            namespace: {name: tuple(sorted(values)) for name, values in found.items()}
-            for namespace, found in properties.items()
+            namespace: {name: tuple(sorted(values)) for name, values in items.items()}
+            for namespace, items in properties.items()
         }
         for label, properties in metadata.variants.items()
     }
-    # Only the old versions take it for the null variant, which has no properties.
+    # Only old versions take this label for the null variant. Later versions take it
+    # for a label without properties, which they refuse.
     if metadata.schema.old_null and old_null in variants:
         del variants[old_null]
         variants[null] = {}
@@ -304,21 +258,24 @@ def _variants(
 def find_unread(
     document: Mapping[str, Any], metadata: VariantsMetadata
 ) -> list[Remark]:
-    """The keys of ``document`` that mean nothing to a reader.
+    """Return a loss for each key of ``document`` that means nothing to readers.
 
-    :param metadata: what was read from it.
+    :param metadata: what was read from the document.
     """
     remarks = _Remarks()
     hint = "installers ignored it"
-    sections: list[tuple[str, Mapping[str, Any], frozenset[str]]] = [
-        ("", document, _KEYS),
-        ("default-priorities", document["default-priorities"], _PRIORITY_KEYS),
-    ]
+    # Reading takes each key that any version defines, whatever the document's version.
+    keys = frozenset().union(*(version.keys for version in versions.KNOWN))
+    priority_keys = frozenset().union(*(v.priority_keys for v in versions.KNOWN))
+    provider_keys = frozenset().union(*(v.provider_keys for v in versions.KNOWN))
     providers = document.get("providers", {})
-    sections += [
-        (join("providers", name), fields, _PROVIDER_KEYS)
-        for name, fields in providers.items()
+    priorities = "default-priorities"
+    sections: list[tuple[str, Mapping[str, Any], frozenset[str]]] = [
+        ("", document, keys),
+        (priorities, document[priorities], priority_keys),
     ]
+    for name, fields in providers.items():
+        sections.append((join("providers", name), fields, provider_keys))
     for place, fields, known in sections:
         for key in fields:
             if key not in known:
@@ -326,7 +283,7 @@ def find_unread(
                 remarks.lose(join(place, key), message, hint)
     for name in document.get("static-properties", {}):
         if providers.get(name, {}).get("install-time", True):
-            message = "not the answer of its provider (install-time): left out"
+            message = "its provider does not answer from here (install-time): left out"
             remarks.lose(join("static-properties", name), message, hint)
     return remarks.losses
 
@@ -341,12 +298,12 @@ def _report_marker(
     marker = old.enable_if or ""
     message = f"version {versions.WRITTEN} has no such key: dropped ({marker})"
     if namespace not in used:
-        remarks.lose(place, message, "no label uses the namespace")
+        remarks.lose(place, message, _NO_LABEL)
     elif old.static_properties is not None:
         hint = "its labels may now be chosen where the marker does not hold"
         remarks.lose(place, message, hint, reorders=True)
     elif namespace == NAMESPACE and _holds_where_drivers_are(marker):
-        hint = "the order stays: it holds on Linux and Windows, others have no driver"
+        hint = "the order stays: the marker holds wherever there can be a driver"
         remarks.lose(place, message, hint)
     else:
         hint = "its provider is now asked where the marker does not hold as well"
@@ -354,6 +311,7 @@ def _report_marker(
 
 
 def _holds_where_drivers_are(text: str) -> bool:
+    """Return whether a marker holds on each platform that can have a driver."""
     if any(word in text for word in _NOT_OF_THE_PLATFORM):
         return False
     return all(marker_holds(text, platform) for platform in _PLATFORMS)
@@ -365,23 +323,26 @@ def _report_priorities(
     used: set[str],
     remarks: _Remarks,
 ) -> None:
-    """Priorities of answers that a plugin gives: 0.2.0 takes the plugin's order."""
+    """Report the priorities of namespaces whose answer comes from a plugin.
+
+    The written version has no such priorities: the order of the plugin counts.
+    """
     features, values = metadata.feature_priorities, metadata.property_priorities
     for namespace in dict.fromkeys((*features, *values)):
         provider = providers.get(namespace)
         if provider is not None and provider.static_properties is not None:
-            continue  # They are folded into the answer.
+            continue  # `_folded` has put these priorities into the answer.
         before = features.get(namespace, ()), values.get(namespace, {})
         for key, after in (("feature", ((), before[1])), ("property", ((), {}))):
             if not before[key == "property"]:
                 continue
             reorders, hint = True, "check that the provider's own order is right"
             if provider is None or namespace not in used:
-                reorders, hint = False, "no label uses the namespace"
+                reorders, hint = False, _NO_LABEL
             elif namespace == NAMESPACE:
-                found = first_difference(metadata, providers, before, after)
-                reorders = found is not None
-                hint = found or "the order stays the same on every machine"
+                difference = find_difference(metadata, providers, before, after)
+                reorders = difference is not None
+                hint = difference or "the order stays the same on every machine"
             place = join(join("default-priorities", key), namespace)
             message = f"version {versions.WRITTEN} has no {key} priorities: dropped"
             remarks.lose(place, message, hint, reorders=reorders)

@@ -27,7 +27,8 @@ from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
 from nvidia_variant_provider.metadata.versions import WRITTEN
 from nvidia_variant_provider.metadata.writing import to_dict, to_text
 from nvidia_variant_provider.resolution.priorities import Priorities
-from nvidia_variant_provider.upgrading.upgrade import Upgrade, upgrade
+from nvidia_variant_provider.upgrading.remarks import Upgrade
+from nvidia_variant_provider.upgrading.upgrade import upgrade
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "variants-json"
 FILES = sorted(FOLDER.rglob("*-variants.json"))

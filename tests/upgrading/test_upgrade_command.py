@@ -41,7 +41,7 @@ class TestFile:
         enable_if, null, wheels = found.err.splitlines()
         assert enable_if.startswith(f"warning: {tutorial}: providers.nvidia.enable-if")
         assert "variants.00000000: the null variant is now spelled null" in null
-        assert "build the wheels anew" in wheels
+        assert "build the wheels again" in wheels
 
     def test_lossless_is_exit_0(self, run: Run, current: Path) -> None:
         found = run(current, "--to", "0.2.0")
@@ -162,7 +162,7 @@ class TestIndex:
         assert found == Outcome(0, line, "")
         data = path.read_bytes()
         assert json.loads(data) == TORCH
-        assert run(tmp_path, "--index").out == f"{path}: already as in version 0.2.0\n"
+        assert run(tmp_path, "--index").out == f"{path}: already in version 0.2.0\n"
         # variantlib makes the same of them.
         path.unlink()
         run_command("generate-index-json", "-d", str(tmp_path))

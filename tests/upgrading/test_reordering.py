@@ -1,0 +1,43 @@
+"""The machines that are compared when priorities are dropped."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from nvidia_variant_provider.machine.supported import (
+    LOWER_BOUND,
+    SM_ARCH,
+    all_features,
+)
+from nvidia_variant_provider.metadata import VariantsMetadata, versions
+from nvidia_variant_provider.metadata.model import Provider
+from nvidia_variant_provider.upgrading.reordering import Priorities, find_difference
+
+(CATALOG,) = (item.values for item in all_features() if item.name == SM_ARCH)
+NEWEST = CATALOG[0]
+OLDEST = next(value for value in reversed(CATALOG) if value.endswith("_real"))
+
+
+@pytest.mark.parametrize("target", [NEWEST, OLDEST])
+def test_machines_reach_both_ends_of_the_catalog(target: str) -> None:
+    """Dropping the priority of ``sm_arch`` changes the order on one GPU alone."""
+    metadata = VariantsMetadata(
+        schema=versions.WRITTEN,
+        namespaces=("nvidia",),
+        variants={
+            "by_target": {"nvidia": {SM_ARCH: (target,)}},
+            "by_cuda": {"nvidia": {LOWER_BOUND: ("12.6",)}},
+        },
+    )
+    first: Priorities = ((SM_ARCH,), {})
+    difference = find_difference(
+        metadata, {"nvidia": Provider(requires=("x",))}, first, ((), {})
+    )
+    assert difference is not None
+    capability = re.search(r"compute capability ([0-9]+)\.([0-9])", difference)
+    assert capability is not None
+    major, minor = capability.groups()
+    assert int(major) * 10 + int(minor) >= int(target.partition("_")[0])
+    assert major == str(int(target.partition("_")[0]) // 10)
