@@ -58,15 +58,15 @@ def execute(
     options: argparse.Namespace,
     environ: Mapping[str, str],
 ) -> Result:
-    """``data``: ``files``, each with its libraries, its claim and its GPUs.
+    """Inspect each path; ``data`` has the list ``files``.
 
-    Defects inside of a file are notes: `validate` is what fails for them. A file that
-    cannot be read is an error, beside what the others hold.
+    Defects inside of a file are notes, since `validate` is the verb that fails for
+    them. A file that cannot be read at all is an error next to the results of others.
     """
     from ..gpu_code.describe import as_data, suggestion_lines
 
     if options.jobs < 1:
-        raise UsageError(f"--jobs {options.jobs} reads nothing", hint="1 is the least")
+        raise UsageError("--jobs must be at least 1", hint=f"{options.jobs} was given")
     text: list[str | Table] = []
     files: list[Mapping[str, object]] = []
     notes: list[str] = []
@@ -85,7 +85,7 @@ def execute(
         text += suggestion_lines(report) if options.suggest else _text(report)
         notes += _notes(report)
     if not files:
-        # As errors alone, not as warnings too.
+        # The notes repeat the errors, and would print them as warnings too.
         return Result(exit_code=errors[0].exit_code, errors=errors)
     return Result(
         exit_code=max((error.exit_code for error in errors), default=0),
@@ -93,11 +93,16 @@ def execute(
         text=text,
         notes=notes,
         errors=errors,
+        # A command and a JSON document are to be copied, and must not be wrapped.
+        verbatim=options.suggest,
     )
 
 
 def _expanded(paths: Sequence[str]) -> Iterator[str]:
-    """``paths``, with the wheels of a folder that holds any: each is judged alone."""
+    """Yield ``paths``, with the wheels in a folder instead of the folder.
+
+    Each wheel is judged on its own, since a release has wheels for different GPUs.
+    """
     for path in paths:
         wheels = []
         with contextlib.suppress(OSError, ValueError):
@@ -122,7 +127,7 @@ def _inspect(path: str, jobs: int, environ: Mapping[str, str]) -> WheelReport:
 def _inspect_url(
     url: str, environ: Mapping[str, str], progress: Progress | None
 ) -> WheelReport:
-    """Inspect a wheel by range requests for its list and the members that count."""
+    """Inspect a wheel on a server: only members that may have GPU code are read."""
     from ..gpu_code.inspection import inspect_path
     from ..index.connection import connect
     from ..index.http.urls import redacted
@@ -144,9 +149,9 @@ def _inspect_installed(name: str, jobs: int, progress: Progress | None) -> Wheel
 
 
 def _readable(report: WheelReport) -> WheelReport:
-    """``report``, unless nothing of the archive itself could be read.
+    """Return ``report``, unless the archive itself cannot be read.
 
-    :raises InputError: so it is.
+    :raises InputError: the archive cannot be read.
     """
     for defect in report.defects:
         if not defect.path and not report.members:
@@ -156,7 +161,9 @@ def _readable(report: WheelReport) -> WheelReport:
 
 
 def _require_complete(report: WheelReport) -> None:
-    """A suggestion is to be run as it stands: of half a wheel there is none.
+    """Refuse to suggest anything for a wheel that could be read only in part.
+
+    People run the suggested command as it is, so that it must not leave anything out.
 
     :raises InputError: not everything that counts could be read.
     """
@@ -166,8 +173,8 @@ def _require_complete(report: WheelReport) -> None:
     first, *others = (*report.defects, *own)
     more = f", and {len(others)} more" if others else ""
     parts = (first.path, first.place, first.message)
-    message = f"nothing to suggest: {': '.join(filter(None, parts))}{more}"
-    hint = "build it again, or see what there is without --suggest"
+    message = f"cannot suggest anything: {': '.join(filter(None, parts))}{more}"
+    hint = "build the wheel again, or leave out --suggest to see what could be read"
     raise InputError(message, path=report.path, hint=hint)
 
 
@@ -178,7 +185,7 @@ def _text(report: WheelReport) -> list[str | Table]:
     text: list[str | Table] = [summary(report)]
     for title, libraries in (
         ("", report.own),
-        ("Copied into it from elsewhere, which does not count:", report.vendored),
+        ("Copied into it from elsewhere (these do not count):", report.vendored),
     ):
         if rows := library_rows(libraries):
             text += ["", *([title] if title else []), Table(rows[0], rows[1:])]
@@ -198,14 +205,15 @@ def _notes(report: WheelReport) -> list[str]:
         ": ".join(p for p in (report.path, d.path, d.place, d.message) if p)
         for d in defects[: MAX_DEFECTS + 1]
     ]
-    if untold := len(defects) - len(notes):
-        notes.append(f"{report.path}: {untold} more defects")
+    if unlisted := len(defects) - len(notes):
+        notes.append(f"{report.path}: {unlisted} more defects")
     if unchecked := sum(item.unchecked for item in report.libraries):
-        hint = "they were not decompressed"
+        why = "they could not be decompressed"
         if not has_zstd():
-            hint = "to see, pip install 'nvidia-variant-provider[wheels]'"
+            why = "to find out, pip install 'nvidia-variant-provider[wheels]'"
+        pieces = "piece" if unchecked == 1 else "pieces"
         notes.append(
-            f"{shown(report.path, 200)[1:-1]}: {unchecked} pieces of machine code may "
-            f"be empty: {hint}"
+            f"{shown(report.path, 200)[1:-1]}: {unchecked} {pieces} of machine code "
+            f"may be empty; {why}"
         )
     return notes

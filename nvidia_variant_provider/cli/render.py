@@ -110,7 +110,8 @@ def _print_drawn(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> bool:
     drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     header, *others = rows
     for index, width in enumerate(widths):
-        gap = _GAP if index < len(widths) - 1 else 0
+        # The box itself draws one column between two cells.
+        gap = _GAP - 1 if index < len(widths) - 1 else 0
         title = "\n".join(wrap_cell(header[index], width))
         drawn.add_column(Text(title), width=width + gap, overflow="fold")
     for row in others:

@@ -1,4 +1,4 @@
-"""The verb ``inspect``: what it takes, what it prints, and what is left behind."""
+"""The verb ``inspect``: its arguments, its output, and that it leaves no files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -134,7 +133,7 @@ def test_errors_are_one_line(
 
 
 def test_defects_inside_are_warnings(inspect: Run, tmp_path: Path) -> None:
-    """What fails for them is validate, NV512."""
+    """`validate` is the verb that fails for them, with NV512."""
     path = wheel(tmp_path, plain=PLAIN[:-3000], cut=library("80_real")[:-9])
     found = inspect(path)
     assert found.code == 0
@@ -143,14 +142,14 @@ def test_defects_inside_are_warnings(inspect: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("zstd", [True, False])
-def test_what_helps_is_said_where_it_helps(
+def test_the_missing_extra_is_named_where_it_would_help(
     inspect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, zstd: bool
 ) -> None:
     damaged = container(entry(payload=b"\xff" * 64, flags=0x8011, size=900))
     (tmp_path / "a.fatbin").write_bytes(damaged)
     monkeypatch.setattr(compression, "has_zstd", lambda: zstd)
     found = inspect(tmp_path / "a.fatbin")
-    assert "1 pieces of machine code may be empty" in found.err
+    assert "1 piece of machine code may be empty" in found.err
     assert ("pip install" in found.err) is not zstd
 
 
@@ -166,7 +165,7 @@ def test_many_defects_are_counted(
     assert f"{before - 4} more defects" in found.err
 
 
-def test_a_narrow_terminal_cuts_no_number(
+def test_numbers_are_whole_on_a_narrow_terminal(
     inspect: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
@@ -175,7 +174,30 @@ def test_a_narrow_terminal_cuts_no_number(
     assert "\N{HORIZONTAL ELLIPSIS}" not in found.out
 
 
-def test_folder_and_hostile_names(inspect: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["plain.so", "arch-specific.so", "concatenated.so"])
+def test_lines_fit_into_60_columns(
+    name: str, inspect: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.chdir(BINARIES)
+    monkeypatch.setenv("TERM", "dumb")  # no escape sequences
+    lines = inspect(name).out.splitlines()
+    assert [line for line in lines if len(line.rstrip()) > 60] == []
+
+
+def test_the_log_has_files_sizes_and_seconds(run: Run, tmp_path: Path) -> None:
+    path = wheel(tmp_path, plain=PLAIN)
+    brief = run("-v", "inspect", path).err
+    assert f"{path}: a wheel of {path.stat().st_size} bytes" in brief
+    assert "seconds" in brief
+    assert "demo/plain.so" not in brief
+    assert f"demo/plain.so: {len(PLAIN)} bytes in " in run("-vv", "inspect", path).err
+
+
+def test_control_characters_of_file_names_are_not_printed(
+    inspect: Run, tmp_path: Path
+) -> None:
     name = "a\x1b[31m\nb.so" if os.name != "nt" else "a b.so"
     (tmp_path / name).write_bytes(PLAIN)
     found = inspect(tmp_path)
@@ -183,7 +205,9 @@ def test_folder_and_hostile_names(inspect: Run, tmp_path: Path) -> None:
     assert "\x1b" not in found.out
 
 
-def test_wheels_of_a_folder_are_judged_each_alone(inspect: Run, tmp_path: Path) -> None:
+def test_each_wheel_of_a_folder_is_judged_on_its_own(
+    inspect: Run, tmp_path: Path
+) -> None:
     for version, target in (("1.0", "80_real"), ("2.0", "90_real")):
         members = {"demo/lib.so": library(target)}
         stub_wheel(tmp_path, "demo", version, tag=TAG, members=members)
@@ -211,7 +235,7 @@ def test_installed_distribution(
     (file,) = found.data["files"]
     assert (file["path"], file["kind"]) == ("demo", "distribution")
     assert file["claim"]["strict"]["version"] == "12.8"
-    # A file goes before it.
+    # A file of this name goes before the distribution.
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").write_bytes(PLAIN)
     assert inspect("demo", "--json").data["files"][0]["kind"] == "file"
@@ -221,10 +245,10 @@ class TestUrl:
     def serve(self, path: Path) -> dict[str, Answer]:
         return {f"/{path.name}": Answer(body=path.read_bytes())}
 
-    def test_only_what_may_hold_code_is_read(
+    def test_only_members_that_may_have_code_are_read(
         self, inspect: Run, tmp_path: Path
     ) -> None:
-        """A library has to be read in full; text by its name is not."""
+        """A library is read in full, and a file that is text by its name is not."""
         text = os.urandom(8_000_000)
         path = stub_wheel(
             tmp_path,
@@ -266,7 +290,7 @@ class TestUrl:
         assert [item.code for item in found] == [0, 0, 3]
         assert "secret" not in "".join(item.out + item.err for item in found)
 
-    def test_a_signed_url_is_as_good_as_a_password(
+    def test_the_signature_of_a_url_is_not_shown(
         self, inspect: Run, tmp_path: Path
     ) -> None:
         path = wheel(tmp_path, plain=PLAIN)
@@ -278,7 +302,7 @@ class TestUrl:
         assert [item.code for item in found] == [0, 0, 3]
         assert "secret" not in "".join(item.out + item.err for item in found)
         assert "?Signature=****&****: " in found[0].out
-        # The command takes the file as it is saved.
+        # The command names the file as it would be saved.
         assert f"make-variant -f {path.name} -o . " in found[1].out
 
     @pytest.mark.parametrize(
@@ -291,7 +315,7 @@ class TestUrl:
             ("demo?x=1", "demo?x=1"),
         ],
     )
-    def test_what_is_shown_of_a_url(self, url: str, shown: str) -> None:
+    def test_redacted_urls(self, url: str, shown: str) -> None:
         assert redacted(url) == shown
 
     @pytest.mark.parametrize(
@@ -311,14 +335,14 @@ class TestUrl:
 
 
 class TestSuggest:
-    def test_nothing_of_half_a_wheel(
+    def test_nothing_is_suggested_for_half_a_wheel(
         self, inspect: Run, tmp_path: Path, report_schema: Draft202012Validator
     ) -> None:
-        """A command that is run as it stands must not stand on what was left out."""
+        """People run the command as it is, so that it must not leave anything out."""
         path = wheel(tmp_path, plain=PLAIN, cut=library("90_real", "80_real")[:-9])
         found = inspect(path, "--suggest")
         assert (found.code, found.out, found.err.count("\n")) == (3, "", 1)
-        assert "nothing to suggest: demo/cut.so: 0x40: " in found.err
+        assert "cannot suggest anything: demo/cut.so: 0x40: " in found.err
         text = inspect(path)
         assert text.code == 0
         assert "Some of it could not be read. By the rest" in text.out
@@ -326,7 +350,7 @@ class TestSuggest:
         whole = inspect(path, "--json")
         report_schema.validate(json.loads(whole.out))
         assert whole.data["files"][0]["claim"]["complete"] is False
-        # Copies of others do not count.
+        # Defects of vendored libraries do not count.
         path = wheel(tmp_path / "other", plain=PLAIN)
         with zipfile.ZipFile(path, "a") as archive:
             archive.writestr("demo.libs/libcut.so", PLAIN[:-3000])
@@ -334,14 +358,16 @@ class TestSuggest:
         (file,) = inspect(path, "--json").data["files"]
         assert file["claim"]["complete"] is True
 
-    def test_nothing_to_declare(self, inspect: Run, tmp_path: Path) -> None:
+    def test_nothing_is_suggested_without_gpu_code(
+        self, inspect: Run, tmp_path: Path
+    ) -> None:
         path = wheel(tmp_path, host=library())
         found = inspect(path, "--suggest", "--json")
         assert found.data["files"][0]["suggestion"] is None
         assert inspect(path, "--suggest").out.count("\n") == 1
 
 
-def test_progress_on_a_terminal_alone(
+def test_progress_is_shown_only_on_a_terminal(
     inspect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("rich", reason="it draws the bar")
@@ -359,7 +385,7 @@ def test_progress_on_a_terminal_alone(
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 @pytest.mark.parametrize("jobs", [1, 4])
 def test_interrupt(jobs: int, tmp_path: Path) -> None:
-    """130, in a moment, without a word or a file of its own."""
+    """An interrupt ends with 130, and leaves neither output nor files."""
     folder = tmp_path / "many"
     folder.mkdir()
     for index in range(4):
@@ -369,17 +395,22 @@ def test_interrupt(jobs: int, tmp_path: Path) -> None:
     temporary.mkdir()
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "nvidia_variant_provider"),
+            *(sys.executable, "-m", "nvidia_variant_provider", "-v"),
             *("inspect", folder, "--jobs", str(jobs)),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(temporary)},
         cwd=tmp_path,
+        encoding="utf-8",
     )
-    time.sleep(1.5)
+    assert process.stderr is not None
+    # The log says when the imports are done and the files are about to be read.
+    logged = next(line for line in process.stderr if "a folder of" in line)
+    assert "4 of its 4 files are read" in logged
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
-    assert (process.returncode, out, err) == (130, b"", b"")
+    assert (process.returncode, out) == (130, "")
+    assert "Traceback" not in err
     assert list(temporary.iterdir()) == []
     assert {path.name for path in tmp_path.iterdir()} == {"many", "tmp"}
