@@ -75,9 +75,7 @@ def detect(environ: Mapping[str, str] | None = None) -> Environment:
         that count begin with ``NV_VARIANT_PROVIDER_``.
     :raises OverrideError: a forced value is malformed.
     """
-    environment = detection.detect(os.environ if environ is None else environ)
-    _logger.info("this machine: %s", environment.to_dict())
-    return environment
+    return detection.detect(os.environ if environ is None else environ)
 
 
 def read_environment(path: str | os.PathLike[str]) -> Environment:
@@ -158,6 +156,10 @@ def resolve(
         len(metadata.variants),
         resolution.selected,
     )
+    if _logger.isEnabledFor(logging.DEBUG):  # reasons take long to write
+        for label, reasons in resolution.rejected.items():
+            causes = "; ".join(reason.sentence for reason in reasons)
+            _logger.debug("%s does not fit: %s", label, causes)
     return resolution
 
 

@@ -64,9 +64,8 @@ def logging_to_stderr(verbosity: int) -> Iterator[None]:
 def log_start(verb: str) -> None:
     """Log which program runs the verb, and where, for those who read the log later."""
     _logger.info(
-        "%s with %s, version %s, on Python %s, %s",
+        "running %s: version %s, Python %s, %s",
         verb,
-        _PACKAGE,
         __version__,
         platform.python_version(),
         platform.platform(),

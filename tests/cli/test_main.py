@@ -191,7 +191,7 @@ class TestVerbose:
         found = run(*arguments)
         assert found.out == run("detect").out
         assert found.err.startswith(
-            "INFO nvidia_variant_provider.cli.log: detect with nvidia_variant_provider"
+            "INFO nvidia_variant_provider.cli.log: running detect: version "
         )
 
     def test_nothing_is_logged_by_default(self, run: Run) -> None:
@@ -224,6 +224,15 @@ class TestVerbose:
         monkeypatch.setattr("nvidia_variant_provider.cli.detect.execute", execute)
         run(*arguments)
         assert levels == [level]
+
+    def test_vv_says_why_labels_do_not_fit(self, run: Run, torch: Path) -> None:
+        words = ("resolve", torch, "--cuda-driver", "12.8", "--sm-arch", "9.0")
+        line = (
+            "DEBUG nvidia_variant_provider.api: cu129 does not fit: it needs a driver"
+        )
+        assert line in run("-vv", *words).err
+        assert line not in run("-v", *words).err
+        assert "4 labels fit, the best is cu128" in run("-v", *words).err
 
     def test_the_report_stays_json(self, run: Run) -> None:
         assert json.loads(run("detect", "-vv", "--json").out)["command"] == "detect"
