@@ -1,11 +1,11 @@
-"""A project that builds for each GPU and processor: who gets which of its builds.
+"""The builds of a project for each GPU and processor, and which machine gets which.
 
 The file describes the builds of PyTorch 2.8.0 with CUDA 12.8 that
 barstoolbluz/build-pytorch lists, one label each: the package name without its
 ``pytorch-python313-``, dashes as dots. That project counts 62. Four of them are
 companions, torchvision and torchaudio, which are releases of their own; 58 remain.
 
-Its selection guide is followed with these exceptions, where the hardware differs:
+The tests follow its selection guide, except where the hardware differs from the guide:
 
 - L40S is listed under SM90, but is of compute capability 8.9.
 - SM103, SM110 and SM121 (B300, Thor, DGX Spark) have no build with CUDA 12.8. Code
@@ -13,8 +13,8 @@ Its selection guide is followed with these exceptions, where the hardware differ
 - Graviton3 has SVE, but not SVE2: code for Armv9 would not run there. A Core
   i9-12900K has no AVX-512, Skylake no VNNI instructions.
 - The builds for BF16 training and INT8 inference are "not for general workloads".
-  So they want a second namespace, ``workload``, whose provider is optional. Those who
-  enable it get BF16 first, as the guide lists it; ``variants.toml`` can turn that.
+  Hence they need a second namespace, ``workload``, whose provider is optional. People
+  who enable it get BF16 first, as in the guide; ``variants.toml`` can change that.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ Answers = Mapping[str, Mapping[str, Sequence[str]]]
 
 
 def x86_64(level: int, *features: str) -> Answers:
-    """The answer of a provider for x86_64: the level first, as the real one."""
+    """Return the answer of a provider for x86_64, level first as in the real one."""
     levels = [f"v{number}" for number in range(level, 0, -1)]
     answer = {"level": levels, **{name: ["on"] for name in features}}
     return {"x86_64": answer, "aarch64": {}, "apple": {}}
@@ -98,8 +98,8 @@ BF16, VNNI, AVX = "avx512_bf16", "avx512_vnni", ("avx2", "avx")
 V8_2 = "8.2a 8.1a"
 V9_0 = "9.0a 8.5a 8.4a 8.3a 8.2a 8.1a"
 
-# The table of processors: answer; the instruction sets whose builds run there, those
-# for a workload first, then the best first.
+# The table of processors: the answer, and the instruction sets whose builds run there,
+# those for a workload before the others, and the best first.
 CPUS: dict[str, tuple[Answers, str]] = {
     "Sandy Bridge": (x86_64(2, "avx"), "avx"),
     "Bulldozer": (x86_64(2, "avx"), "avx"),
@@ -135,7 +135,7 @@ MAC: Answers = {
 
 
 def decide(architecture: str | None, runs: str, *, workloads: bool) -> str | None:
-    """The guide's decision tree: first the GPU, then the instruction set."""
+    """Decide as the guide does: first by the GPU, then by the instruction set."""
     for group in (architecture, "cpu"):
         for isa in runs.split():
             if group is None or isa not in BUILDS[group].split():
@@ -170,22 +170,22 @@ def select(
     ).selected
 
 
-def test_labels_are_those_of_the_table() -> None:
+def test_labels_equal_the_table_of_builds() -> None:
     labels = {
         f"cpu.{isa}" if group == "cpu" else f"cuda12_8.{group}.{isa}"
-        for group, found in BUILDS.items()
-        for isa in found.split()
+        for group, names in BUILDS.items()
+        for isa in names.split()
     }
     assert set(METADATA.variants) == {*labels, "darwin.mps"}
     assert len(METADATA.variants) + COMPANIONS == 62
 
 
-def test_no_two_labels_are_the_same() -> None:
-    texts = [json.dumps(found, sort_keys=True) for found in METADATA.variants.values()]
+def test_no_two_labels_have_equal_properties() -> None:
+    texts = [json.dumps(item, sort_keys=True) for item in METADATA.variants.values()]
     assert len(set(texts)) == len(texts)
 
 
-def test_cuda_builds_say_what_they_need() -> None:
+def test_cuda_builds_declare_their_toolkit_and_target() -> None:
     for label, properties in METADATA.variants.items():
         if label.startswith("cuda12_8."):
             target = label.split(".")[1].removeprefix("sm")
@@ -199,8 +199,8 @@ def test_cuda_builds_say_what_they_need() -> None:
 
 
 @pytest.mark.parametrize("gpu", [name for name in GPUS if name != "no GPU"])
-def test_the_guide_is_right_about_the_gpu(gpu: str) -> None:
-    """By the project's own table, where that names the GPU; and the code runs."""
+def test_the_guide_agrees_with_our_table_of_gpus(gpu: str) -> None:
+    """The capability is that of our table, and the code of the build runs there."""
     capability, architecture = GPUS[gpu]
     assert capability is not None
     for model in gpu_models().values():
@@ -219,30 +219,30 @@ class TestGuide:
         answers, runs = CPUS[cpu]
         for workloads in (False, True):
             expected = decide(architecture, runs, workloads=workloads)
-            found = select(environment(capability, CUDA), answers, workloads=workloads)
-            assert found == expected
+            label = select(environment(capability, CUDA), answers, workloads=workloads)
+            assert label == expected
 
     def test_old_driver(self, gpu: str, cpu: str) -> None:
-        """Strictly it gets a CPU build; the opt-in finds the one for the GPU."""
+        """An old driver gets a CPU build, and with the opt-in the one for the GPU."""
         capability, architecture = GPUS[gpu]
         answers, runs = CPUS[cpu]
         where = environment(capability, CudaVersion(12, 4))
         assert select(where, answers) == decide(None, runs, workloads=False)
-        found = select(where, answers, relaxed=True)
-        assert found == decide(architecture, runs, workloads=False)
+        label = select(where, answers, relaxed=True)
+        assert label == decide(architecture, runs, workloads=False)
 
 
 @pytest.mark.parametrize("cpu", CPUS)
-def test_matrix(cpu: str) -> None:
-    """Its cells have all optional providers enabled."""
+def test_cells_of_the_matrix_follow_the_guide(cpu: str) -> None:
+    """In these cells all optional providers are enabled."""
     answers, runs = CPUS[cpu]
     cells = find_cells(METADATA, supported=answers)
-    found = {(cell.cuda, str(cell.capability)): cell for cell in cells}
+    by_machine = {(cell.cuda, str(cell.capability)): cell for cell in cells}
     for capability, architecture in GPUS.values():
         if capability is None:
             continue
         for cuda in all_drivers():
-            cell = found[cuda, capability]
+            cell = by_machine[cuda, capability]
             fits = architecture if cuda >= CUDA else None
             assert cell.label == decide(fits, runs, workloads=True)
             on_gpu = cell.label is not None and cell.label.startswith("cuda")
@@ -266,40 +266,43 @@ def test_matrix(cpu: str) -> None:
         ("RTX 3090", "Cascade Lake", "int8_inference", "cuda12_8.sm86.avx512vnni"),
     ],
 )
-def test_examples(gpu: str, cpu: str, prefer: str | None, label: str) -> None:
+def test_examples_of_the_guide(
+    gpu: str, cpu: str, prefer: str | None, label: str
+) -> None:
     where = environment(GPUS[gpu][0], CUDA)
     answers, _ = CPUS[cpu]
     workloads = prefer is not None
     assert select(where, answers, workloads=workloads, prefer=prefer) == label
 
 
-def test_mac() -> None:
+def test_a_mac_gets_its_own_build() -> None:
     assert select(Environment(), MAC) == "darwin.mps"
 
 
 def test_no_label_is_shadowed() -> None:
-    """Each of them is what some machine gets."""
-    # All builds have the same bound: two drivers tell them all, `test_matrix` tries
-    # every one.
-    found = {select(Environment(), MAC)}
+    """For each label there is a machine that gets it."""
+    # All builds have the same bound, so that two drivers are enough here; the test of
+    # the matrix tries every driver.
+    selected = {select(Environment(), MAC)}
     for answers, _ in CPUS.values():
         for prefer in (None, "bf16_training", "int8_inference"):
             for capability in (None, *map(str, all_capabilities())):
                 for cuda in (all_drivers()[0], all_drivers()[-1]):
                     where = environment(capability, cuda)
                     on = prefer is not None
-                    found.add(select(where, answers, workloads=on, prefer=prefer))
-    assert found - {None} == set(METADATA.variants)
+                    selected.add(select(where, answers, workloads=on, prefer=prefer))
+    assert selected - {None} == set(METADATA.variants)
 
 
-def test_the_public_function_agrees() -> None:
+def test_the_python_api_selects_the_same() -> None:
     answers, _ = CPUS["Zen 4"]
-    found = api.resolve(
+    resolution = api.resolve(
         FILE,
         environment=environment("8.6", CUDA),
         supported=answers,
         priorities=Priorities(),
         environ={},
     )
-    assert found.selected == "cuda12_8.sm86.avx512"
-    assert (found.metadata.name, found.metadata.version) == ("pytorch", "2.8.0")
+    assert resolution.selected == "cuda12_8.sm86.avx512"
+    metadata = resolution.metadata
+    assert (metadata.name, metadata.version) == ("pytorch", "2.8.0")

@@ -1,7 +1,7 @@
-"""Every metadata file of ``fixtures/`` resolves as the file beside it says.
+"""Every metadata file of ``fixtures/`` resolves as the file next to it says.
 
-``NAME-variants.json`` has its cases in ``NAME-variants.expected.json``, so a new
-case is two files and no code. ``fixtures/README.md`` explains the keys.
+The cases of ``NAME-variants.json`` stand in ``NAME-variants.expected.json``, so that a
+new case is two files and no code. ``fixtures/README.md`` explains the keys.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def read_cases(path: Path) -> list[dict[str, Any]]:
 
 def all_cases() -> Iterator[Any]:
     for path in METADATA:
-        # A file without expectations is for the test of that to report.
+        # `test_each_file_has_expectations` reports files without expectations.
         for case in read_cases(path) if expectation(path).exists() else ():
             machine = case["environment"]
             gpus = machine.get("sm_arch", ["no gpu"])
@@ -64,14 +64,14 @@ def to_environment(machine: dict[str, Any]) -> Environment:
 
 @pytest.fixture(autouse=True)
 def linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Environment markers hold as on Linux x86_64, wherever the tests run."""
+    """Evaluate environment markers as on Linux x86_64, wherever the tests run."""
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
 
 
 @pytest.mark.parametrize(("path", "case"), list(all_cases()))
-def test_order(path: Path, case: dict[str, Any]) -> None:
-    # A misspelt key would turn its case into another one that may pass as well.
+def test_compatible_labels_are_as_expected(path: Path, case: dict[str, Any]) -> None:
+    # A misspelt key would silently turn its case into another one, which may pass too.
     assert case.keys() <= KEYS | {"compatible"}
     labels = json.loads(path.read_bytes())["variants"].keys()
     resolution = api.resolve(
@@ -97,7 +97,7 @@ def test_each_file_has_expectations() -> None:
 
 
 def test_tutorial_is_unchanged() -> None:
-    """The file is the tutorial's, byte for byte."""
+    """The file equals the one of the tutorial, byte for byte."""
     digest = hashlib.sha256(TUTORIAL.read_bytes()).hexdigest()
     assert digest == "de0dd7b27baeaeca6c8e2697c4ab3afb8fc9aebc8b1546fbc6225c5c2cf5ed87"
 
@@ -108,7 +108,7 @@ def test_tutorial_is_unchanged() -> None:
     ids=lambda path: path.parent.name,
 )
 def test_schema_version_does_not_change_the_order(path: Path) -> None:
-    """Each version is expected to give what the tutorial's file gives."""
+    """The expectation of each version equals that of the tutorial's file."""
     text = expectation(path).read_text(encoding="utf-8")
     old = expectation(TUTORIAL).read_text(encoding="utf-8")
     assert text.replace('"00000000"', '"null"') == old.replace('"00000000"', '"null"')

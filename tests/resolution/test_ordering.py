@@ -1,6 +1,6 @@
 """The algorithm of PEP 825, case by case.
 
-tests/peers compares it with variantlib on generated input.
+The tests in ``tests/peers`` compare it with variantlib on generated input.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Labels = dict[str, dict[str, dict[str, tuple[str, ...]]]]
 
 
 def label(**features: str) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Properties from ``namespace__feature="value value"``."""
-    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    """Return properties from ``namespace__feature="value value"``."""
+    properties: dict[str, dict[str, tuple[str, ...]]] = {}
     for name, values in features.items():
         namespace, feature = name.split("__")
-        found.setdefault(namespace, {})[feature] = tuple(values.split())
-    return found
+        properties.setdefault(namespace, {})[feature] = tuple(values.split())
+    return properties
 
 
 SUPPORTED: Mapping[str, Mapping[str, Sequence[str]]] = {
@@ -56,8 +56,8 @@ def compatible(variants: Labels, **options: Any) -> tuple[str, ...]:
         pytest.param(label(b__z="q"), {}, id="null last"),
     ],
 )
-def test_pairs(better: Any, worse: Any) -> None:
-    # Either label may come first by name: the properties decide.
+def test_the_better_label_comes_first(better: Any, worse: Any) -> None:
+    # The properties decide, whichever label comes first by name.
     assert compatible({"m": better, "n": worse}) == ("m", "n")
     assert compatible({"n": better, "m": worse}) == ("n", "m")
 
@@ -83,18 +83,18 @@ def test_every_feature_needs_a_supported_value(properties: Any) -> None:
 
 def test_mismatches_name_all_features_of_a_label() -> None:
     variants = {"l": label(a__x="9 8", a__y="on", c__k="v")}
-    found = order(variants, namespaces=("a", "b", "c"), supported=SUPPORTED)
-    assert dict(found.rejected) == {
+    ordering = order(variants, namespaces=("a", "b", "c"), supported=SUPPORTED)
+    assert dict(ordering.rejected) == {
         "l": (
             Mismatch("a", "x", ("9", "8"), ("3", "2", "1")),
             Mismatch("c", "k", ("v",), ()),
         )
     }
     with pytest.raises(KeyError):
-        found.rejected["null"]
+        ordering.rejected["null"]
 
 
-def test_priorities_go_before_the_provider() -> None:
+def test_priorities_go_before_the_order_of_the_provider() -> None:
     variants = {
         "x1": label(a__x="1"),
         "x3": label(a__x="3"),
@@ -129,7 +129,7 @@ def pep_825_key(
     item: Mapping[str, Mapping[str, Sequence[str]]],
     supported: Mapping[str, Mapping[str, Sequence[str]]],
 ) -> list[tuple[int, int, int]]:
-    """Steps 4 to 6 as the PEP words them; ValueError when a label does not fit."""
+    """Follow steps 4 to 6 literally; raise ValueError if a label does not fit."""
     keys = []
     for namespace, features in item.items():
         for feature, wanted in features.items():
@@ -141,14 +141,16 @@ def pep_825_key(
 
 
 @given(st.dictionaries(st.text("lmn", min_size=1), properties), answers)
-def test_agrees_with_the_words_of_the_pep(variants: Any, supported: Any) -> None:
+def test_the_order_is_that_of_a_literal_implementation(
+    variants: Any, supported: Any
+) -> None:
     keys = {}
     for name, item in variants.items():
         with suppress(ValueError):
             keys[name] = pep_825_key(item, supported)
     end = (99, 99, 99)  # "the group with more keys is sorted earlier"
     expected = sorted(keys, key=lambda name: ([*keys[name], end], name))
-    found = order(variants, namespaces="abc", supported=supported)
-    assert list(found.compatible) == expected
-    assert set(found.rejected) == set(variants) - set(expected)
-    assert all(found.rejected[name] for name in found.rejected)
+    ordering = order(variants, namespaces="abc", supported=supported)
+    assert list(ordering.compatible) == expected
+    assert set(ordering.rejected) == set(variants) - set(expected)
+    assert all(ordering.rejected[name] for name in ordering.rejected)

@@ -1,4 +1,4 @@
-"""Other provider plugins that are installed here: real entry points."""
+"""Other provider plugins, installed with real entry points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nvidia_variant_provider.resolution.providers import ask_plugins
 
 
 def install(folder: Path, name: str, body: str, endpoint: str) -> None:
-    """A distribution with a plugin for the namespace ``cpu``, as pip leaves it."""
+    """Install a distribution with a plugin for the namespace ``cpu``, as pip does."""
     (folder / f"{name}.py").write_text(textwrap.dedent(body))
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir()
@@ -61,7 +61,7 @@ def test_class_endpoint(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     install(site, "first", AS_CLASS, "first:Plugin")
     answer = ask_plugins(["cpu"])["cpu"]
     assert answer.features == {"level": ("v3", "v2")}
-    # What a plugin prints must not get into a report on stdout.
+    # The output of a plugin must not get into a report on stdout.
     assert capsys.readouterr() == ("", "noise\n")
 
 
@@ -70,13 +70,13 @@ def test_module_endpoint(site: Path) -> None:
     assert ask_plugins(["cpu"])["cpu"].features == {"level": ("v1",)}
 
 
-def test_our_own_is_found_by_its_entry_point() -> None:
+def test_our_own_plugin_answers_through_its_entry_point() -> None:
     answer = ask_plugins(["nvidia"])["nvidia"]
     assert answer.why_not is None
     assert answer.features == {}
 
 
-def test_nothing_installed() -> None:
+def test_a_namespace_without_a_plugin() -> None:
     assert "no provider plugin" in (ask_plugins(["cpu"])["cpu"].why_not or "")
 
 
@@ -98,7 +98,9 @@ def test_two_plugins_for_one_namespace(site: Path) -> None:
         ("", "AttributeError"),
     ],
 )
-def test_a_plugin_that_fails_is_a_reason(site: Path, body: str, message: str) -> None:
+def test_the_failure_of_a_plugin_is_the_reason(
+    site: Path, body: str, message: str
+) -> None:
     install(site, "first", body, "first")
     answer = ask_plugins(["cpu"])["cpu"]
     assert answer.features == {}

@@ -1,4 +1,4 @@
-"""What the user has: `variants.toml` and snapshots."""
+"""Files that the user has: ``variants.toml``, and descriptions of machines."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class TestVariantsToml:
             Path("variants.toml").write_text(text)
         return api.resolve(self.builds, environment=machine("12.8", "8.0")).compatible
 
-    def test_namespaces(self) -> None:
+    def test_the_order_of_namespaces(self) -> None:
         assert self.order() == ("cu128", "cu126", "mkl")
-        found = self.order('namespace_priorities = ["blas", "x"]')
-        assert found == ("mkl", "cu128", "cu126")
+        labels = self.order('namespace_priorities = ["blas", "x"]')
+        assert labels == ("mkl", "cu128", "cu126")
 
-    def test_features_and_values(self) -> None:
+    def test_the_order_of_features_and_values(self) -> None:
         text = (
             'feature_priorities.nvidia = ["sm_arch"]\n'
             'property_priorities.nvidia.cuda_version_lower_bound = ["12.6"]\n'
@@ -79,7 +79,7 @@ class TestVariantsToml:
 
 
 class TestSnapshots:
-    def test_both_forms(self, tmp_path: Path) -> None:
+    def test_a_bare_description_and_a_report_of_detect(self, tmp_path: Path) -> None:
         environment = machine("12.8", "8.0")
         bare, report = tmp_path / "bare.json", tmp_path / "report.json"
         bare.write_text(json.dumps(environment.to_dict()))
@@ -100,19 +100,21 @@ class TestSnapshots:
             ([], "top level: expected an object, found a list"),
         ],
     )
-    def test_other_files(self, document: object, message: str, tmp_path: Path) -> None:
+    def test_a_file_that_describes_no_machine_is_an_error(
+        self, document: object, message: str, tmp_path: Path
+    ) -> None:
         path = tmp_path / "x.json"
         path.write_text(json.dumps(document))
         with pytest.raises(InputError, match=message):
             api.read_environment(path)
 
-    def test_a_snapshot_is_no_metadata(self) -> None:
+    def test_a_description_of_a_machine_is_not_metadata(self) -> None:
         with pytest.raises(
             InputError, match=r"not variant metadata; a snapshot .* --en"
         ):
             api.resolve(machine("12.9", "9.0").to_dict())
 
-    def test_defects_name_the_file(self, tmp_path: Path) -> None:
+    def test_an_error_names_the_file(self, tmp_path: Path) -> None:
         path = tmp_path / "x.json"
         path.write_text('{"cuda_driver_version": 12.9, "gpus": []}')
         with pytest.raises(InputError) as caught:

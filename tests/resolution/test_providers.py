@@ -1,4 +1,4 @@
-"""Where the answers of namespaces come from."""
+"""The sources of answers: given ones, static properties, this package and plugins."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ class TestOtherNamespaces:
     environment = machine("12.8", "8.0")
 
     def test_without_an_answer_a_namespace_is_unsupported(self) -> None:
-        found = api.resolve(self.builds, environment=self.environment)
-        assert found.compatible == ("cu126", "null")
-        assert found.rejected["v3"][0].sentence == (
+        resolution = api.resolve(self.builds, environment=self.environment)
+        assert resolution.compatible == ("cu126", "null")
+        assert resolution.rejected["v3"][0].sentence == (
             "x86_64 is not supported: no provider plugin for it is installed"
         )
 
     def test_answers_can_be_given(self) -> None:
-        found = api.resolve(
+        resolution = api.resolve(
             self.builds,
             environment=self.environment,
             supported={"x86_64": {"level": ["v3", "v2"]}},
         )
-        assert found.compatible == ("cu126_v3", "cu126", "v3", "null")
-        found = api.resolve(
+        assert resolution.compatible == ("cu126_v3", "cu126", "v3", "null")
+        resolution = api.resolve(
             self.builds,
             environment=self.environment,
             supported={"x86_64": {"level": ["v2"]}},
         )
-        assert "needs x86_64 :: level v3" in found.rejected["v3"][0].sentence
-        assert "supports v2" in found.rejected["v3"][0].sentence
+        assert "needs x86_64 :: level v3" in resolution.rejected["v3"][0].sentence
+        assert "supports v2" in resolution.rejected["v3"][0].sentence
 
 
 class TestProviders:
@@ -61,23 +61,23 @@ class TestProviders:
 
     def test_static_properties(self) -> None:
         static = {"static-properties": {"library": ["openblas", "mkl"]}}
-        found = api.resolve(self.build(static), environment=self.environment)
-        assert found.compatible == ("l", "null")
+        resolution = api.resolve(self.build(static), environment=self.environment)
+        assert resolution.compatible == ("l", "null")
 
-    def test_static_properties_go_before_given_answers(self) -> None:
-        # PEP 850: a given list stands "in place of querying the plugins".
+    def test_static_properties_go_before_answers_of_the_user(self) -> None:
+        # PEP 850: a list that the user gives stands "in place of querying the plugins".
         builds = self.build({"static-properties": {"library": ["openblas"]}})
-        found = api.resolve(
+        resolution = api.resolve(
             builds,
             environment=self.environment,
             supported={"blas": {"library": ["mkl"]}},
         )
-        assert found.compatible == ("null",)
+        assert resolution.compatible == ("null",)
 
     def test_an_empty_static_list_supports_nothing(self) -> None:
         builds = self.build({"static-properties": {"library": []}})
-        found = api.resolve(builds, environment=self.environment)
-        assert found.compatible == ("null",)
+        resolution = api.resolve(builds, environment=self.environment)
+        assert resolution.compatible == ("null",)
 
     def test_static_properties_replace_our_own_answer(self) -> None:
         builds = metadata(
@@ -92,29 +92,29 @@ class TestProviders:
                 }
             },
         )
-        found = api.resolve(builds, environment=machine(None))
-        assert found.selected == "cu126"
+        resolution = api.resolve(builds, environment=machine(None))
+        assert resolution.selected == "cu126"
 
     def test_optional_provider_is_off_unless_enabled(self) -> None:
         static = {"static-properties": {"library": ["mkl"]}, "optional": True}
         builds = self.build(static)
-        found = api.resolve(builds, environment=self.environment)
-        assert found.compatible == ("null",)
-        assert "optional" in found.rejected["l"][0].sentence
+        resolution = api.resolve(builds, environment=self.environment)
+        assert resolution.compatible == ("null",)
+        assert "optional" in resolution.rejected["l"][0].sentence
         for enabled in (True, ["blas"]):
-            found = api.resolve(
+            resolution = api.resolve(
                 builds, environment=self.environment, enable_optional=enabled
             )
-            assert found.selected == "l"
+            assert resolution.selected == "l"
         given = {"blas": {"library": ["mkl"]}}
-        found = api.resolve(builds, environment=self.environment, supported=given)
-        assert found.selected == "null"
+        resolution = api.resolve(builds, environment=self.environment, supported=given)
+        assert resolution.selected == "null"
 
     def test_builtin_provider_is_unsupported(self) -> None:
-        found = api.resolve(
+        resolution = api.resolve(
             self.build({"builtin": "abi_dependency"}), environment=self.environment
         )
-        assert "built into installers" in found.rejected["l"][0].sentence
+        assert "built into installers" in resolution.rejected["l"][0].sentence
 
     @pytest.mark.parametrize(
         ("marker", "fits"),
@@ -132,17 +132,17 @@ class TestProviders:
             "v0.0.3",
             providers={"nvidia": {"requires": ["x"], "enable-if": marker}},
         )
-        found = api.resolve(builds, environment=self.environment)
-        assert ("cu126" in found.compatible) is fits
+        resolution = api.resolve(builds, environment=self.environment)
+        assert ("cu126" in resolution.compatible) is fits
         if not fits:
             other = marker.startswith("platform")
             why = "does not apply here" if other else "cannot be read"
-            assert why in found.rejected["cu126"][0].sentence
+            assert why in resolution.rejected["cu126"][0].sentence
 
     def test_a_mac_can_plan_for_another_machine(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # The real platform cannot be had here.
+        # The tests do not run on a Mac: pretend to.
         monkeypatch.setattr(sys, "platform", "darwin")
         monkeypatch.setattr(platform, "system", lambda: "Darwin")
         marker = "platform_system == 'Linux' and sys_platform == 'linux'"

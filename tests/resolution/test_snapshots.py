@@ -1,4 +1,4 @@
-"""Machines of the field, as snapshots with their expected results beside them."""
+"""Real machines, described in files with their expected results next to them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def resolve(name: str, version: str, **options: Any) -> list[str]:
     return list(api.resolve(path, environment=environment, **options).compatible)
 
 
-def test_all_have_expectations() -> None:
+def test_each_machine_has_expectations() -> None:
     assert len(SNAPSHOTS) >= 16
     assert {f"{name}.expected" for name in SNAPSHOTS} | set(SNAPSHOTS) == {
         path.stem for path in FOLDER.iterdir()
@@ -41,7 +41,7 @@ def test_all_have_expectations() -> None:
 
 
 @each
-def test_form(name: str) -> None:
+def test_each_file_is_valid_and_survives_a_round_trip(name: str) -> None:
     document = read(name)
     schema = json.loads((ROOT / "schemas" / "environment.schema.json").read_text())
     Draft202012Validator(schema).validate(document)
@@ -49,7 +49,7 @@ def test_form(name: str) -> None:
 
 
 @each
-def test_answer(name: str) -> None:
+def test_best_values_and_notes_are_as_expected(name: str) -> None:
     environment = Environment.from_dict(read(name))
     features, notes = supported_features(environment)
     notes += left_out(environment)
@@ -63,7 +63,7 @@ def test_answer(name: str) -> None:
 
 
 @each
-def test_selection(name: str) -> None:
+def test_selected_builds_of_torch_are_as_expected(name: str) -> None:
     expected = read(f"{name}.expected")
     assert resolve(name, "2.8.0") == expected["torch-2.8.0"]
     assert resolve(name, "2.9.1") == expected["torch-2.9.1"]
