@@ -7,7 +7,6 @@ import json
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
@@ -16,10 +15,8 @@ from hypothesis import strategies as st
 from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.lint.findings import Finding
 from nvidia_variant_provider.lint.output import as_github, as_text
-from nvidia_variant_provider.lint.rules import RULES, SEVERITIES
-from nvidia_variant_provider.lint.rules.page import rules_page
+from nvidia_variant_provider.lint.rules import SEVERITIES
 from nvidia_variant_provider.lint.runner import check_paths, selected
-from nvidia_variant_provider.lint.sarif import as_sarif
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "fixtures" / "lint"
@@ -237,6 +234,26 @@ def test_github_escapes(path: str, message: str) -> None:
     assert not set("\r\n") & set(line)
 
 
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("100%", "100%25"),
+        ("100%25", "100%2525"),
+        ("a%0Ab", "a%250Ab"),
+        ("a\nb", "a%0Ab"),
+        ("a\rb", "a%0Db"),
+    ],
+)
+def test_github_message_is_escaped_once(text: str, escaped: str) -> None:
+    (line,) = as_github([finding("x", place="", message=text)])
+    assert line.endswith(f"::{escaped}; x")
+
+
+def test_github_properties_escape_their_separators() -> None:
+    (line,) = as_github([finding("x", path="a:b,c%2Cd")])
+    assert line.startswith("::error file=a%3Ab%2Cc%252Cd,title=NV304::")
+
+
 def _unescaped(text: str) -> str:
     codes = {"%25": "%", "%0D": "\r", "%0A": "\n", "%3A": ":", "%2C": ","}
     return re.sub("%(25|0D|0A|3A|2C)", lambda match: codes[match[0]], text)
@@ -276,127 +293,6 @@ def test_text_says_where_what_and_what_to_do(validate: Any) -> None:
         f"NV305 warning: {found.message}; {found.hint}"
     )
     assert last == "1 warning"
-
-
-# SARIF
-
-
-def sarif(findings: list[Finding]) -> Any:
-    return json.loads("\n".join(as_sarif(findings)))
-
-
-def every_finding() -> list[Finding]:
-    return check_paths(FOLDER.glob("NV*.json"))
-
-
-def test_sarif_structure() -> None:
-    findings = every_finding()
-    log = sarif(findings)
-    assert log["version"] == "2.1.0"
-    assert log["$schema"].endswith("sarif-2.1.0.json")
-    (run,) = log["runs"]
-    driver = run["tool"]["driver"]
-    assert driver["name"] == "nvidia-variant-provider"
-    assert re.match(r"[0-9]+\.", driver["version"])
-    rules = [rule["id"] for rule in driver["rules"]]
-    assert len(rules) == len(set(rules))
-    assert set(rules) == {f.code for f in findings}
-    levels = {"none", "note", "warning", "error"}
-    for rule in driver["rules"]:
-        assert rule["shortDescription"]["text"]
-        assert rule["fullDescription"]["text"]
-        assert rule["defaultConfiguration"]["level"] in levels
-    assert len(run["results"]) == len(findings)
-    for result in run["results"]:
-        assert result["level"] in levels
-        assert rules[result["ruleIndex"]] == result["ruleId"]
-        assert result["message"]["text"]
-        (location,) = result["locations"]
-        assert location["physicalLocation"]["artifactLocation"]["uri"]
-        for place in location.get("logicalLocations", []):
-            assert place["fullyQualifiedName"]
-
-
-def test_sarif_without_findings() -> None:
-    (run,) = sarif([])["runs"]
-    # Code scanning closes alerts by an empty list; without the key it refuses.
-    assert run["results"] == []
-    assert run["tool"]["driver"]["rules"] == []
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "dist/torch-2.9.1-variants.json",
-        "a b/c.json",
-        "a#b.json",
-        "a?b.json",
-        "a%20b.json",
-        "é.json",
-        "a\nb.json",
-        '"<>.json',
-    ],
-)
-def test_sarif_paths_are_uri_references(path: str) -> None:
-    (run,) = sarif([finding("x", path=path)])["runs"]
-    location = run["results"][0]["locations"][0]["physicalLocation"]
-    uri = location["artifactLocation"]["uri"]
-    # RFC 3986: a relative path, with everything else percent-encoded.
-    assert re.fullmatch(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-F]{2})+", uri)
-    assert unquote(uri) == path
-
-
-def test_sarif_keeps_the_url_of_a_page() -> None:
-    url = "https://example.org/simple/torch/"
-    (run,) = sarif([finding("x", path=url)])["runs"]
-    location = run["results"][0]["locations"][0]["physicalLocation"]
-    assert location["artifactLocation"]["uri"] == url
-
-
-# The catalog
-
-
-def test_rules_have_a_family_and_a_severity() -> None:
-    for code, rule in RULES.items():
-        assert re.fullmatch(r"NV[1-5][0-9]{2}", code)
-        assert rule.code == code
-        assert rule.severity in SEVERITIES
-        assert rule.title
-        assert rule.clients
-    assert list(RULES) == sorted(RULES)
-
-
-def test_rules_page_is_made_from_the_rule_table() -> None:
-    text = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
-    assert text == rules_page(), (
-        "run: python -m nvidia_variant_provider.lint.rules.page docs/rules.md"
-    )
-
-
-def test_rules_page_has_a_section_and_a_row_for_each_rule() -> None:
-    text = rules_page()
-    sections = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
-    headings = [section.splitlines()[0] for section in sections]
-    assert headings == [f"{code}: {rule.title}" for code, rule in RULES.items()]
-    rows = [line for line in text.splitlines() if line.startswith("| [NV")]
-    assert rows == [
-        f"| [{code}](#{code}) | {rule.severity} | {rule.title} | {rule.clients} |"
-        for code, rule in RULES.items()
-    ]
-    for section, (code, rule) in zip(sections, RULES.items(), strict=True):
-        assert f'<a id="{code}"></a>' in section
-        assert f"\n{rule.severity.capitalize()}. " in section
-        assert "\nFix: " in section
-        assert rule.example in section
-
-
-def test_rule_texts_are_sentences() -> None:
-    for rule in RULES.values():
-        assert rule.what.endswith("."), rule.code
-        assert rule.effect.endswith("."), rule.code
-        assert rule.fix.endswith("."), rule.code
-        assert not rule.title.endswith("."), rule.code
-        assert not rule.clients.endswith("."), rule.code
 
 
 def test_standard_input(

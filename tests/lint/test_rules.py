@@ -5,12 +5,17 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
+from pathlib import Path
 from typing import Any, get_args
 
 from nvidia_variant_provider import lint
 from nvidia_variant_provider.lint.collector import Checks, Collector, Problem
-from nvidia_variant_provider.lint.rules import RULES
+from nvidia_variant_provider.lint.rules import RULES, SEVERITIES
 from nvidia_variant_provider.lint.rules.model import Code
+from nvidia_variant_provider.lint.rules.page import rules_page
+
+ROOT = Path(__file__).parents[2]
 
 # The reader of documents reports these itself, and what cannot be opened has no check.
 BY_THE_READER = {
@@ -72,3 +77,49 @@ def test_checks_run_in_order_and_report_their_own_code() -> None:
         ("NV402", "file", "place", "first of x"),
         ("NV401", "file", "", "second of x"),
     ]
+
+
+# The texts
+
+
+def test_rules_have_a_family_and_a_severity() -> None:
+    for code, rule in RULES.items():
+        assert re.fullmatch(r"NV[1-5][0-9]{2}", code)
+        assert rule.code == code
+        assert rule.severity in SEVERITIES
+        assert rule.title
+        assert rule.clients
+    assert list(RULES) == sorted(RULES)
+
+
+def test_rules_page_is_made_from_the_rule_table() -> None:
+    text = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+    assert text == rules_page(), (
+        "run: python -m nvidia_variant_provider.lint.rules.page docs/rules.md"
+    )
+
+
+def test_rules_page_has_a_section_and_a_row_for_each_rule() -> None:
+    text = rules_page()
+    sections = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
+    headings = [section.splitlines()[0] for section in sections]
+    assert headings == [f"{code}: {rule.title}" for code, rule in RULES.items()]
+    rows = [line for line in text.splitlines() if line.startswith("| [NV")]
+    assert rows == [
+        f"| [{code}](#{code}) | {rule.severity} | {rule.title} | {rule.clients} |"
+        for code, rule in RULES.items()
+    ]
+    for section, (code, rule) in zip(sections, RULES.items(), strict=True):
+        assert f'<a id="{code}"></a>' in section
+        assert f"\n{rule.severity.capitalize()}. " in section
+        assert "\nFix: " in section
+        assert rule.example in section
+
+
+def test_rule_texts_are_sentences() -> None:
+    for rule in RULES.values():
+        assert rule.what.endswith("."), rule.code
+        assert rule.effect.endswith("."), rule.code
+        assert rule.fix.endswith("."), rule.code
+        assert not rule.title.endswith("."), rule.code
+        assert not rule.clients.endswith("."), rule.code

@@ -1,0 +1,34 @@
+"""What the name of a label says about CUDA."""
+
+from __future__ import annotations
+
+import pytest
+
+from nvidia_variant_provider.lint.labels import nvidia_labels
+from nvidia_variant_provider.machine.environment import CudaVersion
+
+
+def named(label: str) -> CudaVersion | None:
+    document = {"variants": {label: {"nvidia": {"sm_arch": ["90_real"]}}}}
+    (item,) = nvidia_labels(document, by_cuda=False)
+    return item.named
+
+
+@pytest.mark.parametrize(
+    ("label", "version"),
+    [
+        ("cu118", (11, 8)),
+        ("cu128", (12, 8)),
+        ("cu130", (13, 0)),
+        ("cu1410", (14, 10)),
+        ("cu1520", (15, 20)),
+        ("torch_cu129_full", (12, 9)),
+    ],
+)
+def test_label_that_names_a_cuda_version(label: str, version: tuple[int, int]) -> None:
+    assert named(label) == CudaVersion(*version)
+
+
+@pytest.mark.parametrize("label", ["cu12", "cu12345", "cu1209", "cu098", "cpu", "cu"])
+def test_label_that_names_no_cuda_version(label: str) -> None:
+    assert named(label) is None
