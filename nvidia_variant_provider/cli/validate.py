@@ -21,7 +21,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         nargs="+",
         help="a *-variants.json, or - for stdin; a wheel; a folder with both or "
-        "with a folder for each project; or the URL of a project page",
+        "with a folder for each project; or the URL of a project page or of an index",
     )
     parser.add_argument(
         "--select",

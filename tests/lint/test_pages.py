@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.index.http.blocking import BlockingClient
 from nvidia_variant_provider.index.http.client import Client
 from nvidia_variant_provider.index.http.settings import Settings
+from nvidia_variant_provider.lint import pages
+from nvidia_variant_provider.lint.pages import check_page
 from nvidia_variant_provider.lint.rules import ERROR
 from nvidia_variant_provider.lint.runner import check_paths
 
@@ -234,6 +236,83 @@ def test_credentials_do_not_follow_a_redirect() -> None:
             (finding,) = check_paths([url + PROJECT])
     assert elsewhere.requests
     assert "HTTP 401" in finding.message
+
+
+# The root of an index
+
+
+def root_page(names: Sequence[str], *, as_json: bool) -> Answer:
+    if as_json:
+        projects = [{"name": name} for name in names]
+        page = {"meta": {"api-version": "1.0"}, "projects": projects}
+        return Answer(body=json.dumps(page).encode(), kind=JSON)
+    links = "".join(f'<a href="{name}/">{name}</a>' for name in names)
+    # A plain web server also links the parent, and files that belong to the index.
+    body = f'<!DOCTYPE html><a href="../">..</a><a href="robots.txt">x</a>{links}'
+    return Answer(body=body.encode(), kind="text/html")
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["html", "json"])
+def test_every_project_of_an_index_is_checked(
+    files: dict[str, bytes], as_json: bool
+) -> None:
+    left = {name: data for name, data in files.items() if "-cu126" not in name}
+    empty = Answer(body=b"<!DOCTYPE html>", kind="text/html")
+    answers = {
+        "/simple/": root_page(["broken", "sources", "torch"], as_json=as_json),
+        "/simple/broken/": Answer(status=500),
+        "/simple/sources/": empty,
+    }
+    with index(left, answers=answers) as server:
+        findings = check_paths([f"{server.url}/simple/"])
+        errors = [(f.code, f.path) for f in findings if f.severity == ERROR]
+        assert errors == [
+            ("NV402", f"{server.url}/files/torch-2.9.1-variants.json"),
+            ("NV100", f"{server.url}/simple/broken/"),
+        ]
+
+
+def test_root_of_an_index_without_a_slash_at_the_end(files: dict[str, bytes]) -> None:
+    body = b'<a href="/simple/torch/">torch</a>'
+    answers = {"/simple": Answer(body=body, kind="text/html")}
+    del files["torch-2.9.1-variants.json"]
+    with index(files, answers=answers) as server:
+        found = check_paths([f"{server.url}/simple"])
+        assert "NV409" in {f.code for f in found}
+
+
+def test_projects_of_an_index_are_read_one_at_a_time(files: dict[str, bytes]) -> None:
+    del files["torch-2.9.1-variants.json"]
+    answers = {"/simple/": root_page(["torch", "zebra"], as_json=False)}
+    with index(files, answers=answers) as server, BlockingClient() as client:
+        findings = check_page(f"{server.url}/simple/", lambda: client)
+        assert next(f for f in findings if f.severity == ERROR).code == "NV409"
+        assert not [request for request in server.requests if "zebra" in request]
+
+
+def test_an_index_with_too_many_projects_says_so(
+    files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "MAX_PROJECTS", 1)
+    answers = {"/simple/": root_page(["torch", "zebra"], as_json=True)}
+    with index(files, answers=answers) as server:
+        (finding,) = (
+            f for f in check_paths([f"{server.url}/simple/"]) if f.severity == ERROR
+        )
+        assert finding.path == f"{server.url}/simple/"
+        assert "of 2 projects were checked" in finding.message
+
+
+def test_credentials_are_used_for_every_project_and_not_shown(
+    files: dict[str, bytes],
+) -> None:
+    del files["torch-2.9.1-variants.json"]
+    answers = {"/simple/": root_page(["torch"], as_json=False)}
+    with index(files, answers=answers, credentials="me:s3cret") as server:
+        url = server.url.replace("://", "://me:s3cret@")
+        findings = check_paths([f"{url}/simple/"])
+    assert [f.code for f in findings if f.severity == ERROR] == ["NV409"]
+    assert "s3cret" not in str(findings)
 
 
 def test_command_line(

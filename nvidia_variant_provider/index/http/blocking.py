@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from .byte_ranges import RangeFile
 from .client import Client
-from .pages import ACCEPT, parse_page
+from .pages import ACCEPT, find_projects, parse_page
 from .settings import Settings
 from .urls import UpstreamError, redacted, split_credentials
 
-__all__ = ["BlockingClient", "RemoteFile"]
+__all__ = ["BlockingClient", "RemoteFile", "RemotePage"]
 
 T = TypeVar("T")
 
@@ -34,6 +34,18 @@ class RemoteFile:
     name: str
     url: str
     time: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemotePage:
+    """What a page of an index links.
+
+    :param files: the files, which the page of a project has.
+    :param projects: the URLs of project pages, which the root page has.
+    """
+
+    files: Sequence[RemoteFile]
+    projects: Sequence[str]
 
 
 class BlockingClient:
@@ -79,16 +91,20 @@ class BlockingClient:
         client, loop, bare = self._prepare(url)
         return _wait(client.get(bare), loop).body
 
-    def read_page(self, url: str) -> list[RemoteFile]:
-        """Read the files of a project page, in HTML (PEP 503) or JSON (PEP 691).
+    def read_page(self, url: str) -> RemotePage:
+        """Read a page of an index, in HTML (PEP 503) or JSON (PEP 691).
 
-        :raises UpstreamError: it cannot be read, or is not a project page.
+        :raises UpstreamError: it cannot be read, or is not a page of an index.
         """
         client, loop, bare = self._prepare(url)
         response = _wait(client.get(bare, {"Accept": ACCEPT}), loop)
         kind = response.headers.get("content-type", "")
+        projects = find_projects(response.body, kind, response.url)
+        if projects and kind.partition(";")[0].strip().lower().endswith("json"):
+            # The root page in JSON has no files, which a project page must have.
+            return RemotePage(files=[], projects=projects)
         page = parse_page(response.body, kind, response.url, "project")
-        return [
+        files = [
             RemoteFile(
                 name=file.filename,
                 url=file.url,
@@ -96,6 +112,7 @@ class BlockingClient:
             )
             for file in page.files
         ]
+        return RemotePage(files=files, projects=projects)
 
     def open(self, url: str) -> RangeFile:
         """Open a file that is read in parts.

@@ -26,7 +26,7 @@ from simple_repository import model
 from ...errors import shown
 from .urls import UpstreamError, redacted
 
-__all__ = ["ACCEPT", "LABEL_KEY", "parse_page", "parse_projects"]
+__all__ = ["ACCEPT", "LABEL_KEY", "find_projects", "parse_page", "parse_projects"]
 
 ACCEPT = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
@@ -92,6 +92,39 @@ def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectLis
             for name in names
             if isinstance(name, str) and _PROJECT.fullmatch(name)
         ),
+    )
+
+
+def find_projects(body: bytes, content_type: str, url: str) -> list[str]:
+    """Return the URLs of the project pages that the root page of an index links.
+
+    The result is empty for any other page. In HTML, PEP 503 requires that these URLs
+    end with a slash; links that lead out of the root, such as ``../``, are left out.
+
+    :param url: the URL of the page, after redirects.
+    :raises UpstreamError: the body is neither JSON nor HTML, as its type claims.
+    """
+    root = f"{urldefrag(url).url.partition('?')[0].rstrip('/')}/"
+    try:
+        if _is_json(content_type, url):
+            document = json.loads(body)
+            if not isinstance(document, dict) or "projects" not in document:
+                return []
+            links = None
+        else:
+            links = _Links(_decode(body, content_type))
+    except _PAGE_ERRORS as error:
+        raise _page_error(error, url) from None
+    if links is None:
+        projects = parse_projects(body, content_type, url).projects
+        return sorted(f"{root}{canonicalize_name(p.name)}/" for p in projects)
+    base = url if links.base is None else _absolute(links.base, url) or url
+    targets = {_absolute(link.attributes.get("href"), base) for link in links.links}
+    return sorted(
+        target
+        for target in targets
+        if target and target.endswith("/") and target.startswith(root)
+        if target != root
     )
 
 
