@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator
 
 from .._version import __version__
-from ..errors import printable
 from .render import complain
 
 __all__ = ["log_start", "logging_to_stderr", "redact"]
@@ -35,7 +34,7 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            complain(printable(redact(self.format(record))))
+            complain(redact(self.format(record)), wraps=False)
         except Exception:  # noqa: BLE001  # a bad log line must not end the verb
             self.handleError(record)
 

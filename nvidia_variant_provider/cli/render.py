@@ -28,7 +28,7 @@ _GAP = 2
 def render(result: Result, *, command: str | None, as_json: bool) -> None:
     """Print ``result`` to stdout; its notes, and its errors as text, to stderr."""
     for note in result.notes:
-        _explain(f"warning: {note}")
+        complain(f"warning: {note}")
     if as_json or result.as_json:
         report = {
             "schema_version": SCHEMA_VERSION,
@@ -49,7 +49,7 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
     sys.stdout.flush()
     if result.data is None:
         for error in result.errors:
-            _explain(f"error: {error}")
+            complain(f"error: {error}")
 
 
 def say(lines: Iterable[str], *, aside: bool = False) -> None:
@@ -60,22 +60,26 @@ def say(lines: Iterable[str], *, aside: bool = False) -> None:
 
     :param aside: print to stderr, because stdout is for a document.
     """
-    text = "".join(f"{printable(line)}\n" for line in lines)
     stream = sys.stderr if aside else sys.stdout
+    width = terminal_width(stream)
+    printed = [part for line in lines for part in _lines(printable(line), width)]
+    text = "".join(f"{line}\n" for line in printed)
     with contextlib.suppress(OSError):
         stream.write(text)
         stream.flush()
 
 
-def complain(line: str) -> None:
-    """Print a line to stderr, if that takes it; the exit code says the rest."""
+def complain(sentence: str, *, wraps: bool = True) -> None:
+    """Print a sentence to stderr.
+
+    Nothing happens where stderr cannot be written, since the exit code says the rest.
+
+    :param wraps: whether the sentence is wrapped on a terminal.
+    """
+    width = terminal_width(sys.stderr) if wraps else None
     with contextlib.suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
-
-
-def _explain(sentence: str) -> None:
-    """Print a sentence to stderr."""
-    complain("\n".join(_lines(printable(sentence), terminal_width(sys.stderr))))
+        lines = _lines(printable(sentence), width)
+        print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def _lines(line: str, width: int | None) -> list[str]:

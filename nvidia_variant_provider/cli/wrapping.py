@@ -7,12 +7,15 @@ because each part of a cut version reads as another version.
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 from collections.abc import Sequence
 from typing import IO
 
 __all__ = ["column_widths", "terminal_width", "wrap_cell", "wrap_line"]
+
+DEFAULT = 80
+"""The columns of a terminal that does not say how wide it is."""
 
 NARROWEST = 20
 """Columns below which lines are left to the terminal, which cuts them anywhere."""
@@ -31,8 +34,19 @@ def terminal_width(stream: IO[str]) -> int | None:
             return None
     except ValueError:  # it was closed
         return None
-    columns = shutil.get_terminal_size().columns
+    try:
+        # Not shutil.get_terminal_size, which asks stdout even where stdout is piped.
+        columns = int(os.environ.get("COLUMNS") or 0) or _columns_of(stream)
+    except ValueError:
+        columns = _columns_of(stream)
     return columns if columns >= NARROWEST else None
+
+
+def _columns_of(stream: IO[str]) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        return DEFAULT
 
 
 def wrap_line(line: str, width: int, *, hang: str = "  ") -> list[str]:

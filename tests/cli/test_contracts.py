@@ -109,7 +109,6 @@ class TestHelp:
 VERBS_WITHOUT_A_FUNCTION = {
     "pip": "it runs another program",
     "serve": "it runs until it is stopped",
-    "upgrade": "it comes with the package upgrading",
     "properties": "the plugin's own functions do this",
 }
 
@@ -117,3 +116,6 @@ VERBS_WITHOUT_A_FUNCTION = {
 def test_verbs_have_a_function_in_the_python_api() -> None:
     missing = set(VERBS) - set(api.__all__) - set(VERBS_WITHOUT_A_FUNCTION)
     assert not missing, f"add to nvidia_variant_provider/api.py: {missing}"
+    assert not set(api.__all__) & set(VERBS_WITHOUT_A_FUNCTION)
+    for name in api.__all__:
+        assert getattr(api, name).__doc__, f"document api.{name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 
@@ -12,7 +13,12 @@ from hypothesis import strategies as st
 
 from nvidia_variant_provider.cli.render import render
 from nvidia_variant_provider.cli.result import Result, Table
-from nvidia_variant_provider.cli.wrapping import column_widths, wrap_cell, wrap_line
+from nvidia_variant_provider.cli.wrapping import (
+    column_widths,
+    terminal_width,
+    wrap_cell,
+    wrap_line,
+)
 
 SENTENCE = (
     "  cu129 does not fit: it needs a driver for CUDA 12.9 or newer, and this driver "
@@ -51,6 +57,39 @@ def printed(
             patch.setitem(sys.modules, "rich.box", None)
         render(result, command="detect", as_json=False)
     return re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+
+
+class TestWidth:
+    @pytest.mark.parametrize(
+        ("variable", "width"),
+        [("60", 60), ("", 80), ("many", 80), ("0", 80), ("10", None)],
+    )
+    def test_width(
+        self, variable: str, width: int | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", variable)
+        assert terminal_width(Terminal()) == width
+
+    def test_a_pipe_and_a_closed_stream_have_no_width(self) -> None:
+        assert terminal_width(io.StringIO()) is None
+        closed = io.StringIO()
+        closed.close()
+        assert terminal_width(closed) is None
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+    def test_stderr_is_asked_although_stdout_is_a_pipe(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import fcntl
+        import pty
+        import struct
+        import termios
+
+        monkeypatch.delenv("COLUMNS", raising=False)
+        first, second = pty.openpty()
+        fcntl.ioctl(second, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 61, 0, 0))
+        with os.fdopen(first, "rb"), os.fdopen(second, "w") as stream:
+            assert terminal_width(stream) == 61
 
 
 class TestSentences:
