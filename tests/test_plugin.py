@@ -6,6 +6,7 @@ import subprocess
 import sys
 import types
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +27,7 @@ each_endpoint = pytest.mark.parametrize(
 
 
 @each_endpoint
-def test_attributes(endpoint: Endpoint) -> None:
+def test_attributes_of_the_plugin_api(endpoint: Endpoint) -> None:
     assert endpoint.namespace == "nvidia"
     assert endpoint.is_aot_plugin is False
     assert endpoint.is_build_plugin is False
@@ -37,14 +38,14 @@ def test_attributes(endpoint: Endpoint) -> None:
 def test_forced_answer(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CUDA, "12.9")
     monkeypatch.setenv(SM, "7.5")
-    found = endpoint.get_supported_configs()
-    assert type(found) is list
-    assert [(f.name, f.values[0], f.multi_value) for f in found] == [
+    features = endpoint.get_supported_configs()
+    assert type(features) is list
+    assert [(f.name, f.values[0], f.multi_value) for f in features] == [
         ("cuda_version_lower_bound", "12.9", False),
         ("cuda_version_upper_bound", "15.20", False),
         ("sm_arch", "75_real", True),
     ]
-    assert all(type(feature.values) is list for feature in found)
+    assert all(type(feature.values) is list for feature in features)
 
 
 @each_endpoint
@@ -83,15 +84,35 @@ def test_forced_capability_alone_has_no_effect_and_warns(
         assert NvidiaVariantPlugin.get_supported_configs() == []
 
 
-def test_a_usual_answer_does_not_warn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_leaves_nothing_out_does_not_warn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(CUDA, "12.9")
     monkeypatch.setenv(SM, "9.0")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        NvidiaVariantPlugin.get_supported_configs()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        features = NvidiaVariantPlugin.get_supported_configs()
+    assert [feature.name for feature in features] == [
+        "cuda_version_lower_bound",
+        "cuda_version_upper_bound",
+        "sm_arch",
+    ]
+    assert caught == []
 
 
-def test_minor_version_compatibility(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_leaves_something_out_warns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(CUDA, "16.0")
+    monkeypatch.setenv(SM, "9.0")
+    with pytest.warns(SelectionWarning, match=r"cannot name the driver's CUDA 16\.0"):
+        features = NvidiaVariantPlugin.get_supported_configs()
+    assert features[0].values[0] == "15.20"
+
+
+def test_minor_version_compatibility_is_an_opt_in_by_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(CUDA, "12.4")
     monkeypatch.setenv(SM, "9.0")
     monkeypatch.setenv("NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY", "1")
@@ -101,7 +122,7 @@ def test_minor_version_compatibility(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), [(CUDA, "abc"), (SM, "90")])
-def test_malformed_override(
+def test_malformed_override_is_an_error_that_names_the_variable(
     name: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, text)
@@ -110,7 +131,7 @@ def test_malformed_override(
 
 
 def test_warnings_go_to_stderr_and_stdout_stays_empty() -> None:
-    # Installers parse the stdout of the process that runs the plugin.
+    # Installers read the plugin's answer from the stdout of its process.
     code = "import nvidia_variant_provider as n; n.get_supported_configs()"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -124,7 +145,11 @@ def test_warnings_go_to_stderr_and_stdout_stays_empty() -> None:
     assert "<string>:1: SelectionWarning" in done.stderr
 
 
-def test_import_closure_stays_small() -> None:
+FORCED = {CUDA: "12.9", SM: "9.0"}
+
+
+def loaded_modules(variables: dict[str, str]) -> set[str]:
+    """Return the modules that an answer loads beyond those of Python itself."""
     code = (
         "import sys; before = set(sys.modules)\n"
         "from nvidia_variant_provider.plugin import NvidiaVariantPlugin as P\n"
@@ -133,11 +158,25 @@ def test_import_closure_stays_small() -> None:
     )
     done = subprocess.run(
         [sys.executable, "-I", "-c", code],
-        env={CUDA: "12.9", SM: "9.0", "SYSTEMROOT": ""},
+        env={"SYSTEMROOT": "", **variables},
         capture_output=True,
         text=True,
         check=True,
     )
-    own = {name for name in done.stdout.split() if name.startswith("nvidia_")}
-    assert set(done.stdout.split()) - own <= {"__future__", "warnings"}
-    assert not {name for name in own if ".cli" in name or ".metadata" in name}
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("variables", [FORCED, {}], ids=["forced", "no GPU"])
+def test_an_answer_loads_nothing_of_the_standard_library(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
+    sysroot = {"NV_VARIANT_PROVIDER_SYSROOT": str(tmp_path)}
+    modules = loaded_modules({**variables, **sysroot})
+    own = {name for name in modules if name.startswith("nvidia_")}
+    assert modules - own <= {"__future__", "warnings"}
+
+
+def test_a_forced_answer_loads_neither_tables_nor_readers() -> None:
+    modules = loaded_modules(FORCED)
+    unwanted = ("cli", "knowledge", "metadata", "strict_json", "driver_table", "probe")
+    assert not [name for name in modules if name.rpartition(".")[2] in unwanted]

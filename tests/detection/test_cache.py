@@ -1,4 +1,4 @@
-"""The cache of the detection result."""
+"""The result of detection that is kept in a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = needs_compiler
 
 
 class Machine:
-    """A machine with a driver that logs each time it is asked."""
+    """A machine whose driver logs each time it is asked."""
 
     def __init__(self, folder: Path, libraries: Path) -> None:
         self.log = folder / "log"
@@ -39,7 +39,7 @@ class Machine:
         self.scenario = folder / "scenario"
 
     def times_asked(self, **variables: str) -> int:
-        """How often one more detection asks the driver: 0 or 1."""
+        """Detect once more, and return how often that asks the driver: 0 or 1."""
         before = self.log.read_text().count("load nvml") if self.log.exists() else 0
         detect({**self.variables, **variables})
         after = self.log.read_text().count("load nvml") if self.log.exists() else 0
@@ -56,18 +56,17 @@ def node(tmp_path: Path, libraries: Path) -> Iterator[Machine]:
     made = Machine(tmp_path, libraries)
     assert made.times_asked() == 1
     yield made
-    log = made.log.read_text()
-    assert "FATAL" not in log
+    assert "FATAL" not in made.log.read_text()
 
 
-def test_the_second_time_the_driver_is_not_asked(node: Machine) -> None:
+def test_a_second_detection_does_not_ask_the_driver(node: Machine) -> None:
     first = detect(node.variables)
     assert node.times_asked() == 0
     assert detect(node.variables) == first
     assert first.cuda_driver_version == CudaVersion(12, 9)
 
 
-def test_the_file_is_private_and_json(node: Machine) -> None:
+def test_the_file_is_json_that_only_the_user_can_read(node: Machine) -> None:
     mode = node.file.stat().st_mode
     assert stat.S_IMODE(mode) == 0o600
     assert stat.S_IMODE(node.file.parent.stat().st_mode) == 0o700
@@ -86,21 +85,21 @@ def test_the_folder_is_that_of_platformdirs(
     assert cache.cache_file(os.environ) == os.path.join(expected, "detection.json")
 
 
-def test_without_a_home_nothing_is_kept() -> None:
+def test_without_a_home_folder_nothing_is_kept() -> None:
     assert cache.cache_file({}) is None
 
 
-def test_it_can_be_turned_off(node: Machine) -> None:
+def test_a_variable_turns_the_cache_off(node: Machine) -> None:
     assert node.times_asked(NV_VARIANT_PROVIDER_NO_CACHE="1") == 1
 
 
-def test_another_device_node_counts(node: Machine) -> None:
+def test_another_device_node_makes_the_result_void(node: Machine) -> None:
     (node.root / "dev" / "nvidia1").touch()
     assert node.times_asked() == 1
     assert node.times_asked() == 0
 
 
-def test_another_driver_counts(node: Machine) -> None:
+def test_another_kernel_driver_makes_the_result_void(node: Machine) -> None:
     version = node.root / "proc/driver/nvidia/version"
     version.parent.mkdir(parents=True)
     version.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Mon")
@@ -109,7 +108,7 @@ def test_another_driver_counts(node: Machine) -> None:
     assert node.times_asked() == 1
 
 
-def test_another_boot_counts(
+def test_another_boot_makes_the_result_void(
     node: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     boot_id = tmp_path / "boot_id"
@@ -118,19 +117,21 @@ def test_another_boot_counts(
     assert node.times_asked() == 1
 
 
-def test_another_library_path_counts(node: Machine, tmp_path: Path) -> None:
+def test_another_library_path_makes_the_result_void(
+    node: Machine, tmp_path: Path
+) -> None:
     path = f"{node.variables['LD_LIBRARY_PATH']}:{tmp_path}"
     assert node.times_asked(LD_LIBRARY_PATH=path) == 1
 
 
 @pytest.mark.parametrize(("hours", "asked"), [(0.5, 0), (23.9, 0), (24.1, 1), (-1, 1)])
-def test_it_ages(hours: float, asked: int, node: Machine) -> None:
+def test_a_result_counts_for_a_day(hours: float, asked: int, node: Machine) -> None:
     node.change(lambda document: document.update(time=time.time() - hours * 3600))
     assert node.times_asked() == asked
 
 
 @pytest.mark.parametrize(("minutes", "asked"), [(9, 0), (11, 1)])
-def test_a_problem_is_remembered_for_ten_minutes(
+def test_a_result_with_a_reason_counts_for_ten_minutes(
     minutes: int, asked: int, node: Machine
 ) -> None:
     def edit(document: dict[str, Any]) -> None:
@@ -141,7 +142,7 @@ def test_a_problem_is_remembered_for_ten_minutes(
     assert node.times_asked() == asked
 
 
-def test_a_short_deadlines_problem_does_not_count_for_a_longer_one(
+def test_the_result_of_a_short_deadline_does_not_count_for_a_longer_one(
     node: Machine,
 ) -> None:
     variables = {"NV_VARIANT_PROVIDER_DETECT_TIMEOUT": "19"}
@@ -168,7 +169,7 @@ def test_a_file_that_is_not_valid_is_ignored(text: str, node: Machine) -> None:
 
 
 @pytest.mark.parametrize("key", ["key", "time", "environment"])
-def test_a_file_with_a_part_missing_is_ignored(key: str, node: Machine) -> None:
+def test_a_file_that_lacks_a_key_is_ignored(key: str, node: Machine) -> None:
     node.change(lambda document: document.pop(key))
     assert node.times_asked() == 1
 
@@ -183,12 +184,12 @@ def test_a_file_that_others_may_write_or_read_is_ignored(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_file_of_somebody_else_is_ignored(node: Machine) -> None:
+def test_a_file_of_another_user_is_ignored(node: Machine) -> None:
     os.chown(node.file, 12345, 12345)
     assert node.times_asked() == 1
 
 
-def test_a_link_or_a_pipe_is_ignored(node: Machine, tmp_path: Path) -> None:
+def test_a_link_and_a_named_pipe_are_ignored(node: Machine, tmp_path: Path) -> None:
     node.file.rename(tmp_path / "elsewhere")
     node.file.symlink_to(tmp_path / "elsewhere")
     assert node.times_asked() == 1
@@ -197,7 +198,7 @@ def test_a_link_or_a_pipe_is_ignored(node: Machine, tmp_path: Path) -> None:
     assert node.times_asked() == 1
 
 
-def test_a_folder_that_cannot_be_written_is_no_error(
+def test_a_folder_that_cannot_be_written_is_not_an_error(
     node: Machine, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
@@ -223,18 +224,18 @@ class TestCommandLine:
         assert main(["detect", *arguments]) == 0
         return node.log.read_text().count("load nvml") - before
 
-    def test_no_cache(self, node: Machine) -> None:
+    def test_no_cache_asks_the_driver(self, node: Machine) -> None:
         assert self.asked(node) == 0
         assert self.asked(node, "--no-cache") == 1
 
-    def test_clear_cache(self, node: Machine) -> None:
+    def test_clear_cache_removes_the_file(self, node: Machine) -> None:
         assert self.asked(node, "--clear-cache") == 1
         assert self.asked(node) == 0
         node.file.unlink()
         assert self.asked(node, "--clear-cache", "--no-cache") == 1
         assert not node.file.exists()
 
-    def test_a_cache_that_cannot_be_cleared(
+    def test_a_file_that_cannot_be_removed_is_an_error(
         self, node: Machine, capsys: pytest.CaptureFixture[str]
     ) -> None:
         node.file.unlink()
@@ -258,7 +259,7 @@ class TestCommandLine:
         {"a": [1, {"b": None}], "c": "d"},
     ],
 )
-def test_quick_json_is_json(value: object) -> None:
+def test_quick_json_writes_and_reads_what_json_does(value: object) -> None:
     text = quick_json.dumps(value)
     assert text.isascii()
     assert json.loads(text) == value

@@ -1,4 +1,7 @@
-"""Each fault of the field gets its answer, through real native calls."""
+"""Faults that users have reported: each gets its facts and its reason.
+
+The faults are those of `support.faults`, made by the fake libraries of tests/native.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from nvidia_variant_provider.plugin import NvidiaVariantPlugin
 pytestmark = needs_compiler
 
 HANG = 2.0
-"""Seconds until a hang is given up; other faults have time, however busy we are."""
+"""The deadline for hangs, in seconds; other faults get time on a busy machine, too."""
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +47,7 @@ def libraries_without(
 def variables(
     tmp_path: Path, libraries_without: Callable[[tuple[str, ...]], Path]
 ) -> Callable[[Fault], dict[str, str]]:
-    """The environment of a machine with an NVIDIA device and this fault."""
+    """Return the variables of a machine with an NVIDIA device and a fault."""
 
     def call(fault: Fault) -> dict[str, str]:
         device = tmp_path / "root" / "dev" / "nvidia0"
@@ -77,13 +80,13 @@ def gpus(found: Environment) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_answer(
+def test_fault_has_its_facts_and_reason(
     name: str, variables: Callable[[Fault], dict[str, str]], tmp_path: Path
 ) -> None:
     fault = FAULTS[name]
     start = time.monotonic()
     found = detect(variables(fault))
-    # Not a speed test: a hang lasts for ever, and the deadline is what ends it.
+    # Not a speed limit: a hang lasts for ever, and only the deadline ends it.
     assert time.monotonic() - start < 50
     cuda = found.cuda_driver_version
     assert (str(cuda) if cuda else None, gpus(found)) == (fault.cuda, fault.gpus)
@@ -93,7 +96,7 @@ def test_answer(
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_command_line(
+def test_fault_has_its_exit_code_and_next_step(
     name: str,
     variables: Callable[[Fault], dict[str, str]],
     monkeypatch: pytest.MonkeyPatch,
@@ -124,11 +127,11 @@ def test_every_reason_has_a_sentence_and_a_next_step() -> None:
     assert used - {None} <= codes
     for code in codes:
         sentence, step = reasons.explain(code)
-        assert sentence != f"reason {code}"  # what an unknown code gets
+        assert sentence != f"reason {code}"  # the sentence of an unknown code
         assert step
 
 
-def test_a_plugin_answer_that_is_empty_for_a_reason_warns(
+def test_an_answer_that_is_empty_for_a_reason_warns(
     variables: Callable[[Fault], dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault = FAULTS["library mismatch after an update"]
@@ -139,7 +142,7 @@ def test_a_plugin_answer_that_is_empty_for_a_reason_warns(
 
 
 class TestFiles:
-    """What the file system tells besides the libraries."""
+    """What the file system says in addition to the libraries."""
 
     @pytest.fixture(autouse=True)
     def place(self, variables: Callable[[Fault], dict[str, str]]) -> None:
@@ -164,10 +167,10 @@ class TestFiles:
         (version / "version").write_text(line + "GCC version:  gcc 12.2.0\n")
         assert detect(variables).kernel_driver_version == "550.54.14"
 
-    def test_without_it_nvml_says_the_version(self) -> None:
+    def test_without_the_file_nvml_gives_the_kernel_driver_version(self) -> None:
         assert detect(self.variables()).kernel_driver_version == "575.57.08"
 
-    def test_wsl_has_its_own_folder_of_libraries(self, tmp_path: Path) -> None:
+    def test_wsl_loads_the_libraries_of_its_own_folder(self, tmp_path: Path) -> None:
         variables = self.variables()
         root = Path(variables["NV_VARIANT_PROVIDER_SYSROOT"])
         (root / "dev" / "nvidia0").rename(root / "dev" / "dxg")
@@ -179,7 +182,7 @@ class TestFiles:
         found = detect({**variables, "LD_LIBRARY_PATH": str(wrong)})
         assert gpus(found) == ("9.0",)
 
-    def test_wsl_without_nvidia_libraries_has_no_device(self) -> None:
+    def test_wsl_without_nvidia_libraries_has_no_nvidia_device(self) -> None:
         variables = self.variables(absent=("libnvidia-ml.so.1", "libcuda.so.1"))
         root = Path(variables["NV_VARIANT_PROVIDER_SYSROOT"])
         (root / "dev" / "nvidia0").rename(root / "dev" / "dxg")
@@ -194,14 +197,23 @@ class TestFiles:
         path = f"{stubs}:{variables['LD_LIBRARY_PATH']}"
         assert gpus(detect({**variables, "LD_LIBRARY_PATH": path})) == ("9.0",)
 
-    def test_a_module_in_the_working_folder_is_not_loaded(self) -> None:
-        for name in ("pynvml", "nvml", "json", "ctypes"):
+    @pytest.mark.parametrize("library", ["nvml", "libcuda"])
+    def test_a_module_in_the_working_folder_is_not_loaded(self, library: str) -> None:
+        for name in (
+            *("pynvml", "json", "ctypes", "signal", "nvidia_variant_provider"),
+            *("nvml", "libcuda", "documents", "quick_json", "sitecustomize"),
+        ):
             Path(f"{name}.py").write_text("raise SystemExit(7)")
-        variables = {**self.variables(), "PYTHONPATH": os.getcwd()}
-        assert gpus(detect(variables)) == ("9.0",)
+        absent = () if library == "nvml" else ("libnvidia-ml.so.1",)
+        variables = {
+            **self.variables(absent=absent, source=library),
+            "PYTHONPATH": os.getcwd(),
+        }
+        detected = detect(variables)
+        assert (detected.source, gpus(detected)) == (library, ("9.0",))
 
 
-def test_nvml_is_asked_for_nothing_more_than_needed(
+def test_nvml_gets_only_the_calls_that_are_needed(
     variables: Callable[[Fault], dict[str, str]], tmp_path: Path
 ) -> None:
     detect(variables(FAULTS["healthy"]))

@@ -1,4 +1,4 @@
-"""Running a child process with a deadline; both ways of starting one."""
+"""Run a child process with a deadline, in both of the ways that `spawn` has."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
 
 
 @pytest.fixture(
-    # Windows has the second one only; it works everywhere.
+    # Windows has the second way only. The second way works on every system.
     params=[
         pytest.param(spawn._run_with_posix_spawn, marks=posix, id="posix_spawn"),
         pytest.param(spawn._run_with_subprocess, id="subprocess"),
     ]
 )
 def run(request: pytest.FixtureRequest) -> Run:
-    found: Run = request.param
-    return found
+    way: Run = request.param
+    return way
 
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", code]
 
 
-def test_output_and_end(run: Run) -> None:
+def test_the_whole_output_is_returned(run: Run) -> None:
     assert run(python("print('x' * 200_000)"), os.environ, 60) == (
         b"x" * 200_000 + os.linesep.encode(),
         True,
     )
 
 
-def test_environment_is_the_given_one(run: Run) -> None:
+def test_the_child_has_the_given_variables_only(run: Run) -> None:
     code = "import os; print(os.environ['A'], 'B' in os.environ)"
     output, _ = run(python(code), {"A": "1", "SYSTEMROOT": ""}, 60)
     assert output.split() == [b"1", b"False"]
@@ -74,23 +74,23 @@ def test_a_child_that_ignores_signals_is_not_waited_for(run: Run) -> None:
     )
     start = time.monotonic()
     assert run(python(code), os.environ, 0.5)[1] is False
-    # Not a speed test: whoever waits for it waits for a quarter of an hour.
+    # Not a speed limit: a call that waited for the child would take 1000 s.
     assert time.monotonic() - start < 50
 
 
-def test_a_program_that_is_not_there(run: Run) -> None:
+def test_a_program_that_does_not_exist_is_an_error(run: Run) -> None:
     with pytest.raises(OSError, match="no-such-program"):
         run(["/no-such-program"], os.environ, 60)
 
 
 @posix
-def test_a_crash_is_an_end_without_output(run: Run) -> None:
+def test_a_crash_ends_the_output_in_time(run: Run) -> None:
     code = f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})"
     assert run(python(code), os.environ, 60) == (b"", True)
 
 
 @posix
-def test_an_interrupt_ends_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_kills_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
 
     def start(*arguments: Any) -> tuple[int, int]:
@@ -99,7 +99,7 @@ def test_an_interrupt_ends_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
         return pid, reader
 
     class Interrupted:
-        """What Ctrl-C makes of the wait."""
+        """A wait that Ctrl-C interrupts."""
 
         def register(self, *_: object) -> None: ...
 
@@ -129,8 +129,8 @@ def test_threads_do_not_wait_for_each_others_children() -> None:
         return spawn.run(python(f"print({number})"), os.environ, 60)
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(ask, range(32)))
-    assert found == [(f"{number}\n".encode(), True) for number in range(32)]
+        outputs = list(pool.map(ask, range(32)))
+    assert outputs == [(f"{number}\n".encode(), True) for number in range(32)]
 
 
 @posix

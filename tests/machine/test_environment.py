@@ -1,4 +1,4 @@
-"""`Environment` and its JSON form."""
+"""`Environment`, and the snapshot that it is saved as."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_copies_are_equal(environment: Environment) -> None:
     assert hash(copy.copy(environment)) == hash(environment)
 
 
-def test_snapshot_form() -> None:
+def test_snapshot_has_every_key() -> None:
     assert H100.to_dict() == {
         "cuda_driver_version": "12.9",
         "kernel_driver_version": "575.57.08",
@@ -87,24 +87,24 @@ def test_snapshot_form() -> None:
     }
 
 
-def test_unreadable_gpus_have_no_capability() -> None:
+def test_gpus_that_could_not_be_read_have_no_capability() -> None:
     assert H100.compute_capabilities == (ComputeCapability(9, 0),)
 
 
-def test_environment_is_frozen() -> None:
+def test_fields_cannot_be_assigned_to_or_deleted() -> None:
     with pytest.raises(AttributeError, match=r"Environment\.reason"):
         H100.reason = "x"
     with pytest.raises(AttributeError):
         del H100.gpus
 
 
-def test_values_differ() -> None:
+def test_environments_differ_by_any_field() -> None:
     assert H100.replace(reason="x") != H100
     assert H100 != "H100"
     assert repr(CudaVersion(12, 9)) in repr(H100)
 
 
-def test_versions() -> None:
+def test_versions_are_ordered_by_their_numbers() -> None:
     assert str(CudaVersion(13)) == "13.0"
     ordered = [CudaVersion(12, 9), CudaVersion(12, 10), CudaVersion(13)]
     assert sorted([ordered[2], ordered[0], ordered[1]]) == ordered
@@ -133,7 +133,7 @@ def test_versions() -> None:
         ({"cuda": "12.9"}, "cuda", "unknown key"),
     ],
 )
-def test_defects_have_a_place(
+def test_errors_name_the_place_of_a_defect(
     change: dict[str, object], place: str, message: str
 ) -> None:
     document = {"cuda_driver_version": None, "gpus": [], **change}
@@ -144,7 +144,7 @@ def test_defects_have_a_place(
 
 
 @pytest.mark.parametrize("key", ["cuda_driver_version", "gpus"])
-def test_a_fact_that_is_left_out_is_not_taken_for_none(key: str) -> None:
+def test_a_missing_fact_is_an_error_and_not_null(key: str) -> None:
     document: dict[str, object] = {"cuda_driver_version": "12.9", "gpus": []}
     del document[key]
     with pytest.raises(InputError, match=f"{key} is missing"):

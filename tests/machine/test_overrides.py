@@ -1,4 +1,4 @@
-"""Forced values."""
+"""Forced values and settings that environment variables give."""
 
 from __future__ import annotations
 
@@ -49,13 +49,15 @@ def test_cuda_version_agrees_with_packaging(text: str) -> None:
         release: tuple[int, ...] | None = (*Version(text).release, 0)[:2]
     except InvalidVersion:
         release = None
-    if release is not None:  # what a snapshot has room for
+    if release is not None:  # a snapshot has room for four digits
         release = tuple(min(number, 9999) for number in release)
     try:
-        found: tuple[int, ...] | None = forced_cuda_version({CUDA_DRIVER_VERSION: text})
+        forced: tuple[int, ...] | None = forced_cuda_version(
+            {CUDA_DRIVER_VERSION: text}
+        )
     except OverrideError:
-        found = None
-    assert found == (release if text else None)
+        forced = None
+    assert forced == (release if text else None)
 
 
 @pytest.mark.parametrize("environ", [{}, {CUDA_DRIVER_VERSION: "", SM_ARCH: ""}])
@@ -131,15 +133,15 @@ class TestApplyForced:
         assert apply_forced(self.machine, None, None) == self.machine
 
     def test_a_forced_version_keeps_the_gpus(self) -> None:
-        found = apply_forced(self.machine, CudaVersion(13, 0), None)
-        assert found == self.machine.replace(
+        environment = apply_forced(self.machine, CudaVersion(13, 0), None)
+        assert environment == self.machine.replace(
             cuda_driver_version=CudaVersion(13, 0), source="forced+nvml"
         )
 
     def test_a_forced_capability_replaces_all_gpus(self) -> None:
-        found = apply_forced(self.machine, None, ComputeCapability(9, 0))
-        assert found.source == "nvml+forced"
-        assert found.compute_capabilities == (ComputeCapability(9, 0),)
+        environment = apply_forced(self.machine, None, ComputeCapability(9, 0))
+        assert environment.source == "nvml+forced"
+        assert environment.compute_capabilities == (ComputeCapability(9, 0),)
 
     def test_a_reason_stays_until_both_are_known(self) -> None:
         nothing = Environment(reason="no-device")

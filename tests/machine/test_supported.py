@@ -1,4 +1,4 @@
-"""The provider's answer: `Environment` to features."""
+"""The provider's answer, which `machine.supported` derives from an `Environment`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from nvidia_variant_provider.machine.environment import (
     Gpu,
 )
 from nvidia_variant_provider.machine.supported import (
+    HIGHEST,
+    LOWEST,
     all_features,
+    catalog_capabilities,
     left_out,
     supported_features,
     supported_sm_arch,
@@ -56,6 +59,13 @@ def test_catalog_has_the_published_values() -> None:
     assert [f.multi_value for f in all_features()] == [False, False, True]
 
 
+def test_catalog_names_the_capabilities_of_its_sm_arch_values() -> None:
+    _, _, sm_arch = all_features()
+    named = [f"{capability.sm}_real" for capability in reversed(catalog_capabilities())]
+    assert [value for value in sm_arch.values if value.endswith("_real")] == named
+    assert (catalog_capabilities()[0], catalog_capabilities()[-1]) == (LOWEST, HIGHEST)
+
+
 def test_catalog_lists_are_not_shared() -> None:
     lower, upper, _ = all_features()
     lower.values.clear()
@@ -63,23 +73,23 @@ def test_catalog_lists_are_not_shared() -> None:
     assert len(all_features()[0].values) == 110
 
 
-def test_driver_12_9_with_turing() -> None:
-    found = answer(machine("12.9", "7.5"))
-    assert list(found) == [
+def test_values_of_turing_with_a_driver_for_cuda_12_9() -> None:
+    features = answer(machine("12.9", "7.5"))
+    assert list(features) == [
         "cuda_version_lower_bound",
         "cuda_version_upper_bound",
         "sm_arch",
     ]
-    lower = found["cuda_version_lower_bound"]
+    lower = features["cuda_version_lower_bound"]
     assert lower[:2] == ["12.9", "12.8"]
     assert lower[9:12] == ["12.0", "12", "11.20"]
     assert lower[-2:] == ["11.0", "11"]
-    upper = found["cuda_version_upper_bound"]
+    upper = features["cuda_version_upper_bound"]
     assert upper[:1] == ["15.20"]
     assert upper[21:23] == ["15", "14.20"]
     assert upper[-12:-10] == ["13", "12.20"]
     assert upper[-1] == "12.10"
-    assert found["sm_arch"] == [
+    assert features["sm_arch"] == [
         "75_real",
         "74_real",
         "73_real",
@@ -94,12 +104,12 @@ def test_newest_nameable_driver_has_no_upper_bound() -> None:
     assert "cuda_version_upper_bound" not in answer(machine("15.20", "9.0"))
 
 
-def test_highest_gpu_decides() -> None:
+def test_the_highest_of_several_gpus_decides() -> None:
     mixed = answer(machine("12.9", "7.5", "9.0", "8.9"))
     assert mixed == answer(machine("12.9", "9.0"))
 
 
-def test_mixed_majors_are_noted() -> None:
+def test_a_note_names_gpus_of_other_majors() -> None:
     (note,) = left_out(machine("12.9", "7.5", "9.0", "8.9"))
     assert "8.9, 7.5" in note
     assert left_out(machine("12.9", "8.0", "8.9")) == []
@@ -111,9 +121,9 @@ def test_no_driver_supports_nothing() -> None:
 
 
 def test_gpu_without_driver_version_is_noted() -> None:
-    features, found = supported_features(machine(None, "9.0"))
+    features, sentences = supported_features(machine(None, "9.0"))
     assert features == []
-    assert "no effect" in found[0]
+    assert "no effect" in sentences[0]
 
 
 def test_driver_without_gpu_has_bounds_only() -> None:
@@ -125,23 +135,28 @@ def test_driver_without_gpu_has_bounds_only() -> None:
 
 @pytest.mark.parametrize("cuda", ["10.2", "9.0", "0.0"])
 def test_driver_that_is_too_old_supports_nothing(cuda: str) -> None:
-    features, found = supported_features(machine(cuda, "7.0"))
+    features, sentences = supported_features(machine(cuda, "7.0"))
     assert features == []
-    assert cuda in found[0]
+    assert cuda in sentences[0]
 
 
 @pytest.mark.parametrize(
     ("cuda", "counts_as"), [("15.21", "15.20"), ("16.0", "15.20"), ("12.25", "12.20")]
 )
-def test_driver_beyond_the_catalog_is_clamped(cuda: str, counts_as: str) -> None:
+def test_a_driver_that_the_catalog_cannot_name_counts_as_the_nearest_older_one(
+    cuda: str, counts_as: str
+) -> None:
     assert answer(machine(cuda, "9.0")) == answer(machine(counts_as, "9.0"))
     assert counts_as in notes(machine(cuda, "9.0"))[0]
 
 
 @pytest.mark.parametrize("capability", ["4.9", "3.5", "12.10", "13.0"])
-def test_capability_beyond_the_catalog_has_no_sm_arch(capability: str) -> None:
+def test_a_capability_that_the_catalog_cannot_name_has_no_sm_arch(
+    capability: str,
+) -> None:
     assert "sm_arch" not in answer(machine("12.9", capability))
-    assert capability in notes(machine("12.9", capability))[0]
+    (note,) = notes(machine("12.9", capability))
+    assert f"cannot name compute capability {capability}, only 5.0 to 12.9" in note
 
 
 def test_lowest_and_highest_nameable_capability() -> None:
@@ -177,18 +192,18 @@ class TestMinorVersionCompatibility:
     def test_cuda_11_0_needs_the_floor_of_its_major(
         self, kernel: str | None, granted: bool
     ) -> None:
-        found = answer(machine("11.0", "8.0", kernel=kernel), relaxed=True)
-        assert ("11.1" in found["cuda_version_lower_bound"]) is granted
+        features = answer(machine("11.0", "8.0", kernel=kernel), relaxed=True)
+        assert ("11.1" in features["cuda_version_lower_bound"]) is granted
 
-    def test_without_driver_nothing(self) -> None:
+    def test_without_a_driver_nothing_is_supported(self) -> None:
         assert answer(machine(None), relaxed=True) == {}
 
 
 versions = st.builds(CudaVersion, st.integers(0, 99), st.integers(0, 99))
 capabilities = st.builds(ComputeCapability, st.integers(0, 30), st.integers(0, 15))
 gpus = st.lists(st.none() | capabilities, max_size=8).map(
-    lambda found: tuple(
-        Gpu(index=index, compute_capability=item) for index, item in enumerate(found)
+    lambda items: tuple(
+        Gpu(index=index, compute_capability=item) for index, item in enumerate(items)
     )
 )
 environments = st.builds(
@@ -214,14 +229,14 @@ def test_answer_is_a_subset_of_the_catalog(
 def test_a_driver_supports_exactly_the_bounds_that_hold(
     environment: Environment,
 ) -> None:
-    found = answer(environment)
+    features = answer(environment)
     driver = environment.cuda_driver_version
     if driver is None or driver < (11, 0):
-        assert found == {}
+        assert features == {}
         return
-    lower = found["cuda_version_lower_bound"]
-    upper = found.get("cuda_version_upper_bound", [])
-    # A version is a lower bound that holds, or an upper bound that does.
+    lower = features["cuda_version_lower_bound"]
+    upper = features.get("cuda_version_upper_bound", [])
+    # Each version either holds as a lower bound or holds as an upper bound.
     assert not set(lower) & set(upper)
     assert set(lower) | set(upper) == set(all_features()[0].values)
     for text in lower:

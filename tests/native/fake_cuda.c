@@ -1,4 +1,4 @@
-/* A stand-in for libcuda.so.1 that answers from a scenario file. */
+/* A replacement for libcuda.so.1 whose replies come from a scenario file. */
 #include "scenario.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ const char sc_library[] = "cuda";
 
 static int initialised;
 
-/* `bad`: the caller's own arguments cannot be right. */
+/* `bad` says that the caller's arguments cannot be right. */
 static int begin(const char *function, long long device, int bad)
 {
     int code = sc_call(function, device);
@@ -32,7 +32,8 @@ static int device_code(int device)
     return device < 0 || device >= sc_number(NO_DEVICE, "count") ? INVALID_DEVICE : SUCCESS;
 }
 
-/* No device at all is an error here, unless the scenario says "error.cuInit = 0". */
+/* As in the real library, a machine without a device is an error, unless the scenario
+   says "error.cuInit = 0". */
 ENTRY(int, cuInit)(unsigned flags)
 {
     int code = sc_call(__func__, NO_DEVICE);
@@ -49,7 +50,7 @@ ENTRY(int, cuInit)(unsigned flags)
     return SUCCESS;
 }
 
-/* Needs no cuInit, as documented. */
+/* The documentation says that this function works without cuInit. */
 ENTRY(int, cuDriverGetVersion)(int *version)
 {
     int code = sc_call(__func__, NO_DEVICE);
@@ -90,7 +91,7 @@ ENTRY(int, cuDeviceGetAttribute)(int *value, int attribute, int device)
     return code;
 }
 
-/* A name that does not fit is cut, and always ends with a NUL. */
+/* A name that does not fit is truncated; the result always ends with a NUL. */
 ENTRY(int, cuDeviceGetName)(char *name, int length, int device)
 {
     int code = begin(__func__, device, name == NULL || length <= 0);

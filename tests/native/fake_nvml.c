@@ -1,4 +1,4 @@
-/* A stand-in for libnvidia-ml.so.1 that answers from a scenario file. */
+/* A replacement for libnvidia-ml.so.1 whose replies come from a scenario file. */
 #include "scenario.h"
 
 #include <stdint.h>
@@ -13,8 +13,8 @@ enum {
     LIBRARY_NOT_FOUND = 12,
 };
 
-/* A handle is the index under a mark in the upper half, so that a caller who cuts the
-   pointer down to an int is caught. */
+/* A handle has the index in its lower half and a mark in its upper half. A caller that
+   truncates the pointer to an int loses the mark and gets an error. */
 typedef void *handle;
 #define MARK (UINT64_C(0x4e564d4c) << 32)
 _Static_assert(sizeof(handle) == 8, "handles are 64 bits wide");
@@ -29,7 +29,7 @@ static long long index_of(handle device)
     return value >> 32 == MARK >> 32 ? (long long)(value & UINT32_MAX) : NO_DEVICE;
 }
 
-/* `bad`: the caller's own arguments cannot be right. */
+/* `bad` says that the caller's arguments cannot be right. */
 static int begin(const char *function, long long device, int bad)
 {
     int code = sc_call(function, device);
@@ -105,7 +105,7 @@ static int libcuda_is_missing(void)
     return libcuda != NULL && strcmp(libcuda, "missing") == 0;
 }
 
-/* Without libcuda this one answers with a version that it knows of, as documented. */
+/* As documented, this function returns a version that NVML knows if libcuda is missing. */
 ENTRY(int, nvmlSystemGetCudaDriverVersion)(int *version)
 {
     int code = begin(__func__, NO_DEVICE, version == NULL);

@@ -12,8 +12,8 @@
 
 #define VARIABLE "NV_FAKE_SCENARIO"
 
-/* Every key there is; "#" stands for a device index or "*". A SILENT function has no
-   error code to give, and only a DEVICE function can differ from device to device. */
+/* All keys. "#" stands for a device index or "*". A SILENT function returns no error code.
+   Only a DEVICE function can behave differently from device to device. */
 #define SILENT(scope, fn) {scope ".behaviour." fn, BEHAVIOUR}
 #define SYSTEM(scope, fn) SILENT(scope, fn), {scope ".error." fn, INTEGER}
 #define DEVICE(scope, fn) SYSTEM(scope, fn), SYSTEM(scope ".device.#", fn)
@@ -81,7 +81,8 @@ static bool append_to_log(const char *what, const char *detail)
     return fclose(file) == 0;
 }
 
-/* A mistake in the scenario or in the test: it must never pass for an answer. */
+/* End the process after a mistake in the scenario or in the test: the mistake must not
+   look like a reply of the driver. */
 static _Noreturn void fatal(const char *problem, const char *subject)
 {
     fprintf(stderr, "fake %s: %s: %s\n", sc_library, problem, subject);
@@ -120,14 +121,14 @@ static _Noreturn void never_return(bool deaf)
     sigset_t all;
     sigfillset(&all);
     for (int number = 1; deaf && number < 65; number++)
-        signal(number, SIG_IGN); /* for every thread; SIGKILL and SIGSTOP stay as is */
+        signal(number, SIG_IGN); /* for all threads; SIGKILL and SIGSTOP cannot be ignored */
     if (deaf)
         sigprocmask(SIG_BLOCK, &all, NULL);
     for (;;)
         rest(1000);
 }
 
-/* Checks a behaviour and, with `act`, carries it out. */
+/* Check a behaviour, and carry it out if `act` is true. */
 static void behave(const char *key, const char *text, bool act)
 {
     char word[8] = "";
@@ -139,9 +140,9 @@ static void behave(const char *key, const char *text, bool act)
 
     if (given && strcmp(word, "print") == 0) {
         if (act)
-            dprintf(1, "%s\n", argument); /* write(2), at once */
+            dprintf(1, "%s\n", argument); /* write(2): at once */
         if (act)
-            printf("%s\n", argument); /* not flushed: perhaps only at exit */
+            printf("%s\n", argument); /* not flushed: possibly only at exit */
     } else if (given && strcmp(word, "exit") == 0) {
         int status = (int)number(key, argument, 0, 255);
         if (act)
@@ -210,7 +211,7 @@ static char *trim(char *text)
     return text;
 }
 
-/* Replaces \\ and \xNN, in place. */
+/* Replace \\ and \xNN in the text itself. */
 static void unescape(const char *key, char *text)
 {
     char *to = text;
@@ -274,14 +275,14 @@ static void load(void)
     sc_call("load", NO_DEVICE);
 }
 
-/* Loading is logged, and can have a behaviour, like a call. */
+/* Loading the library is logged and can have a behaviour, as a call can. */
 __attribute__((constructor)) static void on_load(void)
 {
     if (getenv(VARIABLE) != NULL)
         load();
 }
 
-/* ---- what the entry points use ---- */
+/* ---- the functions that the entry points use ---- */
 
 const char *sc_get(long long device, const char *key)
 {

@@ -1,10 +1,10 @@
-/* The reader of scenario files that the fake driver libraries share. The grammar of the
-   file is described in native.py. */
+/* The reader of scenario files, which both fake driver libraries contain. The docstring
+   of tests/support/native.py describes the grammar of the file. */
 #ifndef SCENARIO_H
 #define SCENARIO_H
 
-/* ENTRY(type, fn) starts the definition of an entry point. It is exported unless the
-   library is built with -DWITHOUT_fn; it is hidden then, so that dlsym finds nothing. */
+/* ENTRY(type, fn) starts the definition of an entry point. The entry point is exported,
+   unless the library is built with -DWITHOUT_fn: then dlsym does not find it. */
 #define VISIBLE_IF_1 ~, "hidden"
 #define VISIBLE_SECOND(first, second, ...) second
 #define VISIBLE_PICK(...) VISIBLE_SECOND(__VA_ARGS__, "default", ~)
@@ -16,15 +16,16 @@
 
 #pragma GCC visibility push(hidden)
 
-/* "nvml" or "cuda": each library defines its own. */
+/* "nvml" or "cuda": each library defines its own name. */
 extern const char sc_library[];
 
-/* Every entry point begins here: the call is logged, and the scenario's behaviour for it
-   is carried out. Returns the error code the scenario gives to this call, or 0. */
+/* Every entry point calls this function first. It logs the call and carries out the
+   behaviour that the scenario has for it. It returns the error code that the scenario
+   gives to this call, or 0. */
 int sc_call(const char *function, long long device);
 
-/* The value of a key of this library: device.N.KEY, else device.*.KEY, else KEY. sc_get
-   answers NULL where the scenario has none of them; the others abort. */
+/* Return the value of a key of this library: device.N.KEY, else device.*.KEY, else KEY.
+   If the scenario has none of them, sc_get returns NULL, and the others abort. */
 const char *sc_get(long long device, const char *key);
 const char *sc_text(long long device, const char *key);
 long long sc_number(long long device, const char *key);

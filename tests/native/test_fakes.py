@@ -1,4 +1,4 @@
-"""The fake driver libraries do what a scenario says, and refuse what they must."""
+"""The fake driver libraries do what a scenario says, and refuse a wrong scenario."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def attributes(device):
 
 
 class Bench:
-    """Runs Python code in a process of its own, against one scenario."""
+    """Runs Python code in a process of its own, with one scenario."""
 
     def __init__(self, libraries: Path, folder: Path) -> None:
         self.libraries = libraries
@@ -99,7 +99,7 @@ def bench(libraries: Path, tmp_path: Path) -> Bench:
     return Bench(libraries, tmp_path)
 
 
-def test_nvml_answers_a_healthy_machine(bench: Bench) -> None:
+def test_nvml_of_a_healthy_machine(bench: Bench) -> None:
     code = PYNVML + (
         "print(n.nvmlSystemGetDriverVersion(), n.nvmlSystemGetNVMLVersion())\n"
         "print(n.nvmlSystemGetCudaDriverVersion_v2())\n"
@@ -135,7 +135,7 @@ def test_nvml_answers_a_healthy_machine(bench: Bench) -> None:
     ]
 
 
-def test_cuda_answers_a_healthy_machine(bench: Bench) -> None:
+def test_cuda_of_a_healthy_machine(bench: Bench) -> None:
     code = CUDA + (
         "name = c.create_string_buffer(b'?' * 9, 9)\n"
         "print(lib.cuDriverGetVersion(c.byref(number)), number.value)\n"
@@ -161,7 +161,7 @@ def test_cuda_answers_a_healthy_machine(bench: Bench) -> None:
     assert bench.calls()[:3] == ["load cuda", "cuDriverGetVersion", "cuInit"]
 
 
-def test_nothing_answers_before_initialisation(bench: Bench) -> None:
+def test_calls_before_initialisation_are_errors(bench: Bench) -> None:
     code = (
         NVML + "print(lib.nvmlDeviceGetCount_v2(c.byref(number)), lib.nvmlShutdown())"
     )
@@ -170,7 +170,7 @@ def test_nothing_answers_before_initialisation(bench: Bench) -> None:
     assert bench.answer(machine("9.0"), code) == "3 3 3 -7 -7"
 
 
-def test_a_handle_cut_down_to_an_int_is_refused(bench: Bench) -> None:
+def test_a_handle_that_was_truncated_to_an_int_is_refused(bench: Bench) -> None:
     code = NVML + (
         "lib.nvmlInit_v2(); h = c.c_void_p()\n"
         "lib.nvmlDeviceGetHandleByIndex_v2(0, c.byref(h))\n"
@@ -180,7 +180,7 @@ def test_a_handle_cut_down_to_an_int_is_refused(bench: Bench) -> None:
     assert bench.answer(machine("9.0"), code) == "0 2"
 
 
-def test_sixty_four_devices_share_a_default(bench: Bench) -> None:
+def test_a_key_with_a_star_counts_for_every_device(bench: Bench) -> None:
     scenario = machine().but(
         both={"count": 64, "device.*.capability": "9.0", "device.63.capability": "10.3"}
     )
@@ -196,7 +196,7 @@ def test_sixty_four_devices_share_a_default(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("version", [0, -1, 999999999])
-def test_garbage_versions(bench: Bench, version: int) -> None:
+def test_nonsensical_versions_are_passed_on(bench: Bench, version: int) -> None:
     code = NVML + (
         "print(lib.nvmlInitWithFlags(1), end=' ')\n"
         "print(lib.nvmlSystemGetCudaDriverVersion_v2(c.byref(number)), number.value)\n"
@@ -207,7 +207,7 @@ def test_garbage_versions(bench: Bench, version: int) -> None:
 
 
 @pytest.mark.parametrize("count", [4000000000, -1])
-def test_garbage_counts(bench: Bench, count: int) -> None:
+def test_nonsensical_counts_are_passed_on(bench: Bench, count: int) -> None:
     scenario = machine().but(both={"count": count})
     code = PYNVML + "print(n.nvmlDeviceGetCount())"
     assert bench.answer(scenario, code) == str(count % 2**32)
@@ -217,7 +217,7 @@ def test_garbage_counts(bench: Bench, count: int) -> None:
     assert bench.answer(scenario, code) == f"0 0 {ctypes.c_int(count).value}"
 
 
-def test_names_of_any_bytes_and_any_length(bench: Bench) -> None:
+def test_names_can_have_any_bytes_and_any_length(bench: Bench) -> None:
     strange, long = " \\xff\\é#\xff=\n".encode("latin-1"), "x" * 5000
     scenario = machine("9.0", "9.0").but(
         both={"device.0.name": strange, "device.1.name": long}
@@ -250,7 +250,7 @@ def test_names_of_any_bytes_and_any_length(bench: Bench) -> None:
     assert "UnicodeDecodeError" in err
 
 
-def test_error_codes(bench: Bench) -> None:
+def test_calls_return_the_error_codes_of_the_scenario(bench: Bench) -> None:
     scenario = machine("9.0", "9.0").but(
         nvml={"device.1.error.nvmlDeviceGetHandleByIndex_v2": 15},
         cuda={"error.cuInit": 803, "device.*.error.cuDeviceGet": 999},
@@ -272,7 +272,7 @@ def test_error_codes(bench: Bench) -> None:
     assert bench.answer(unheard_of, code) == "fake error 4242"
 
 
-def test_libcuda_missing_behind_nvml(bench: Bench) -> None:
+def test_nvml_without_libcuda_makes_up_a_version_in_the_old_query(bench: Bench) -> None:
     code = PYNVML + (
         "print(n.nvmlSystemGetCudaDriverVersion())\n"
         "try: n.nvmlSystemGetCudaDriverVersion_v2()\n"
@@ -287,13 +287,15 @@ def test_libcuda_missing_behind_nvml(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("visible", "code"), [("", 100), ("-1", 100), ("0", 0), (None, 0)]
 )
-def test_cuda_visible_devices(bench: Bench, visible: str | None, code: int) -> None:
+def test_cuda_visible_devices_hides_all_devices(
+    bench: Bench, visible: str | None, code: int
+) -> None:
     variables = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     found = bench.answer(machine("9.0"), CUDA + "print(lib.cuInit(0))", **variables)
     assert found == str(code)
 
 
-def test_cuda_without_devices(bench: Bench) -> None:
+def test_cuda_without_devices_is_an_error(bench: Bench) -> None:
     code = CUDA + "print(lib.cuInit(0))"
     assert bench.answer(machine(), code) == "100"
     assert bench.answer(machine().but(cuda={"error.cuInit": 0}), code) == "0"
@@ -303,13 +305,15 @@ def test_cuda_without_devices(bench: Bench) -> None:
     ("behaviour", "status"),
     [("segv", -signal.SIGSEGV), ("abort", -signal.SIGABRT), ("exit 3", 3)],
 )
-def test_deaths(bench: Bench, behaviour: str, status: int) -> None:
+def test_behaviours_that_end_the_process(
+    bench: Bench, behaviour: str, status: int
+) -> None:
     for function in ("nvmlInitWithFlags", "load"):
         scenario = machine().but(nvml={f"behaviour.{function}": behaviour})
         assert bench.run(scenario, PYNVML + "print('alive')") == (status, "", "")
 
 
-def test_sleep_for_ever_and_hang(bench: Bench) -> None:
+def test_sleep_ends_with_sigterm_and_hang_does_not(bench: Bench) -> None:
     for behaviour, survives in (("sleep", False), ("hang", True)):
         scenario = machine().but(cuda={"behaviour.cuInit": behaviour})
         bench.log.unlink(missing_ok=True)
@@ -327,7 +331,9 @@ def test_sleep_for_ever_and_hang(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("behaviour", "least"), [("slow 300", 0.3), ("sleep 1", 1)])
-def test_late_answers(bench: Bench, behaviour: str, least: float) -> None:
+def test_slow_and_sleep_delay_one_device(
+    bench: Bench, behaviour: str, least: float
+) -> None:
     scenario = machine("9.0", "8.0").but(
         cuda={"device.1.behaviour.cuDeviceGet": behaviour}
     )
@@ -342,13 +348,13 @@ def test_late_answers(bench: Bench, behaviour: str, least: float) -> None:
     assert float(other) < least <= float(this)
 
 
-def test_print_goes_through_both_ways(bench: Bench) -> None:
+def test_print_writes_with_and_without_a_buffer(bench: Bench) -> None:
     scenario = machine().but(nvml={"behaviour.nvmlInitWithFlags": "print {oops} 1"})
     code = PYNVML + "import os; os.write(1, b'answer\\n')"
     assert bench.answer(scenario, code) == "{oops} 1\nanswer\n{oops} 1"
 
 
-def test_symbols(tmp_path: Path, libraries: Path) -> None:
+def test_entry_points_can_be_left_out(tmp_path: Path, libraries: Path) -> None:
     every = [name for names in FUNCTIONS.values() for name in names]
     absent = set(every[::2])
     lacking = tmp_path / "lacking"
@@ -428,7 +434,7 @@ def test_malformed_scenarios_abort(bench: Bench, text: str) -> None:
     assert (status, err.startswith("fake cuda: ")) == (-signal.SIGABRT, True), err
 
 
-def test_absent_answers_and_absent_scenarios_abort(bench: Bench) -> None:
+def test_missing_values_and_missing_scenarios_abort(bench: Bench) -> None:
     status, _, err = bench.run("", CUDA + "lib.cuDriverGetVersion(c.byref(number))")
     assert (status, "cuda_version" in err) == (-signal.SIGABRT, True)
     status, _, err = bench.run("", CUDA, **{VARIABLE: "/nonexistent"})
