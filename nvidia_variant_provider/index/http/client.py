@@ -22,7 +22,13 @@ from ...errors import InputError
 from ...strict_json import MAX_BYTES
 from .byte_ranges import RangeRequest
 from .settings import Settings
-from .urls import UpstreamError, redacted, server_of, split_credentials
+from .urls import (
+    UpstreamError,
+    redacted,
+    server_of,
+    split_credentials,
+    with_user,
+)
 
 __all__ = ["AskCredentials", "Client", "CompleteResponse"]
 
@@ -220,15 +226,22 @@ class Client:
         response = await _send_with(client, url, headers, pair)
         # A user without a password may be a token, or the keyring has the password.
         if response.status_code == 401 and not (pair and pair[1]):
-            pair = await self._find_kept_credentials(url)
+            user = pair[0] if pair else ""
+            pair = await self._find_kept_credentials(url, user)
             if pair is not None:
                 await response.aclose()
                 response = await _send_with(client, url, headers, pair)
         return response
 
-    async def _find_kept_credentials(self, url: str) -> tuple[str, str] | None:
-        """Return the credentials that the user keeps for the server of ``url``."""
+    async def _find_kept_credentials(
+        self, url: str, user: str
+    ) -> tuple[str, str] | None:
+        """Return the credentials that the user keeps for the server of ``url``.
+
+        :param user: the user in the URL, for whom a keyring may have the password.
+        """
         server = server_of(url)
+        url = with_user(url, user) if user else url
         async with self._lock:
             if server not in self._kept and self._ask_credentials is not None:
                 logger.info("%s requires credentials: asking for them", server)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from ...errors import InputError
 
@@ -20,6 +20,7 @@ __all__ = [
     "redacted",
     "server_of",
     "split_credentials",
+    "with_user",
 ]
 
 _CREDENTIALS = re.compile(r"(https?://)([^/?#]*)@")
@@ -79,3 +80,10 @@ def split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
     user, _, password = pair.partition(":")
     bare = urlunsplit(parts._replace(netloc=host))
     return bare, (unquote(user), unquote(password))
+
+
+def with_user(url: str, user: str) -> str:
+    """Return ``url``, which has no credentials, with a user."""
+    parts = urlsplit(url)
+    netloc = f"{quote(user, safe='')}@{parts.netloc}"
+    return urlunsplit(parts._replace(netloc=netloc))

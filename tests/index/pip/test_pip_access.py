@@ -1,17 +1,15 @@
-"""`pip`: indexes that want credentials, certificates or a proxy."""
+"""``pip`` with indexes that require credentials, certificates or a proxy."""
 
 from __future__ import annotations
 
 import os
-import ssl
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
-import trustme
+from support.authority import HOST, Authority
 from support.index_server import serve
+from support.keyring_program import write_keyring
 from support.processes import PIPS, Environment, Pip, installed_labels, make_environment
 from support.proxy import serve_proxy
 from support.shared import shared_folder
@@ -21,30 +19,6 @@ PAIR = f"{USER}:{PASSWORD}"
 QUOTED = f"{USER}:S3cret%25%2F%40word"
 
 CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
-
-HOST = "index.example"
-"""Is nowhere: only a proxy knows it."""
-
-
-class Authority:
-    """Certificates of nobody else's making."""
-
-    def __init__(self, folder: Path) -> None:
-        self._authority = trustme.CA()
-        server = self._authority.issue_cert("127.0.0.1", HOST)
-        client = self._authority.issue_cert("client@index.example")
-        self.bundle = str(folder / "authority.pem")
-        self._authority.cert_pem.write_to_path(self.bundle)
-        self.client = str(folder / "client.pem")
-        client.private_key_and_cert_chain_pem.write_to_path(self.client)
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        server.configure_cert(self.context)
-
-    def ask_clients(self) -> ssl.SSLContext:
-        """The context of a server that wants a certificate of its clients."""
-        self._authority.configure_trust(self.context)
-        self.context.verify_mode = ssl.CERT_REQUIRED
-        return self.context
 
 
 @pytest.fixture
@@ -97,23 +71,11 @@ def test_netrc(pip: Pip, published: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="the program is a script")
 def test_keyring_program(pip: Pip, published: Path, tmp_path: Path) -> None:
-    programs = tmp_path / "programs"
-    programs.mkdir()
+    target = tmp_path / "it"
     with serve(published, credentials=PAIR) as url:
-        script = f"""#!{sys.executable}
-import json, sys
-words = [word for word in sys.argv[1:] if not word.startswith("--")]
-places = {(url, urlsplit(url).netloc)}
-if words[0] != "get" or words[1] not in places or words[2:] != [{USER!r}]:
-    sys.exit(1)
-pair = {{"username": {USER!r}, "password": {PASSWORD!r}}}
-print(json.dumps(pair) if "--output=json" in sys.argv else {PASSWORD!r})
-"""
-        (programs / "keyring").write_text(script)
-        (programs / "keyring").chmod(0o700)
+        programs = write_keyring(tmp_path / "programs", url, USER, PASSWORD)
         pip.environ["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
-        target = tmp_path / "it"
-        # The user is in the URL, and the keyring has the password.
+        # The URL has the user, and the keyring has the password.
         index = with_credentials(url, USER)
         done = pip(
             *("install", "-i", index, "--keyring-provider", "subprocess"),

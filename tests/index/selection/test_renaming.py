@@ -1,19 +1,19 @@
-"""Variant wheels under names that installers order as the variants are."""
+"""Variant wheels get names that installers order as the variants are ordered."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from packaging.tags import parse_tag
 from packaging.utils import parse_wheel_filename
 from support.clients import CLIENTS, choose
 
 from nvidia_variant_provider.index.selection.renaming import (
-    Offer,
     Release,
+    find_highest_builds,
     find_label,
     group,
     make_offers,
@@ -42,7 +42,7 @@ _WHEELS = st.lists(
 
 @st.composite
 def releases(draw: st.DrawFn) -> tuple[Release, list[str]]:
-    """A release, and those of its labels that fit, best first."""
+    """Draw a release, and those of its labels that fit, best first."""
     wheels = draw(st.dictionaries(_LABELS, _WHEELS, min_size=1, max_size=4))
     plain = draw(st.just([]) | _WHEELS)
     names = [
@@ -88,7 +88,9 @@ def test_installers_take_the_best_label(
 
 @settings(max_examples=200)
 @given(releases())
-def test_names(given_: tuple[Release, list[str]]) -> None:
+def test_names_are_unique_and_ordered_like_the_labels(
+    given_: tuple[Release, list[str]],
+) -> None:
     release, labels = given_
     offers, hidden = make_offers(release, labels)
     names = [offer.name for offer in offers]
@@ -105,7 +107,7 @@ def test_names(given_: tuple[Release, list[str]]) -> None:
         assert build
         assert build[0] > 0
         assert str(build[1]).removeprefix("_").endswith(offer.label.removeprefix("_"))
-        # What is shown has no label, whoever reads it.
+        # No tool sees a label in the name that is shown.
         assert find_label(offer.name) is None
         ranks.append(build)
     assert ranks == sorted(ranks, reverse=True)
@@ -117,7 +119,7 @@ def test_names(given_: tuple[Release, list[str]]) -> None:
 
 
 @given(releases())
-def test_what_is_left_out_is_no_label_that_fits_or_hidden(
+def test_wheels_are_shown_if_their_label_fits_and_they_are_not_hidden(
     given_: tuple[Release, list[str]],
 ) -> None:
     release, labels = given_
@@ -128,18 +130,53 @@ def test_what_is_left_out_is_no_label_that_fits_or_hidden(
         assert (wheel.file_name in shown) == fits
 
 
-@given(releases(), st.integers(0, 5))
+def file_names(release: Release) -> list[str]:
+    return [wheel.file_name for wheel in (*release.labelled, *release.plain)]
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(releases(), min_size=2, max_size=3))
 def test_one_index_goes_before_another(
-    given_: tuple[Release, list[str]], number: int
+    indexes: Sequence[tuple[Release, list[str]]],
 ) -> None:
-    release, labels = given_
-    low, _ = make_offers(release, labels, base=number * 1000)
-    high, _ = make_offers(release, labels, base=(number + 1) * 1000)
+    pages = [file_names(release) for release, _ in indexes]
+    ranks, others = [], []
+    for number, (release, labels) in enumerate(indexes):
+        base = find_highest_builds(pages[number + 1 :], "a-b").get("1", 0)
+        offers, _ = make_offers(release, labels, base=base)
+        ranks.append([build_number(offer.name) for offer in offers])
+        others.append([build_number(wheel.file_name) for wheel in release.plain])
+    for number, own in enumerate(ranks):
+        after = slice(number + 1, None)
+        later = [n for numbers in (*ranks[after], *others[after]) for n in numbers]
+        assert not own or not later or min(own) > max(later)
 
-    def builds(offers: Sequence[Offer]) -> list[int]:
-        return [parse_wheel_filename(o.name)[2][0] for o in offers]  # type: ignore[misc]
 
-    assert not low or min(builds(high)) > max(builds(low))
+def build_number(file_name: str) -> int:
+    build = parse_wheel_filename(file_name)[2]
+    return build[0] if build else 0
+
+
+def test_ranks_are_as_small_as_the_order_of_indexes_needs() -> None:
+    own = ["a-1-py3-none-any-x.whl"]
+    assert find_highest_builds([], "a") == {}
+    # An index without the release needs no room.
+    assert find_highest_builds(
+        [["a-2-py3-none-any-x.whl", "b-1-3-py3-none-any.whl"]], "a"
+    ) == {"2": 1}
+    # Three wheels with two ranks, above a build number of 7.
+    other = [
+        "a-1.0-py3-none-any-x.whl",
+        "a-1.0-py3-none-win_amd64-x.whl",
+        "a-1.0-py3-none-any-y.whl",
+        "a-1.0-7-py3-none-any.whl",
+    ]
+    assert find_highest_builds([other], "a") == {"1": 9}
+    assert find_highest_builds([own, other], "a") == {"1": 10}
+    # Non-variant wheels alone have no ranks.
+    assert find_highest_builds([["a-1-20240131-py3-none-any.whl"]], "a") == {
+        "1": 20240131
+    }
 
 
 @pytest.mark.parametrize(
@@ -170,7 +207,7 @@ def test_served_names(file_name: str, rank: int, expected: str) -> None:
     parse_wheel_filename(expected)
 
 
-def test_ranks_of_labels_of_digits_are_not_run_together() -> None:
+def test_rank_and_label_of_digits_stay_apart() -> None:
     names = [f"a-1-py3-none-any-{label}.whl" for label in ("9", "0", "11")]
     offers, _ = make_offers(group(names, "a")["1"], ["0", "9", "11"])
     ordered = sorted(
@@ -198,14 +235,14 @@ def test_a_build_number_of_its_own_counts_within_a_label() -> None:
     assert [offer.name.split("-")[2] for offer in offers] == ["11x", "10x", "9x", "8y"]
 
 
-def test_build_numbers_that_only_look_different() -> None:
+def test_build_tags_that_differ_in_zeros_are_different_files() -> None:
     names = ["a-1-1-py3-none-any-x.whl", "a-1-01-py3-none-any-x.whl"]
     offers, _ = make_offers(group(names, "a")["1"], ["x"])
     assert len({offer.name for offer in offers}) == 2
 
 
-def test_releases_that_are_the_same_are_one() -> None:
-    # For installers 1.0 and 1.0.0 are one version: they choose between these.
+def test_spellings_of_a_version_are_one_release() -> None:
+    # For installers 1.0 and 1.0.0 are the same version, and they compare its wheels.
     names = [
         "a-1.0-py3-none-any-x.whl",
         "A-1.0.0-5-py3-none-any.whl",
@@ -254,7 +291,7 @@ def test_any_names_can_be_grouped(names: list[str]) -> None:
 def test_pages_without_variants_have_no_releases() -> None:
     assert group(["a-1-py3-none-any.whl", "a-1.tar.gz", "a-1-variants.json"], "a") == {}
     assert group([], "a") == {}
-    # Those of others do not count.
+    # Wheels of other projects do not count.
     assert group(["b-1-py3-none-any-x.whl", "a-1-py3-none-any.whl"], "a") == {}
 
 
@@ -275,8 +312,8 @@ def test_metadata_belongs_to_its_release() -> None:
     }
 
 
-def test_what_may_not_be_taken_hides_nothing() -> None:
-    """pip then installed an older release: all others of the newest were hidden."""
+def test_wheels_that_installers_must_not_use_hide_no_others() -> None:
+    """A wheel for another Python must not leave a release without a usable wheel."""
     names = [
         "x-1.0-cp311-cp311-manylinux_2_12_x86_64-a.whl",
         "x-1.0-cp311-cp311-manylinux_2_17_x86_64-b.whl",
@@ -288,6 +325,6 @@ def test_what_may_not_be_taken_hides_nothing() -> None:
     offers, hidden = make_offers(release, ["a", "b"], conditions=conditions)
     assert hidden == []
     assert [offer.label for offer in offers] == ["a", "b"]
-    # Those that the same machines take still do.
+    # Wheels with the same condition hide each other as before.
     conditions[names[1]] = conditions[names[0]]
     assert make_offers(release, ["a", "b"], conditions=conditions)[1] == [names[1]]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -199,22 +201,84 @@ def test_others_are_let_in_only_when_told(index: str, environ: dict[str, str]) -
             assert "everyone who can connect to this port reads the indexes" in said
 
 
+def read_lines(process: subprocess.Popen[str]) -> list[str]:
+    """Read what ``serve`` prints for people, up to its last line."""
+    lines = []
+    for line in process.stdout or ():
+        lines.append(line.strip())
+        if "Ctrl-C" in line:
+            break
+    return lines
+
+
+@contextmanager
+def serving_for_people(
+    *arguments: object, environ: dict[str, str]
+) -> Iterator[list[str]]:
+    """Run ``serve`` without ``--json`` while the context lasts."""
+    command = [sys.executable, "-m", "nvidia_variant_provider", "serve"]
+    with subprocess.Popen(
+        [*command, *map(str, arguments)],
+        env=environ,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    ) as process:
+        try:
+            yield read_lines(process)
+        finally:
+            process.kill()
+
+
 def test_text_for_people(index: str, environ: dict[str, str]) -> None:
     secret = index.replace("://", "://somebody:S3cret@")
-    command = [sys.executable, "-m", "nvidia_variant_provider", "serve", "-i", secret]
-    with subprocess.Popen(
-        command, env=environ, stdout=subprocess.PIPE, encoding="utf-8"
-    ) as process:
-        lines = []
-        for line in process.stdout or ():
-            lines.append(line.strip())
-            if "Ctrl-C" in line:
-                break
-        process.kill()
-    url = lines[0].rpartition(" is at ")[2]
+    with serving_for_people("-i", secret, environ=environ) as lines:
+        url = lines[0].rpartition(" is at ")[2]
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/simple/", url)
-    assert any(f"pip install --index-url {url} torch" in line for line in lines)
-    assert not any("S3cret" in line for line in lines)
+    assert "S3cret" not in lines[0]
+    assert lines[1:] == [
+        f"pip:        pip install --index-url {url} torch",
+        f"uv:         uv pip install --default-index {url} torch",
+        f"poetry:     poetry source add --priority=primary variants {url}",
+        f"pdm:        pdm config pypi.url {url}",
+        f"containers: docker run --network host -e PIP_INDEX_URL={url} IMAGE",
+        "Stop it with Ctrl-C.",
+    ]
+
+
+def test_the_printed_commands_use_every_index(
+    index: str, environ: dict[str, str], pips: dict[str, Environment], tmp_path: Path
+) -> None:
+    """The commands of pip and uv are run as they are printed."""
+    extra = tmp_path / "extra"
+    publish(extra, metadata({"gpu": gpu_build("12.0")}), "other", "1.0")
+    environ |= {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_PYTHON": sys.executable}
+    with (
+        serve(extra) as second,
+        serving_for_people(
+            *("-i", index, "--extra-index-url", second, *MACHINE), environ=environ
+        ) as lines,
+    ):
+        one, two = (line.rpartition(" is at ")[2] for line in lines[:2])
+        commands = [line.split(":", 1) for line in lines[2:-1]]
+        programs = {
+            "pip": [str(pips[PIPS[-1]].python), "-m", "pip"],
+            "uv": [uv.find_uv_bin()],
+        }
+        for name, program in programs.items():
+            (text,) = (text for key, text in commands if key == name)
+            words = [*program, *shlex.split(text)[1:], "other"]
+            target = tmp_path / name
+            done = run(environ, *words, "--target", target, cwd=tmp_path)
+            assert done.code == 0, done.text
+            assert installed_labels(target) == {**CHOSEN, "other": "1.0 gpu"}
+    assert [text.strip() for key, text in commands if key not in programs] == [
+        f"poetry source add --priority=primary variants {one}",
+        f"poetry source add --priority=primary variants-2 {two}",
+        f"pdm config pypi.url {one}",
+        f"pdm config pypi.variants-2.url {two}",
+        f"docker run --network host -e PIP_INDEX_URL={one} "
+        f"-e PIP_EXTRA_INDEX_URL='{two}' IMAGE",
+    ]
 
 
 @posix

@@ -1,0 +1,68 @@
+"""What people read about a build, and what would get them a better one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.builds import gpu_build, machine, metadata
+
+from nvidia_variant_provider.cli.build_text import why_no_gpu
+from nvidia_variant_provider.metadata import read_metadata
+from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.resolver import resolve_metadata
+
+BUILDS = {
+    "both": gpu_build("12.9", "80_real", "90_real"),
+    "one": gpu_build("12.8", "90_real"),
+    "null": {},
+}
+
+
+def advice(builds: dict[str, Any], *capabilities: str, **options: Any) -> str:
+    """Return the last line of the explanation for a machine with driver 12.6."""
+    resolution = resolve_metadata(
+        read_metadata(metadata(builds)), machine("12.6", *capabilities), **options
+    )
+    assert resolution.selected == "null"
+    return why_no_gpu("torch==1.0", resolution)[-1].strip()
+
+
+def test_the_nearest_driver_that_helps() -> None:
+    assert advice(BUILDS, "9.0") == (
+        "what would change it: --minor-version-compatibility gets one; "
+        "a driver for CUDA 12.8 or newer gets one"
+    )
+
+
+def test_advice_keeps_every_gpu() -> None:
+    """The build for one GPU alone would be refused again."""
+    assert advice(BUILDS, "9.0", "8.0", every_gpu=True) == (
+        "what would change it: --minor-version-compatibility gets both; "
+        "a driver for CUDA 12.9 or newer gets both"
+    )
+    assert advice({"one": BUILDS["one"], "null": {}}, "9.0", "8.0", every_gpu=True) == (
+        "no newer driver changes that: no build has code for each GPU"
+    )
+
+
+def test_advice_keeps_the_priorities_of_the_user() -> None:
+    preferred = Priorities(
+        features={"nvidia": ("cuda_version_lower_bound", "sm_arch")},
+        properties={"nvidia": {"cuda_version_lower_bound": ("12.9",)}},
+    )
+    assert advice(BUILDS, "9.0", priorities=preferred).startswith(
+        "what would change it: --minor-version-compatibility gets both; "
+    )
+
+
+@pytest.mark.parametrize("answers", [{"other": {"feature": ["yes"]}}, {}])
+def test_advice_keeps_other_namespaces(answers: dict[str, Any]) -> None:
+    """A build that also needs another provider helps only those who have that."""
+    needs_both = {**gpu_build("12.8", "90_real"), "other": {"feature": ["yes"]}}
+    document = metadata({"gpu": needs_both, "null": {}})
+    resolution = resolve_metadata(
+        read_metadata(document), machine("12.6", "9.0"), supported=answers
+    )
+    helps = "gets gpu" in why_no_gpu("torch==1.0", resolution)[-1]
+    assert helps == bool(answers)

@@ -1,0 +1,172 @@
+"""``validate URL`` and ``inspect URL`` connect as the user's pip does."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.authority import HOST, Authority
+from support.index_server import serve
+from support.keyring_program import write_keyring
+from support.processes import Done, provider
+from support.proxy import serve_proxy
+
+from nvidia_variant_provider.index.pip.settings import find_netrc_credentials
+
+USER, PASSWORD = "somebody", "S3cret%/@word"
+PAIR = f"{USER}:{PASSWORD}"
+QUOTED = f"{USER}:S3cret%25%2F%40word"
+WHEEL = "torch/torch-2.8.0-py3-none-any-cu126.whl"
+
+Read = Callable[..., Done]
+
+
+def validate(index: str, environ: dict[str, str]) -> Done:
+    """Validate the page of torch; findings other than NV100 do not matter here."""
+    return provider("-vv", "validate", "--json", f"{index}torch/", environ=environ)
+
+
+def inspect(index: str, environ: dict[str, str]) -> Done:
+    """Inspect a wheel of torch."""
+    return provider("-vv", "inspect", "--json", f"{index}{WHEEL}", environ=environ)
+
+
+@pytest.fixture(params=[validate, inspect])
+def read(request: pytest.FixtureRequest) -> Read:
+    function: Read = request.param
+    return function
+
+
+def was_read(done: Done) -> bool:
+    """Whether the page or the wheel could be read."""
+    data = json.loads(done.out).get("data") or {}
+    if "files" in data:
+        return bool(data["files"])
+    return "findings" in data and "NV100" not in done.out and "NV411" not in done.out
+
+
+def with_credentials(url: str, pair: str) -> str:
+    return url.replace("://", f"://{pair}@")
+
+
+def check(done: Done, *, works: bool = True) -> None:
+    """Check that a URL was read, or not, and that nothing shows the password."""
+    assert was_read(done) == works, done.text
+    for secret in (PASSWORD, "S3cret"):
+        assert secret not in done.text
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def test_credentials_in_the_url(
+    read: Read, published: Path, environ: dict[str, str]
+) -> None:
+    with serve(published, credentials=PAIR) as url:
+        check(read(with_credentials(url, QUOTED), environ))
+        refused = read(with_credentials(url, f"{USER}:S3cret"), environ)
+    check(refused, works=False)
+    assert "HTTP 401" in refused.out
+
+
+def test_credentials_of_the_configured_index(
+    read: Read, published: Path, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """pip uses the credentials of its index for other URLs of that index."""
+    file = tmp_path / "pip.conf"
+    with serve(published, credentials=PAIR) as url:
+        file.write_text(f"[global]\nindex-url = {with_credentials(url, QUOTED)}\n")
+        check(read(url, {**environ, "PIP_CONFIG_FILE": str(file)}))
+
+
+def test_netrc(read: Read, published: Path, environ: dict[str, str]) -> None:
+    file = Path(environ["HOME"], ".netrc")
+    file.write_text(f"machine 127.0.0.1 login {USER} password {PASSWORD}\n")
+    file.chmod(0o600)
+    with serve(published, credentials=PAIR) as url:
+        check(read(url, environ))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the program is a script")
+def test_keyring(
+    read: Read, published: Path, environ: dict[str, str], tmp_path: Path
+) -> None:
+    with serve(published, credentials=PAIR) as url:
+        programs = write_keyring(tmp_path / "programs", url, USER, PASSWORD)
+        environ["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        environ["PIP_KEYRING_PROVIDER"] = "subprocess"
+        check(read(with_credentials(url, USER), environ))
+
+
+def test_a_private_certificate_authority(
+    read: Read, published: Path, environ: dict[str, str], authority: Authority
+) -> None:
+    with serve(published, tls=authority.ask_clients()) as url:
+        refused = read(url, environ)
+        environ |= {"PIP_CERT": authority.bundle, "PIP_CLIENT_CERT": authority.client}
+        check(read(url, environ))
+    check(refused, works=False)
+    assert "certificate verify failed" in refused.out.lower()
+
+
+def test_a_trusted_host(
+    read: Read, published: Path, environ: dict[str, str], authority: Authority
+) -> None:
+    environ["PIP_TRUSTED_HOST"] = "127.0.0.1"
+    with serve(published, tls=authority.context) as url:
+        check(read(url, environ))
+
+
+@pytest.mark.parametrize("variable", ["PIP_PROXY", "http_proxy"])
+def test_a_proxy(
+    variable: str, read: Read, index: str, environ: dict[str, str]
+) -> None:
+    with serve_proxy(index) as proxy:
+        environ[variable] = with_credentials(proxy.url, QUOTED)
+        check(read(f"http://{HOST}/", environ))
+    assert proxy.asked
+    assert all(url.startswith(f"http://{HOST}/torch/") for url in proxy.asked)
+
+
+def test_a_signed_url_is_not_shown(environ: dict[str, str], index: str) -> None:
+    """The query of a signed URL is a secret as well, also when the URL is wrong."""
+    for name in (WHEEL, "torch/missing.whl"):
+        url = f"{index}{name}?Signature=S3cret"
+        done = provider("-vv", "inspect", url, environ=environ)
+        assert "Signature=****" in done.text
+        assert "S3cret" not in done.text
+
+
+class TestNetrcWithoutPip:
+    """Without a pip, this package reads the netrc file."""
+
+    URL = "https://index.example/simple/"
+
+    def write(self, path: Path, machine: str = "index.example") -> None:
+        path.write_text(f"machine {machine} login me password word\n")
+        path.chmod(0o600)
+
+    @pytest.mark.parametrize("name", [".netrc", "_netrc"])
+    def test_the_file_in_the_home_folder(self, name: str, tmp_path: Path) -> None:
+        self.write(tmp_path / name)
+        environ = {"HOME": str(tmp_path)}
+        assert find_netrc_credentials(self.URL, environ) == ("me", "word")
+        assert find_netrc_credentials("https://other.example/", environ) is None
+
+    def test_a_variable_names_the_file(self, tmp_path: Path) -> None:
+        self.write(tmp_path / "mine")
+        self.write(tmp_path / ".netrc", "other.example")
+        environ = {"HOME": str(tmp_path), "NETRC": str(tmp_path / "mine")}
+        assert find_netrc_credentials(self.URL, environ) == ("me", "word")
+        assert find_netrc_credentials("https://other.example/", environ) is None
+
+    def test_a_file_that_cannot_be_parsed_has_no_credentials(
+        self, tmp_path: Path
+    ) -> None:
+        (tmp_path / ".netrc").write_text("nonsense\n")
+        assert find_netrc_credentials(self.URL, {"HOME": str(tmp_path)}) is None

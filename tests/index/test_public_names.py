@@ -1,0 +1,42 @@
+"""The public names of the index, and what importing them loads."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+_PATHS = ("nvidia_variant_provider.index", "nvidia_variant_provider.index.repository")
+
+
+@pytest.mark.parametrize("path", _PATHS)
+def test_the_repository_can_be_imported_by_both_paths(path: str) -> None:
+    from nvidia_variant_provider.index.selection.repository import VariantRepository
+
+    assert importlib.import_module(path).VariantRepository is VariantRepository
+
+
+def test_other_names_do_not_exist() -> None:
+    module = importlib.import_module(_PATHS[0])
+    with pytest.raises(AttributeError, match="has no attribute 'Repository'"):
+        _ = module.Repository
+
+
+def test_the_package_alone_needs_no_extra_and_no_api() -> None:
+    """The extra is imported on demand, and `api` is above the index."""
+    code = """
+import sys
+for name in ("httpx", "simple_repository", "starlette", "uvicorn"):
+    sys.modules[name] = None
+import nvidia_variant_provider.index
+import nvidia_variant_provider.index.connection
+import nvidia_variant_provider.index.http.urls
+import nvidia_variant_provider.index.pip.command
+for name in ("httpx", "simple_repository", "starlette", "uvicorn"):
+    del sys.modules[name]
+from nvidia_variant_provider.index import VariantRepository
+assert "nvidia_variant_provider.api" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
