@@ -15,9 +15,12 @@ from .model import NULL_LABELS, Features, Properties, Provider, VariantsMetadata
 from .provider_reader import ProviderReader
 from .versions import SchemaVersion, find_version
 
-__all__ = ["read_document"]
+__all__ = ["UNDECLARED", "read_document"]
 
 _PRIORITIES = "default-priorities"
+
+UNDECLARED = f"the namespace is not in {_PRIORITIES}.namespace"
+"""The sentence about a namespace that a provider or a label uses and no list has."""
 
 
 def read_document(
@@ -260,6 +263,3 @@ class _DocumentReader:
         if not NAME.fullmatch(text):
             hint = "rename the namespace"
             self._fields.check_text(text, "namespace", place, hint)
-
-
-UNDECLARED = f"the namespace is not in {_PRIORITIES}.namespace"

@@ -122,7 +122,8 @@ class ProviderReader:
             what = " and ".join(given) if given else "none of them"
             if len(given) == 1:
                 what = f"an empty {given[0]}"
-            message = f"needs exactly one of {', '.join(_SOURCES)}; it has {what}"
+            sources = ", ".join(_SOURCES)
+            message = f"a provider needs exactly one of {sources}; this has {what}"
             hint = "keep the one that the answer comes from"
             self._report.tolerate("not-one-source", place, message, hint)
         if "plugin-api" in fields and not fields.get("requires"):

@@ -1,6 +1,7 @@
-"""Writing variant metadata: version 0.2.0 of the format, always the same bytes.
+"""Writing variant metadata: in one version of the format, always the same bytes.
 
-The form is variantlib's: four spaces, sorted keys, ASCII; with a line end.
+The layout is that of variantlib: four spaces, sorted keys and ASCII. The text ends with
+a line end.
 """
 
 from __future__ import annotations
@@ -10,31 +11,125 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import InputError, join, shown
 from . import versions
-from .model import NULL_LABELS, Provider, VariantsMetadata
+from .checking import check_document
+from .defects import Kind
+from .document_reader import UNDECLARED
+from .model import Provider, VariantsMetadata
 
 __all__ = ["find_defects", "replace_file", "to_dict", "to_text"]
 
-# What variantlib 0.2.2 takes; uv 0.13.8 takes more.
+# variantlib 0.2.2 refuses any other text. uv 0.13.8 accepts more.
 _REQUIREMENT = re.compile(r"[\S ]+")
 _PLUGIN_API = re.compile(r"[\w.]+(\s*:\s*[\w.]+)?")
 
+_REFUSED_BY_CLIENTS: frozenset[Kind] = frozenset(
+    {
+        "feature",
+        "feature-order",
+        "label",
+        "misplaced-key",
+        "missing-key",
+        "namespace",
+        "no-value",
+        "not-one-source",
+        "null-rules",
+        "repeated",
+        "undeclared-namespace",
+        "value",
+    }
+)
+
 
 def to_text(metadata: VariantsMetadata) -> str:
-    """The JSON text of `to_dict`; equal metadata gives equal text."""
+    """Return the JSON text of `to_dict`; equal metadata gives equal text."""
     return json.dumps(to_dict(metadata), indent=4, sort_keys=True) + "\n"
 
 
 def to_dict(metadata: VariantsMetadata) -> dict[str, Any]:
-    """The document in version 0.2.0.
+    """Return the document in the version that is written.
 
-    :raises InputError: that version cannot say all of it; see `find_defects`.
+    :raises InputError: that version cannot express all of the metadata; see
+        `find_defects`.
     """
     for defect in find_defects(metadata):
         raise defect
+    return _document(metadata)
+
+
+def find_defects(metadata: VariantsMetadata) -> list[InputError]:
+    """Return what keeps the metadata from being written.
+
+    These are statements that the written version cannot express, and what variantlib
+    0.2.2 or uv 0.13.8 refuse.
+    """
+    written = versions.WRITTEN
+    if metadata.schema.number != written.number:
+        message = f"the metadata is of version {metadata.schema}, not {written}"
+        return [InputError(message, place="$schema", hint="upgrade it first")]
+    defects = list(_find_inexpressible(metadata))
+    defects += _find_missing_providers(metadata)
+    # The reader knows the other rules of the format.
+    defects += [
+        InputError(defect.message, place=defect.place, hint=defect.hint)
+        for defect in check_document(_document(metadata)).defects
+        if defect.kind in _REFUSED_BY_CLIENTS
+    ]
+    for namespace, provider in metadata.providers.items():
+        defects += _find_unwritable(provider, join("providers", namespace))
+    return defects
+
+
+def _find_inexpressible(metadata: VariantsMetadata) -> Iterator[InputError]:
+    """Yield an error for each statement that has no key in the written version."""
+    places = [
+        place
+        for place, statements in (
+            ("default-priorities.feature", metadata.feature_priorities),
+            ("default-priorities.property", metadata.property_priorities),
+        )
+        if statements
+    ]
+    for namespace, provider in metadata.providers.items():
+        if provider.enable_if is not None:
+            places.append(join(join("providers", namespace), "enable-if"))
+    for place in places:
+        message = f"version {versions.WRITTEN} has no such key"
+        yield InputError(message, place=place, hint="upgrade the metadata first")
+
+
+def _find_missing_providers(metadata: VariantsMetadata) -> Iterator[InputError]:
+    for namespace in metadata.namespaces:
+        if namespace not in metadata.providers:
+            version = versions.WRITTEN
+            message = f"the namespace has no provider; version {version} needs one"
+            hint = "say where the answer comes from: requires or static-properties"
+            yield InputError(message, place=join("providers", namespace), hint=hint)
+    for namespace in metadata.providers:
+        if namespace not in metadata.namespaces:
+            place = join("providers", namespace)
+            yield InputError(UNDECLARED, place=place, hint="add the namespace there")
+
+
+def _find_unwritable(provider: Provider, place: str) -> Iterator[InputError]:
+    """Yield an error for each text that variantlib refuses."""
+    for index, text in enumerate(provider.requires):
+        if not _REQUIREMENT.fullmatch(text):
+            where = join(join(place, "requires"), index)
+            message = f"{shown(text)} is not a requirement"
+            yield InputError(message, place=where, hint="correct the requirement")
+    endpoint = provider.plugin_api
+    if endpoint is not None and not _PLUGIN_API.fullmatch(endpoint):
+        message = f"{shown(endpoint)} is not of the form module:object"
+        where = join(place, "plugin-api")
+        yield InputError(message, place=where, hint="correct the endpoint")
+
+
+def _document(metadata: VariantsMetadata) -> dict[str, Any]:
     return {
         "$schema": versions.WRITTEN.url,
         "default-priorities": {"namespace": list(metadata.namespaces)},
@@ -58,6 +153,7 @@ def to_dict(metadata: VariantsMetadata) -> dict[str, Any]:
 
 
 def _provider(provider: Provider) -> dict[str, Any]:
+    """Return the keys of one provider."""
     fields: dict[str, Any] = {}
     if provider.requires:
         fields["requires"] = list(provider.requires)
@@ -70,102 +166,19 @@ def _provider(provider: Provider) -> dict[str, Any]:
     if provider.static_properties:
         static = provider.static_properties
         fields["static-properties"] = {name: list(v) for name, v in static.items()}
-        # JSON objects have no order. With one feature there is nothing to order.
+        # JSON objects have no order, so that two features need a list of their own.
         if provider.feature_order or len(static) > 1:
             fields["feature-order"] = list(provider.feature_order or static)
     return fields
 
 
-def find_defects(metadata: VariantsMetadata) -> list[InputError]:
-    """What keeps ``metadata`` from being written in version 0.2.0.
-
-    Things that this version has no place for, and what variantlib 0.2.2 or
-    uv 0.13.8 refuse.
-    """
-    if metadata.schema.number != versions.WRITTEN.number:
-        message = f"it is of version {metadata.schema}, not {versions.WRITTEN}"
-        return [InputError(message, place="$schema", hint="upgrade it first")]
-    defects = []
-    place = "default-priorities"
-    for key, priorities in (
-        ("feature", metadata.feature_priorities),
-        ("property", metadata.property_priorities),
-    ):
-        if priorities:
-            message = f"version {versions.WRITTEN} has no such key"
-            hint = "upgrade the metadata first"
-            defects.append(InputError(message, place=join(place, key), hint=hint))
-    if not metadata.namespaces:
-        # PEP 825: "it MUST NOT be empty"
-        hint = "list the namespaces that the labels use"
-        where = join(place, "namespace")
-        defects.append(InputError("no namespace is given", place=where, hint=hint))
-    for namespace in metadata.namespaces:
-        where = join("providers", namespace)
-        if namespace in metadata.providers:
-            defects += _provider_defects(metadata.providers[namespace], where)
-            continue
-        message = f"the namespace has no provider; version {versions.WRITTEN} needs one"
-        hint = "say where the answer comes from: requires or static-properties"
-        defects.append(InputError(message, place=where, hint=hint))
-    for namespace in metadata.providers:
-        if namespace not in metadata.namespaces:
-            message = "the namespace is not in default-priorities.namespace"
-            where = join("providers", namespace)
-            defects.append(InputError(message, place=where, hint="add it there"))
-    for label, properties in metadata.variants.items():
-        if (label == NULL_LABELS[0]) == bool(properties):
-            message = "null, and no other label, is the one without properties"
-            where = join("variants", label)
-            defects.append(InputError(message, place=where, hint="rename the label"))
-    return defects
-
-
-def _provider_defects(provider: Provider, place: str) -> list[InputError]:
-    defects = []
-    sources = {
-        "requires": bool(provider.requires),
-        "static-properties": provider.static_properties is not None,
-        "builtin": provider.builtin is not None,
-    }
-    given = [name for name, has in sources.items() if has]
-    if len(given) != 1:
-        message = f"{' and '.join(given) or 'nothing'} says where the answer comes from"
-        hint = f"give exactly one of {', '.join(sources)}"
-        defects.append(InputError(message, place=place, hint=hint))
-    if provider.static_properties is not None and not all(
-        (provider.static_properties, *provider.static_properties.values())
-    ):
-        where = join(place, "static-properties")
-        hint = "list the supported values"
-        defects.append(InputError("no value is given", place=where, hint=hint))
-    for index, text in enumerate(provider.requires):
-        if not _REQUIREMENT.fullmatch(text):
-            where = join(join(place, "requires"), index)
-            message = f"{shown(text)} is no requirement"
-            defects.append(InputError(message, place=where, hint="correct it"))
-    if provider.plugin_api is not None:
-        where = join(place, "plugin-api")
-        if not _PLUGIN_API.fullmatch(provider.plugin_api):
-            message = f"{shown(provider.plugin_api)} is not of the form module:object"
-            defects.append(InputError(message, place=where, hint="correct it"))
-        elif not provider.requires:
-            message = "it goes with requires only"
-            defects.append(InputError(message, place=where, hint="remove it"))
-    if provider.enable_if is not None:
-        message = f"version {versions.WRITTEN} has no such key"
-        where = join(place, "enable-if")
-        hint = "upgrade the metadata first"
-        defects.append(InputError(message, place=where, hint=hint))
-    return defects
-
-
 def replace_file(path: str | os.PathLike[str], text: str) -> None:
-    """Write ``text`` so that a reader sees all of the old file or all of the new.
+    """Write ``text`` so that readers see the whole old file or the whole new one.
 
-    A link stays one: the file that it names is replaced. Permissions stay.
+    When the path is a symbolic link, the file that the link names is replaced. The new
+    file has the permissions of the old one.
 
-    :raises InputError: it cannot be written; the old file is as it was.
+    :raises InputError: the file cannot be written; the old file has not changed.
     """
     name = str(path)
     try:
@@ -174,9 +187,9 @@ def replace_file(path: str | os.PathLike[str], text: str) -> None:
         part = os.path.join(folder, f".{base}.{os.getpid()}.part")
         if os.path.exists(target) and not os.path.isfile(target):
             message = "cannot be written: not a regular file"
-            raise InputError(message, path=name, hint="name another")
+            raise InputError(message, path=name, hint="name another file")
         try:
-            # A name of its own, so that no other file is lost.
+            # Mode "x" refuses a name that exists, so that no other file is lost.
             with open(part, "x", encoding="utf-8", newline="\n") as file:
                 file.write(text)
                 file.flush()
@@ -192,7 +205,7 @@ def replace_file(path: str | os.PathLike[str], text: str) -> None:
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        # A path with a NUL byte is a ValueError, which has no strerror.
+        # A path with a NUL byte raises ValueError, which has no strerror.
         reason = getattr(error, "strerror", None) or str(error)
         message = f"cannot be written: {reason}"
         raise InputError(message, path=name, hint="check the path") from None

@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import InputError, join
 from ..machine.supported import NAMESPACE
 from ..metadata import versions
+from ..metadata.document_reader import UNDECLARED
 from ..metadata.model import (
     NULL_LABELS,
     PLUGIN_API,
@@ -101,7 +102,7 @@ def upgrade(
             remarks.lose(place, message, _NO_LABEL)
     for namespace in metadata.providers:
         if namespace not in metadata.namespaces:
-            message = "the namespace is not in default-priorities.namespace: left out"
+            message = f"{UNDECLARED}: left out"
             place = join("providers", namespace)
             remarks.lose(place, message, _NO_LABEL)
     _report_priorities(metadata, providers, used, remarks)
