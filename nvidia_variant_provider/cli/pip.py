@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError, shown
+from ..errors import UsageError
 from ..index.connection import missing_extra
 from . import machine
 from .build_text import rejected
@@ -156,14 +156,14 @@ def parse_pins(texts: Sequence[str]) -> Pins:
     from packaging.utils import canonicalize_name
 
     from ..index.selection.options import Pins
-    from ..wheels.archive import LABEL
+    from ..metadata.grammar import GRAMMARS, explain
 
     everywhere = None
     projects: dict[str, str] = {}
     for text in texts:
         project, equals, label = text.rpartition("=")
-        if not LABEL.fullmatch(label):
-            message = f"{shown(text)} is not a label: a label has a-z, 0-9, _ and ."
+        if not GRAMMARS["label"].fullmatch(label):
+            message = explain(text, "label")
             raise UsageError(message, path="--label", hint="give one such as cu126")
         if equals:
             projects[canonicalize_name(project.rstrip("="))] = label

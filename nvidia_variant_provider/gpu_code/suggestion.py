@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH
+from ..metadata.grammar import VALUE
 from ..metadata.model import PLUGIN_API, REQUIRES, Provider, VariantsMetadata
 from ..metadata.versions import WRITTEN
 from .claims import TrueClaim
 
 __all__ = ["Suggestion", "suggest"]
 
-_LABELLED = re.compile(r".+-[^-]+-[^-]+-[^-]+-([a-z0-9_.]+)\.whl")
+_LABELLED = re.compile(rf".+-[^-]+-[^-]+-[^-]+-({VALUE.pattern})\.whl")
 _PYPROJECT = f"""\
 [variant.default-priorities]
 namespace = ["{NAMESPACE}"]

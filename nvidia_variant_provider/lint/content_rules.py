@@ -15,7 +15,7 @@ from ..gpu_code.vendoring import is_vendored
 from ..knowledge.tables import PTX, gpu_models
 from ..machine.environment import ComputeCapability, CudaVersion
 from ..machine.supported import LOWER_BOUND, OLDEST, SM_ARCH
-from ..wheels.archive import WheelName
+from ..wheels.names import WheelName
 from .collector import Checks, Collector, Problem
 from .content import DeclaringWheel, Lack, SilentWheel, describe_wheel, letter_of
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ..errors import InputError
 from ..metadata.names import SUFFIX
-from ..wheels.archive import parse_wheel_name
+from ..wheels.names import parse_wheel_name
 from .collector import Collector
 from .findings import Finding
 from .index_files import Reading, local_file

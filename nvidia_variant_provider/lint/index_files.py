@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..metadata.names import SUFFIX, parse_metadata_name
 from ..strict_json import read_bytes
-from ..wheels.archive import WheelName, parse_wheel_name
-from ..wheels.reading import WheelContent, read_wheel
+from ..wheels.names import WheelName, parse_wheel_name
+from ..wheels.variant_json import WheelContent, read_wheel
 
 if TYPE_CHECKING:
     from ..gpu_code.inspection import Progress

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..index.http.urls import redacted
 from ..metadata.names import SUFFIX
-from ..wheels.reading import WheelContent, read_wheel
+from ..wheels.variant_json import WheelContent, read_wheel
 from .collector import Collector
 from .findings import Finding
 from .folders import MAX_PROJECTS, too_many_projects

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, shown
-from ..wheels.archive import WheelName
-from ..wheels.reading import WheelContent
+from ..wheels.names import WheelName
+from ..wheels.variant_json import WheelContent
 from .collector import Checks, Collector, Problem
 from .documents import check_text
 from .findings import Finding

@@ -19,8 +19,9 @@ from ..metadata import VariantsMetadata, read_metadata, versions
 from ..metadata.names import SUFFIX, metadata_name, parse_metadata_name
 from ..metadata.writing import replace_file, to_text
 from ..strict_json import parse_json, read_bytes, unreadable
-from ..wheels.archive import parse_wheel_name
-from ..wheels.variant_json import combine, read_wheel_metadata
+from ..wheels.merging import combine
+from ..wheels.names import parse_wheel_name
+from ..wheels.variant_json import read_wheel_metadata
 from .remarks import Remark, Upgrade, without_repeats
 from .upgrade import find_unread, upgrade
 

@@ -1,1 +1,1 @@
-"""Names and metadata folders of wheels."""
+"""What wheels say about themselves: their names and the files in ``*.dist-info``."""

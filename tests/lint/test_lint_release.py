@@ -18,7 +18,7 @@ from nvidia_variant_provider.lint.findings import Finding
 from nvidia_variant_provider.lint.index_files import Reading
 from nvidia_variant_provider.lint.rules import ERROR, RULES
 from nvidia_variant_provider.lint.runner import check_paths
-from nvidia_variant_provider.wheels.reading import read_wheel
+from nvidia_variant_provider.wheels.variant_json import read_wheel
 
 CLEAN: Any = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "lint" / "clean.json").read_bytes()

@@ -20,7 +20,7 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.lint.runner import check_paths
-from nvidia_variant_provider.wheels.reading import read_wheel
+from nvidia_variant_provider.wheels.variant_json import read_wheel
 
 CLEAN: Any = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "lint" / "clean.json").read_bytes()

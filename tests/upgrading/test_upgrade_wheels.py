@@ -17,7 +17,7 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.wheels import archive
-from nvidia_variant_provider.wheels.archive import parse_wheel_name
+from nvidia_variant_provider.wheels.names import parse_wheel_name
 from nvidia_variant_provider.wheels.variant_json import read_wheel_metadata
 
 VERB = "upgrade"

@@ -16,7 +16,8 @@ from ...errors import InputError
 from ...metadata import VariantsMetadata, read_metadata
 from ...strict_json import read_bytes
 from ...wheels.archive import open_wheel, read_dist_info
-from ...wheels.variant_json import combine, find_variant_markers, read_wheel_metadata
+from ...wheels.merging import combine
+from ...wheels.variant_json import find_variant_markers, read_wheel_metadata
 from ..http.byte_ranges import RangeFile
 from ..http.client import Client
 from ..http.urls import UpstreamError

@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name, canonicalize_version
 
 from ...errors import InputError
 from ...metadata.names import parse_metadata_name
-from ...wheels.archive import WheelName, parse_wheel_name
+from ...wheels.names import WheelName, parse_wheel_name
 from .tag_order import find_outranking
 
 __all__ = [

@@ -19,7 +19,7 @@ from nvidia_variant_provider.index.selection.renaming import (
     make_offers,
     served_name,
 )
-from nvidia_variant_provider.wheels.archive import parse_wheel_name
+from nvidia_variant_provider.wheels.names import parse_wheel_name
 
 _TAGS = (
     "py3-none-any",

@@ -1,0 +1,71 @@
+"""The names of wheels, with or without a variant label."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ..errors import InputError, shown
+from ..metadata.grammar import GRAMMARS, explain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from packaging.tags import Tag
+
+__all__ = ["WheelName", "parse_wheel_name"]
+
+MAX_LENGTH = 255
+"""The most characters of a file name; file systems and indexes have no longer ones."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelName:
+    """What the name of a wheel file says.
+
+    :param name: the project, as normalized file names spell it (``my_project``).
+    :param version: the release, normalized.
+    :param label: the variant label; ``None`` for a non-variant wheel.
+    :param build: the build tag as `packaging` sorts it; empty when there is none.
+    :param tags: the interpreters and platforms that the wheel is for.
+    """
+
+    name: str
+    version: str
+    label: str | None = None
+    build: tuple[()] | tuple[int, str] = ()
+    tags: frozenset[Tag] = frozenset()
+
+
+def parse_wheel_name(file_name: str) -> WheelName:
+    """Parse ``{name}-{version}(-{build})-{python}-{abi}-{platform}(-{label}).whl``.
+
+    :raises InputError: the name has another form.
+    """
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    if len(file_name) > MAX_LENGTH:
+        message = f"the name has {len(file_name)} characters"
+        raise InputError(message, path=shown(file_name), hint="rename the wheel")
+    stem, extension = os.path.splitext(file_name)
+    parts = stem.split("-")
+    # PEP 825: "The Python tag component MUST NOT start with a digit". A build tag
+    # starts with one, which tells the two apart.
+    has_build = len(parts) > 2 and parts[2][:1].isdigit()
+    label = parts.pop() if len(parts) == 6 + has_build else None
+    if label is not None and not GRAMMARS["label"].fullmatch(label):
+        message = explain(label, "label")
+        raise InputError(message, path=file_name, hint="rename the wheel")
+    try:
+        # packaging does not know labels and refuses a name with one.
+        name, version, build, tags = parse_wheel_filename("-".join(parts) + extension)
+    except InvalidWheelFilename:
+        message = "not the name of a wheel"
+        hint = "build the wheel with a standard name"
+        raise InputError(message, path=file_name, hint=hint) from None
+    return WheelName(
+        name=name.replace("-", "_"),
+        version=str(version).replace("-", "_"),
+        label=label,
+        build=build,
+        tags=tags,
+    )
