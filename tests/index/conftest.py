@@ -1,4 +1,4 @@
-"""What the tests of `pip` and `serve` share: real pips, and an index of stubs."""
+"""What the tests of ``pip`` and ``serve`` share: real pips, and an index of stubs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.wheels import publish, stub_wheel, variants_json_name, write_page
 
 @pytest.fixture(scope="session")
 def pips(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Environment]:
-    """An environment with each version of pip, which no test may change."""
+    """Return an environment for each version of pip; no test may change them."""
 
     def fill(folder: Path) -> None:
         for version in PIPS:
@@ -39,7 +39,7 @@ def pips(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Environment]:
 
 @pytest.fixture
 def fresh(pips: dict[str, Environment], tmp_path: Path) -> Callable[[str], Environment]:
-    """Makes an environment to install into, with a pip of some version."""
+    """Return a function that makes an environment with a version of pip."""
 
     def make(version: str) -> Environment:
         folder = tmp_path / f"pip-{version}"
@@ -51,7 +51,7 @@ def fresh(pips: dict[str, Environment], tmp_path: Path) -> Callable[[str], Envir
 
 @pytest.fixture(scope="session")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of `index`, which no test may change.
+    """Return the folder of `index`, which no test may change.
 
     Each build of ``torch`` needs another runtime.
     """
@@ -69,7 +69,7 @@ def publish_all(folder: Path) -> None:
     for name, version in (("runtime", "12.6"), ("runtime", "13.0"), ("helper", "1.0")):
         stub_wheel(folder / name, name, version)
         write_page(folder / name)
-    # For this platform only; the best is neither the first by name nor the last.
+    # Wheels for this platform alone; the best one is in the middle by name.
     builds = {"a120": gpu_build("12.0"), "b126": gpu_build("12.6"), "null": {}}
     here = f"py3-none-{next(platform_tags())}"
     for label in (None, *builds):
@@ -90,14 +90,14 @@ def publish_all(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def index(published: Path) -> Iterator[str]:
-    """The URL of an index in HTML."""
+    """Return the URL of an index in HTML."""
     with serve(published) as url:
         yield url
 
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """Variables that tell no installer anything."""
+    """Return environment variables that configure no installer."""
     return clean_environ(tmp_path / "home")
 
 
@@ -105,19 +105,19 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def pip_of(
     pips: dict[str, Environment], environ: dict[str, str]
 ) -> Callable[[str], Pip]:
-    """A pip of some version, of an environment to be left as it is."""
+    """Return a function that returns a version of pip, to be left unchanged."""
     return lambda version: Pip(pips[version].python, environ)
 
 
 @pytest.fixture
 def pip(pip_of: Callable[[str], Pip]) -> Pip:
-    """The newest one."""
+    """Return the newest pip."""
     return pip_of(PIPS[-1])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index in a folder."""
+    """Return an index in a folder."""
     found = tmp_path_factory.mktemp("index")
     publish(found, DOCUMENT, "torch", "2.8.0")
     (found / "secret.txt").write_text("hidden words")
@@ -126,27 +126,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def upstream(folder: Path) -> Iterator[RangeServer]:
-    """The same on a server; it writes down what it is asked for."""
+    """Return a server with that index, which records its requests."""
     with serve_answers(answers_of(folder)) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def running(upstream: RangeServer) -> Iterator[Running]:
-    """The loopback index before `upstream`."""
+    """Return a local index for `upstream`."""
     with start(f"{upstream.url}/simple/") as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def local(folder: Path) -> Iterator[Running]:
-    """The loopback index before `folder` itself."""
+    """Return a local index for `folder` itself."""
     with start(str(folder)) as found:
         yield found
 
 
 @pytest.fixture
 def no_noise(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """Nothing that is asked for makes the server complain."""
+    """Check that no request makes the server print a traceback."""
     yield
     assert "Traceback" not in capfd.readouterr().err

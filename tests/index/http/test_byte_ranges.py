@@ -1,4 +1,4 @@
-"""Releases without a metadata file: their wheels are looked into, a little."""
+"""Reading wheels by range requests, for releases without a metadata file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Count:
 
     @property
     def bytes(self) -> int:
-        """Of the wheels that were sent."""
+        """The bytes of wheels that were sent."""
         total = 0
         for request in self.requests:
             path, _, asked = request.partition(" ")
@@ -45,7 +45,7 @@ class TestWithoutMetadataFile:
     SIZE = 4_000_000
 
     def answers(self, folder: Path, **changes: Any) -> dict[str, Answer]:
-        """Large wheels of three labels, of two platforms each."""
+        """Return large wheels with three labels, for two platforms each."""
         found = {}
         padding = folder / "padding"
         padding.write_bytes(bytes(range(256)) * (self.SIZE // 256))
@@ -63,7 +63,7 @@ class TestWithoutMetadataFile:
         found[f"{PAGE}{PLAIN}"] = Answer()
         return found
 
-    def test_one_wheel_of_each_label_is_looked_into(self, tmp_path: Path) -> None:
+    def test_one_wheel_of_each_label_is_read_in_part(self, tmp_path: Path) -> None:
         answers = self.answers(tmp_path)
         with (
             serve_answers(answers) as server,
@@ -77,20 +77,20 @@ class TestWithoutMetadataFile:
             assert not any(r.endswith("whole") for r in server.requests if ".whl" in r)
             before = len(server.requests)
             running.page()
-            assert len(server.requests) == before + 1  # the page
+            assert len(server.requests) == before + 1  # Only the page is read again.
             assert running.warnings == []
 
     @pytest.mark.parametrize(
         ("changes", "works"),
         [
-            ({"ranges": False}, True),  # they are sent whole, and little enough
+            ({"ranges": False}, True),  # The wheels are small enough to be sent whole.
             ({"status": 404, "ranges": False}, False),
             ({"fault": "lie"}, False),
             ({"fault": "cut"}, False),
             ({"fault": "hang"}, False),
         ],
     )
-    def test_servers(
+    def test_servers_without_ranges_and_with_faults(
         self, changes: dict[str, Any], works: bool, tmp_path: Path
     ) -> None:
         settings = IMPATIENT if changes.get("fault") == "hang" else None
@@ -106,7 +106,7 @@ class TestWithoutMetadataFile:
     @pytest.mark.parametrize(
         "length", ["0", "-1", "9" * 17, "9" * 30, "9" * 5000, "*", "1/2"]
     )
-    def test_lengths_that_cannot_be(self, length: str, tmp_path: Path) -> None:
+    def test_impossible_lengths_of_a_range(self, length: str, tmp_path: Path) -> None:
         changes = {
             "status": 206,
             "ranges": False,
@@ -118,7 +118,7 @@ class TestWithoutMetadataFile:
         ):
             passed_over(running)
 
-    def test_large_wheels_are_not_read_whole(self, tmp_path: Path) -> None:
+    def test_a_large_wheel_is_not_downloaded(self, tmp_path: Path) -> None:
         self.SIZE = 17 << 20
         answers = self.answers(tmp_path, ranges=False)
         with (

@@ -1,4 +1,4 @@
-"""Pages of indexes: they say here what they say to pip."""
+"""Parsing pages of indexes, as pip reads them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nvidia_variant_provider.index.http.urls import UpstreamError
 
 
 class TestJson:
-    def test_everything_is_kept(self) -> None:
+    def test_every_field_is_read(self) -> None:
         file = json_file(
             **{
                 "hashes": {"sha256": SHA, "blake2b": "ff"},
@@ -58,7 +58,7 @@ class TestJson:
         again = json.loads(
             serializer.serialize(page, content_negotiation.Format.JSON_V1)
         )
-        # The library writes no fractions of seconds.
+        # The serializer of simple-repository writes no fractions of seconds.
         file["upload-time"] = "2025-01-02T03:04:05Z"
         assert again["files"] == [file]
         assert sorted(again["versions"]) == ["1.0", "2.0"]
@@ -80,12 +80,12 @@ class TestJson:
     def test_metadata_under_both_names(
         self, keys: dict[str, Any], expected: object
     ) -> None:
-        # The name of one key in another place is no key.
+        # The name of a key that is a value elsewhere must not be taken as a key.
         other = json_file(filename="core-metadata-1.tar.gz")
         page = read_json(json_file(**keys), other)
         assert page.files[0].dist_info_metadata == expected
 
-    def test_a_project_called_as_a_key(self) -> None:
+    def test_a_project_with_the_name_of_a_key(self) -> None:
         name = "dist_info_metadata-1.0.tar.gz"
         url = f"https://files.example/dist-info-metadata/{name}"
         found = only(read_json(json_file(filename=name, url=url)))
@@ -122,7 +122,7 @@ class TestJson:
             {"filename": "\ud800.whl"},
         ],
     )
-    def test_an_entry_that_names_no_file_is_left_out(self, changes: Any) -> None:
+    def test_an_entry_without_a_usable_file_is_left_out(self, changes: Any) -> None:
         assert only(read_json(json_file(**changes), json_file())).filename == NAME
 
     @pytest.mark.parametrize(
@@ -142,17 +142,17 @@ class TestJson:
             ({"size": True}, "size", None),
         ],
     )
-    def test_a_value_of_another_type_is_left_out(
+    def test_a_value_of_the_wrong_type_is_left_out(
         self, changes: Any, key: str, expected: object
     ) -> None:
         assert getattr(only(read_json(json_file(**changes))), key) == expected
 
-    def test_sizes_that_are_missing_though_promised(self) -> None:
+    def test_missing_sizes_lower_the_version(self) -> None:
         page = read_json(json_file(size=None), json_file(), versions=["1.0"])
         assert len(page.files) == 2
         assert page.versions == frozenset(["1.0"])
 
-    def test_our_own_key_is_ours(self) -> None:
+    def test_an_upstream_cannot_set_the_label(self) -> None:
         found = only(read_json(json_file(**{LABEL_KEY: "../../x", "_a": 1})))
         assert dict(found.private_metadata.items()) == {"_a": 1}
 
@@ -181,7 +181,7 @@ class TestJson:
             b'{"files": [], "x": ' + b"9" * 5000 + b"}",
         ],
     )
-    def test_what_is_no_page_is_refused(self, body: bytes) -> None:
+    def test_other_documents_are_refused(self, body: bytes) -> None:
         with pytest.raises(UpstreamError) as caught:
             parse_page(body, JSON, URL, "torch")
         assert caught.value.status == 502
@@ -189,7 +189,7 @@ class TestJson:
 
 
 class TestHtml:
-    def test_everything_is_kept(self) -> None:
+    def test_every_field_is_read(self) -> None:
         found = only(
             read_html(
                 f'<a href="{NAME}#sha256={SHA}" data-requires-python="&gt;=3.10"'
@@ -241,7 +241,7 @@ class TestHtml:
         "text",
         ["Download", "", " \n ", "<b>torch</b>", f"cu129/{NAME}", f"{NAME} (1 MB)"],
     )
-    def test_the_url_names_the_file(self, text: str) -> None:
+    def test_the_name_of_a_file_is_in_its_url(self, text: str) -> None:
         assert only(read_html(f'<a href="cu129/{NAME}">{text}</a>')).filename == NAME
 
     @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ class TestHtml:
         href = html.escape(f"{NAME}#{fragment}")
         assert only(read_html(f'<a href="{href}">x</a>')).hashes == expected
 
-    def test_what_is_no_link_to_a_file(self) -> None:
+    def test_links_that_are_not_files_are_left_out(self) -> None:
         page = read_html(
             '<a href="../">up</a><a href="?C=N;O=D">sort</a><a name="x">y</a>'
             '<a href="https://h.example">u</a><a href="#top">t</a>'
@@ -277,7 +277,7 @@ class TestHtml:
             ("", "caf\u00e9".encode()),
         ],
     )
-    def test_the_header_says_the_encoding(self, kind: str, body: bytes) -> None:
+    def test_the_encoding_is_in_the_header(self, kind: str, body: bytes) -> None:
         page = parse_page(
             b'<a data-yanked="' + body + b'" href="a-1.zip">', kind, URL, "a"
         )
@@ -293,7 +293,7 @@ class TestHtml:
             ("image/png\x1b[31m", b"x"),
         ],
     )
-    def test_what_is_no_page_is_refused(self, kind: str, body: bytes) -> None:
+    def test_other_documents_are_refused(self, kind: str, body: bytes) -> None:
         with pytest.raises(UpstreamError) as caught:
             parse_page(body, kind, URL, "torch")
         assert str(caught.value).isprintable()

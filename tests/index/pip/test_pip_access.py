@@ -10,7 +10,14 @@ import pytest
 from support.authority import HOST, Authority
 from support.index_server import serve
 from support.keyring_program import write_keyring
-from support.processes import PIPS, Environment, Pip, installed_labels, make_environment
+from support.processes import (
+    PIPS,
+    Environment,
+    Pip,
+    installed_labels,
+    make_environment,
+    provider,
+)
 from support.proxy import serve_proxy
 from support.shared import shared_folder
 
@@ -40,6 +47,30 @@ def test_credentials_in_the_url(
         done = pip_of(version)("install", "-vvi", index, "--target", target, "torch")
     assert done.code == 0, done.text
     assert installed_labels(target) == CHOSEN
+    assert "S3cret" not in done.text
+
+
+def test_the_log_has_what_was_requested_and_no_secret(
+    pip: Pip, published: Path, tmp_path: Path
+) -> None:
+    with serve(published, credentials=PAIR) as url:
+        done = provider(
+            *("-vv", "pip", "--python", pip.python),
+            *("--cuda-driver", "12.9", "--sm-arch", "8.0", "download", "torch"),
+            *("-i", with_credentials(url, QUOTED), "--dest", tmp_path / "it"),
+            environ=pip.environ,
+        )
+    assert done.code == 0, done.text
+    host = url.removeprefix("http://")
+    for line in (
+        f"pip runs download with the indexes http://****@{host}",
+        f"GET {url}torch/",
+        f"{url}torch/: HTTP 200",
+        "torch 2.8.0: showing cu126, plain, null of labels cu126, cu130, null, plain",
+        f"streamed from {url}torch/torch-2.8.0-py3-none-any-cu126.whl",
+        "pip ended with status 0",
+    ):
+        assert line in done.err
     assert "S3cret" not in done.text
 
 
@@ -88,7 +119,7 @@ def test_keyring_program(pip: Pip, published: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def with_keyring(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment with keyring, and a backend that keeps one password."""
+    """Return an environment with keyring, and a backend that has one password."""
     return Environment(shared_folder(tmp_path_factory, "keyring", _install_keyring))
 
 
@@ -134,7 +165,7 @@ def test_keyring_package(
 def test_a_server_that_is_not_trusted(
     pip: Pip, published: Path, authority: Authority, tmp_path: Path
 ) -> None:
-    """Its certificate is refused, unless pip is told to trust the host."""
+    """A certificate is refused, unless pip trusts the host."""
     target = tmp_path / "it"
     with serve(published, tls=authority.context) as url:
         words = ("install", "-i", url, "--retries", "0", "--target", target, "torch")
@@ -178,7 +209,7 @@ def test_proxy(way: str, pip: Pip, index: str, tmp_path: Path) -> None:
         done = pip("install", *words, "--target", target, "torch")
     assert done.code == 0, done.text
     assert installed_labels(target) == CHOSEN
-    # All of it, and not what is asked of this machine.
+    # Everything goes through the proxy, except requests to the local index.
     assert f"http://{HOST}/torch/" in proxy.asked
     assert all(url.startswith(f"http://{HOST}/") for url in proxy.asked)
 

@@ -1,4 +1,4 @@
-"""Asking a pip what its arguments mean, wherever it is asked and whatever it is."""
+"""Asking a pip how it understands its command line."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def test_arguments_are_understood() -> None:
     assert found.indexes[0] == "https://a.example/"
 
 
-def test_modules_in_the_current_folder_are_not_run(
+def test_modules_in_the_working_folder_are_not_imported(
     pip: Pip, index: str, tmp_path: Path
 ) -> None:
-    """Nor does `python -m pip`: it takes the folder off its path first."""
+    """``python -m pip`` removes the working folder from the path as well."""
     hostile = tmp_path / "cloned"
     hostile.mkdir()
     for name in ("json", "typing"):
@@ -42,7 +42,7 @@ def test_modules_in_the_current_folder_are_not_run(
             "import pathlib\npathlib.Path(__file__).with_name('run').touch()\n"
             "raise ImportError\n"
         )
-    # The program, as `-m` looks for modules in the current folder itself.
+    # Run the program: ``-m`` itself would import modules of the working folder.
     words = ("pip", "--python", pip.python, "--cuda-driver=12.9", "--sm-arch=8.0")
     done = subprocess.run(
         [PROGRAM, *words, "install", "-i", index, "--dry-run", "--no-deps", "torch"],
@@ -57,7 +57,7 @@ def test_modules_in_the_current_folder_are_not_run(
     assert not (hostile / "run").exists()
 
 
-def test_what_else_is_printed_is_no_answer(tmp_path: Path) -> None:
+def test_other_output_is_not_the_reply(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('hello from site')\n")
     found = understand(PYTHONPATH=str(tmp_path))
     assert found.indexes[0] == "https://a.example/"
@@ -76,7 +76,7 @@ def test_what_else_is_printed_is_no_answer(tmp_path: Path) -> None:
         'pip_probe\n{"command": "install", "what": 1}',
     ],
 )
-def test_what_is_no_interpreter(output: str, tmp_path: Path) -> None:
+def test_programs_that_are_not_an_interpreter(output: str, tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{output}\nEND\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -85,7 +85,7 @@ def test_what_is_no_interpreter(output: str, tmp_path: Path) -> None:
 
 
 @posix
-def test_an_interpreter_that_only_seems_to_have_no_pip(tmp_path: Path) -> None:
+def test_an_interpreter_that_ends_as_if_it_had_no_pip(tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho pip_probe\nexit 66\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)

@@ -1,4 +1,4 @@
-"""Stock pip and uv's preview install the same build, whatever the machine."""
+"""pip with the local index, and the uv preview, install the same builds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.uv_installer import UvIndex, uv_index
 
 RELEASES = {
     "torch": TORCH,
-    # Here the non-variant wheel is what is left.
+    # On this machine only the non-variant wheel is left.
     "no null": document(TORCH_LABELS),
     "upper bounds": document(
         {
@@ -34,7 +34,7 @@ SOME = [None, ("11.8", "5.0"), ("12.8", "9.0"), ("13.0", "12.0")]
 
 
 class Case(NamedTuple):
-    """What each of them installed: a label of each project."""
+    """What pip and uv installed: the label of each project."""
 
     uv: list[str | None]
     pip: list[str | None]
@@ -85,6 +85,6 @@ def test_pip_and_uv_install_the_same_builds(
         machine: case for machine, case in cases.items() if case.uv != case.pip
     }
     assert different == {}
-    # The machines really differ in what they get.
+    # The machines must not all get the same build.
     distinct = {tuple(case.pip) for case in cases.values()}
     assert len(distinct) == 4 if machines is SOME else len(distinct) > 5

@@ -1,4 +1,4 @@
-"""`pip`: wherever pip can be told to look, the build for the machine is found."""
+"""``pip`` with indexes and links from every place where pip takes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
 
 @pytest.fixture
 def links(tmp_path: Path) -> Path:
-    """A folder with the files of ``linked``, in which cu128 is the best."""
+    """Return a folder with the files of ``linked``; its best build is cu128."""
     builds = {"cu121": gpu_build("12.1", "80_real"), "cu128": gpu_build("12.8")}
     publish(tmp_path / "links", metadata(builds), "linked", "1.0")
     return tmp_path / "links" / "linked"
@@ -41,8 +41,8 @@ def test_configured_index(way: str, pip: Pip, index: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("first", ["cu121", "cu128"])
-def test_indexes_that_disagree_stay_apart(first: str, pip: Pip, tmp_path: Path) -> None:
-    """PEP 825: what another index has makes no build better or worse."""
+def test_the_first_index_wins(first: str, pip: Pip, tmp_path: Path) -> None:
+    """PEP 825 recommends to consider the metadata of each index in isolation."""
     builds = {"cu121": gpu_build("12.1"), "cu128": gpu_build("12.8", "80_real")}
     order = sorted(builds, key=lambda label: label != first)
     for label in order:
@@ -93,9 +93,7 @@ def test_links_alone(pip: Pip, links: Path, tmp_path: Path) -> None:
     assert installed_labels(target) == {"linked": "1.0 cu128"}
 
 
-def test_links_beside_an_index(
-    pip: Pip, links: Path, index: str, tmp_path: Path
-) -> None:
+def test_links_and_an_index(pip: Pip, links: Path, index: str, tmp_path: Path) -> None:
     target = tmp_path / "it"
     with serve(links) as page:
         pip.environ["PIP_FIND_LINKS"] = page
@@ -117,7 +115,7 @@ def test_places_in_requirements_files(
     )
     (nested / "limits.txt").write_text("torch<2.8\nhelper==1.0\n")
     target = tmp_path / "it"
-    # pip's folder is another than that of the files.
+    # pip runs in another folder than that of the files.
     done = pip("install", "-r", tmp_path / "main.txt", "--target", target, cwd=nested)
     assert done.code == 0, done.text
     assert installed_labels(target) == {
@@ -164,7 +162,7 @@ def test_isolated_from_variables_and_files(
 
 
 def test_an_index_given_twice(pip: Pip, index: str, tmp_path: Path) -> None:
-    """pip is told of no other place than the loopback index."""
+    """pip gets no other place than the local index."""
     pip.environ["PIP_EXTRA_INDEX_URL"] = index
     target = tmp_path / "it"
     done = pip("install", "-i", index, "--target", target, "torch")
@@ -174,7 +172,7 @@ def test_an_index_given_twice(pip: Pip, index: str, tmp_path: Path) -> None:
     assert index not in looking
 
 
-def test_places_in_files_that_are_configured(
+def test_places_in_requirements_files_of_the_configuration(
     pip: Pip, index: str, tmp_path: Path
 ) -> None:
     limits, file = tmp_path / "limits.txt", tmp_path / "requirements.txt"

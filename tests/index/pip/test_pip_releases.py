@@ -1,4 +1,4 @@
-"""`pip`: releases of every shape, and those that are broken."""
+"""``pip`` with releases of every shape, and with broken ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BUILDS = {"best": gpu_build("12.8"), "less": gpu_build("12.4"), "null": {}}
 def add_wheel(
     folder: Path, project: str, label: str | None, tag: str, **more: Any
 ) -> Path:
-    """One of `BUILDS`, or the non-variant wheel, beside what is there."""
+    """Add a wheel to a folder: one of `BUILDS`, or the non-variant wheel."""
     document = metadata({label: BUILDS[label]}) if label else None
     return stub_wheel(
         folder / project, project, "1.0", label, variant_json=document, tag=tag, **more
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def install(pip: Pip, folder: Path, *words: str) -> tuple[dict[str, str], str]:
-    """What pip installs of the index in ``folder``, and what is said on stderr."""
+    """Return what pip installs from the index in ``folder``, and its stderr."""
     target = folder.parent / "it"
     for project in folder.iterdir():
         if project.is_dir():
@@ -61,8 +61,10 @@ def install(pip: Pip, folder: Path, *words: str) -> tuple[dict[str, str], str]:
     return installed_labels(target), done.err
 
 
-def test_tags_and_build_numbers_do_not_overrule(pip: Pip, folder: Path) -> None:
-    """Installers compare tags before build tags, and these as numbers."""
+def test_tags_and_build_numbers_do_not_overrule_the_order(
+    pip: Pip, folder: Path
+) -> None:
+    """Installers compare platform tags first, and then build numbers."""
     any_linux = "manylinux_2_17_x86_64.manylinux2014_x86_64"
     platforms = (
         *(any_linux, "win_amd64", "macosx_11_0_arm64"),
@@ -73,13 +75,13 @@ def test_tags_and_build_numbers_do_not_overrule(pip: Pip, folder: Path) -> None:
             add_wheel(folder, "platforms", label, f"py3-none-{platform}")
     add_metadata(folder, "platforms", *BUILDS)
 
-    # The worse builds are tagged more closely.
+    # The tags of the worse builds are closer to the machine.
     add_wheel(folder, "trap", "best", "py3-none-any")
     add_wheel(folder, "trap", "less", f"py3-none-{any_linux}.win_amd64")
     add_wheel(folder, "trap", None, f"py3-none-{any_linux}.win_amd64")
     add_metadata(folder, "trap", "best", "less")
 
-    # Each has build numbers of its own, and so has the non-variant wheel.
+    # All wheels have build numbers, the non-variant wheel too.
     for number, label in ((7, "less"), (1, "best"), (2, "best"), (9, None)):
         made = add_wheel(folder, "numbered", label, "py3-none-any", requires=())
         name = wheel_name("numbered", f"1.0-{number}", label)
@@ -123,15 +125,15 @@ def test_variant_markers_are_refused_with_the_reason(pip: Pip, folder: Path) -> 
 
 
 def test_a_broken_release_gives_the_non_variant_wheel(pip: Pip, folder: Path) -> None:
-    """PEP 825 asks installers to go on, and users want to know."""
-    # Not JSON; a defect of its grammar; not what the page's hash is of.
+    """The installation goes on, with a warning."""
+    # The files are not JSON, not valid, and not what the hash on the page describes.
     publish(folder, metadata(BUILDS), "torn", "1.0")
     (folder / "torn" / "torn-1.0-variants.json").write_text('{"$schema": ')
     publish(folder, metadata(BUILDS) | {"oops": 1}, "wrong", "1.0")
-    # No metadata, and a wheel that says nothing either.
+    # There is no metadata file, and the wheel has no variant.json.
     stub_wheel(folder / "mute", "mute", "1.0")
     stub_wheel(folder / "mute", "mute", "1.0", "best")
-    # Labels that the metadata does not have.
+    # The metadata does not have the label of a wheel.
     publish(folder, metadata({"less": BUILDS["less"]}), "short", "1.0")
     add_wheel(folder, "short", "best", "py3-none-any")
     found, said = install(pip, folder, "torn", "wrong", "mute", "short")
@@ -179,8 +181,8 @@ def test_without_metadata_the_wheels_are_read(
     assert said == ""
 
 
-def test_an_index_that_is_down_is_told(pip: Pip, folder: Path) -> None:
-    """The other one serves, and pip says nothing at all of the first."""
+def test_an_index_that_is_down_is_reported(pip: Pip, folder: Path) -> None:
+    """pip uses the other index, and does not mention the one that is down."""
     publish(folder, metadata(BUILDS), "there", "1.0")
     with serve(folder) as url:
         pass
@@ -191,10 +193,10 @@ def test_an_index_that_is_down_is_told(pip: Pip, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["html", "json"])
-def test_what_a_page_says_of_its_files_counts(
+def test_attributes_of_files_on_a_page_count(
     kind: str, pip: Pip, tmp_path: Path
 ) -> None:
-    """A release for another Python, one that is yanked, METADATA with its hash."""
+    """They are ``requires-python``, ``yanked`` and the hash of METADATA."""
     says = {"3.0": {"requires-python": ">=4"}, "2.9": {"yanked": "a bug"}, "2.8": {}}
     answers, files = {}, []
     for version, more in says.items():

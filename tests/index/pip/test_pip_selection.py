@@ -1,4 +1,4 @@
-"""`pip`: the options of the verb, what is installed already, and how it ends."""
+"""``pip``: the options of the verb, reports, signals and exit codes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEWEST = PIPS[-1]
 
 
 def test_pins(pip: Pip, index: str, tmp_path: Path) -> None:
-    """One that fits, and one that does not: of that there is a warning."""
+    """A label that does not fit is installed too, with a warning."""
     target = tmp_path / "it"
     words = ("install", "-i", index, "--no-deps", "--upgrade", "--target", target)
     done = pip(*words, "--label", "plain", "torch")
@@ -45,14 +45,16 @@ def test_pins(pip: Pip, index: str, tmp_path: Path) -> None:
     assert message in done.err
 
 
-def test_a_pin_of_no_release_is_told(pip: Pip, index: str, tmp_path: Path) -> None:
+def test_a_pinned_label_that_the_project_does_not_have(
+    pip: Pip, index: str, tmp_path: Path
+) -> None:
     target = tmp_path / "it"
     done = pip("install", "-i", index, "--target", target, "--label=torch=cu1", "torch")
     assert done.code == 0, done.text
     assert "warning: no torch that pip looked at has cu1: it has cu126, cu1" in done.err
 
 
-def test_a_pin_that_nothing_has_is_told(pip: Pip, index: str) -> None:
+def test_a_pinned_label_that_no_project_has(pip: Pip, index: str) -> None:
     words = ("install", "-i", index, "--dry-run", "--no-deps", "torch")
     done = pip(*words, "--label", "cu999")
     assert done.code == 0, done.text
@@ -62,7 +64,7 @@ def test_a_pin_that_nothing_has_is_told(pip: Pip, index: str) -> None:
     assert "--label and --no-variants contradict each other" in done.err
 
 
-def test_why_there_is_no_build_at_all(pip: Pip, tmp_path: Path) -> None:
+def test_the_reasons_why_no_build_fits(pip: Pip, tmp_path: Path) -> None:
     only = metadata({"cu130": gpu_build("13.0", "80_real")})
     publish(tmp_path / "index", only, "torch", "2.8.0")
     (tmp_path / "index" / "torch" / "torch-2.8.0-py3-none-any.whl").unlink()
@@ -77,7 +79,7 @@ def test_why_there_is_no_build_at_all(pip: Pip, tmp_path: Path) -> None:
     )
 
 
-def test_json_of_pip_stays_its_own(pip: Pip, index: str) -> None:
+def test_json_option_of_a_pip_command(pip: Pip, index: str) -> None:
     done = pip("index", "versions", "--json", "-i", index, "torch")
     assert json.loads(done.out)["name"] == "torch"
     done = pip("--json", "index", "versions", "-i", index, "torch")
@@ -139,7 +141,7 @@ def test_json_report(
         "stale": [],
         "warnings": [],
     }
-    # pip's own output is still there.
+    # The output of pip itself is on stderr.
     assert "Successfully installed" in done.err
 
 
@@ -164,7 +166,7 @@ def test_another_variant_is_installed_already(
     assert done.code == 0, done.text
     assert environment.labels() == {"torch": "2.8.0 cu126"}
 
-    # What it needs was left out: pip's own check says so, and ours adds nothing.
+    # The dependency is missing, which pip reports; the build itself fits.
     done = pip("check")
     assert done.code == 1
     assert "runtime" in done.out
@@ -212,7 +214,7 @@ def test_the_status_is_that_of_pip(
 
 @pytest.mark.skipif(os.name == "nt", reason="the signals are those of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_leaves_nothing(
+def test_a_signal_leaves_no_files(
     number: signal.Signals, pip: Pip, tmp_path: Path
 ) -> None:
     page = b'<!DOCTYPE html><a href="big-1.0-py3-none-any.whl">big</a>'
@@ -239,7 +241,7 @@ def test_a_signal_leaves_nothing(
                 assert time.monotonic() < until, server.requests
                 time.sleep(0.01)
             if number == signal.SIGINT:
-                # As a terminal does it: all programs in the foreground.
+                # A terminal sends the signal to all programs in the foreground.
                 os.killpg(process.pid, number)
             else:
                 process.terminate()
@@ -248,7 +250,7 @@ def test_a_signal_leaves_nothing(
             os.killpg(process.pid, 0)
     assert process.returncode not in (0, -number)
     assert "Traceback" not in said
-    # Of pip's own, which it does not see to when it is terminated, there is some.
+    # pip itself leaves files when it is terminated.
     assert list(folder.glob("nvidia*")) == []
     assert number == signal.SIGTERM or list(folder.iterdir()) == []
     assert not (tmp_path / "it").exists()
@@ -261,7 +263,7 @@ def test_an_environment_without_pip(
     done = Pip(bare.python, environ)("install", "-i", index, "torch")
     assert done.code == 0, done.text
     assert bare.labels() == {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
-    # Given as a folder too; and it is that environment which is looked at.
+    # The folder of the environment is accepted too, and its packages count.
     done = provider(
         *("pip", "check", "--python", bare.folder),
         *("--cuda-driver=12.1", "--sm-arch=8.0"),
@@ -270,7 +272,7 @@ def test_an_environment_without_pip(
     assert "torch 2.8.0 is installed as variant cu126, which does not fit" in done.err
 
 
-def test_why_there_is_no_build_for_the_gpu(
+def test_the_reasons_why_no_gpu_build_fits(
     pip: Pip, index: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "it"

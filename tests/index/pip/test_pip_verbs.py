@@ -1,4 +1,4 @@
-"""`pip`: what each supported pip does, with the build for the machine."""
+"""``pip``: the commands of each supported version of pip."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_install(
     done = Pip(environment.python, environ)("install", "-i", index, "torch")
     assert done.code == 0, done.text
     assert environment.labels() == CHOSEN
-    # Each fact once, and not of builds that pip only looked at.
+    # Each build is named once; builds that pip did not choose are not named.
     assert done.out.count("variant_hash=") == 1
     assert done.out.count("torch==2.8.0; variant_hash=cu126") == 1
     assert "\nVariant-property: nvidia :: sm_arch :: 80_real\n" in done.out
@@ -46,7 +46,7 @@ def test_install_from_json(
         done = pip("install", "-i", index.url, "--target", tmp_path / "it", "torch")
     assert done.code == 0, done.text
     assert installed_labels(tmp_path / "it") == CHOSEN
-    # PEP 658: METADATA of one build, and that build.
+    # pip reads METADATA of one build (PEP 658), and then that build.
     asked = [path for path in index.requests() if "torch-" in path]
     assert {path.rpartition("/")[2] for path in asked} == {
         "torch-2.7.0-variants.json",
@@ -73,7 +73,7 @@ def test_report(
     assert pips[PIPS[-1]].labels() == {}
 
 
-def test_a_report_on_stdout_stands_there_alone(pip: Pip, index: str) -> None:
+def test_a_report_is_alone_on_stdout(pip: Pip, index: str) -> None:
     done = pip("install", "-qi", index, "--dry-run", "--report", "-", "torch")
     assert done.code == 0, done.text
     report = json.loads(done.out)
@@ -83,7 +83,7 @@ def test_a_report_on_stdout_stands_there_alone(pip: Pip, index: str) -> None:
 @pytest.mark.parametrize(
     "case", [(PIPS[0], "wheel", "--wheel-dir"), (PIPS[-1], "download", "--dest")]
 )
-def test_files_are_those_of_the_index(
+def test_downloaded_files_have_the_bytes_of_the_index(
     case: tuple[str, str, str],
     pip_of: Callable[[str], Pip],
     published: Path,
@@ -106,7 +106,7 @@ def test_files_are_those_of_the_index(
 def test_a_hash_selects_its_build(
     label: str | None, pip: Pip, published: Path, index: str, tmp_path: Path
 ) -> None:
-    """Also that of one which is not the best, as a lock of another machine has it."""
+    """A lock file of another machine may have the hash of a build that is not best."""
     end = f"-{label}.whl" if label else "-any.whl"
     (wheel,) = (published / "torch").glob(f"torch-2.8.0-*{end}")
     (runtime,) = (published / "runtime").glob("runtime-12.6-*.whl")

@@ -1,4 +1,4 @@
-"""Requirements files that say where to look mean to pip what they meant before."""
+"""Copies of requirements files mean to pip what the originals mean."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def links(text: str) -> str:
 
 
 class Files:
-    """Files of a user, and those that pip gets in their place."""
+    """Files of a user, and the copies that pip gets instead."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "project"
@@ -48,8 +48,8 @@ class Files:
         return rewrite(path, self.copies, places)
 
     def read(self, path: str) -> list[tuple[Any, ...]]:
-        """What pip finds in a file, and in those that it includes."""
-        session: Any = None  # nothing is read from servers
+        """Return what pip reads in a file and in the files that it includes."""
+        session: Any = None  # Nothing is read from servers.
         parser = RequirementsFileParser(session, get_line_parser(None))
         return [self._event(line) for line in parser.parse(path, False)]
 
@@ -76,7 +76,7 @@ class Files:
         return inner if os.path.exists(inner) else text
 
     def expected(self, path: str) -> list[tuple[Any, ...]]:
-        """The same, with the places replaced."""
+        """Return what pip should read in the copy: the places are replaced."""
         return [
             (
                 event[0] and place(event[0]),
@@ -92,7 +92,7 @@ class Files:
         ]
 
     def check(self, path: str) -> str:
-        """The file in place of ``path``, which means to pip what it should."""
+        """Return the copy of ``path``, and check that pip reads it as it should."""
         new = self.rewrite(path)
         assert self.read(new) == self.expected(path)
         return new
@@ -161,7 +161,7 @@ def test_every_spelling(
     (files.folder / "with space").mkdir()
     path = files.write("requirements.txt", f"# first\na==1\n{line}\nb # x\n")
     if line.startswith("${"):
-        # pip takes what starts like this for a requirement, or for an option.
+        # pip takes a line that starts like this as a requirement or an option.
         assert files.read(files.rewrite(path)) in (
             files.read(path),
             files.expected(path),
@@ -188,7 +188,7 @@ def test_every_spelling(
         "a --index-url https://h.example/",
     ],
 )
-def test_files_without_places_stay(text: str, files: Files) -> None:
+def test_files_without_places_are_used_as_they_are(text: str, files: Files) -> None:
     files.write("other.txt", "c\n")
     path = files.write("requirements.txt", text)
     assert files.rewrite(path) == path
@@ -196,7 +196,9 @@ def test_files_without_places_stay(text: str, files: Files) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"-i x\x00\xff", "folder", bytes(65 << 20)])
-def test_what_cannot_be_read_stays(content: bytes | str | None, files: Files) -> None:
+def test_files_that_cannot_be_read_are_left_to_pip(
+    content: bytes | str | None, files: Files
+) -> None:
     path = str(files.folder / "requirements.txt")
     if content == "folder":
         os.mkdir(path)
@@ -228,11 +230,11 @@ class TestIncludes:
         )
         files.check(path)
 
-    def test_only_a_file_that_is_included_has_one(self, files: Files) -> None:
+    def test_only_the_included_file_has_a_place(self, files: Files) -> None:
         files.write("b.txt", f"b\n--extra-index-url {URL}\n")
         assert files.check(files.write("a.txt", "--requirem b.txt\na\n")) != "a.txt"
 
-    def test_from_where_pip_is_run(
+    def test_paths_relative_to_the_working_folder(
         self, files: Files, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         files.write("sub/b.txt", f"b\n-i {URL}\n")
@@ -256,14 +258,14 @@ class TestIncludes:
         assert first == "a"
         assert files.read(line.removeprefix("-r "))[1][0] == place(URL)
 
-    def test_those_on_servers_are_left_to_pip(self, files: Files) -> None:
+    def test_files_on_servers_are_left_to_pip(self, files: Files) -> None:
         url = "https://h.example/b.txt"
         path = files.write("a.txt", f"-i {URL}\n-r {url}\n-c {url}\n")
         lines = Path(files.rewrite(path)).read_text().splitlines()
         assert lines[1:] == [f"-r {url}", f"-c {url}"]
 
     @pytest.mark.parametrize("names", [("a",), ("a", "b"), ("a", "b", "c")])
-    def test_in_circles(
+    def test_files_that_include_each_other(
         self, names: Sequence[str], files: Files, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name, after in zip(names, (*names[1:], names[0]), strict=True):
@@ -272,10 +274,10 @@ class TestIncludes:
         for path in (str(files.folder / "a.txt"), "a.txt"):
             assert files.rewrite(path) != path
 
-    def test_one_that_is_missing(self, files: Files) -> None:
+    def test_a_missing_file(self, files: Files) -> None:
         path = files.write("a.txt", f"-i {URL}\n-r missing.txt\n")
         text = Path(files.rewrite(path)).read_text()
-        # pip is to name the file that the user knows.
+        # The error of pip should name the file that the user knows.
         assert f"-r {files.folder}/missing.txt" in text
 
 
@@ -321,13 +323,13 @@ def test_any_file(
         try:
             expected = files.expected(path)
         except (PipError, SystemExit, OSError, ValueError, AttributeError):
-            return  # pip refuses it, or reads from a server
+            return  # pip refuses the file, or reads from a server.
         assert files.read(new) == expected
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
 def test_a_pipe_is_read_once(tmp_path: Path) -> None:
-    """As ``-r <(...)`` and ``-r /dev/stdin`` are: pip found them empty."""
+    """``-r <(...)`` and ``-r /dev/stdin`` are pipes, which cannot be read twice."""
     files = Files(tmp_path)
     reading, writing = os.pipe()
     with open(writing, "wb") as file:

@@ -1,4 +1,4 @@
-"""A repository that shows the variants which fit, before any other repository."""
+"""`VariantRepository`: the pages and files that it shows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LABELS = [wheel_name("torch", "2.8.0", label) for label in TORCH_LABELS]
 
 
 class Memory(SimpleRepository):
-    """A repository of texts and paths; it writes down what it is asked for."""
+    """A repository of texts and paths that records the requests for files."""
 
     def __init__(self, files: Mapping[str, str | Path | Exception]) -> None:
         self.files = files
@@ -95,23 +95,23 @@ def torch(**changes: Any) -> dict[str, str | Path | Exception]:
     return {**files, METADATA: json.dumps(TORCH), **changes}
 
 
-def test_a_page() -> None:
+def test_a_page_shows_the_builds_that_fit() -> None:
     source = Memory(torch())
     found, warnings = repository(source)
     assert page(found) == [
         PLAIN,
         "torch-2.8.0.tar.gz",
         METADATA,
-        # The best one last, for poetry.
+        # The best build is the last wheel, for poetry.
         "torch-2.8.0-1cu126-py3-none-any.whl",
         "torch-2.8.0-2cu128-py3-none-any.whl",
     ]
     assert warnings == []
-    # Only what is needed is read.
+    # Nothing but the metadata file is read.
     assert source.asked == [METADATA]
 
 
-def test_all_but_the_name_stays() -> None:
+def test_only_the_name_of_a_file_changes() -> None:
     source = Memory(torch())
     source.more = {"versions": frozenset(["2.8.0", "1.0"])}
     detail = asyncio.run(repository(source)[0].get_project_page("torch"))
@@ -159,7 +159,7 @@ def test_resources_are_the_wheels_themselves(tmp_path: Path) -> None:
     async def fetch(name: str) -> model.Resource:
         return await found.get_resource("torch", name)
 
-    # Without its page, as by an installer that has kept that.
+    # An installer that has kept the page asks for the file alone.
     resource = asyncio.run(fetch(name))
     assert isinstance(resource, model.LocalResource)
     assert resource.path == wheel
@@ -218,7 +218,7 @@ def test_a_label_without_a_wheel() -> None:
 
 
 class TestPins:
-    def test_the_label_or_nothing(self) -> None:
+    def test_a_pinned_label_hides_everything_else(self) -> None:
         files = torch(**{"torch-2.9.0-py3-none-any.whl": ""})
         found, warnings = repository(
             Memory(files), pins=Pins(projects={"torch": "cu126"})
@@ -228,12 +228,12 @@ class TestPins:
         assert PLAIN not in names
         assert warnings == []
 
-    def test_a_label_that_is_not_there(self) -> None:
+    def test_a_pinned_label_that_no_release_has(self) -> None:
         found, warnings = repository(
             Memory(torch()), pins=Pins(projects={"torch": "cu999"})
         )
         assert PLAIN in page(found)
-        assert warnings == []  # whether another index has it is not known here
+        assert warnings == []  # Another index may have it.
 
 
 class TestMarkers:
@@ -258,21 +258,23 @@ class TestMarkers:
     @pytest.mark.parametrize(
         "marker", ["label", "namespaces", "features", "properties"]
     )
-    def test_they_are_refused_with_a_reason(self, marker: str, tmp_path: Path) -> None:
+    def test_variant_markers_are_refused_with_a_reason(
+        self, marker: str, tmp_path: Path
+    ) -> None:
         files = self.wheel(tmp_path, f"a; 'cu128' in variant_{marker}")
         with pytest.raises(
             errors.InvalidPackageError, match="refused, because its METAD"
         ):
             self.fetch(files)
 
-    def test_others_are_not(self, tmp_path: Path) -> None:
+    def test_other_markers_are_not_refused(self, tmp_path: Path) -> None:
         assert (
             self.fetch(self.wheel(tmp_path, "variant-label; python_version > '3'"))
             == []
         )
 
     @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"x" * 100_000])
-    def test_what_cannot_be_read_is_left_to_the_installer(
+    def test_metadata_that_cannot_be_read_is_left_to_the_installer(
         self, content: bytes, tmp_path: Path
     ) -> None:
         path = tmp_path / LABELS[1]
@@ -292,7 +294,7 @@ class TestWithoutMetadataFile:
         )
         return {PLAIN: "", **{path.name: path for path in paths}}
 
-    def test_wheels_say_it(self, tmp_path: Path) -> None:
+    def test_the_metadata_is_read_from_the_wheels(self, tmp_path: Path) -> None:
         source = Memory(self.files(tmp_path, ["cu126", "cu128", "cu130"]))
         found, warnings = repository(source)
         assert "torch-2.8.0-2cu128-py3-none-any.whl" in page(found)
@@ -302,7 +304,7 @@ class TestWithoutMetadataFile:
         assert len(source.asked) == asked
 
     @pytest.mark.parametrize("defect", ["gone", "empty", "other"])
-    def test_a_wheel_that_does_not(self, defect: str, tmp_path: Path) -> None:
+    def test_a_wheel_without_usable_metadata(self, defect: str, tmp_path: Path) -> None:
         files = self.files(tmp_path, ["cu126", "cu128"])
         path = files[LABELS[1]]
         if defect == "gone":
@@ -326,7 +328,7 @@ class TestWithoutMetadataFile:
 
 @settings(max_examples=60, deadline=None)
 @given(documents(), wild_machines)
-def test_what_is_shown_is_what_is_resolved(
+def test_the_builds_that_are_shown_are_those_that_api_resolve_returns(
     metadata: dict[str, Any], machine: Environment
 ) -> None:
     names = [wheel_name("torch", "2.8.0", label) for label in metadata["variants"]]

@@ -1,4 +1,4 @@
-"""Where the tags of a wheel would overrule the order of variants."""
+"""Finding the wheels whose tags would overrule the order of variants."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _FEW = st.lists(_TAGS, min_size=2, max_size=6, unique=True)
 
 @st.composite
 def groups(draw: st.DrawFn) -> list[list[str]]:
-    """Wheels of a few variants; few tags, so that they meet."""
+    """Draw the wheels of a few variants, with few tags, so that they conflict."""
     known = draw(_FEW)
     group = st.lists(st.sampled_from(known), max_size=4, unique=True)
     return draw(st.lists(group, min_size=2, max_size=4))
@@ -66,7 +66,9 @@ def best(group: list[str], client: dict[Tag, int]) -> int | None:
 
 @settings(max_examples=150)
 @given(groups())
-def test_the_best_group_that_is_shown_wins_everywhere(found: list[list[str]]) -> None:
+def test_every_machine_takes_the_best_group_that_is_shown(
+    found: list[list[str]],
+) -> None:
     hidden = set(find_outranking([list(map(tags, group)) for group in found]))
     shown = [
         [name for place, name in enumerate(group) if (number, place) not in hidden]
@@ -79,7 +81,7 @@ def test_the_best_group_that_is_shown_wins_everywhere(found: list[list[str]]) ->
 
 @settings(max_examples=150)
 @given(groups())
-def test_nothing_is_hidden_without_need(found: list[list[str]]) -> None:
+def test_only_wheels_that_would_win_are_hidden(found: list[list[str]]) -> None:
     hidden = find_outranking([list(map(tags, group)) for group in found])
     for number, place in hidden:
         assert number > 0
@@ -102,7 +104,7 @@ def test_nothing_is_hidden_without_need(found: list[list[str]]) -> None:
         [["py3-none-any"], ["py3-none-any"]],
         [["cp310-cp310-win_amd64"], ["cp312-cp312-win_amd64"], []],
         [["cp310-cp310-manylinux_2_28_x86_64"], ["py3-none-any"]],
-        # What no machine takes both of.
+        # No machine can use both.
         [["cp310-cp310-manylinux_2_17_x86_64"], ["cp310-cp310-manylinux_2_28_aarch64"]],
         [["py3-none-win32"], ["cp310-cp310-win_amd64"]],
     ],
@@ -115,17 +117,17 @@ def test_no_conflict(found: list[list[str]]) -> None:
     "found",
     [
         [["cp310-cp310-manylinux_2_28_x86_64"], ["cp310-cp310-manylinux_2_34_x86_64"]],
-        # Only on a machine that is older than the newest wheel.
+        # They conflict only on a machine that is older than the newest wheel.
         [
             ["py3-none-manylinux_2_34_x86_64", "py3-none-manylinux_2_17_x86_64"],
             ["py3-none-manylinux_2_28_x86_64"],
         ],
-        # Only with a Python that no wheel names.
+        # They conflict only with a Python that no wheel names.
         [
             ["cp314-cp314-win_amd64", "cp312-cp312-win_amd64", "cp39-abi3-win_amd64"],
             ["cp310-abi3-win_amd64"],
         ],
-        # Only without the GIL.
+        # They conflict only without the GIL.
         [
             ["cp313-cp313t-manylinux_2_17_x86_64"],
             ["cp313-cp313t-manylinux_2_28_x86_64"],
@@ -134,9 +136,9 @@ def test_no_conflict(found: list[list[str]]) -> None:
             ["cp39-abi3-manylinux_2_28_x86_64", "py3-none-manylinux_2_17_x86_64"],
             ["py3-none-manylinux_2_28_x86_64"],
         ],
-        # Only on a Mac with Apple's own processor.
+        # They conflict only on a Mac with a processor of Apple.
         [["py3-none-macosx_11_0_universal2"], ["py3-none-macosx_11_0_arm64"]],
-        # Only where no wheel for a platform fits.
+        # They conflict only where no wheel for a platform fits.
         [["cp310-cp310-win_amd64", "py3-none-any"], ["py310-none-any"]],
     ],
 )
@@ -144,9 +146,9 @@ def test_a_conflict(found: list[list[str]]) -> None:
     assert find_outranking([list(map(tags, group)) for group in found]) == [(1, 0)]
 
 
-def test_a_group_counts_by_what_is_shown_of_it() -> None:
-    # Of the second group one wheel is hidden, for machines that have the first; on
-    # others its second wheel goes before the third group.
+def test_a_group_counts_by_its_visible_wheels() -> None:
+    # One wheel of the second group is hidden because of machines that can use the first
+    # group. On other machines, its other wheel goes before the third group.
     found = [
         ["cp310-cp310-manylinux_2_17_x86_64"],
         ["cp310-cp310-manylinux_2_28_x86_64.win_amd64", "py3-none-win_amd64"],
@@ -156,17 +158,17 @@ def test_a_group_counts_by_what_is_shown_of_it() -> None:
     assert hidden == [(1, 0), (2, 0)]
 
 
-def test_the_clients_are_many() -> None:
+def test_the_machines_to_compare_are_many() -> None:
     assert len(CLIENTS) > 100
     assert MINORS[-1] >= 14
 
 
-def test_so_many_kinds_of_machines_that_nobody_builds_for_them() -> None:
-    """A page of a few kilobytes took gigabytes, and minutes for each release."""
+def test_too_many_kinds_of_machines_are_not_compared() -> None:
+    """A page of a few kilobytes must not take gigabytes, and minutes per release."""
     names = [f"cp3{n}-cp3{n}-manylinux_2_{n}_x86_64" for n in range(5, 85)]
     found = [[tags(name)] for name in names]
     assert find_outranking(found) == []
-    # Those of real releases are compared: nobody has more than these.
+    # Real releases stay below the limit: no project builds for more platforms.
     real = [
         f"cp3{n}-cp3{n}-manylinux_2_28_{m}"
         for n in range(9, 15)

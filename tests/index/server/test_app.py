@@ -1,4 +1,4 @@
-"""The loopback index over HTTP: what it gives away, and to whom."""
+"""The local index over HTTP: its pages, and how it sends files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ pytestmark = pytest.mark.usefixtures("no_noise")
 
 
 class TestPages:
-    def test_the_best_first(self, running: Running) -> None:
+    def test_a_page_shows_the_best_build_with_the_highest_rank(
+        self, running: Running
+    ) -> None:
         page = running.page()
         assert page.status == 200
         assert sorted(page.files) == [
@@ -35,7 +37,7 @@ class TestPages:
         ]
 
     @pytest.mark.parametrize("accept", [JSON, "text/html", "*/*", ""])
-    def test_they_are_not_kept(self, accept: str, running: Running) -> None:
+    def test_pages_are_not_cached(self, accept: str, running: Running) -> None:
         for path in ("torch/", "", "torch", "Torch/", "nothing/"):
             reply = ask(running.urls[0] + path, Accept=accept)
             assert reply.headers["cache-control"] == "no-store"
@@ -58,14 +60,14 @@ class TestPages:
     def test_formats(self, accept: str, kind: str | None, running: Running) -> None:
         for path in ("", "torch/"):
             if path == "" and kind is not None:
-                continue  # this upstream has no list of projects
+                continue  # This upstream has no list of projects.
             reply = ask(running.urls[0] + path, Accept=accept)
             if kind is None:
                 assert reply.status == 406
             else:
                 assert (reply.status, reply.headers["content-type"]) == (200, kind)
 
-    def test_names_are_normalized_in_place(self, running: Running) -> None:
+    def test_other_spellings_of_a_name_are_redirected(self, running: Running) -> None:
         for path in ("Torch/", "torch", "TORCH"):
             reply = ask(running.urls[0] + path)
             assert reply.status == 301
@@ -78,7 +80,7 @@ class TestPages:
         assert json.loads(reply.body)["projects"] == [{"name": "torch"}]
         assert links(ask(local.urls[0]).text) == [{"href": "torch/"}]
 
-    def test_heads(self, running: Running) -> None:
+    def test_head_requests(self, running: Running) -> None:
         reply = ask(running.urls[0] + "torch/", "HEAD")
         assert (reply.status, reply.body) == (200, b"")
         for method in ("POST", "PUT", "DELETE", "CONNECT", "OPTIONS"):
@@ -86,7 +88,7 @@ class TestPages:
 
 
 class TestFiles:
-    def test_a_redirect_where_the_file_is_open(
+    def test_files_that_need_no_credentials_are_redirected(
         self, upstream: RangeServer, running: Running
     ) -> None:
         url = running.page().files[CU128]
@@ -100,7 +102,7 @@ class TestFiles:
         assert running.picks[-1][1] is None
 
     @pytest.mark.parametrize("secret", ["user:pass", "\u00fcser:p%40\u00e4:ss"])
-    def test_a_stream_where_it_wants_credentials(
+    def test_files_that_require_credentials_are_streamed(
         self, secret: str, folder: Path
     ) -> None:
         with serve_answers(answers_of(folder), credentials=secret) as server:
@@ -127,11 +129,11 @@ class TestFiles:
                 assert head.headers["content-length"] == str(len(whole))
 
     @pytest.mark.parametrize(("asks", "status"), [(False, 403), (True, 401)])
-    def test_a_password_that_is_wrong(
+    def test_a_wrong_password_is_asked_for_by_pip_only(
         self, asks: bool, status: int, folder: Path
     ) -> None:
-        # Only pip, which asks its user, is run by us; others would ask theirs for
-        # the password of this server.
+        # pip asks its user for the password of the upstream. Other installers would
+        # ask for the password of this server, so they get 403.
         with (
             serve_answers(answers_of(folder), credentials="a:b") as server,
             start(f"{server.url}/simple/", asks=asks) as running,
@@ -152,19 +154,19 @@ class TestFiles:
             ):
                 assert running.page(Authorization=text).status in (200, 401, 403)
 
-    def test_a_mirror_names_files_of_others(self, tmp_path: Path) -> None:
-        """It was handed out to everybody who asked."""
+    def test_a_mirror_cannot_name_files_outside_of_it(self, tmp_path: Path) -> None:
+        """Such a file would be sent to everyone who can connect."""
         secret = tmp_path / "id_rsa"
         secret.write_text("secret")
         outside = tmp_path / "x-1.0.zip"
         outside.write_text("secret")
         mirror = tmp_path / "mirror" / "simple"
-        beside = tmp_path / "mirror" / "files" / "x-1.1.zip"
-        for path in (mirror / "x" / "index.html", beside):
+        neighbour = tmp_path / "mirror" / "files" / "x-1.1.zip"
+        for path in (mirror / "x" / "index.html", neighbour):
             path.parent.mkdir(parents=True)
-        beside.write_text("fine")
+        neighbour.write_text("fine")
         pages = "".join(
-            f'<a href="{p.as_uri()}">x</a>' for p in (secret, outside, beside)
+            f'<a href="{p.as_uri()}">x</a>' for p in (secret, outside, neighbour)
         )
         (mirror / "x" / "index.html").write_text(pages)
         with start(str(mirror)) as running:
@@ -173,15 +175,15 @@ class TestFiles:
             assert ask(files["x-1.0.zip"]).status == 404
             assert ask(files["x-1.1.zip"]).body == b"fine"
 
-    def test_a_password_that_nobody_asked_for(self, folder: Path) -> None:
-        """A netrc file with a default has one for every server, ours among them."""
+    def test_credentials_that_nobody_asked_for_are_ignored(self, folder: Path) -> None:
+        """A netrc file with a default entry has a password for every server."""
         with serve_answers(answers_of(folder), credentials="a:b") as server:
             url = server.url.replace("//", "//a:b@")
             with start(f"{url}/simple/", asks=True) as running:
                 for _ in range(2):
                     assert running.page(Authorization="Basic eDp5").status == 200
 
-    def test_a_folder_is_read_here(self, folder: Path, local: Running) -> None:
+    def test_files_of_a_folder_are_sent(self, folder: Path, local: Running) -> None:
         page = local.page()
         name = folder / "torch" / "torch-2.8.0-py3-none-any-cu128.whl"
         reply = ask(page.files[CU128])
@@ -191,7 +193,7 @@ class TestFiles:
         assert ask(page.files[CU128], Range="nonsense").status in (200, 400)
         assert ask(page.files[CU128], "HEAD").body == b""
 
-    def test_a_file_that_is_gone(self, tmp_path: Path) -> None:
+    def test_a_missing_file_is_not_found(self, tmp_path: Path) -> None:
         (tmp_path / "torch").mkdir()
         page = '<a href="torch-1.zip">x</a><a href="../torch/">y</a><a href="../torch">'
         (tmp_path / "torch" / "index.html").write_text(page)
@@ -237,7 +239,7 @@ def test_memory_does_not_grow_with_a_file() -> None:
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *args: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
         def do_GET(self) -> None:
             self.send_response(200)

@@ -1,4 +1,4 @@
-"""The selection inside somebody's own simple-repository server."""
+"""`VariantRepository` inside a server of another author."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PLAIN = "torch-2.8.0-py3-none-any.whl"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index with variants of torch, and none of six."""
+    """Return an index with variants of torch and without variants of six."""
     found = tmp_path_factory.mktemp("index")
     publish(found, TORCH, "torch", "2.8.0")
     (found / "six").mkdir()
@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def host(*sources: tuple[str, SimpleRepository]) -> Iterator[str]:
-    """A server of the library, with each source below a prefix of its own."""
+    """Run the server of simple-repository, with a prefix for each source."""
     from fastapi import FastAPI
     from simple_repository_server.routers import simple
 
@@ -124,7 +124,7 @@ def test_pages_and_files(kind: Kind, folder: Path) -> None:
             PLAIN,
         ]
         wheel = folder / "torch" / "torch-2.8.0-py3-none-any-cu128.whl"
-        # The server has URLs of its own for all files.
+        # The server replaces the URLs of all files.
         assert follow(found.files[BEST]).body == wheel.read_bytes()
         assert (
             follow(found.files[PLAIN]).body == (folder / "torch" / PLAIN).read_bytes()
@@ -153,7 +153,7 @@ def test_pages_without_variants_are_those_of_the_source(
             assert page(f"{url}/variants/nothing/").status == 404
 
 
-def test_metadata(folder: Path, tmp_path: Path) -> None:
+def test_metadata_is_that_of_the_wheel(folder: Path, tmp_path: Path) -> None:
     names = sorted(path.name for path in (folder / "torch").iterdir())
     for name in names:
         if name.endswith((".whl", ".json")):
@@ -193,21 +193,21 @@ def test_a_wheel_with_markers_is_refused(tmp_path: Path) -> None:
     source = LocalRepository(tmp_path)
     with host(("/simple", select(source, warnings))) as url:
         reply = ask(page(f"{url}/simple/torch/").files[BEST])
-        assert reply.status == 502  # as the library answers for such packages
+        assert reply.status == 502  # The library sends this for such packages.
         assert "variant markers" in reply.text
         assert "refused" in warnings[0]
 
 
 class _WithoutHeads(SimpleHTTPRequestHandler):
     def log_message(self, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_HEAD(self) -> None:
         self.send_error(405)
 
 
-def test_a_source_that_cannot_give_the_metadata(folder: Path) -> None:
-    # The library asks for the head of each file first.
+def test_a_source_that_cannot_send_the_metadata_file(folder: Path) -> None:
+    # HttpRepository sends a HEAD request before each file.
     warnings: list[str] = []
     with start_server(functools.partial(_WithoutHeads, directory=str(folder))) as base:
         source = select(http_repository(base), warnings)
@@ -218,7 +218,7 @@ def test_a_source_that_cannot_give_the_metadata(folder: Path) -> None:
             assert "ignored" in warning
 
 
-def test_among_other_components(folder: Path, tmp_path: Path) -> None:
+def test_it_can_be_combined_with_other_components(folder: Path, tmp_path: Path) -> None:
     publish(tmp_path, {"variants": {}}, "other", "1.0")
     merged = PrioritySelectedProjectsRepository(
         [select(LocalRepository(folder)), LocalRepository(tmp_path)]

@@ -1,4 +1,4 @@
-"""Upstreams that are down, slow, broken or hostile, over HTTP."""
+"""Upstreams that are down, slow or broken."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def start_with_limits(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index in a folder."""
+    """Return an index in a folder."""
     found = tmp_path_factory.mktemp("index")
     publish(found, TORCH, "torch", "2.8.0")
     return found
@@ -63,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_noise(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """No fault of an upstream is one of the server."""
+    """Check that a fault of an upstream is not reported as a fault of the server."""
     yield
     assert "Traceback" not in capfd.readouterr().err
 
@@ -115,7 +115,7 @@ class TestPages:
             ),
         ],
     )
-    def test_the_status_and_the_reason(
+    def test_a_page_that_cannot_be_read_has_a_status_and_a_reason(
         self, answer: Answer, status: int, word: str
     ) -> None:
         with (
@@ -141,7 +141,7 @@ class TestPages:
                     assert running.page().status == 502
                 assert ask(running.urls[0]).status == 502
 
-    def test_compressed_as_asked_for(self, folder: Path) -> None:
+    def test_a_compressed_page(self, folder: Path) -> None:
         answers = answers_of(folder)
         answers[PAGE] = Answer(
             body=gzip.compress(answers[PAGE].body),
@@ -154,7 +154,7 @@ class TestPages:
         ):
             assert BEST in wheels(running)
 
-    def test_urls_start_where_the_page_was_found(self, folder: Path) -> None:
+    def test_urls_are_relative_to_the_page_after_redirects(self, folder: Path) -> None:
         answers = answers_of(folder)
         answers = {
             path.replace("/simple/", "/mirror/a/"): answer
@@ -203,7 +203,7 @@ class TestPages:
             found = running.page().files
             assert len(found) == len(files)
             assert "torch-1.0-2cu128-py3-none-any.whl" in found
-            # One page, one document.
+            # The page and the metadata file are read once.
             assert len(server.requests) == 2
 
 
@@ -241,20 +241,20 @@ def test_a_broken_metadata_file(answer: Answer, word: str, folder: Path) -> None
 
 def test_a_metadata_file_with_another_hash(folder: Path) -> None:
     answers = answers_of(folder)
-    document = json.dumps(TORCH)  # the same, otherwise written
+    document = json.dumps(TORCH)  # The same content has other bytes.
     answers[METADATA] = Answer(body=document.encode())
     with serve_answers(answers) as server, start(f"{server.url}/simple/") as running:
         assert "sha256 is not the one" in passed_over(running)
 
 
-def test_a_hash_is_one_in_capitals_too(folder: Path) -> None:
+def test_a_hash_in_capital_letters(folder: Path) -> None:
     answers = answers_of(folder)
     digest = hashlib.sha256(answers[METADATA].body).hexdigest()
     page = answers[PAGE].body.replace(digest.encode(), digest.upper().encode())
     answers[PAGE] = Answer(body=page, kind="text/html")
     with serve_answers(answers) as server, start(f"{server.url}/simple/") as running:
         assert BEST in wheels(running)
-        # It is read once.
+        # The metadata file is read only once.
         running.page()
         assert len([r for r in server.requests if METADATA in r]) == 1
 
@@ -302,20 +302,22 @@ class TestMarkers:
             other = running.page().files[BEST.replace("3cu128", "2cu126")]
             assert ask(other).status == 302
 
-    def test_metadata_that_cannot_be_had(self, folder: Path) -> None:
+    def test_metadata_that_cannot_be_read_is_left_to_the_installer(
+        self, folder: Path
+    ) -> None:
         answers = answers_of(folder)
         answers[WHEEL] = Answer(status=500, ranges=False)
         with (
             serve_answers(answers) as server,
             start(f"{server.url}/simple/") as running,
         ):
-            # The installer is to see for itself.
+            # The installer gets the file, and reports the error itself.
             assert ask(running.page().files[BEST]).status == 302
             assert "METADATA could not be checked" in running.warnings[0]
 
 
-def test_upstreams_that_disagree(tmp_path: Path) -> None:
-    # For the second one cu128 is for another GPU.
+def test_indexes_with_the_same_release_are_apart(tmp_path: Path) -> None:
+    # The second index has a build named cu128 for another GPU.
     variants = {**TORCH["variants"], "cu128": {"nvidia": {"sm_arch": ["70_real"]}}}
     publish(tmp_path / "a", TORCH, "torch", "2.8.0")
     publish(tmp_path / "b", {**TORCH, "variants": variants}, "torch", "2.8.0")
@@ -325,7 +327,7 @@ def test_upstreams_that_disagree(tmp_path: Path) -> None:
         assert "torch-2.8.0-7cu128-py3-none-any.whl" in first
         assert "torch-2.8.0-2cu126-py3-none-any.whl" in second
         assert not any("cu128" in name for name in second)
-        # Each name is that of one file of one of them.
+        # A name that one index shows does not exist on the other index.
         for number, name in ((0, "2cu126"), (1, "7cu128")):
             root = running.urls[number].removesuffix("simple/")
             url = f"{root}f/torch/-/0/torch-2.8.0-{name}-py3-none-any.whl"
@@ -334,11 +336,11 @@ def test_upstreams_that_disagree(tmp_path: Path) -> None:
 
 
 def _recording(seen: list[str]) -> AbstractContextManager[str]:
-    """A server that writes down the names of the headers that it gets."""
+    """Run a server that records the names of the headers that it receives."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *args: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
         def do_GET(self) -> None:
             seen.append(" ".join(key.lower() for key in self.headers))
@@ -348,7 +350,7 @@ def _recording(seen: list[str]) -> AbstractContextManager[str]:
 
 
 def test_a_redirect_does_not_choose_credentials(folder: Path) -> None:
-    """A hostile index could log in elsewhere, with passwords that many leave."""
+    """Otherwise a hostile index could log in to other servers of the user."""
     with serve_answers(answers_of(folder), credentials="inj:ected") as target:
         there = target.url.replace("//", "//inj:ected@") + PAGE
         answers = {PAGE: Answer(status=302, headers={"Location": there})}

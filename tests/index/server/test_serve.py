@@ -1,4 +1,4 @@
-"""`serve`: installers that know no variants, and programs that mean no good."""
+"""``serve``: other installers than pip, and hostile clients and indexes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_uv_without_preview(
 def test_uv_with_another_machine_of_the_same_cache(
     index: str, environ: dict[str, str], tmp_path: Path
 ) -> None:
-    """A fixed port means the same URLs: nothing of the other build may be kept."""
+    """Runs with the same port have the same URLs, so uv must not reuse its cache."""
     environ |= {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_PYTHON": sys.executable}
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -154,7 +154,7 @@ priority = "primary"
     for verb in ("lock", "install"):
         done = run(environ, *command, verb, cwd=project)
         assert done.code == 0, done.text
-    # With what the builds depend on, not others of the release.
+    # The dependencies are those of the builds, not of other wheels of the release.
     assert Environment(project / ".venv").labels() == {
         **CHOSEN,
         "narrow": "1.0 b126",
@@ -186,7 +186,9 @@ def test_a_port_that_is_taken(index: str, environ: dict[str, str]) -> None:
         assert done.code == 2, done.text
 
 
-def test_others_are_let_in_only_when_told(index: str, environ: dict[str, str]) -> None:
+def test_other_machines_can_connect_only_with_an_option(
+    index: str, environ: dict[str, str]
+) -> None:
     done = provider("serve", "-i", index, "--host", "0.0.0.0", environ=environ)
     assert done.code == 2
     assert "other machines can connect to 0.0.0.0" in done.err
@@ -283,7 +285,7 @@ def test_the_printed_commands_use_every_index(
 
 @posix
 def test_without_pip(index: str, environ: dict[str, str], tmp_path: Path) -> None:
-    """As for users of uv: the options have to do."""
+    """Without a pip, as for many users of uv, the options are enough."""
     bare, packages = make_environment(tmp_path / "bare"), tmp_path / "packages"
     packages.mkdir()
     for item in Path(pytest.__file__).parents[1].iterdir():
@@ -301,7 +303,9 @@ def test_without_pip(index: str, environ: dict[str, str], tmp_path: Path) -> Non
     assert b"cu126-py3-none-any.whl" in body
 
 
-def test_settings_that_pip_refuses(environ: dict[str, str], tmp_path: Path) -> None:
+def test_a_configuration_that_pip_refuses(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
     file = tmp_path / "pip.conf"
     file.write_text("no section\n")
     environ["PIP_CONFIG_FILE"] = str(file)
@@ -310,8 +314,8 @@ def test_settings_that_pip_refuses(environ: dict[str, str], tmp_path: Path) -> N
     assert "there is no index to serve" in done.err
 
 
-def test_other_names_of_this_host_are_refused(server: Serving) -> None:
-    """Else a page in a browser could read it, by a name that it makes point here."""
+def test_other_host_names_are_refused(server: Serving) -> None:
+    """Otherwise a page in a browser could read the index by DNS rebinding."""
     url = server.urls[0] + "torch/"
     assert fetch(url, headers={"Host": "localhost"})[0] == 200
     for name in ("evil.example", "127.0.0.1.evil.example", ""):
@@ -339,7 +343,7 @@ def test_other_names_of_this_host_are_refused(server: Serving) -> None:
         "//evil.example/",
     ],
 )
-def test_nothing_but_what_pages_name(path: str, server: Serving) -> None:
+def test_only_files_of_a_page_are_sent(path: str, server: Serving) -> None:
     status, headers, body = fetch(server.urls[0], path)
     assert status in (301, 400, 403, 404), body
     assert "x-evil" not in headers
@@ -349,10 +353,10 @@ def test_nothing_but_what_pages_name(path: str, server: Serving) -> None:
     assert b"secret" not in body.replace(b"secret.txt", b"")
 
 
-def test_names_of_upstream_do_not_break_out(
+def test_names_of_an_upstream_are_escaped(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    """What an index calls its files is text, not HTML and not headers."""
+    """A file name of an index cannot become HTML or a header."""
     folder = tmp_path / "index"
     publish(folder, metadata({"gpu": gpu_build("12.0")}), "torch", "1.0")
     (folder / "torch" / 'torch-1.0"><script>alert(1)<.tar.gz').write_bytes(b"x")
@@ -379,10 +383,10 @@ def test_names_of_upstream_do_not_break_out(
                 assert "x-evil" not in headers
 
 
-def test_pages_do_not_lead_to_other_things(
+def test_pages_do_not_lead_to_local_files_or_servers(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    """Not to files of this machine, and not by a redirect to where others listen."""
+    """Neither a link nor a redirect leads to a file of this machine."""
     secret = tmp_path / "secret-1.0.tar.gz"
     secret.write_text("secret")
     moved = {"Location": secret.as_uri()}
@@ -404,7 +408,7 @@ def test_pages_do_not_lead_to_other_things(
             found = re.findall(r'href="([^"#]+)[^>]*>([^<]+)', body.decode())
             links = {name: urljoin(url, link) for link, name in found}
             assert sorted(links) == ["secret-1.1.tar.gz", "secret-1.3.tar.gz"]
-            # Not through here: an installer thinks of it what it always does.
+            # The installer applies its own policy for plain HTTP.
             assert links["secret-1.3.tar.gz"] == "http://192.0.2.1/secret-1.3.tar.gz"
             status, headers, body = fetch(links["secret-1.1.tar.gz"])
             assert status in (403, 502)

@@ -1,4 +1,4 @@
-"""Indexes of every kind: URLs as pip has them, folders, pages of links."""
+"""Upstreams of every kind: servers, folders and pages of links."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ _KEYS = (
     ],
 )
 @pytest.mark.parametrize("base", [URL, "https://mirror.example/a/b/torch/?x=1"])
-def test_urls_are_those_of_pip(spelled: str, base: str) -> None:
+def test_urls_are_resolved_as_pip_resolves_them(spelled: str, base: str) -> None:
     page = json_page(json_file(url=spelled))
     (link,) = links_of_pip(page, JSON, base)
     mine = only(parse_page(page, JSON, base, "torch"))
-    # pip spells some characters anew, of our pages as well.
+    # pip normalizes some characters, also in the pages of the local index.
     assert links_of_pip(json_page(json_file(url=mine.url)), JSON) == [link]
     text = f'<a href="{html.escape(spelled)}#sha256={SHA}">x</a>'
     (link,) = links_of_pip(text.encode(), "text/html", base)
@@ -95,13 +95,13 @@ def test_urls_are_those_of_pip(spelled: str, base: str) -> None:
         "file:///x/",
     ],
 )
-def test_a_base_is_where_urls_start(base: str) -> None:
+def test_urls_are_relative_to_the_base(base: str) -> None:
     text = f'<base href="{base}"><base href="/no/"><a href="{NAME}">x</a>'
     if "[" in base:
         assert only(read_html(text)).url == URL + NAME
         return
     (link,) = links_of_pip(text.encode(), "text/html")
-    if base[0] in "hf":  # pip takes a relative one as it is, which leads nowhere
+    if base[0] in "hf":  # pip does not resolve a relative base.
         assert only(read_html(text)).url == link.url
     else:
         assert only(read_html(text)).url.startswith("https://")
@@ -202,7 +202,7 @@ class TestFolders:
         assert local_path(found.url).read_bytes() == b"xy"
 
     @pytest.mark.skipif(sys.platform != "linux", reason="names are any bytes there")
-    def test_names_that_are_no_text_are_left_out(self, tmp_path: Path) -> None:
+    def test_names_that_are_not_utf_8_are_left_out(self, tmp_path: Path) -> None:
         (tmp_path / "torch").mkdir()
         with open(os.fsencode(tmp_path / "torch") + b"/\xff-1.0.zip", "wb"):
             pass
@@ -211,13 +211,15 @@ class TestFolders:
     @pytest.mark.parametrize(
         "name", ["x" * 5000, "a\0b", "..", "../x", "a/b", "\\\\h\\x"]
     )
-    def test_there_is_no_way_out(self, name: str, tmp_path: Path) -> None:
+    def test_names_cannot_lead_out_of_the_folder(
+        self, name: str, tmp_path: Path
+    ) -> None:
         (tmp_path / "index").mkdir()
         (tmp_path / "x").mkdir()
         with pytest.raises(errors.PackageNotFoundError):
             self.read(tmp_path / "index", name)
 
-    def test_a_page_of_its_own(self, tmp_path: Path) -> None:
+    def test_a_folder_with_a_page(self, tmp_path: Path) -> None:
         (tmp_path / "torch").mkdir()
         page = tmp_path / "torch" / "index.html"
         page.write_text(f'<a href="{NAME}#sha256={SHA}">x</a><a href="../b-1.zip">')
@@ -230,14 +232,14 @@ class TestFolders:
         with pytest.raises(UpstreamError):
             self.read(tmp_path, "torch")
 
-    def test_a_folder_that_is_gone(self, tmp_path: Path) -> None:
+    def test_a_missing_folder(self, tmp_path: Path) -> None:
         upstream = FolderUpstream(tmp_path / "gone")
         with pytest.raises(UpstreamError):
             asyncio.run(upstream.get_project_list())
 
 
 class TestLinks:
-    def test_projects_are_those_of_the_names(self, tmp_path: Path) -> None:
+    def test_projects_come_from_file_names(self, tmp_path: Path) -> None:
         names = [
             "Zope.Interface-5.0.tar.gz",
             "zope_interface-6.0-py3-none-any.whl",
@@ -269,7 +271,7 @@ class TestLinks:
         ("http://127.9.9.9/", True),
         ("http://[::1]/", True),
         ("http://localhost/", True),
-        # A name like any other.
+        # This name only looks like a loopback address.
         ("http://127.evil.example/", False),
         ("http://trusted.example/", True),
         ("ftp://a.example/", False),

@@ -1,4 +1,4 @@
-"""What those can do to the loopback index whom it is not for, and its upstreams."""
+"""The local index, when other users or its own upstreams are hostile."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.usefixtures("no_noise")
 
 
 class TestOtherUsers:
-    """Nothing is given to those whom it is not for, and nothing but what is named."""
+    """Other users of this machine get nothing, and files are named by pages only."""
 
-    def test_without_the_secret(self, running: Running) -> None:
+    def test_requests_without_the_secret_are_not_found(self, running: Running) -> None:
         base = urlsplit(running.urls[0])
         secret = base.path.split("/")[1]
         assert len(secret) >= 20
@@ -37,19 +37,19 @@ class TestOtherUsers:
             assert reply.status == 404
             assert secret not in reply.text
 
-    def test_secrets_differ(self, folder: Path) -> None:
+    def test_each_run_has_another_secret(self, folder: Path) -> None:
         with start(str(folder)) as one, start(str(folder)) as two:
             assert urlsplit(one.urls[0]).path != urlsplit(two.urls[0]).path
 
     @pytest.mark.parametrize(
         "host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example", "["]
     )
-    def test_by_another_name(self, host: str, running: Running) -> None:
+    def test_other_host_names_are_refused(self, host: str, running: Running) -> None:
         reply = ask(running.urls[0] + "torch/", Host=host)
         assert reply.status == 400
         assert b"torch" not in reply.body
 
-    def test_by_its_names(self, running: Running) -> None:
+    def test_its_own_host_names_are_accepted(self, running: Running) -> None:
         port = urlsplit(running.urls[0]).port
         for host in ("localhost", "LOCALHOST", "127.0.0.1", "host.docker.internal"):
             assert ask(running.urls[0] + "torch/", Host=f"{host}:{port}").status == 200
@@ -74,7 +74,7 @@ class TestOtherUsers:
             "",
         ],
     )
-    def test_no_open_proxy(
+    def test_it_is_not_an_open_proxy(
         self, name: str, upstream: RangeServer, running: Running
     ) -> None:
         root = running.urls[0].removesuffix("simple/")
@@ -116,7 +116,7 @@ class TestOtherUsers:
     @pytest.mark.parametrize(
         "project", ["torch%3Fa=b", "torch%23", "%252e%252e", "a%40b", "a%20b", "%C3%A9"]
     )
-    def test_names_that_are_none_are_asked_for_nowhere(
+    def test_invalid_names_do_not_reach_an_upstream(
         self, project: str, upstream: RangeServer, running: Running
     ) -> None:
         root = running.urls[0].removesuffix("simple/")
@@ -168,7 +168,7 @@ HOSTILE = '"><script>alert(1)</script>&\r\nSet-Cookie: a=b'
 
 
 class TestHostileUpstreams:
-    def test_their_text_stays_text(self) -> None:
+    def test_text_of_an_upstream_is_escaped(self) -> None:
         name = f"torch-1.0{HOSTILE}.zip"
         answers = page_of(
             {
@@ -196,7 +196,7 @@ class TestHostileUpstreams:
             assert again["filename"] == name
 
     @pytest.mark.parametrize("credentials", [None, ("a", "b")])
-    def test_their_urls_are_no_headers(
+    def test_urls_of_an_upstream_cannot_add_headers(
         self, credentials: tuple[str, str] | None
     ) -> None:
         variant = "torch-2.8.0-py3-none-any-cu128.whl"
@@ -220,7 +220,7 @@ class TestHostileUpstreams:
                 assert reply.status in ((302,) if credentials is None else (404, 502))
                 assert reply.headers.get("location", "").isascii()
 
-    def test_no_files_of_this_machine(self, folder: Path) -> None:
+    def test_an_upstream_cannot_name_files_of_this_machine(self, folder: Path) -> None:
         target = (folder / "secret.txt").as_uri()
         names = ("torch-1.0.zip", "torch-2.8.0-py3-none-any-cu128.whl")
         for local in (False, True):
@@ -238,7 +238,7 @@ class TestHostileUpstreams:
                     root = running.urls[0].removesuffix("links/")
                     assert ask(f"{root}f/secret/-/0/secret.txt").status == 404
 
-    def test_names_like_paths(self) -> None:
+    def test_file_names_that_look_like_paths(self) -> None:
         names = ["..", ".", "../../x", "/etc/passwd", "a/b", "a\\b", " ", "?", "%2e"]
         files = [
             {"filename": n, "url": f"x{i}.zip", "hashes": {}}
@@ -270,7 +270,7 @@ class TestHostileUpstreams:
                 # The server goes on.
                 assert running.page().status == 200
 
-    def test_any_status(self) -> None:
+    def test_any_status_of_an_upstream(self) -> None:
         statuses = (204, 301, 304, 400, 404, 418, 429, 500, 503, 999)
         files = [
             {"filename": f"torch-{n}.zip", "url": f"torch-{n}.zip", "hashes": {}}
@@ -294,7 +294,7 @@ class TestHostileUpstreams:
 
 
 def answers_for_json(*files: dict[str, Any]) -> dict[str, Answer]:
-    """A page with one variant file, and its metadata."""
+    """Return a page with ``files`` and a metadata file."""
     listed = [
         *files,
         {
