@@ -53,16 +53,20 @@ def test_each_document_has_a_url_and_a_day(path: Path) -> None:
 
 
 def test_new_toolkit_changes_the_tables_that_depend_on_it() -> None:
-    newer = {**TOOLKITS[-1], "version": "14.0", "targets": ["80", "90"]}
+    newer = {**TOOLKITS[-1], "version": "99.0", "targets": ["80", "90"]}
     gpus = json.loads(build_tables.build([*TOOLKITS, newer])[KNOWLEDGE / "gpus.json"])
     last = {row["compute_capability"]: row["last_toolkit"] for row in gpus}
-    assert (last["7.0"], last["7.5"], last["9.0"]) == ("12.9", "13.5", None)
+    assert (last["7.0"], last["7.5"], last["9.0"]) == (
+        "12.9",
+        TOOLKITS[-1]["version"],
+        None,
+    )
 
 
 def test_new_gpu_without_a_known_driver_says_where_to_add_it() -> None:
-    newer = {**TOOLKITS[-1], "version": "14.0", "targets": ["130"]}
+    newer = {**TOOLKITS[-1], "version": "99.0", "targets": ["990"]}
     gpus = read(SOURCES / "gpus.json")
-    gpu = {**gpus["gpus"][-1], "compute_capability": "13.0"}
+    gpu = {**gpus["gpus"][-1], "compute_capability": "99.0"}
     history, drivers = (
         read(SOURCES / "ptx_history.json"),
         read(SOURCES / "drivers.json"),
@@ -70,7 +74,7 @@ def test_new_gpu_without_a_known_driver_says_where_to_add_it() -> None:
     table = build_tables.build_gpus(
         [*TOOLKITS, newer], history, {**gpus, "gpus": [gpu]}
     )
-    with pytest.raises(SystemExit, match=r"add CUDA 14\.0 to .*ptx_history\.json"):
+    with pytest.raises(SystemExit, match=r"add CUDA 99\.0 to .*ptx_history\.json"):
         build_tables.build_gpu_drivers(table, [], history, drivers)
 
 
