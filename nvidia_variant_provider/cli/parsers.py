@@ -87,6 +87,8 @@ class Parser(argparse.ArgumentParser):
             **settings,
         )
         self.verb = verb
+        # Python 3.14 colours help texts, but `render` prints no escape sequences.
+        self.color = False
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse all words.

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -241,6 +242,7 @@ def test_installed_distribution(
     assert inspect("demo", "--json").data["files"][0]["kind"] == "file"
 
 
+@pytest.mark.skipif(find_spec("httpx") is None, reason="needs the extra index")
 class TestUrl:
     def serve(self, path: Path) -> dict[str, Answer]:
         return {f"/{path.name}": Answer(body=path.read_bytes())}

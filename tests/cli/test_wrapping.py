@@ -76,10 +76,11 @@ class TestWidth:
         closed.close()
         assert terminal_width(closed) is None
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
     def test_stderr_is_asked_although_stdout_is_a_pipe(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        if sys.platform == "win32":
+            pytest.skip("needs a pseudo-terminal")
         import fcntl
         import pty
         import struct
