@@ -1,4 +1,4 @@
-"""What ``inspect --suggest`` prints, with the real variantlib."""
+"""The suggestion of ``inspect --suggest``, carried out by the real variantlib."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ from nvidia_variant_provider.lint.runner import check_paths
 TAG = "cp311-cp311-linux_x86_64"
 
 
-def test_what_variantlib_makes_of_it(
+def test_the_suggested_command_writes_the_suggested_document(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The command, run as it is printed, gives the document that is printed."""
-
     def inspect(*words: object) -> str:
         assert main(["inspect", *map(str, words)]) == 0
         return capsys.readouterr().out
@@ -41,7 +39,7 @@ def test_what_variantlib_makes_of_it(
     (tmp_path / "pyproject.toml").write_text(suggestion["pyproject"])
     program, *words = shlex.split(suggestion["command"])
     assert program == "variantlib"
-    # Not in an environment of its own, which would need an index.
+    # Isolation would need an index to install the provider from.
     run_command(*words, "--no-isolation")
     made = tmp_path / f"demo-1.0-{TAG}-{suggestion['label']}.whl"
     with zipfile.ZipFile(made) as archive:
@@ -51,9 +49,8 @@ def test_what_variantlib_makes_of_it(
     assert text.startswith(written.decode())
     assert suggestion["command"] in text
     assert "pip install 'variantlib[cli]'" in text
-    found = {f.code for f in check_paths([made]) if f.severity != "note"}
-    assert found == set()
-    # Of a wheel that has a label, the label stays.
+    assert {f.code for f in check_paths([made]) if f.severity != "note"} == set()
+    # A wheel that has a label keeps it.
     (again,) = json.loads(inspect(made, "--suggest", "--json"))["data"]["files"]
     assert again["suggestion"]["label"] == suggestion["label"]
 
@@ -61,15 +58,15 @@ def test_what_variantlib_makes_of_it(
 @pytest.mark.parametrize("path", binaries(), ids=lambda path: path.name)
 def test_variantlib_accepts_what_is_suggested(path: Path) -> None:
     report = api.inspect(path)
-    found = suggest(find_claim(report), report.path, report.kind)
-    if found is None:
+    suggestion = suggest(find_claim(report), report.path, report.kind)
+    if suggestion is None:
         assert not find_claim(report).sm_arch
         return
     variants = {
         label: {
             n: {f: list(v) for f, v in features.items()} for n, features in p.items()
         }
-        for label, p in found.metadata.variants.items()
+        for label, p in suggestion.metadata.variants.items()
     }
     release = document(variants, providers={"nvidia": PROVIDER})
-    assert refused_properties(release, found.label) == set()
+    assert refused_properties(release, suggestion.label) == set()

@@ -1,7 +1,7 @@
-"""The linter beside uv 0.13.8 and variantlib 0.2.2: what it finds, and what they do.
+"""What the linter finds, compared with what uv 0.13.8 and variantlib 0.2.2 do.
 
-All on one machine: CUDA 12.9 and an H100. A case that starts to fail says that a
-peer has changed: correct it, the rule's `clients` and ``docs/rules.md``.
+The machine is always the same, CUDA 12.9 and an H100. When a case starts to fail, a
+peer has changed: correct the case, the `clients` of the rule, and ``docs/rules.md``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nvidia_variant_provider.lint.runner import check_paths
 FOLDER = Path(__file__).parents[2] / "fixtures" / "lint"
 H100 = forced("12.9", "9.0")
 
-# What uv and variantlib select of documents of fixtures/lint/.
+# What uv and variantlib select from the documents of fixtures/lint/.
 
 REFUSED_BY_BOTH = [
     "NV107-no-namespace-listed",
@@ -57,7 +57,7 @@ REFUSED_BY_BOTH = [
 SILENT = {
     "NV115-same-properties": "cu12",
     "NV206-not-sorted": "cu12",
-    # The values beside it still match; alone it would be another build.
+    # The other values still match; without them, another build would be selected.
     "NV302-unknown-value": "cu12",
     "NV303-two-lower-bounds": "cu12",
     "NV304-empty-range": "cu12",
@@ -73,7 +73,7 @@ DIFFERENT = {
     "NV104-no-schema": (REFUSED, "cu12"),
     "NV105-unknown-major": ("cu12", "cu12"),
     "NV105-unknown-schema": ("cu12", "cu12"),
-    # The shape of 0.2.0 is read under another version's URL.
+    # The document has the shape of 0.2.0 under the URL of another version.
     "NV106-old-version": ("cu12", "cu12"),
     "NV106-without-providers": ("null", REFUSED),
     "NV107-key-missing": ("null", REFUSED),
@@ -120,20 +120,22 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_the_clients_do(case: str, index: UvIndex) -> None:
+def test_the_clients_select_or_refuse_as_the_case_says(
+    case: str, index: UvIndex
+) -> None:
     document = json.loads((FOLDER / f"{case}.json").read_bytes())
     assert uv_outcome(index, document, H100) == CASES[case][0]
     assert variantlib_outcome(document) == CASES[case][1]
 
 
 def test_only_errors_are_refused() -> None:
-    """What a client refuses fails `validate`."""
+    """`validate` fails for whatever a client refuses."""
     for case, outcomes in CASES.items():
         if REFUSED in outcomes:
             assert SEVERITY_OF[case[:5]] == ERROR
 
 
-# One is of an old version, and has a marker.
+# The near miss of NV211 is of an old version, since it needs a marker.
 NEAR_MISSES = {path.name[:5] for path in FOLDER.glob("*-near-miss.json")} - {"NV211"}
 
 
@@ -148,7 +150,7 @@ def test_near_misses_are_accepted(code: str, index: UvIndex) -> None:
 def test_unknown_features_and_values_give_the_cpu_build(
     feature: str, index: UvIndex, tmp_path: Path
 ) -> None:
-    """NV301 and NV302: nothing is said, and the GPU is not used."""
+    """NV301 and NV302: the clients silently leave the GPU unused."""
     document = json.loads((FOLDER / "clean.json").read_bytes())
     for properties in document["variants"].values():
         if properties:
@@ -162,7 +164,7 @@ def test_unknown_features_and_values_give_the_cpu_build(
 
 
 def test_a_feature_without_value_is_dropped_by_variantlib(index: UvIndex) -> None:
-    """NV208: a build for Blackwell goes to a Hopper, for want of a value."""
+    """NV208: variantlib ignores the feature, and installs the build on any GPU."""
     document = json.loads((FOLDER / "clean.json").read_bytes())
     document["variants"] = {
         "null": {},
@@ -174,7 +176,7 @@ def test_a_feature_without_value_is_dropped_by_variantlib(index: UvIndex) -> Non
     assert variantlib_outcome(document) == "cu12"
 
 
-# What a folder holds
+# Folders of releases
 
 CLEAN: Any = json.loads((FOLDER / "clean.json").read_bytes())
 FAILS = "fails"
@@ -186,14 +188,14 @@ def without(label: str) -> Any:
 
 
 def of(label: str, *targets: str) -> Any:
-    """What ``variant.json`` of a label says, or says with other targets."""
+    """Return the ``variant.json`` of a label, or one with other targets."""
     properties = {"nvidia": {"sm_arch": targets}}
     properties = properties if targets else CLEAN["variants"][label]
     return {**CLEAN, "variants": {label: properties}}
 
 
 class Release:
-    """A release in the index of uv, to be spoilt; its version is 1.0."""
+    """A release of version 1.0 in the index of uv, which a test then damages."""
 
     def __init__(self, index: UvIndex, root: Path) -> None:
         self.project = index.publish(CLEAN)
@@ -202,11 +204,11 @@ class Release:
         self.wheel = self.files / wheel_name(self.project, "1.0", "cu12")
 
     def rewrite(self, variant_json: Any) -> None:
-        """Make the wheel of cu12 anew."""
+        """Build the wheel of cu12 again."""
         stub_wheel(self.files, self.project, "1.0", "cu12", variant_json=variant_json)
 
     def link(self) -> None:
-        """Write the page of the project anew."""
+        """Write the page of the project again."""
         page = self.files / "index.html"
         names = [path.name for path in self.files.iterdir() if path != page]
         links = "".join(f'<a href="{name}">{name}</a>\n' for name in sorted(names))
@@ -221,7 +223,7 @@ SPOILT: dict[str, tuple[Callable[[Release], object], str | None]] = {
     "NV402": (lambda r: r.wheel.unlink(), "null"),
     "NV403": (lambda r: r.metadata.write_text(json.dumps(without("cu12"))), "null"),
     "NV404": (lambda r: r.rewrite(None), FAILS),
-    # It selects by the index, and then believes the wheel.
+    # uv selects by the file of the index, and then believes the wheel.
     "NV405 for this machine": (lambda r: r.rewrite(of("cu12", "90_real")), "cu12"),
     "NV405 for others": (lambda r: r.rewrite(of("cu12", "50_real")), FAILS),
     "NV409": (lambda r: r.metadata.unlink(), None),
@@ -231,8 +233,10 @@ SPOILT: dict[str, tuple[Callable[[Release], object], str | None]] = {
 
 
 @pytest.mark.parametrize("case", SPOILT)
-def test_what_uv_does_with_a_release(case: str, index: UvIndex, root: Path) -> None:
-    """Without the defect it installs cu12, and ``None`` is the non-variant wheel."""
+def test_uv_installs_or_fails_as_the_case_says(
+    case: str, index: UvIndex, root: Path
+) -> None:
+    """Without the defect uv installs cu12; ``None`` is the non-variant wheel."""
     spoil, expected = SPOILT[case]
     release = Release(index, root)
     spoil(release)
@@ -245,7 +249,7 @@ def test_what_uv_does_with_a_release(case: str, index: UvIndex, root: Path) -> N
         assert index.install([release.project], H100) == [expected]
 
 
-# What variantlib writes
+# Files that variantlib writes
 
 PYPROJECT = """
 [variant.default-priorities]
@@ -258,20 +262,20 @@ plugin-api = "nvidia_variant_provider.plugin:NvidiaVariantPlugin"
 
 
 def make_variant(folder: Path, *options: str) -> None:
-    """Let variantlib make a labelled wheel out of the non-variant one there."""
+    """Let variantlib make a labelled wheel from the non-variant wheel in ``folder``."""
     pyproject = folder.parent / "pyproject.toml"
     pyproject.write_text(PYPROJECT, encoding="utf-8")
     wheel = folder / "torch-2.9.1-py3-none-any.whl"
     run_command(
         "make-variant",
         *("--file", str(wheel), "--output-directory", str(folder)),
-        # The provider that is installed here is this one.
+        # Without isolation, variantlib asks this provider.
         *("--no-isolation", "--pyproject-toml", str(pyproject), *options),
     )
 
 
 def labelled(label: str, lower: str, targets: Sequence[str]) -> list[str]:
-    """The options for a label; the values in the order given."""
+    """Return the options for a label, with the values in this order."""
     return [
         *("--variant-label", label, "--property"),
         f"nvidia :: cuda_version_lower_bound :: {lower}",
@@ -301,8 +305,8 @@ def test_what_variantlib_writes_is_clean(tmp_path: Path) -> None:
     assert check_paths(folder.iterdir()) == []
 
 
-def test_what_variantlib_lets_pass(tmp_path: Path) -> None:
-    """The plugin knows the values; it does not see what they mean together."""
+def test_the_linter_finds_what_variantlib_lets_pass(tmp_path: Path) -> None:
+    """variantlib checks each value, but not what the values mean together."""
     folder = tmp_path / "torch"
     folder.mkdir()
     stub_wheel(folder, "torch", "2.9.1")
@@ -321,13 +325,13 @@ def test_what_variantlib_lets_pass(tmp_path: Path) -> None:
 
 
 def test_wheels_of_one_label_that_differ(tmp_path: Path) -> None:
-    """NV407: variantlib writes what one of them says, and uv would believe it."""
+    """NV407: variantlib writes what one wheel says, and uv would believe it."""
     document = json.loads((FOLDER / "clean.json").read_bytes())
     for tag, target in ("py3-none-any", "80_real"), ("py3-none-win32", "90_real"):
         features = {"cuda_version_lower_bound": ["12.0"], "sm_arch": [target]}
         own = {**document, "variants": {"cu12": {"nvidia": features}}}
         stub_wheel(tmp_path, "torch", "2.9.1", "cu12", variant_json=own, tag=tag)
-    # The wheels are stubs without any library.
+    # Rules on the contents of wheels do not apply: the wheels are stubs.
     found = check_paths([tmp_path], ignore=["NV5"])
     assert {f.code for f in found} == {"NV407", "NV409"}
     run_command("generate-index-json", "--directory", str(tmp_path))

@@ -1,7 +1,7 @@
 """The same metadata read by uv 0.13.8, variantlib 0.2.2 and this project.
 
-All on one machine: CUDA 12.9 and an H100. A case that starts to fail says that a
-peer has changed: correct it, or move it to `AGREED`. Quotes are from PEP 817 and
+The machine is always the same, CUDA 12.9 and an H100. When a case starts to fail, a
+peer has changed: correct the case, or move it to `AGREED`. Quotes are from PEP 817 and
 PEP 825.
 """
 
@@ -30,7 +30,7 @@ ORDER = ["cuda_version_lower_bound", "sm_arch"]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What each selects, ``None`` being the non-variant wheel."""
+    """What each of them selects; ``None`` stands for the non-variant wheel."""
 
     metadata: Mapping[str, Any]
     uv: str | None
@@ -40,7 +40,7 @@ class Case:
 
 
 def torch(schema: str = "v0.2.0.json", **providers: Any) -> dict[str, Any]:
-    """The release with these providers, of which ``nvidia`` comes first."""
+    """Return the release with these providers, of which ``nvidia`` comes first."""
     known = {"nvidia": PROVIDER} | providers
     return document(VARIANTS, providers=known, schema=f"{HOST}/{schema}")
 
@@ -55,9 +55,9 @@ def without(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in mapping.items() if name != key}
 
 
-# Who gives the answer for the namespace nvidia
+# Providers: who answers for the namespace nvidia
 
-OWN_RULES = "uv has a provider of its own; it is meant by the usual reference only"
+OWN_RULES = "uv has its own provider, and uses it only for the usual reference to ours"
 
 PROVIDERS = {
     "requires without 0.0.1": Case(
@@ -67,7 +67,7 @@ PROVIDERS = {
         uv="null",
         variantlib="cu128",
         ours="cu128",
-        why=f"{OWN_RULES}, and it passes for version 0.0.1",
+        why=f"{OWN_RULES}; that provider counts as version 0.0.1",
     ),
     "requires this version": Case(
         metadata=torch(
@@ -76,7 +76,7 @@ PROVIDERS = {
         uv="null",
         variantlib="cu128",
         ours="cu128",
-        why=f"{OWN_RULES}, and it passes for version 0.0.1",
+        why=f"{OWN_RULES}; that provider counts as version 0.0.1",
     ),
     "requires with a marker": Case(
         metadata=torch(
@@ -112,7 +112,7 @@ PROVIDERS = {
         uv="null",
         variantlib="cu128",
         ours="cu128",
-        why="what is inferred above, spelled out",
+        why="this spells out what is inferred in the case above",
     ),
     "plugin-api with spaces": Case(
         metadata=torch(
@@ -124,8 +124,8 @@ PROVIDERS = {
         uv="null",
         variantlib=REFUSED,
         ours="cu128",
-        why="the same object reference; uv compares the text, variantlib allows the "
-        "spaces and imports a module with one in its name",
+        why="this is the same object reference; uv compares the text, and variantlib "
+        "allows the spaces but imports a module with a space in its name",
     ),
     "another plugin": Case(
         metadata=torch(nvidia=UNKNOWN),
@@ -133,7 +133,7 @@ PROVIDERS = {
         variantlib=REFUSED,
         ours="cu128",
         why="we answer for nvidia wherever its provider comes from; variantlib fails "
-        "with a plugin that is not installed",
+        "if a plugin is not installed",
     ),
     "builtin": Case(
         metadata=torch(nvidia={"builtin": "gpu"}),
@@ -147,14 +147,14 @@ PROVIDERS = {
         uv="null",
         variantlib=REFUSED,
         ours="cu128",
-        why="how the answer is obtained is left open; this package is one way",
+        why="PEP 825 leaves open how the answer is obtained; this package is one way",
     ),
     "PEP 825 0.1.1": Case(
         metadata=torch_without_providers("peps/825/v0.1.1.json"),
         uv="null",
         variantlib=REFUSED,
         ours="cu128",
-        why="how the answer is obtained is left open; this package is one way",
+        why="PEP 825 leaves open how the answer is obtained; this package is one way",
     ),
     "other plugin is not installed": Case(
         metadata=document(
@@ -163,7 +163,7 @@ PROVIDERS = {
         uv="cu128",
         variantlib=REFUSED,
         ours="cu128",
-        why="its namespace is unsupported, which is no reason to lose the others",
+        why="its namespace is unsupported, but the other namespaces are not affected",
     ),
     "optional static-properties": Case(
         metadata=torch(
@@ -177,11 +177,11 @@ PROVIDERS = {
         variantlib="cu130",
         ours="null",
         why='optional comes first: "instead assume that its properties are '
-        'incompatible"; variantlib uses them all the same',
+        'incompatible"; variantlib uses them anyway',
     ),
 }
 
-# What is valid
+# Validity: which documents are refused
 
 DEGRADE = (
     'an installer "SHOULD prefer to degrade gracefully rather than fail outright", so '
@@ -195,14 +195,14 @@ VALIDITY = {
         variantlib="cu128",
         ours=REFUSED,
         why='"Tools MUST reject metadata with a major version number that they do not '
-        'support"; the others go by the shape',
+        'support"; the others look at the shape only',
     ),
     "0.0.3": Case(
         metadata=torch("v0.0.3.json", nvidia={**PROVIDER, "install-time": True}),
         uv=REFUSED,
         variantlib=REFUSED,
         ours="cu128",
-        why="the others read the current version only",
+        why="the others read only the current version",
     ),
     "no $schema": Case(
         metadata=without(TORCH, "$schema"),
@@ -263,7 +263,7 @@ VALIDITY = {
         uv=REFUSED,
         variantlib=REFUSED,
         ours="cu130",
-        why=f"{DEGRADE}: the order of the file",
+        why=f"{DEGRADE}: features have the order of the file",
     ),
     "static-properties and requires": Case(
         metadata=torch(
@@ -276,7 +276,7 @@ VALIDITY = {
         uv=REFUSED,
         variantlib=REFUSED,
         ours="cu130",
-        why=f"{DEGRADE}: static properties, as the drafts before 0.2.0 had it",
+        why=f"{DEGRADE}: the static properties, as in the drafts before 0.2.0",
     ),
 }
 
@@ -295,14 +295,14 @@ AGREED = {
         uv=None,
         variantlib=None,
         ours=None,
-        why="the non-variant wheel is what is left",
+        why="only the non-variant wheel is left",
     ),
     "static-properties": Case(
         metadata=torch(nvidia={"static-properties": STATIC, "feature-order": ORDER}),
         uv="cu130",
         variantlib="cu130",
         ours="cu130",
-        why="they are used as given: the driver does not run cu130",
+        why="they are used as given, although the driver does not run cu130",
     ),
     "static-properties of one feature": Case(
         metadata=document(
@@ -314,14 +314,14 @@ AGREED = {
         uv="old",
         variantlib="old",
         ours="old",
-        why="they are used as given: the driver runs the new one as well",
+        why="they are used as given, although the driver runs the new one as well",
     ),
     "URL of PEP 850": Case(
         metadata=torch("peps/850/v0.2.0.json"),
         uv="cu128",
         variantlib="cu128",
         ours="cu128",
-        why="the same version",
+        why="the URL names the same version",
     ),
     "newer minor version": Case(
         metadata=torch("v0.3.0.json"),
@@ -357,12 +357,12 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UvIndex]:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_uv(case: Case, index: UvIndex) -> None:
+def test_uv_selects_as_the_case_says(case: Case, index: UvIndex) -> None:
     assert uv_outcome(index, case.metadata, H100) == case.uv, case.why
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_variantlib(
+def test_variantlib_selects_as_the_case_says(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     isolate(monkeypatch, tmp_path)
@@ -372,12 +372,11 @@ def test_variantlib(
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_ours(case: Case) -> None:
+def test_we_select_as_the_case_says(case: Case) -> None:
     assert our_outcome(case.metadata, H100) == case.ours, case.why
 
 
-def test_tables() -> None:
-    """A case is where it belongs."""
+def test_each_case_is_in_the_right_table() -> None:
     for case in AGREED.values():
         assert case.uv == case.variantlib == case.ours
     for case in (PROVIDERS | VALIDITY).values():

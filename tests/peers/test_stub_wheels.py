@@ -1,4 +1,4 @@
-"""The wheels that the other tests install are what a publisher would upload."""
+"""The stub wheels of the tests are as valid as those that publishers upload."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.variantlib_peer import run_command
 from support.wheels import publish, stub_wheel, variants_json_name
 
 
-def test_record(tmp_path: Path) -> None:
+def test_the_record_lists_every_file_with_its_hash(tmp_path: Path) -> None:
     path = stub_wheel(tmp_path, "torch", "2.9.1", "cu130", variant_json=TORCH)
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
@@ -35,7 +35,7 @@ def test_record(tmp_path: Path) -> None:
             assert int(size) == len(files[name])
 
 
-def test_names_and_metadata(tmp_path: Path) -> None:
+def test_tags_and_metadata_agree_with_the_file_name(tmp_path: Path) -> None:
     tag = "cp311-cp311-manylinux_2_28_x86_64.manylinux_2_27_x86_64"
     path = stub_wheel(tmp_path, "Some-Name", "1.0", tag=tag, requires=["numpy>=2"])
     name, version, _, tags = parse_wheel_filename(path.name)

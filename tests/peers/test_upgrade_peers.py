@@ -1,6 +1,6 @@
-"""Upgraded metadata in the hands of uv 0.13.8 and variantlib 0.2.2.
+"""Upgraded metadata, read by uv 0.13.8 and variantlib 0.2.2.
 
-Both refuse the tutorial's file as it was published.
+Both refuse the file of the tutorial as it was published.
 """
 
 from __future__ import annotations
@@ -57,13 +57,15 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UvIndex]:
 
 @pytest.fixture(scope="module")
 def projects(index: UvIndex) -> list[str]:
-    """The tutorial's release, and the same from each schema version."""
+    """The release of the tutorial, upgraded from each schema version."""
     return [index.publish(upgraded(path)) for path in (TUTORIAL, *SCHEMAS)]
 
 
 # By default, six of the machines: a GPU for each driver.
 @pytest.mark.parametrize(("cuda", "sm"), some_of(GRID, len(CAPABILITIES) + 1))
-def test_uv(cuda: str, sm: str, index: UvIndex, projects: list[str]) -> None:
+def test_uv_installs_what_we_select_of_the_original(
+    cuda: str, sm: str, index: UvIndex, projects: list[str]
+) -> None:
     wanted = labels_of_original(TUTORIAL, cuda, sm)[0]
     found = index.install(projects, forced(cuda, sm))
     assert found == [wanted] * len(projects)
@@ -78,7 +80,9 @@ def test_both_refuse_the_original(
     assert variantlib_outcome(document(path)) == REFUSED
 
 
-def test_variantlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variantlib_orders_as_we_order_the_original(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     isolate(monkeypatch, tmp_path)
     for cuda, sm in (
         ("12.4", "9.0"),
@@ -94,8 +98,8 @@ def test_variantlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert by_priority(upgraded(path), ask_again=False) == wanted
 
 
-def test_old_wheels_have_to_be_built_anew(tmp_path: Path) -> None:
-    """As the note says: the index's file is fine, uv refuses what is in the wheel."""
+def test_uv_refuses_wheels_that_were_not_upgraded(tmp_path: Path) -> None:
+    """The file of the index is upgraded, and ``variant.json`` in the wheel is old."""
     with uv_index(tmp_path) as index:
         publish(tmp_path / "index", upgraded(TUTORIAL), "torch", "1.0")
         project = tmp_path / "index" / "torch"

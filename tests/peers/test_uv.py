@@ -1,6 +1,6 @@
 """uv, with its own NVIDIA provider, installs the label that we select.
 
-Where it does not, see ``test_uv_exceptions.py``.
+``test_uv_exceptions.py`` has the machines on which it does not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CAPABILITIES = ("5.0", "7.0", "7.5", "8.6", "8.9", "9.0", "10.0", "12.0", "12.1"
 
 RELEASES = {
     "torch": TORCH,
-    # Here the non-variant wheel is what is left.
+    # Where no label fits, the non-variant wheel is left.
     "no null": document(TORCH_LABELS),
     "upper bounds": document(
         {
@@ -47,7 +47,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UvIndex]:
 
 @pytest.fixture(scope="module")
 def releases(index: UvIndex) -> dict[str, str]:
-    """The project of each of `RELEASES`."""
+    """The project of each release in `RELEASES`."""
     return {name: index.publish(release) for name, release in RELEASES.items()}
 
 
@@ -62,7 +62,7 @@ def check(cuda: str, sm: str, index: UvIndex, releases: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("cuda", "sm"),
-    # By default every driver once, and every GPU at least once.
+    # By default there is one machine for each driver, each time with another GPU.
     some_of(
         [(cuda, sm) for cuda in DRIVERS for sm in CAPABILITIES], len(CAPABILITIES) - 1
     ),
@@ -96,14 +96,14 @@ def test_forms_and_limits_of_forced_values(
 def test_one_forced_value(
     cuda: str, sm: str, index: UvIndex, releases: dict[str, str]
 ) -> None:
-    """Only where uv and we find no GPU: both look at the machine for the other."""
+    """The other value is read from the machine, so that it must not have a GPU."""
     if api.detect({}).cuda_driver_version is not None:
         pytest.skip("this machine has an NVIDIA driver")
     check(cuda, sm, index, releases)
 
 
 def forced_as(environment: Environment) -> dict[str, str]:
-    """Variables that force ``environment``, which has a driver."""
+    """Return the variables that force ``environment``, which has a driver."""
     (sm,) = map(str, environment.compute_capabilities or ("0.0",))
     return forced(str(environment.cuda_driver_version), sm)
 

@@ -1,7 +1,7 @@
-"""Machines for which uv's own NVIDIA provider answers otherwise than this one.
+"""Machines for which the NVIDIA provider of uv gives another answer than ours.
 
-Each case is what uv 0.13.8 really installs. One that starts to fail says that uv
-has changed: correct it, or delete it and let ``test_uv.py`` cover the machine.
+Each case says what uv 0.13.8 really installs. When one starts to fail, uv has changed:
+correct the case, or delete it and let ``test_uv.py`` cover the machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ONLY_SM_ARCH = document({"null": {}, "sm90": nvidia(sm=["90_real"])})
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A release on a machine: what uv installs and what we select."""
+    """A release on a machine, what uv installs and what we select."""
 
     cuda: str
     sm: str
@@ -51,19 +51,19 @@ class Case:
 
 
 CLAMPED = (
-    "our answer is a subset of the catalog, as PEP 817 has it, so a newer driver "
-    "counts as the newest one there; uv counts on"
+    "PEP 817 makes our answer a subset of the catalog, so that a newer driver counts "
+    "as the newest one in it; uv goes on counting"
 )
 TOO_OLD = (
-    "the catalog cannot name a driver below 11.0 and we answer nothing; uv leaves out "
-    "the lower bounds only, so a build without one is installed on any old driver"
+    "the catalog cannot name a driver below 11.0, so that our answer is empty; uv only "
+    "leaves out the lower bounds, and installs builds without one on any old driver"
 )
 UNNAMED = (
-    "the catalog has no sm_arch for this GPU, so neither have we; uv makes them up"
+    "the catalog has no sm_arch for this GPU, so that we give none; uv makes them up"
 )
 MALFORMED = (
-    "the user asked for a machine, so we say that we did not understand; uv drops the "
-    "provider, and tells its debug log only"
+    "the user asked for a machine, so that we refuse what we cannot read; uv drops the "
+    "provider, and says so only in its debug log"
 )
 
 CASES = {
@@ -92,7 +92,7 @@ CASES = {
         metadata=BY_DRIVER,
         uv="null",
         ours="cu15",
-        why="uv gives up on more than 1024 values; a new driver runs older builds",
+        why="uv gives up above 1024 values, although a new driver runs older builds",
     ),
     "driver 10.2, upper bound": Case(
         cuda="10.2",
@@ -128,7 +128,7 @@ CASES = {
         metadata=BY_GPU,
         uv="sm90",
         ours=REFUSED,
-        why="uv strips the text; ours has to be of the form MAJOR.MINOR",
+        why="uv strips the spaces; we require the form MAJOR.MINOR",
     ),
 }
 
@@ -140,16 +140,17 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UvIndex]:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_exception(case: Case, index: UvIndex) -> None:
+def test_uv_and_we_differ_as_the_case_says(case: Case, index: UvIndex) -> None:
     variables = forced(case.cuda, case.sm)
     assert uv_outcome(index, case.metadata, variables) == case.uv
     assert our_outcome(case.metadata, variables) == case.ours
-    assert case.uv != case.ours, "no exception"
+    assert case.uv != case.ours, "this case is not an exception any more"
 
 
 @pytest.mark.parametrize("cuda", ["12.25", "16.0"])
-def test_published_properties_are_served_alike(cuda: str, index: UvIndex) -> None:
-    """Beyond the catalog, builds that it can name still get the same wheel."""
+def test_beyond_the_catalog_known_properties_give_the_same_label(
+    cuda: str, index: UvIndex
+) -> None:
     variables = forced(cuda, "9.0")
     labels = {
         label: properties
@@ -157,6 +158,6 @@ def test_published_properties_are_served_alike(cuda: str, index: UvIndex) -> Non
         if label in ("cu11", "cu12", "cu15")
     }
     metadata = document(labels)
-    found = our_outcome(metadata, variables)
-    assert found == uv_outcome(index, metadata, variables)
-    assert found in labels
+    label = our_outcome(metadata, variables)
+    assert label == uv_outcome(index, metadata, variables)
+    assert label in labels

@@ -1,4 +1,4 @@
-"""variantlib runs the provider, and orders labels, as it does for users."""
+"""variantlib runs the provider and orders labels, as it does for users."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MACHINES = {
     "both forced": ("12.9", "9.0"),
     "no gpu": ("13.0", ""),
     "no driver": ("", "9.0"),
-    # Both are warned about: the warnings must not reach the parsed stdout.
+    # Both cause warnings, which must not get into the stdout that variantlib parses.
     "beyond the catalog": ("16.0", "13.0"),
     "too old": ("10.2", "9.0"),
 }
@@ -139,7 +139,7 @@ def test_endpoint_is_inferred_without_plugin_api(
     ],
     ids=["torch", "two bounds", "unknown values"],
 )
-def test_validation_of_a_wheel(
+def test_variantlib_refuses_properties_outside_of_the_catalog(
     features: dict[str, list[str]], refused: set[str]
 ) -> None:
     release = document({"built": {"nvidia": features}})
@@ -167,7 +167,7 @@ def test_command_lists_the_namespace() -> None:
 def test_command_prints_the_configs(
     option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    force(monkeypatch, "16.0", "9.0")  # warned about, on stderr
+    force(monkeypatch, "16.0", "9.0")  # causes a warning on stderr
     found = json.loads(run_command("plugins", "get-configs", option))
     expected = our_catalog() if option == "--all" else our_answer()
     assert found["nvidia"] == [
@@ -199,11 +199,11 @@ def test_command_prints_the_configs(
         ("", ""),
     ],
 )
-def test_order_on_a_machine(
+def test_variantlib_and_we_order_labels_alike(
     cuda: str, sm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     force(monkeypatch, cuda, sm)
-    # The plugin is run for the first release only: the machine stays the same.
+    # Asking the plugin once is enough, since the machine stays the same.
     theirs = {
         name: by_priority(release, ask_again=name == "torch")
         for name, release in RELEASES.items()
@@ -213,7 +213,7 @@ def test_order_on_a_machine(
 
 
 def with_null(release: Mapping[str, Any]) -> list[str]:
-    """Our order, with the null variant that variantlib adds where there is none."""
+    """Return our order, with the null variant that variantlib adds if it is missing."""
     labels = list(api.resolve(release, priorities=Priorities()).compatible)
     return labels if "null" in release["variants"] else [*labels, "null"]
 
@@ -230,7 +230,7 @@ OPTIONAL = {"nvidia": {**PROVIDER, "optional": True}}
         (True, "cu128"),
     ],
 )
-def test_optional_provider(
+def test_an_optional_provider_is_asked_only_if_enabled(
     enabled: bool | list[str], best: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     force(monkeypatch, "12.9", "9.0")
@@ -240,7 +240,7 @@ def test_optional_provider(
     assert ours.selected == best
 
 
-# What a user prefers, in variants.toml
+# Preferences of the user, in variants.toml
 
 PREFERENCES = document(
     {
@@ -288,7 +288,7 @@ print(*(description.label for description in found))
 def run_variantlib(
     folder: Path, release: Mapping[str, Any]
 ) -> subprocess.CompletedProcess[str]:
-    """variantlib finds its configuration once a process, by the working folder."""
+    """Run variantlib in a process: each looks for its configuration only once."""
     return subprocess.run(
         [sys.executable, "-c", RUN_VARIANTLIB],
         cwd=folder,
@@ -302,7 +302,9 @@ def run_variantlib(
 
 
 @pytest.mark.parametrize(("text", "best"), VARIANTS_TOML.values(), ids=VARIANTS_TOML)
-def test_preferences_of_the_user(text: str, best: str, tmp_path: Path) -> None:
+def test_variantlib_and_we_read_the_same_preferences(
+    text: str, best: str, tmp_path: Path
+) -> None:
     (tmp_path / "variants.toml").write_text(text, encoding="utf-8")
     theirs = run_variantlib(tmp_path, PREFERENCES)
     ours = api.resolve(PREFERENCES, environ=forced("12.9", "9.0"))
@@ -322,7 +324,9 @@ def test_preferences_of_the_user(text: str, best: str, tmp_path: Path) -> None:
     ],
     ids=["unknown key", "text", "list", "not nested", "not TOML"],
 )
-def test_preferences_that_are_not_valid(text: str, tmp_path: Path) -> None:
+def test_variantlib_and_we_refuse_the_same_preferences(
+    text: str, tmp_path: Path
+) -> None:
     (tmp_path / "variants.toml").write_text(text, encoding="utf-8")
     assert run_variantlib(tmp_path, TORCH).returncode != 0
     with pytest.raises(ConfigurationError, match=r"variants\.toml"):

@@ -15,6 +15,7 @@ __all__ = ["TORCH", "gpu_build", "machine", "metadata"]
 
 
 def machine(cuda: str | None, *capabilities: str) -> Environment:
+    """Return a machine with a driver for ``cuda`` and these GPUs."""
     return Environment(
         cuda_driver_version=CudaVersion.parse(cuda) if cuda else None,
         reason=None if cuda else "no-device",
@@ -28,18 +29,20 @@ def machine(cuda: str | None, *capabilities: str) -> Environment:
 def metadata(
     variants: dict[str, Any], version: str = "v0.2.0", /, **changes: Any
 ) -> dict[str, Any]:
+    """Return index-level metadata of these variants, with ``changes`` of its keys."""
     namespaces = list({space: None for item in variants.values() for space in item})
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "$schema": f"https://variants-schema.wheelnext.dev/{version}.json",
         "default-priorities": {"namespace": namespaces},
         "providers": {name: {"requires": [f"{name}-provider"]} for name in namespaces},
         "variants": variants,
     }
-    found.update(changes)
-    return found
+    document.update(changes)
+    return document
 
 
 def gpu_build(bound: str, *targets: str) -> dict[str, Any]:
+    """Return the properties of a build with a lower bound and ``sm_arch`` values."""
     features = {"cuda_version_lower_bound": [bound]}
     return {"nvidia": {**features, **({"sm_arch": list(targets)} if targets else {})}}
 

@@ -1,4 +1,4 @@
-"""Machines as `packaging` sees them, and the wheel that an installer takes there."""
+"""Machines as `packaging` sees them, and the wheels that installers take there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Client = dict[Tag, int]
 
 
 def manylinux(glibc: int, arch: str) -> list[str]:
-    """The platforms of a machine with glibc 2.``glibc``, best first."""
+    """Return the platform tags of a machine with glibc 2.``glibc``, best first."""
     name = "_get_glibc_version"
     with patch.object(packaging._manylinux, name, lambda: (2, glibc)):
         return [*packaging._manylinux.platform_tags([arch]), f"linux_{arch}"]
@@ -63,7 +63,7 @@ def _parse(name: str) -> tuple[frozenset[Tag], tuple[()] | tuple[int, str]]:
 
 
 def choose(names: Sequence[str], client: Client) -> str | None:
-    """What pip takes of one version: the best tag, then the highest build tag."""
+    """Return the wheel that pip takes: the best tag, then the highest build tag."""
     best: tuple[int, tuple[()] | tuple[int, str]] | None = None
     chosen = None
     for name in names:

@@ -12,7 +12,7 @@ CUDA = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
 SM = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
 
 FORCED = ("--cuda-driver", "12.9", "--sm-arch", "7.5")
-"""The machine of the tutorial."""
+"""Options for the machine of the tutorial."""
 
 
 class Outcome(NamedTuple):

@@ -23,13 +23,13 @@ PROVIDER: Mapping[str, Any] = {
     "requires": ["nvidia-variant-provider>=0.0.1,<1.0.0"],
     "plugin-api": "nvidia_variant_provider.plugin:NvidiaVariantPlugin",
 }
-"""What published metadata says about this provider."""
+"""The entry of this provider in published metadata."""
 
 
 def nvidia(
     lower: str | None = None, upper: str | None = None, sm: Sequence[str] = ()
 ) -> dict[str, dict[str, list[str]]]:
-    """The properties of a label, ``sm`` being ``sm_arch`` values."""
+    """Return the properties of a label; ``sm`` are its ``sm_arch`` values."""
     features: dict[str, list[str]] = {}
     if lower is not None:
         features["cuda_version_lower_bound"] = [lower]
@@ -47,10 +47,10 @@ def document(
     namespaces: Sequence[str] | None = None,
     schema: str = SCHEMA,
 ) -> dict[str, Any]:
-    """An index-level document.
+    """Return an index-level document.
 
-    :param providers: by default `PROVIDER` for ``nvidia``.
-    :param namespaces: in decreasing priority; by default those of ``providers``.
+    :param providers: the providers, by default `PROVIDER` for ``nvidia``.
+    :param namespaces: highest priority first; by default those of ``providers``.
     """
     known = {"nvidia": PROVIDER} if providers is None else providers
     return {
@@ -76,11 +76,11 @@ TORCH = document({"null": {}, **TORCH_LABELS})
 
 
 def of_one(label: str, **changes: Any) -> dict[str, Any]:
-    """What the wheel ``label`` of `TORCH` says of itself, with ``changes``."""
+    """Return the ``variant.json`` of a wheel of `TORCH`, with some keys changed."""
     return {**TORCH, "variants": {label: TORCH["variants"][label]}, **changes}
 
 
 def forced(cuda: str, sm: str) -> dict[str, str]:
-    """The environment variables that force a machine; an empty text leaves one out."""
+    """Return the variables that force a machine; an empty text leaves one out."""
     values = {CUDA_DRIVER_VERSION: cuda, SM_ARCH: sm}
     return {name: value for name, value in values.items() if value}

@@ -10,11 +10,11 @@ __all__ = ["download"]
 
 
 def download(wheel: str, folder: Path) -> Path:
-    """Have pip put the wheel of this file name into ``folder``."""
+    """Let pip download the wheel of this file name into ``folder``."""
     name, version, python, _, platforms = wheel.removesuffix(".whl").split("-")
     options = [
         *("--no-deps", "--quiet", "--no-cache-dir", "--only-binary", ":all:"),
-        # Any interpreter of this ABI, whichever runs the tests.
+        # The wheels are for this ABI, whichever interpreter runs the tests.
         *(
             "--python-version",
             "3.11",

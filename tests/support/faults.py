@@ -1,8 +1,8 @@
-"""What goes wrong with drivers in the field, as scenarios for the fake libraries.
+"""What goes wrong with drivers in practice, as scenarios for the fake libraries.
 
-Each row is a case that somebody reported, or one that a native library can do
-at any time. `tests/detection/test_faults.py` checks the answers;
-`benchmarks/faults.py` prints them with the time that they took.
+Each row is a case that somebody reported, or something that a native library may do at
+any time. ``tests/detection/test_faults.py`` checks the results, and
+``benchmarks/detection.py`` prints them with the time that they take.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ __all__ = ["FAULTS", "Fault"]
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A scenario and the answer that it has to get.
+    """A scenario and the result that ``detect`` has to give.
 
     :param without: entry points that the libraries lack.
-    :param absent: libraries that are not there at all.
-    :param variables: of the environment, besides those that the fakes need.
-    :param cuda: the CUDA version of the answer, or ``None``.
-    :param gpus: a compute capability or a reason for each GPU.
-    :param code: the exit code of ``detect``.
+    :param absent: libraries that are not installed at all.
+    :param variables: environment variables in addition to those that the fakes need.
+    :param cuda: the CUDA version of the driver, or ``None``.
+    :param gpus: a compute capability or a reason code for each GPU.
+    :param reason: the reason code of the whole result, or ``None``.
+    :param source: what told the result, such as ``nvml``, or ``None``.
+    :param code: the exit code.
     """
 
     scenario: Scenario
@@ -50,23 +52,24 @@ CAPABILITY = "nvmlDeviceGetCudaComputeCapability"
 
 
 def works(scenario: Scenario, source: str = "nvml", **changes: object) -> Fault:
-    """A fault in spite of which everything is known."""
+    """Return a fault in spite of which detection learns everything."""
     answer: dict[str, object] = {"cuda": "12.9", "gpus": ("9.0",), **changes}
     return Fault(scenario=scenario, reason=None, source=source, code=0, **answer)  # type: ignore[arg-type]
 
 
 def fails(scenario: Scenario, reason: str, **changes: object) -> Fault:
-    """A fault that leaves nothing to go by."""
+    """Return a fault after which the CUDA version is unknown."""
     answer: dict[str, object] = {"cuda": None, "source": None, "code": 4, **changes}
     return Fault(scenario=scenario, reason=reason, **answer)  # type: ignore[arg-type]
 
 
 def nvml(key: str, value: str | int, scenario: Scenario = HEALTHY) -> Scenario:
+    """Return a scenario with one key of NVML changed."""
     return scenario.but(nvml={key: value})
 
 
 def both(nvml_error: int, cuda_error: int) -> Scenario:
-    """A driver that neither library can use."""
+    """Return the scenario of a driver that neither library can use."""
     return HEALTHY.but(
         nvml={"error.nvmlInitWithFlags": nvml_error},
         cuda={"error.cuInit": cuda_error},
@@ -74,7 +77,7 @@ def both(nvml_error: int, cuda_error: int) -> Scenario:
 
 
 FAULTS: dict[str, Fault] = {
-    # Which library answers.
+    # One of the two libraries is missing or does not work.
     "healthy": works(HEALTHY),
     "container without utility capability": works(
         HEALTHY, "libcuda", absent=(NVML_SONAME,)
@@ -103,7 +106,7 @@ FAULTS: dict[str, Fault] = {
         absent=(NVML_SONAME,),
         variables={"CUDA_VISIBLE_DEVICES": ""},
     ),
-    # Versions.
+    # The version is missing or wrong.
     "old NVML without the v2 query": works(HEALTHY, without=(V2,)),
     "the v1 query makes up a version": fails(
         HEALTHY.but(nvml={"libcuda": "missing", "known_cuda_version": 13000}),
@@ -146,7 +149,7 @@ FAULTS: dict[str, Fault] = {
     "stub of libcuda": fails(
         HEALTHY.but(cuda={"error.cuInit": 34}), "no-nvml", absent=(NVML_SONAME,)
     ),
-    # GPUs.
+    # Some of the GPUs cannot be read.
     "driver without GPU": Fault(
         scenario=machine(), cuda="12.9", reason="no-gpu", source="nvml", code=0
     ),
@@ -185,7 +188,7 @@ FAULTS: dict[str, Fault] = {
     "64 GPUs": works(machine(*["9.0"] * 64), gpus=("9.0",) * 64),
     "name that is not UTF-8": works(HEALTHY.but(both={"device.0.name": b"\xff\xfe"})),
     "very long name": works(HEALTHY.but(both={"device.0.name": "x" * 5000})),
-    # Hangs, crashes, noise.
+    # A library hangs, crashes or prints something.
     "NVML hangs when it starts": fails(
         nvml("behaviour.nvmlInitWithFlags", "sleep"), "timeout"
     ),

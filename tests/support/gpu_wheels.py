@@ -1,4 +1,4 @@
-"""Wheels with GPU code, and what they declare of it."""
+"""Wheels with GPU code, and with properties that declare it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PLAIN", "PLAIN_SO", "Wheel", "binary", "one", "two"]
 
 PLATFORM = "cp311-cp311-linux_x86_64"
 PLAIN = ("75_real", "80_real", "90_real", "90_virtual")
-"""What is in ``plain.so``, which is linked with CUDA 13; its PTX is of 13.5."""
+"""The targets of ``plain.so``, which is linked with CUDA 13; its PTX is from 13.5."""
 
 
 def binary(name: str) -> bytes:
@@ -26,8 +26,8 @@ def binary(name: str) -> bytes:
 class Wheel:
     """A wheel of the release demo 1.0.
 
-    :param sm: declared ``sm_arch`` values.
-    :param variant: its properties instead of these.
+    :param sm: the declared ``sm_arch`` values.
+    :param variant: the declared properties, instead of those from ``sm``.
     """
 
     libraries: Mapping[str, bytes]

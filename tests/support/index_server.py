@@ -21,8 +21,8 @@ __all__ = ["serve", "start_server"]
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    # An installer asks for hundreds of small files: it keeps its connections, and
-    # the end of an answer does not wait for an acknowledgement of its start.
+    # An installer asks for hundreds of small files. So connections stay open, and the
+    # end of a response does not wait for an acknowledgement of its start.
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -31,7 +31,7 @@ class _Handler(SimpleHTTPRequestHandler):
         super().__init__(*args, **more)
 
     def log_message(self, *args: Any) -> None:
-        """Say nothing: pytest shows what a test prints."""
+        """Print nothing, since pytest would show it."""
 
     def do_GET(self) -> None:
         given = self.headers.get("Authorization", "").partition(" ")[2]
@@ -45,12 +45,12 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 class _Server(ThreadingHTTPServer):
-    # With the default of 5, an installer that opens many connections at once
-    # waits a second and more for those that the system drops.
+    # The default is 5. The system then drops connections of an installer that opens
+    # many at once, and the installer waits a second and longer for them.
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report defects, but not that a client has gone away."""
+        """Report errors, except that a client has gone away."""
         if not isinstance(sys.exc_info()[1], (ConnectionError, ssl.SSLError)):
             super().handle_error(request, client_address)
 
@@ -64,7 +64,7 @@ def serve(
 ) -> Iterator[str]:
     """Serve ``folder`` while the context lasts; the value is its URL, with a slash.
 
-    :param credentials: ``user:password``, without which all is refused.
+    :param credentials: ``user:password``; requests without them are refused.
     """
     handler = functools.partial(
         _Handler, directory=os.fspath(folder), credentials=credentials
@@ -80,7 +80,7 @@ def start_server(
     """Serve with ``handler`` while the context lasts; the value is the URL."""
     with _Server(("127.0.0.1", 0), handler) as server:
         if tls is not None:
-            # Greeted in the thread of the client: it may go away.
+            # Each client shakes hands in its own thread, since it may go away first.
             server.socket = tls.wrap_socket(
                 server.socket, server_side=True, do_handshake_on_connect=False
             )

@@ -1,4 +1,4 @@
-"""simple-repository-server: an index in JSON, with METADATA beside its wheels."""
+"""simple-repository-server: an index in JSON, with METADATA next to its wheels."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _REQUEST = re.compile(r'"GET (\S+) HTTP/1.1"')
 
 
 class JsonIndex:
-    """A running server: its URL with a slash."""
+    """A running server, with its URL and the requests that it received."""
 
     def __init__(self, url: str, log: Path) -> None:
         self.url = url
         self._log = log
 
     def requests(self) -> list[str]:
-        """The paths that were asked for."""
+        """Return the paths that clients asked for."""
         return _REQUEST.findall(self._log.read_text(encoding="utf-8"))
 
 
@@ -33,11 +33,11 @@ class JsonIndex:
 def serve_json(folder: Path, log: Path) -> Iterator[JsonIndex]:
     """Serve ``folder`` while the context lasts.
 
-    :param log: a file to write to.
+    :param log: the file that the server writes its log to.
     """
     if sys.version_info < (3, 11):
         pytest.skip("simple-repository-server needs Python 3.11")
-    # With port 0 it takes a free one, and says which.
+    # For port 0 the server takes a free one and prints its number.
     command = [sys.executable, "-m", "simple_repository_server", "--port", "0"]
     with (
         log.open("wb") as output,

@@ -1,4 +1,4 @@
-"""A running loopback index before upstreams of a test, and plain requests to it."""
+"""A running loopback index in front of a test's upstreams, and requests to it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ H100 = Environment(
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """An answer, without what a client would make of it."""
+    """A response as it came, without what a client would make of it."""
 
     url: str
     status: int
@@ -67,9 +67,9 @@ class Reply:
 
     @property
     def files(self) -> dict[str, str]:
-        """The names and absolute URLs of a page in JSON, in their order."""
-        found = json.loads(self.body)["files"]
-        return {item["filename"]: urljoin(self.url, item["url"]) for item in found}
+        """The names and absolute URLs of a page in JSON, in its order."""
+        files = json.loads(self.body)["files"]
+        return {item["filename"]: urljoin(self.url, item["url"]) for item in files}
 
 
 def ask(
@@ -79,26 +79,29 @@ def ask(
     path: str | None = None,
     **headers: str,
 ) -> Reply:
-    """One request; redirects are not followed.
+    """Send one request, without following redirects.
 
-    :param path: is sent as it is, in place of that of ``url``.
-    :param headers: with ``_`` for ``-``.
+    :param path: a path that is sent as it is, instead of the path of ``url``.
+    :param headers: the headers, with ``_`` instead of ``-`` in their names.
     """
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=20)
     try:
         if path is None:
             path = parts.path + (f"?{parts.query}" if parts.query else "")
-        # Not checked here: the server is to be sent what is wrong.
+        # Python must not check the path: the server has to refuse a wrong one.
         connection._validate_path = lambda _: None  # type: ignore[attr-defined]
         connection.putrequest(method, path, skip_host="Host" in headers)
         for key, value in headers.items():
             connection.putheader(key.replace("_", "-"), value)
         connection.endheaders()
-        with connection.getresponse() as answer:
-            found = {key.lower(): value for key, value in answer.getheaders()}
+        with connection.getresponse() as response:
+            received = {key.lower(): value for key, value in response.getheaders()}
             return Reply(
-                url=url, status=answer.status, headers=found, body=answer.read()
+                url=url,
+                status=response.status,
+                headers=received,
+                body=response.read(),
             )
     finally:
         connection.close()
@@ -108,8 +111,8 @@ def ask(
 class Running:
     """A loopback index that runs.
 
-    :param urls: of the upstreams here.
-    :param warnings: what the user was told.
+    :param urls: the local URL of each upstream.
+    :param warnings: the warnings that the user got.
     :param picks: the project and label of each file that was fetched.
     """
 
@@ -136,7 +139,7 @@ def start(
 ) -> Iterator[Running]:
     """Serve ``upstreams`` while the context lasts.
 
-    :param prepare: called with the client before anything is read.
+    :param prepare: is called with the client before anything is read.
     :param access: the fields of `Access`.
     """
     warnings: list[str] = []
@@ -164,47 +167,47 @@ def start(
 
 
 def answers_of(folder: Path, project: str = "torch") -> dict[str, Answer]:
-    """What `publish` wrote, for `serve_answers`, below ``/simple/``."""
-    found = {}
+    """Return for `serve_answers` what `publish` wrote, below ``/simple/``."""
+    answers = {}
     for path in (folder / project).iterdir():
         is_page = path.name == "index.html"
-        found[f"/simple/{project}/{'' if is_page else path.name}"] = Answer(
+        answers[f"/simple/{project}/{'' if is_page else path.name}"] = Answer(
             body=path.read_bytes(),
             kind="text/html" if is_page else "application/octet-stream",
         )
-    return found
+    return answers
 
 
 def page_of(*files: Mapping[str, Any]) -> dict[str, Answer]:
-    """An upstream whose page of torch has these files."""
+    """Return an upstream whose page of torch has these files."""
     document = {"meta": {"api-version": "1.0"}, "name": "torch", "files": files}
     return {"/simple/torch/": Answer(body=json.dumps(document).encode(), kind=JSON)}
 
 
 def links(text: str) -> list[dict[str, str]]:
-    """The attributes of the links of a page in HTML; no other element is there."""
+    """Return the attributes of each link of an HTML page, which has little else."""
     allowed = {"html", "head", "meta", "title", "body", "h1", "a", "br"}
-    found: list[dict[str, str]] = []
+    anchors: list[dict[str, str]] = []
 
     class Parser(HTMLParser):
         def handle_starttag(self, tag: str, attrs: Any) -> None:
             assert tag in allowed, html.escape(tag)
             if tag == "a":
-                found.append({key: value or "" for key, value in attrs})
+                anchors.append({key: value or "" for key, value in attrs})
 
     Parser().feed(text)
-    return found
+    return anchors
 
 
 def wheels(running: Running) -> list[str]:
-    """The wheels on the page of torch."""
+    """Return the names of the wheels on the page of torch."""
     reply = running.page()
     assert reply.status == 200, reply.text
     return [name for name in reply.files if name.endswith(".whl")]
 
 
 def passed_over(running: Running) -> str:
-    """Nothing but the non-variant wheel is shown; why, as the user is told."""
+    """Assert that only the non-variant wheel is shown; return the warning about it."""
     assert wheels(running) == [PLAIN]
     assert ask(running.page().files[PLAIN]).status in (200, 302)
     warning = running.warnings[0]

@@ -91,19 +91,22 @@ _PLAIN_KEYS: dict[str, tuple[str, ...]] = {
 
 
 def cc_available() -> bool:
-    """Whether the fake libraries can be compiled and used here."""
+    """Return whether the fake libraries can be compiled and used on this machine."""
     return sys.platform == "linux" and shutil.which("cc") is not None
 
 
 needs_compiler = pytest.mark.skipif(
-    # In CI a skip would hide that nothing was tested: there the compiler must be.
+    # In CI a skipped test would hide that nothing was tested: a compiler is required.
     not cc_available() and "CI" not in os.environ,
     reason="needs Linux and the C compiler cc (Debian package gcc)",
 )
 
 
 def compile_libraries(folder: Path, *, without: Collection[str] = ()) -> None:
-    """Compile both libraries into ``folder``, without the entry points named."""
+    """Compile both libraries into ``folder``.
+
+    :param without: entry points that the libraries shall lack.
+    """
     unknown = set(without).difference(*FUNCTIONS.values())
     if unknown:
         raise ValueError(f"no such entry points: {sorted(unknown)}")
@@ -122,13 +125,13 @@ def compile_libraries(folder: Path, *, without: Collection[str] = ()) -> None:
 
 
 def environment(folder: Path, scenario: Path) -> dict[str, str]:
-    """What a process must have in its environment to meet the fake libraries."""
+    """Return the variables with which a process loads the fake libraries."""
     return {"LD_LIBRARY_PATH": str(folder), VARIABLE: str(scenario)}
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario file; the keys of ``nvml`` and ``cuda`` lack that very prefix."""
+    """A scenario file; the keys of ``nvml`` and ``cuda`` are without that prefix."""
 
     nvml: Mapping[str, Value] = field(default_factory=dict)
     cuda: Mapping[str, Value] = field(default_factory=dict)
@@ -142,7 +145,7 @@ class Scenario:
         cuda: Mapping[str, Value | None] | None = None,
         log: Path | None = None,
     ) -> Scenario:
-        """The same scenario with some keys changed, or taken out (``None``)."""
+        """Return the scenario with some keys changed, or removed by ``None``."""
         return replace(
             self,
             nvml=_merged(self.nvml, both, nvml),
@@ -151,7 +154,10 @@ class Scenario:
         )
 
     def text(self) -> str:
-        """The text of the file; ``ValueError`` for a key that does not exist."""
+        """Return the text of the file.
+
+        :raises ValueError: a key does not exist.
+        """
         lines = [] if self.log is None else [f"log = {_escaped(self.log)}"]
         for library, values in (("nvml", self.nvml), ("cuda", self.cuda)):
             for key, value in values.items():
@@ -172,7 +178,7 @@ def machine(
     driver_version: str = "575.57.08",
     log: Path | None = None,
 ) -> Scenario:
-    """A healthy machine with one GPU per capability, on which both libraries agree."""
+    """Return a healthy machine, with a GPU for each compute capability."""
     both: dict[str, Value] = {"cuda_version": cuda_version, "count": len(capabilities)}
     for index, capability in enumerate(capabilities):
         both[f"device.{index}.capability"] = capability

@@ -1,4 +1,4 @@
-"""What becomes of a release on a machine: a label, no label, or a refusal."""
+"""The outcome of a release on a machine: a label, no label, or a refusal."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nvidia_variant_provider.resolution.priorities import Priorities
 __all__ = ["REFUSED", "our_outcome", "uv_outcome"]
 
 REFUSED = "REFUSED"
-"""Metadata or machine is refused; labels have no capital letters."""
+"""The outcome if metadata or machine is refused. No label has capital letters."""
 
 
 def our_outcome(
     metadata: Mapping[str, Any], variables: Mapping[str, str]
 ) -> str | None:
-    """The label that `api.resolve` selects, without preferences of the user."""
+    """Return the label that `api.resolve` selects without preferences of the user."""
     try:
         resolution = api.resolve(metadata, priorities=Priorities(), environ=variables)
     except (InputError, OverrideError):
@@ -31,11 +31,11 @@ def our_outcome(
 def uv_outcome(
     index: UvIndex, metadata: Mapping[str, Any], variables: Mapping[str, str]
 ) -> str | None:
-    """The label that uv installs, ``None`` for the non-variant wheel."""
+    """Return the label that uv installs, or ``None`` for the non-variant wheel."""
     try:
         (label,) = index.install([index.publish(metadata)], variables)
     except InstallError as error:
-        # Any other failure is no outcome of the metadata, and shows itself.
+        # Any other failure is not caused by the metadata, and must become visible.
         refused = "Failed to parse variant metadata" in str(error)
         return REFUSED if refused else str(error)
     return label

@@ -1,4 +1,4 @@
-"""The command line in a process of its own, and environments with a real pip."""
+"""The command line in a process of its own, and Python environments with real pips."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 PIPS = ("23.2.1", "24.3.1", "25.3", "26.3")
-"""From the oldest that is supported to the newest that there is."""
+"""Versions of pip, from the oldest supported one to the newest one."""
 
 _TIMEOUT = 120
 
@@ -44,12 +44,12 @@ class Done(NamedTuple):
 
     @property
     def text(self) -> str:
-        """All that was printed."""
+        """Everything that was printed, stdout first."""
         return self.out + self.err
 
 
 class Environment(NamedTuple):
-    """An environment of Python."""
+    """A virtual environment."""
 
     folder: Path
 
@@ -66,31 +66,31 @@ class Environment(NamedTuple):
         return self.folder / "lib" / f"python{major}.{minor}" / "site-packages"
 
     def labels(self) -> dict[str, str]:
-        """The label of each project that is installed here."""
+        """Return the label of each project that is installed in it."""
         return installed_labels(self.packages)
 
 
 def installed_labels(folder: Path) -> dict[str, str]:
-    """The ``LABEL`` in the module of each distribution below ``folder``.
+    """Return version and label of each distribution below ``folder``.
 
-    Stubs say it themselves, whatever an installer makes of the file's name; those of
-    non-variant wheels say ``None``, and versions stand beside it.
+    The modules of stub wheels have both as constants, so that no file name needs to be
+    trusted. The label of a non-variant wheel is ``None``.
     """
-    found = {}
+    labels = {}
     for info in folder.glob("*.dist-info"):
         name = Distribution.at(info).metadata["Name"]
         module = folder / f"{canonicalize_name(name).replace('-', '_')}.py"
         if module.is_file():
             values: dict[str, object] = {}
             exec(module.read_text(), values)
-            found[name] = f"{values['VERSION']} {values['LABEL']}"
-    return found
+            labels[name] = f"{values['VERSION']} {values['LABEL']}"
+    return labels
 
 
 def clean_environ(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables without the user's own configuration of installers.
+    """Return environment variables without the user's configuration of installers.
 
-    :param home: where programs keep what they keep; nobody's.
+    :param home: an empty folder, where programs keep their caches.
     """
     environ = {
         name: value
@@ -104,7 +104,7 @@ def clean_environ(home: Path, extra: Mapping[str, str] | None = None) -> dict[st
         "PIP_CONFIG_FILE": os.devnull,
         "PIP_CACHE_DIR": str(home / "pip-cache"),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        # Else programs ask the operating system for a proxy.
+        # Without this, programs ask the operating system for a proxy.
         "NO_PROXY": "127.0.0.1",
         **(extra or {}),
     }
@@ -113,7 +113,7 @@ def clean_environ(home: Path, extra: Mapping[str, str] | None = None) -> dict[st
 def provider(
     *arguments: object, environ: Mapping[str, str], cwd: Path | None = None
 ) -> Done:
-    """Run ``nvidia-variant-provider ARGUMENTS`` to its end."""
+    """Run ``nvidia-variant-provider ARGUMENTS``, and wait for its end."""
     done = subprocess.run(
         [sys.executable, "-m", "nvidia_variant_provider", *map(str, arguments)],
         env=dict(environ),
@@ -147,14 +147,14 @@ class Pip:
 
 
 def make_environment(folder: Path, *packages: str) -> Environment:
-    """An environment with ``packages``, from wherever this machine has them."""
+    """Make a virtual environment with ``packages``."""
     program = uv.find_uv_bin()
     made = Environment(folder)
     command = [program, "venv", "--quiet", "--python", sys.executable, str(folder)]
     subprocess.run(command, check=True, timeout=_TIMEOUT)
     if packages:
         install = [program, "pip", "install", "--quiet", "--python", str(made.python)]
-        # What uv has kept will do: to ask an index what is new takes minutes.
+        # Versions in the cache of uv are good enough: asking an index takes minutes.
         kept = subprocess.run(
             [*install, "--offline", *packages], capture_output=True, check=False
         )

@@ -1,4 +1,4 @@
-"""A proxy on the loopback interface, for which every host is one server."""
+"""A proxy on the loopback interface, which connects every host name to one server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Proxy", "serve_proxy"]
 
 
 class Proxy:
-    """A running proxy: its URL, and the targets that it was asked for."""
+    """A running proxy, with its URL and the targets that clients asked for."""
 
     def __init__(self, url: str, asked: list[str]) -> None:
         self.url = url
@@ -27,9 +27,9 @@ class Proxy:
 
 @contextmanager
 def serve_proxy(server: str) -> Iterator[Proxy]:
-    """A proxy while the context lasts.
+    """Run a proxy while the context lasts.
 
-    :param server: the URL of the server that is reached, whatever is asked for.
+    :param server: the URL of the server that all requests go to.
     """
     asked: list[str] = []
     parts = urlsplit(server)

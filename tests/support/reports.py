@@ -1,4 +1,4 @@
-"""Reports of wheels that were never built."""
+"""Reports of wheels that do not exist, for tests of what follows from a report."""
 
 from __future__ import annotations
 

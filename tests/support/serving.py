@@ -1,4 +1,4 @@
-"""``nvidia-variant-provider serve`` in a process of its own."""
+"""The verb ``serve`` in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Serving", "fetch", "serving"]
 
 
 class Serving:
-    """What runs, and the URLs it gave."""
+    """The process that serves, and the URLs that it printed."""
 
     def __init__(self, process: subprocess.Popen[str], urls: list[str]) -> None:
         self.process = process
         self.urls = urls
 
     def stop(self, signal_number: int) -> tuple[int, str]:
-        """Its exit status, and what it said on stderr."""
+        """Stop it; return its exit status, and what it printed to stderr."""
         self.process.send_signal(signal_number)
         _, said = self.process.communicate(timeout=30)
         return self.process.returncode, said
@@ -31,7 +31,7 @@ class Serving:
 def serving(
     *arguments: object, environ: Mapping[str, str], python: object = sys.executable
 ) -> Iterator[Serving]:
-    """Serve while the context lasts."""
+    """Run ``serve`` while the context lasts."""
     command = [str(python), "-m", "nvidia_variant_provider", "serve", "--json"]
     with subprocess.Popen(
         [*command, *map(str, arguments)],
@@ -51,9 +51,9 @@ def serving(
 def fetch(
     url: str, path: str | None = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body of ``url``; no redirect is followed.
+    """Return status, headers and body of ``url``, without following redirects.
 
-    :param path: what to ask for, as it is, instead of the path of ``url``.
+    :param path: a path that is sent as it is, instead of the path of ``url``.
     """
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=30)
@@ -72,7 +72,7 @@ def fetch(
 
 
 def _read_report(process: subprocess.Popen[str]) -> str:
-    """The report: JSON that ends with a brace in the first column."""
+    """Read the report, which is JSON and ends with a brace in the first column."""
     lines = []
     for line in process.stdout or ():
         lines.append(line)

@@ -17,8 +17,8 @@ from nvidia_variant_provider.machine.environment import (
 
 __all__ = ["documents", "machines", "wild_machines"]
 
-# Few values, and most of them supported by most machines: labels have to fit
-# before their order says anything.
+# There are few values, and most machines support most of them: a label has to fit
+# before its place in the order means anything.
 _LOWER = ("11", "11.8", "12", "12.0", "12.4", "12.8", "12.20", "13.0")
 _UPPER = ("11", "12.10", "13", "13.0", "14", "15", "15.20")
 _SM = ("50", "52", "60", "70", "75", "80", "86", "89", "90", "100", "103", "120", "121")
@@ -35,7 +35,7 @@ def _some(values: tuple[str, ...], most: int) -> st.SearchStrategy[list[str]]:
 def _part_of(
     choices: Mapping[str, st.SearchStrategy[Any]],
 ) -> st.SearchStrategy[dict[str, Any]]:
-    """A mapping with at least one of the keys; nothing generated is thrown away."""
+    """Draw a mapping with at least one of the keys, without discarding examples."""
     names = st.lists(st.sampled_from(sorted(choices)), min_size=1, unique=True)
     return names.flatmap(
         lambda found: st.fixed_dictionaries({name: choices[name] for name in found})
@@ -54,7 +54,7 @@ _BLAS = _part_of({"library": _some(_LIBRARIES, 2), "threads": _some(("on", "off"
 
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
-    """Index-level metadata; half of it has a second namespace, a static one."""
+    """Draw index-level metadata; half of it has a second namespace, a static one."""
     static = draw(st.booleans())
     choices = {"nvidia": _NVIDIA, "blas_lapack": _BLAS}
     properties = _part_of(choices if static else {"nvidia": _NVIDIA})
@@ -103,7 +103,7 @@ machines = _environment(
         lambda sm: [] if sm is None else [ComputeCapability(int(sm[:-1]), int(sm[-1]))]
     ),
 )
-"""A CUDA version that the catalog names, and at most one GPU that it names."""
+"""Machines with a CUDA version and at most one GPU, both named by the catalog."""
 
 wild_machines = _environment(
     st.none() | st.builds(CudaVersion, st.integers(0, 99), st.integers(0, 99)),
@@ -112,4 +112,4 @@ wild_machines = _environment(
         max_size=3,
     ),
 )
-"""Anything that a driver, or a user, could claim."""
+"""Machines with anything that a driver or a user could claim."""

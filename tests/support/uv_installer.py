@@ -1,4 +1,4 @@
-"""The user's uv, installing from a local index of stub wheels."""
+"""uv, which installs from a local index of stub wheels."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["InstallError", "UvIndex", "uv_index"]
 
 
 class InstallError(Exception):
-    """uv installed nothing; the text is what it printed."""
+    """Raised when uv installs nothing; the text is what uv printed."""
 
 
 class UvIndex:
     """An index, and a uv whose only index it is.
 
-    Every release is a project of its own, so that one cache serves all: uv keeps
-    project pages and metadata of an index that does not tell it otherwise.
+    Each release is a project of its own, so that all can share one cache: uv caches
+    project pages and metadata.
     """
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -37,7 +37,7 @@ class UvIndex:
         self._count = itertools.count()
 
     def publish(self, metadata: Mapping[str, Any]) -> str:
-        """Publish a release with a wheel a label; the value is the project's name."""
+        """Publish a release with a wheel for each label; return the project's name."""
         name = f"project-{next(self._count)}"
         publish(self._folder / "index", metadata, name, "1.0")
         return name
@@ -45,7 +45,7 @@ class UvIndex:
     def install(
         self, projects: Sequence[str], forced: Mapping[str, str]
     ) -> list[str | None]:
-        """Install into a new folder; the label of each, ``None`` for non-variant.
+        """Install into a new folder; return the label of each, or ``None``.
 
         :param forced: the environment variables that force a machine.
         :raises InstallError: uv fails.
@@ -79,7 +79,7 @@ class UvIndex:
             "UV_CACHE_DIR": str(self._folder / "cache"),
             "UV_PYTHON": sys.executable,
             "UV_PYTHON_DOWNLOADS": "never",
-            # Else uv asks the operating system for a proxy.
+            # Without this, uv asks the operating system for a proxy.
             "NO_PROXY": "127.0.0.1",
             **forced,
         }
@@ -87,7 +87,7 @@ class UvIndex:
 
 @contextmanager
 def uv_index(folder: Path) -> Iterator[UvIndex]:
-    """A `UvIndex` below ``folder``, served while the context lasts."""
+    """Serve a `UvIndex` below ``folder`` while the context lasts."""
     index = folder / "index"
     index.mkdir()
     with serve(index) as url:

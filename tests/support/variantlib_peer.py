@@ -1,4 +1,4 @@
-"""variantlib with the types of this project: it has none of its own."""
+"""variantlib behind functions with types, since it has none of its own."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ Supported: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
 
 
 def isolate(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Make ``folder`` the working folder, and no ``variants.toml`` of the user count.
+    """Make ``folder`` the working folder, and hide the user's ``variants.toml``.
 
-    The first file that is found is the only one read, so an empty one in the
+    variantlib reads only the first file that exists, so that an empty one in the
     working folder hides those of the Python environment, the user and the site.
     """
     (folder / "variants.toml").write_text("", encoding="utf-8")
@@ -82,26 +82,26 @@ def isolate(patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 def _forget() -> None:
-    """Empty variantlib's caches: they leave out the folder and the environment."""
+    """Empty the caches of variantlib, whose keys lack the folder and the variables."""
     get_configuration_files.cache_clear()
     VARIANT_PROVIDER_CACHE_TABLE.clear()
 
 
 def refused_properties(document: Mapping[str, Any], label: str) -> set[str]:
-    """What is wrong with a label when its wheel is built, by the plugin's catalog.
+    """Return what variantlib refuses when the wheel of a label is built.
 
-    Properties that the catalog does not have, and features with several values
-    that take one only.
+    These are properties that the catalog of the plugin lacks, and features with
+    several values of which the catalog allows one.
     """
     _forget()
     release = VariantsJson(document)
     result = validate_variant(release.variants[label], release)
-    found = [*result.invalid_properties, *result.multi_value_violations]
-    return {item.to_str() for item in found}
+    refused = [*result.invalid_properties, *result.multi_value_violations]
+    return {item.to_str() for item in refused}
 
 
 def run_command(*arguments: str) -> str:
-    """What the command ``variantlib`` of this Python prints to stdout."""
+    """Run the command ``variantlib`` of this Python; return what it prints."""
     scripts = sysconfig.get_path("scripts")
     command = shutil.which("variantlib", path=scripts)
     assert command, f"variantlib is not in {scripts}"
@@ -118,20 +118,20 @@ def by_priority(
     ask_again: bool = True,
     enable_optional: bool | list[str] = False,
 ) -> list[str]:
-    """The labels that fit, best first; variantlib adds ``null`` where it is missing.
+    """Return the labels that fit, best first; variantlib adds a missing ``null``.
 
-    :param ask_again: run the plugins anew; needed when the machine has changed.
+    :param ask_again: run the plugins again, as is needed when the machine has changed.
     """
     if ask_again:
         _forget()
-    found = get_variants_by_priority(
+    descriptions = get_variants_by_priority(
         variants_json=document, enable_optional_plugins=enable_optional
     )
-    return [description.label for description in found]
+    return [description.label for description in descriptions]
 
 
 def variantlib_outcome(document: Mapping[str, Any]) -> str | None:
-    """The label that is selected, ``None`` where variantlib had to add ``null``."""
+    """Return the selected label, or ``None`` if variantlib had to add ``null``."""
     try:
         label = by_priority(document)[0]
     except (PluginError, ValidationError):
@@ -144,7 +144,7 @@ def variantlib_outcome(document: Mapping[str, Any]) -> str | None:
 
 
 def configs_of_endpoint(plugin_api: str, *, supported: bool) -> list[Config]:
-    """What variantlib's subprocess gets from an endpoint, without metadata."""
+    """Return what variantlib gets from an endpoint, without metadata."""
     _forget()
     with DictPluginLoader({"nvidia": plugin_api}) as loader:
         return _configs(loader, supported=supported)
@@ -153,7 +153,7 @@ def configs_of_endpoint(plugin_api: str, *, supported: bool) -> list[Config]:
 def configs_of_document(
     document: Mapping[str, Any], *, supported: bool
 ) -> list[Config]:
-    """The same through the provider of a document, whose endpoint may be inferred."""
+    """Return what variantlib gets from the provider of a document."""
     _forget()
     with PluginLoader(VariantsJson(document), include_aot_plugins=True) as loader:
         return _configs(loader, supported=supported)
@@ -174,11 +174,11 @@ def order(
     feature_priorities: Sequence[Mapping[str, Sequence[str]]] = (),
     property_priorities: Sequence[Supported] = (),
 ) -> list[str]:
-    """Filter and order labels.
+    """Filter and order labels with variantlib.
 
-    The priorities are sequences: the user's first, then those of the metadata.
+    Each kind of priorities is a sequence: those of the user, then of the metadata.
     """
-    found = sort_and_filter_supported_variants(
+    ordered = sort_and_filter_supported_variants(
         [
             VariantDescription.from_dict(properties, label)
             for label, properties in variants.items()
@@ -194,11 +194,11 @@ def order(
         property_priorities=aggregate_property_priorities(*property_priorities),
         filter_values=True,
     )
-    return [description.label for description in found]
+    return [description.label for description in ordered]
 
 
 def validated(configs: Sequence[OurFeatureConfig]) -> list[Config]:
-    """``configs`` after variantlib's validation of types, grammar and repetition."""
+    """Let variantlib validate types, grammar and repetition of ``configs``."""
     peers = [
         VariantFeatureConfig(
             name=item.name, values=item.values, multi_value=item.multi_value

@@ -27,13 +27,13 @@ __all__ = [
 def wheel_name(
     name: str, version: str, label: str | None = None, tag: str = "py3-none-any"
 ) -> str:
-    """``{name}-{version}-{tag}-{label}.whl``, without a label where it is ``None``."""
+    """Return ``{name}-{version}-{tag}-{label}.whl``, or a name without a label."""
     end = "" if label is None else f"-{label}"
     return f"{_escaped(name)}-{version}-{tag}{end}.whl"
 
 
 def variants_json_name(name: str, version: str) -> str:
-    """``{name}-{version}-variants.json``, normalized like a wheel's file name."""
+    """Return ``{name}-{version}-variants.json``, normalized as names of wheels are."""
     return f"{_escaped(name)}-{version}-variants.json"
 
 
@@ -89,7 +89,7 @@ def stub_wheel(
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as archive:
         for member, data in files.items():
-            # A fixed date: the same arguments give the same bytes.
+            # The date is fixed, so that the same arguments give the same bytes.
             archive.writestr(zipfile.ZipInfo(member), data)
     return path
 
@@ -103,7 +103,7 @@ def publish(
     requires: Mapping[str | None, Sequence[str]] | None = None,
     extras: Sequence[str] = (),
 ) -> None:
-    """Put a release with one wheel a label into the index below ``folder``.
+    """Put a release with a wheel for each label into the index below ``folder``.
 
     The layout is PEP 503's: ``{project}/index.html`` beside the files it links.
     A non-variant wheel is always there, and so is the metadata file, which is
@@ -133,7 +133,7 @@ def publish(
 
 
 def write_page(folder: Path) -> None:
-    """Link all that is in ``folder``: the projects of an index, or their files."""
+    """Write a page that links everything in ``folder``: projects, or files of one."""
     page = folder / "index.html"
     links = []
     for item in sorted(folder.iterdir()):
