@@ -1,7 +1,7 @@
-"""Reading JSON documents strictly, with the place of whatever is wrong.
+"""Reading JSON documents strictly, with the place of each defect.
 
-``json`` alone accepts duplicate keys (the last wins) and ``NaN``; an installer
-and an index could then read two different things out of one file.
+The module `json` accepts ``NaN`` and keys that are given twice, of which the last
+counts. An installer and an index could then read different things from one file.
 """
 
 from __future__ import annotations
@@ -37,16 +37,23 @@ __all__ = [
 ]
 
 MAX_BYTES = 64 * 1024 * 1024
-"""No document is read beyond this many bytes."""
+"""The most bytes of a document that are read."""
 
 _OPENED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
-"""What the one who started the program has opened; no folder lists such files."""
+"""How the paths of files begin that the shell has opened already. The user has asked
+for these, and no folder lists them, so that waiting for a pipe is right there."""
+
+
+_NOT_METADATA = "this is not variant metadata"
 
 
 class Flaw(Frozen):
-    """What a JSON text has that JSON does not allow, with its place.
+    """A defect of a JSON text that a parser can get over.
 
-    :param kind: one of the three constants.
+    :param kind: one of the three constants of the class.
+    :param place: the place in the document, such as ``variants.cu126``.
+    :param message: what is wrong.
+    :param hint: what to do next.
     """
 
     BYTE_ORDER_MARK = "byte order mark"
@@ -65,13 +72,13 @@ class Flaw(Frozen):
 
 
 class _DuplicateKeys(dict):  # type: ignore[type-arg]
-    """An object that gave a key twice, kept so that its place can be named."""
+    """An object in which a key is given twice, marked so that its place is found."""
 
     keys_given_twice: list[str]
 
 
 class _Constant(float):
-    """``NaN`` or ``Infinity``, which JSON has not; a float, as `json` has it."""
+    """``NaN`` or ``Infinity``, which JSON does not have; a float, as in `json`."""
 
     def __new__(cls, text: str) -> _Constant:
         return float.__new__(cls, text.replace("Infinity", "inf"))
@@ -84,10 +91,12 @@ class _Constant(float):
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file of at most `MAX_BYTES`.
+    """Return the bytes of a file of at most `MAX_BYTES`.
 
-    A regular one, or what a shell puts in the place of one: ``/dev/stdin``, and
-    ``/dev/fd/63`` of ``<(command)``.
+    The file is a regular file, or one that a shell has opened: ``/dev/stdin``, or
+    ``/dev/fd/63`` for ``<(command)``.
+
+    :raises InputError: the file cannot be read, or is too large.
     """
     name = str(path)
     try:
@@ -99,52 +108,61 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """A file, to read. A named pipe, on which opening waits for ever, is refused.
+    """Open a file for reading, and refuse a named pipe.
 
-    :raises OSError: so it is, or the system refuses it.
-    :raises ValueError: no path.
+    Opening a named pipe would wait until somebody writes to it.
+
+    :raises OSError: the file is not a regular file, or the system refuses to open it.
+    :raises ValueError: the path has a NUL byte.
     """
     mode = os.stat(path).st_mode
-    # Of a folder the system itself says so.
+    # A folder passes, since the system's own message about it is clearer.
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or str(path).startswith(_OPENED)):
-        import errno  # not for an installer, which loads this module
+        import errno  # imported here, since installers load this module
 
         raise OSError(errno.EINVAL, "not a regular file")
     return open(path, "rb")
 
 
 def unreadable(error: Exception, name: str) -> InputError:
-    """The system's refusal as an error that names the file."""
-    # A path with a NUL byte is a ValueError, which has no strerror.
+    """Return the system's refusal as an error that names the file."""
+    # A path with a NUL byte raises ValueError, which has no strerror.
     reason = getattr(error, "strerror", None) or str(error)
     message = f"cannot be read: {reason}"
     return InputError(message, path=name, hint="check the path")
 
 
 def read_stdin() -> bytes:
-    """The bytes of standard input, at most `MAX_BYTES`."""
-    if sys.stdin is None:  # closed by the caller: <&-
+    """Return the bytes of standard input, at most `MAX_BYTES`.
+
+    :raises InputError: it cannot be read, or has more bytes.
+    """
+    if sys.stdin is None:  # The shell has closed it: <&-
         raise InputError("cannot be read: closed", path="stdin", hint="name a file")
     return read_stream(sys.stdin.buffer, "stdin")
 
 
 def read_stream(file: BinaryIO, name: str) -> bytes:
-    """The bytes that are left in ``file``, at most `MAX_BYTES`."""
+    """Return the rest of an open file, at most `MAX_BYTES`.
+
+    :raises InputError: it cannot be read, or has more bytes.
+    """
     try:
         data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise unreadable(error, name) from None
     if len(data) > MAX_BYTES:
         message = f"larger than {MAX_BYTES // 1024 // 1024} MiB"
-        raise InputError(message, path=name, hint="this is no variant metadata")
+        raise InputError(message, path=name, hint=_NOT_METADATA)
     return data
 
 
 def parse_json(data: bytes | str, path: str | None = None) -> Any:
-    """The value of a JSON text; `InputError` for anything that is not JSON.
+    """Return the value of a JSON text.
 
-    :raises InputError: not UTF-8, byte order mark, malformed, nested too
-        deeply, a key given twice, ``NaN`` or ``Infinity``.
+    :param path: the name of the file for messages.
+    :raises InputError: the text is not UTF-8, not JSON or nested too deeply, begins
+        with a byte order mark, gives a key twice, or has ``NaN`` or ``Infinity``.
     """
     value, flaws = parse_lenient(data, path)
     for flaw in flaws:
@@ -154,11 +172,13 @@ def parse_json(data: bytes | str, path: str | None = None) -> Any:
 
 
 def parse_lenient(data: bytes | str, path: str | None = None) -> tuple[Any, list[Flaw]]:
-    """The value of a JSON text with flaws that a parser could get over.
+    """Return the value of a JSON text, and the flaws that the parser got over.
 
-    Of a key that is given twice the last counts, and ``NaN`` is a number.
+    When a key is given twice, the last one counts. ``NaN`` is a number.
 
-    :raises InputError: there is no value: not UTF-8, malformed, too deep.
+    :param path: the name of the file for messages.
+    :raises InputError: there is no value, since the text is not UTF-8, not JSON or
+        nested too deeply.
     """
     import json
 
@@ -170,7 +190,7 @@ def parse_lenient(data: bytes | str, path: str | None = None) -> tuple[Any, list
             raise InputError(message, path=path, hint="save it as UTF-8") from None
     if len(data) > MAX_BYTES:
         message = f"larger than {MAX_BYTES // 1024 // 1024} MiB"
-        raise InputError(message, path=path, hint="this is no variant metadata")
+        raise InputError(message, path=path, hint=_NOT_METADATA)
     flaws: list[Flaw] = []
     if data.startswith("\ufeff"):
         message, hint = "starts with a byte order mark", "save it without one"
@@ -179,10 +199,10 @@ def parse_lenient(data: bytes | str, path: str | None = None) -> tuple[Any, list
     marks: list[object] = []
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) == len(items):
-            return found
-        marked = _DuplicateKeys(found)
+        plain = dict(items)
+        if len(plain) == len(items):
+            return plain
+        marked = _DuplicateKeys(plain)
         seen: set[str] = set()
         twice: dict[str, None] = {}
         for key, _ in items:
@@ -205,7 +225,7 @@ def parse_lenient(data: bytes | str, path: str | None = None) -> tuple[Any, list
     except (ValueError, RecursionError) as error:
         deep = isinstance(error, RecursionError)
         message = "nested too deeply" if deep else "a number is too long"
-        hint = "this is no variant metadata"
+        hint = _NOT_METADATA
         raise InputError(message, path=path, hint=hint) from None
     return value, flaws + (_find_flaws(value) if marks else [])
 
@@ -222,16 +242,16 @@ def _find_flaws(document: object) -> list[Flaw]:
         elif isinstance(value, _Constant):
             message, hint = f"{value} is not JSON", "write a string or a number"
             flaws.append(Flaw(Flaw.CONSTANT, place, message, hint))
-    # Else the flaw is inside a value that a later duplicate has replaced, and
-    # that duplicate has been found.
+    # A flaw in a value that a later duplicate has replaced is not in the document any
+    # more. The duplicate is, so that there is always a flaw to report.
     return flaws
 
 
 def _walk(document: object) -> Iterator[tuple[str, object]]:
-    """Every object and constant with its place.
+    """Yield every object and every constant with its place.
 
-    Neither recursion, whatever the depth, nor memory for more than one value of
-    each level: a place is made for what is yielded only.
+    This is a loop instead of a recursion, since documents may be nested deeply. It
+    makes a place only for what it yields, so that it needs little memory.
     """
     if isinstance(document, _Constant):
         yield "", document
@@ -264,15 +284,18 @@ def _items(value: object) -> Iterator[tuple[str | int, object]]:
 
 def _wrong(value: object, wanted: str, place: str) -> InputError:
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
-    found = "null" if value is None else names.get(type(value), "a number")
-    return InputError(f"expected {wanted}, found {found}", place=place or "top level")
+    given = "null" if value is None else names.get(type(value), "a number")
+    return InputError(f"expected {wanted}, found {given}", place=place or "top level")
 
 
 def as_object(value: object, place: str) -> Mapping[str, Any]:
-    """``value``, if it is a JSON object with string keys."""
+    """Return ``value`` if it is a JSON object with string keys.
+
+    :raises InputError: it is not.
+    """
     if type(value) is dict and all(type(key) is str for key in value):
         return value
-    # Callers of the Python API may pass any mapping; a JSON text cannot.
+    # A JSON text gives a dict. Callers of the Python API may pass any mapping.
     from collections.abc import Mapping
 
     if not isinstance(value, Mapping):
@@ -284,21 +307,30 @@ def as_object(value: object, place: str) -> Mapping[str, Any]:
 
 
 def as_list(value: object, place: str) -> list[Any]:
-    """``value``, if it is a JSON array."""
+    """Return ``value`` if it is a JSON array.
+
+    :raises InputError: it is not.
+    """
     if not isinstance(value, (list, tuple)):
         raise _wrong(value, "a list", place)
     return list(value)
 
 
 def as_string(value: object, place: str) -> str:
-    """``value``, if it is a string."""
+    """Return ``value`` if it is a string.
+
+    :raises InputError: it is not.
+    """
     if not isinstance(value, str):
         raise _wrong(value, "a string", place)
     return value
 
 
 def as_strings(value: object, place: str) -> tuple[str, ...]:
-    """``value``, if it is an array of strings."""
+    """Return ``value`` if it is an array of strings.
+
+    :raises InputError: it is not.
+    """
     items = as_list(value, place)
     for index, item in enumerate(items):
         if not isinstance(item, str):
@@ -307,14 +339,20 @@ def as_strings(value: object, place: str) -> tuple[str, ...]:
 
 
 def as_boolean(value: object, place: str) -> bool:
-    """``value``, if it is ``true`` or ``false``."""
+    """Return ``value`` if it is ``true`` or ``false``.
+
+    :raises InputError: it is not.
+    """
     if not isinstance(value, bool):
         raise _wrong(value, "a boolean", place)
     return value
 
 
 def as_integer(value: object, place: str) -> int:
-    """``value``, if it is a whole number (``true`` is none)."""
+    """Return ``value`` if it is a whole number, which ``true`` is not.
+
+    :raises InputError: it is not.
+    """
     if not isinstance(value, int) or isinstance(value, bool):
         raise _wrong(value, "a whole number", place)
     return value

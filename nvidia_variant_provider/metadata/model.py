@@ -1,4 +1,4 @@
-"""What variant metadata says, whatever its schema version."""
+"""What variant metadata says, the same for every schema version."""
 
 from __future__ import annotations
 
@@ -25,26 +25,27 @@ Properties: TypeAlias = Mapping[str, Features]
 """``{namespace: {feature: (value, ...)}}``: the properties of one label."""
 
 NULL_LABELS = ("null", "00000000")
-"""The null variant's label, and its spelling before version 0.0.2."""
+"""The label of the null variant, and its spelling in the oldest versions."""
 
 REQUIRES = "nvidia-variant-provider>=0.0.1,<1.0.0"
 PLUGIN_API = "nvidia_variant_provider.plugin:NvidiaVariantPlugin"
-"""How published metadata names the provider of ``nvidia``, and the only names by
-which uv 0.13.8 knows it."""
+"""The names of the provider of ``nvidia`` in published metadata. uv 0.13.8 knows the
+provider by these names only."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provider:
-    """How the answer for one namespace is obtained.
+    """Where the answer for one namespace comes from.
 
-    :param requires: requirements of the plugin package.
-    :param plugin_api: its endpoint, ``module:object``.
-    :param optional: unsupported unless the user enables it.
-    :param enable_if: marker of the machines that it is for (0.0.x).
-    :param builtin: name of a provider that installers bring (0.2.0).
-    :param static_properties: the answer itself, values best first; ``None``
+    :param requires: the requirements of the plugin package.
+    :param plugin_api: the endpoint of the plugin, ``module:object``.
+    :param optional: whether the namespace is unsupported unless the user enables it.
+    :param enable_if: the environment marker of the machines that the provider is for;
+        old versions only.
+    :param builtin: the name of a provider that installers bring along.
+    :param static_properties: the answer itself, with the best values first; ``None``
         where a plugin has to be asked.
-    :param feature_order: the features of ``static_properties``, best first.
+    :param feature_order: the features of ``static_properties``, the best first.
     """
 
     requires: tuple[str, ...] = ()
@@ -58,14 +59,17 @@ class Provider:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantsMetadata:
-    """One document.
+    """One metadata document.
 
-    :param name: the project, as in the file name; ``None`` when not known.
-    :param version: the release, as in the file name.
+    :param name: the project, as in the file name; ``None`` when it is not known.
+    :param version: the release, as in the file name; ``None`` when it is not known.
     :param schema: the version of the format.
-    :param namespaces: all namespaces, in decreasing priority.
-    :param feature_priorities: features that come before the provider's order.
-    :param property_priorities: values that come before the provider's order.
+    :param namespaces: all namespaces, the most important first.
+    :param providers: the provider of each namespace.
+    :param feature_priorities: for each namespace, the features that come before the
+        order of the provider.
+    :param property_priorities: for each namespace and feature, the values that come
+        before the order of the provider.
     :param variants: the properties of each label, in the order of the file.
     """
 
