@@ -1,4 +1,4 @@
-"""Strict JSON."""
+"""Reading JSON strictly, files with it, and the places in messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_what_json_writes_is_read(value: object) -> None:
+def test_text_that_json_writes_is_read(value: object) -> None:
     assert parse_json(json.dumps(value)) == value
 
 
@@ -59,7 +59,7 @@ def test_any_other_text_is_an_input_error(text: str | bytes) -> None:
     ],
     ids=lambda value: repr(value[:20]),
 )
-def test_flaws(text: bytes, line: str) -> None:
+def test_flaw_is_an_error_with_its_place(text: bytes, line: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_json(text, "f.json")
     assert str(caught.value).startswith(f"f.json: {line}")
@@ -81,17 +81,17 @@ def test_oversized_file_is_not_read_to_the_end(
 
 
 @pytest.mark.parametrize("name", ["missing", ".", "nul\0"])
-def test_unreadable_path(name: str, tmp_path: Path) -> None:
+def test_path_that_cannot_be_read_is_an_error(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_bytes(f"{tmp_path}/{name}")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no pipes to open")
 class TestPipes:
-    """A named pipe is waited for until somebody writes: not by a folder's files."""
+    """Opening a named pipe waits until somebody writes, so that pipes are refused."""
 
     @pytest.mark.parametrize("name", ["pipe.json", "demo-1.0-py3-none-any.whl"])
-    def test_a_named_one_is_refused(self, name: str, tmp_path: Path) -> None:
+    def test_named_pipe_is_refused(self, name: str, tmp_path: Path) -> None:
         path = str(tmp_path / name)
         os.mkfifo(path)
         with pytest.raises(InputError, match="not a regular file"):
@@ -102,15 +102,15 @@ class TestPipes:
         ):
             pass
 
-    def test_in_a_folder(self, tmp_path: Path) -> None:
+    def test_named_pipes_in_a_folder_are_findings(self, tmp_path: Path) -> None:
         for name in ("demo-1.0-variants.json", "demo-1.0-py3-none-any-cu12.whl"):
             os.mkfifo(tmp_path / name)
         codes = {item.code for item in api.validate([tmp_path])}
         assert codes == {"NV100", "NV411"}
 
     @pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd"])
-    def test_what_a_shell_has_opened_is_read(self, folder: str) -> None:
-        """``resolve <(command)``."""
+    def test_pipe_that_a_shell_has_opened_is_read(self, folder: str) -> None:
+        """Read the file that ``resolve <(command)`` passes."""
         if not os.path.isdir(folder):
             pytest.skip("not on this system")
         here, there = os.pipe()
@@ -122,7 +122,7 @@ class TestPipes:
             os.close(here)
 
 
-def test_places() -> None:
+def test_join_makes_places_of_keys_and_indexes() -> None:
     assert join("", "variants") == "variants"
     assert join(join("a", "cu12.6"), 2) == "a.cu12.6[2]"
     assert join("a", "b c\n") == r"a.'b c\n'"
@@ -131,7 +131,7 @@ def test_places() -> None:
 
 @given(st.text())
 def test_shown_text_fits_one_line(text: str) -> None:
-    found = shown(text)
-    assert found.isascii()
-    assert found.isprintable()
-    assert len(found) <= 60
+    line = shown(text)
+    assert line.isascii()
+    assert line.isprintable()
+    assert len(line) <= 60

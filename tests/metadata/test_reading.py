@@ -18,8 +18,11 @@ HOST = "https://variants-schema.wheelnext.dev"
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """A valid document of version 0.2.0, with some top-level keys replaced."""
-    found: dict[str, Any] = {
+    """Return a valid document of version 0.2.0 with some top-level keys replaced.
+
+    :param changes: the new values; ``None`` removes the key.
+    """
+    fields: dict[str, Any] = {
         "$schema": f"{HOST}/v0.2.0.json",
         "default-priorities": {"namespace": ["nvidia"]},
         "providers": {"nvidia": {"requires": ["nvidia-variant-provider"]}},
@@ -28,12 +31,15 @@ def document(**changes: Any) -> dict[str, Any]:
             "cu126": {"nvidia": {"sm_arch": ["80_real", "90_real"]}},
         },
     }
-    found.update(changes)
-    return {key: value for key, value in found.items() if value is not None}
+    fields.update(changes)
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def old_document(version: str | None, **changes: Any) -> dict[str, Any]:
-    """The same for the versions of PEP 817 and before."""
+    """Return such a document of an older version.
+
+    :param version: the version in its URL; ``None`` for the URL without one.
+    """
     url = f"{HOST}/{version}.json" if version else f"{HOST}/"
     return document(**{"$schema": url, **changes})
 
@@ -54,10 +60,10 @@ def old_document(version: str | None, **changes: Any) -> dict[str, Any]:
         (f"{HOST}/v0.9.0.json", "0.9.0"),
     ],
 )
-def test_schema_url_decides(url: str, number: str) -> None:
+def test_the_schema_url_tells_the_version(url: str, number: str) -> None:
     providers = None if "/825/" in url else document()["providers"]
-    found = read_metadata(document(**{"$schema": url, "providers": providers}))
-    assert str(found.schema) == number
+    metadata = read_metadata(document(**{"$schema": url, "providers": providers}))
+    assert str(metadata.schema) == number
 
 
 @pytest.mark.parametrize(
@@ -71,15 +77,15 @@ def test_schema_url_decides(url: str, number: str) -> None:
         ({"requires": ["x"], "unknown": 1}, "0.0.1"),
     ],
 )
-def test_without_a_schema_the_shape_decides(
+def test_without_a_schema_url_the_shape_tells_the_version(
     provider: dict[str, Any], number: str
 ) -> None:
     providers = {"nvidia": provider}
-    found = read_metadata(document(**{"$schema": None, "providers": providers}))
-    assert str(found.schema) == number
+    metadata = read_metadata(document(**{"$schema": None, "providers": providers}))
+    assert str(metadata.schema) == number
 
 
-def test_shape_of_documents_without_providers() -> None:
+def test_documents_without_providers_are_told_apart_by_their_shape() -> None:
     bare = document(**{"$schema": None, "providers": None})
     assert str(read_metadata(bare).schema) == "0.1.1"
     bare["default-priorities"]["feature"] = {"nvidia": ["sm_arch"]}
@@ -103,85 +109,92 @@ def test_a_newer_minor_version_may_have_more_keys() -> None:
     assert list(read_metadata(newer).variants) == ["null", "cu126"]
 
 
-def test_model() -> None:
-    found = read_metadata(document())
-    assert found.namespaces == ("nvidia",)
-    assert found.providers["nvidia"].requires == ("nvidia-variant-provider",)
-    assert found.variants["cu126"] == {"nvidia": {"sm_arch": ("80_real", "90_real")}}
-    assert (found.name, found.version) == (None, None)
+def test_metadata_has_the_values_of_the_document() -> None:
+    metadata = read_metadata(document())
+    assert metadata.namespaces == ("nvidia",)
+    assert metadata.providers["nvidia"].requires == ("nvidia-variant-provider",)
+    assert metadata.variants["cu126"] == {"nvidia": {"sm_arch": ("80_real", "90_real")}}
+    assert (metadata.name, metadata.version) == (None, None)
 
 
-def test_sources(tmp_path: Path) -> None:
+def test_paths_texts_and_bytes_give_the_same_metadata(tmp_path: Path) -> None:
     path = tmp_path / "my_torch-2.8.0+cu126-variants.json"
     path.write_text(json.dumps(document()))
-    found = read_metadata(path)
-    assert (found.name, found.version) == ("my_torch", "2.8.0+cu126")
+    metadata = read_metadata(path)
+    assert (metadata.name, metadata.version) == ("my_torch", "2.8.0+cu126")
     for source in (str(path), json.dumps(document()), json.dumps(document()).encode()):
-        assert read_metadata(source).variants == found.variants
+        assert read_metadata(source).variants == metadata.variants
 
 
-def test_file_name_that_is_no_release(tmp_path: Path) -> None:
+def test_file_name_of_another_form_gives_no_project(tmp_path: Path) -> None:
     path = tmp_path / "variants.json"
     path.write_text(json.dumps(document()))
     assert read_metadata(path).name is None
 
 
 class TestOldVersions:
-    def test_null_label(self) -> None:
+    def test_the_old_null_label_is_read(self) -> None:
         old = old_document(None, variants={"00000000": {}})
         assert list(read_metadata(old).variants) == ["00000000"]
 
-    def test_priorities(self) -> None:
+    def test_priorities_of_features_and_values_are_read(self) -> None:
         priorities = {
             "namespace": ["nvidia"],
             "feature": {"nvidia": ["sm_arch"]},
             "property": {"nvidia": {"sm_arch": ["90_real"]}},
         }
-        found = read_metadata(
+        metadata = read_metadata(
             old_document("v0.0.3", **{"default-priorities": priorities})
         )
-        assert found.feature_priorities == {"nvidia": ("sm_arch",)}
-        assert found.property_priorities == {"nvidia": {"sm_arch": ("90_real",)}}
+        assert metadata.feature_priorities == {"nvidia": ("sm_arch",)}
+        assert metadata.property_priorities == {"nvidia": {"sm_arch": ("90_real",)}}
 
     def test_unknown_keys_are_ignored(self) -> None:
         # PEP 817: "The tools MUST ignore unknown keys in the dictionaries".
-        read_metadata(old_document("v0.0.3", more=1))
+        provider = {"requires": ["nvidia-variant-provider"]}
+        clean = old_document("v0.0.3", providers={"nvidia": provider})
+        more = copy.deepcopy(clean)
+        more["more"] = {"x": [1]}
+        more["default-priorities"]["more"] = None
+        more["providers"]["nvidia"]["more"] = "x"
+        assert more != clean
+        assert read_metadata(more) == read_metadata(clean)
 
-    def test_ahead_of_time_provider(self) -> None:
+    def test_ahead_of_time_provider_answers_with_static_properties(self) -> None:
         provider = {"requires": ["x"], "install-time": False}
-        found = read_metadata(
+        metadata = read_metadata(
             old_document(
                 "v0.0.3",
                 providers={"nvidia": provider},
                 **{"static-properties": {"nvidia": {"sm_arch": ["90_real"]}}},
             )
         )
-        static = found.providers["nvidia"].static_properties
+        static = metadata.providers["nvidia"].static_properties
         assert static == {"sm_arch": ("90_real",)}
 
     def test_install_time_provider_is_asked_despite_static_properties(self) -> None:
-        found = read_metadata(
+        metadata = read_metadata(
             old_document(
                 "v0.0.3",
                 **{"static-properties": {"nvidia": {"sm_arch": ["90_real"]}}},
             )
         )
-        assert found.providers["nvidia"].static_properties is None
+        assert metadata.providers["nvidia"].static_properties is None
 
     @pytest.mark.parametrize("use", ["build", "none"])
-    def test_plugin_that_is_not_asked_when_installing(self, use: str) -> None:
+    def test_priorities_are_the_answer_where_no_plugin_is_asked(self, use: str) -> None:
         priorities = {
             "namespace": ["nvidia"],
             "property": {"nvidia": {"sm_arch": ["90_real"]}},
         }
-        found = read_metadata(
+        metadata = read_metadata(
             old_document(
                 "v0.0.2",
                 providers={"nvidia": {"requires": ["x"], "plugin-use": use}},
                 **{"default-priorities": priorities},
             )
         )
-        static = found.providers["nvidia"].static_properties
+        static = metadata.providers["nvidia"].static_properties
         assert static == {"sm_arch": ("90_real",)}
 
 
@@ -265,7 +278,9 @@ DEFECTS: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("change", "place", "message"), DEFECTS)
-def test_defects_have_a_place(change: dict[str, Any], place: str, message: str) -> None:
+def test_each_defect_has_a_place_and_a_message(
+    change: dict[str, Any], place: str, message: str
+) -> None:
     with pytest.raises(InputError) as caught:
         read_metadata(document(**change), path="f.json")
     assert caught.value.place == place
@@ -273,19 +288,19 @@ def test_defects_have_a_place(change: dict[str, Any], place: str, message: str) 
     assert str(caught.value).startswith(f"f.json: {place}: ")
 
 
-def test_plugin_use_is_one_of_three() -> None:
+def test_plugin_use_has_one_of_three_values() -> None:
     old = old_document("v0.0.2", **provider(requires=["x"], plugin_use="install"))
     with pytest.raises(InputError, match=r"plugin-use: 'install' is none of"):
         read_metadata(old)
 
 
 @pytest.mark.parametrize("value", [[], "x", 5, None, True])
-def test_document_is_an_object(value: object) -> None:
+def test_document_must_be_an_object(value: object) -> None:
     with pytest.raises(InputError):
         read_metadata(json.dumps({"x": value})[6:-1].encode())
 
 
-def test_version_0_1_has_no_providers() -> None:
+def test_providers_are_refused_in_version_0_1() -> None:
     url = {"$schema": f"{HOST}/peps/825/v0.1.1.json"}
     with pytest.raises(InputError, match=r"providers: version 0\.1\.1 has no such key"):
         read_metadata(document(**url))

@@ -60,8 +60,8 @@ def accepts(version: str, document: object) -> bool:
 
 
 def clean(version: str) -> dict[str, Any]:
-    """A document that has all keys of its version."""
-    found: dict[str, Any] = {
+    """Return a document that has all keys of its version."""
+    document: dict[str, Any] = {
         "$schema": URLS[version],
         "default-priorities": {"namespace": ["nvidia", "blas", "abi_dependency"]},
         "variants": {
@@ -75,47 +75,47 @@ def clean(version: str) -> dict[str, Any]:
         },
     }
     if version in PRIORITIES:
-        found["default-priorities"] |= {
+        document["default-priorities"] |= {
             "feature": {"nvidia": ["sm_arch"], "blas": []},
             "property": {"nvidia": {"sm_arch": ["90_real"]}, "blas": {"library": []}},
         }
     if version in PROVIDERS:
         blas = {"requires": ["blas-provider"], "optional": True}
-        found["providers"] = {"nvidia": dict(PROVIDER), "blas": blas}
+        document["providers"] = {"nvidia": dict(PROVIDER), "blas": blas}
     if version in OLD:
-        found["variants"]["00000000"] = {}
-        found["providers"]["nvidia"]["enable-if"] = "platform_system == 'Linux'"
+        document["variants"]["00000000"] = {}
+        document["providers"]["nvidia"]["enable-if"] = "platform_system == 'Linux'"
     if version == "0.0.2":
-        found["providers"]["nvidia"]["plugin-use"] = "all"
-        found["providers"]["blas"] = {"plugin-use": "none"}
+        document["providers"]["nvidia"]["plugin-use"] = "all"
+        document["providers"]["blas"] = {"plugin-use": "none"}
     if version == "0.0.3":
-        found["providers"]["nvidia"]["install-time"] = True
-        found["providers"]["blas"] = {"install-time": False}
-        found["static-properties"] = {"blas": {"library": ["mkl"], "threads": []}}
+        document["providers"]["nvidia"]["install-time"] = True
+        document["providers"]["blas"] = {"install-time": False}
+        document["static-properties"] = {"blas": {"library": ["mkl"], "threads": []}}
     if version == "0.2.0":
-        found["providers"]["abi_dependency"] = {"builtin": "abi_dependency"}
-        found["providers"]["blas"] = {
+        document["providers"]["abi_dependency"] = {"builtin": "abi_dependency"}
+        document["providers"]["blas"] = {
             "static-properties": {"library": ["mkl", "openblas"], "threads": ["on"]},
             "feature-order": ["threads", "library"],
             "optional": True,
         }
-    # Nothing is shared, so that a test may change the document.
-    return copy.deepcopy(found)
+    # A copy shares nothing with constants, so that a test may change it.
+    return copy.deepcopy(document)
 
 
 REMOVED = "(removed)"
 
 
 def changed(version: str, place: tuple[str, ...], value: Any) -> Any:
-    """The clean document with one key set, or removed."""
-    found = parent = clean(version)
+    """Return the clean document with one key set, or removed."""
+    document = parent = clean(version)
     for key in place[:-1]:
         parent = parent[key]
     parent[place[-1]] = value
     if value is REMOVED:
         del parent[place[-1]]
-    # The values of the table are shared.
-    return copy.deepcopy(found)
+    # Tests share the values of the tables below.
+    return copy.deepcopy(document)
 
 
 CU126 = nvidia("12.6")
@@ -124,7 +124,7 @@ SM = ("variants", "cu126", "nvidia", "sm_arch")
 OURS = ("providers", "nvidia")
 BLAS = ("providers", "blas")
 
-# Versions, place, and values each of which makes a document of its own.
+# Versions, a place, and values. Each value makes a document of its own.
 Table: TypeAlias = list[tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...]]]
 
 DEFECTS: Table = [
@@ -172,7 +172,7 @@ DEFECTS: Table = [
     (("0.0.3",), (*BLAS, "install-time"), (True, REMOVED)),
     (("0.0.3",), (*OURS, "install-time"), ("no",)),
     (("0.0.3",), ("static-properties", "blas"), (["a"], {"a": ["b", "b"]})),
-    # Exactly one source of an answer, and what goes with it.
+    # A provider has exactly one source of its answer, and the keys that belong to it.
     (PEP_850, OURS, ({"optional": True}, {"requires": []}, {"requires": ["x\n"]})),
     (PEP_850, OURS, ({"builtin": ""}, {"builtin": 1}, {"build-requires": ["x"]})),
     (PEP_850, (*OURS, "static-properties"), ({"a": ["b"]},)),
@@ -188,7 +188,7 @@ DEFECTS: Table = [
 ]
 
 NEAR_MISSES: Table = [
-    # Before 0.1.0 tools have to ignore what they do not know.
+    # Before 0.1.0, tools have to ignore keys that they do not know.
     (OLD, ("$schema",), (REMOVED,)),
     (OLD, ("more",), (1,)),
     (OLD, ("default-priorities", "more"), ([],)),
@@ -222,41 +222,45 @@ def rows(table: Table) -> list[Any]:
 
 
 class TestSchemas:
-    def test_one_for_each_version(self) -> None:
-        found = sorted(path.name for path in SCHEMAS.iterdir())
-        assert found == [f"v{version}.schema.json" for version in ALL]
+    def test_each_version_has_a_schema(self) -> None:
+        names = sorted(path.name for path in SCHEMAS.iterdir())
+        assert names == [f"v{version}.schema.json" for version in ALL]
 
     @pytest.mark.parametrize("version", ALL)
-    def test_is_a_schema(self, version: str) -> None:
+    def test_each_is_a_valid_json_schema(self, version: str) -> None:
         schema = VALIDATORS[version].schema
         Draft202012Validator.check_schema(schema)
         assert schema["$id"] == f"urn:nvidia-variant-provider:variants-json:{version}"
         assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
     @pytest.mark.parametrize("version", ALL)
-    def test_clean_document(self, version: str) -> None:
+    def test_clean_document_is_accepted(self, version: str) -> None:
         document = clean(version)
         assert list(VALIDATORS[version].iter_errors(document)) == []
         assert str(read_metadata(document).schema) == version
 
     @pytest.mark.parametrize(("version", "place", "value"), rows(DEFECTS))
-    def test_defect(self, version: str, place: tuple[str, ...], value: Any) -> None:
+    def test_defect_is_refused(
+        self, version: str, place: tuple[str, ...], value: Any
+    ) -> None:
         assert not accepts(version, changed(version, place, value))
 
     @pytest.mark.parametrize(("version", "place", "value"), rows(NEAR_MISSES))
-    def test_near_miss(self, version: str, place: tuple[str, ...], value: Any) -> None:
+    def test_near_miss_is_accepted(
+        self, version: str, place: tuple[str, ...], value: Any
+    ) -> None:
         document = changed(version, place, value)
         assert list(VALIDATORS[version].iter_errors(document)) == []
-        # What a schema accepts and the reader refuses has a test of its own.
+        # The reader accepts it as well.
         read_metadata(document)
 
     @pytest.mark.parametrize("document", [[], None, "x", 1, {}])
-    def test_no_metadata_at_all(self, document: object) -> None:
+    def test_other_values_are_refused(self, document: object) -> None:
         assert not any(accepts(version, document) for version in ALL)
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda x: x.relative_to(ROOT).as_posix())
-def test_fixture(path: Path) -> None:
+def test_fixture_is_accepted_by_its_schema(path: Path) -> None:
     document = json.loads(path.read_bytes())
     version = str(find_version(document))
     assert list(VALIDATORS[version].iter_errors(document)) == []
@@ -280,14 +284,14 @@ PEP_LABELS: dict[str, Any] = {
         ("nvidia amd", ["null"]),  # the one of torch
     ],
 )
-def test_examples_of_pep_825(namespaces: str, labels: list[str]) -> None:
+def test_examples_of_pep_825_are_accepted(namespaces: str, labels: list[str]) -> None:
     document = {
         "$schema": URLS["0.1.1"],
         "default-priorities": {"namespace": namespaces.split()},
         "variants": {label: PEP_LABELS[label] for label in labels},
     }
     assert accepts("0.1.1", document)
-    # The version before has the same keys, but limits the length of labels.
+    # The version before has the same keys, but it limits the length of labels.
     document["$schema"] = URLS["0.1.0"]
     assert accepts("0.1.0", document) == all(len(label) <= 16 for label in labels)
 
@@ -308,26 +312,26 @@ WHEELS: dict[str, tuple[str, ...]] = {
 
 
 class TestVariantlib:
-    """What variantlib 0.2.2 writes; it writes 0.2.0 whatever it has read."""
+    """Documents that variantlib 0.2.2 writes. It writes 0.2.0 whatever it has read."""
 
     def written(self, label: str, *properties: str) -> dict[str, Any]:
-        """``variant.json`` of a wheel that is built with the clean document."""
+        """Return ``variant.json`` of a wheel built with the clean document."""
         info = VariantsJson({**clean("0.2.0"), "variants": {}})
-        found = [VariantProperty.from_str(text) for text in properties]
-        document = make_variant_dist_info(VariantDescription(found, label), info)
+        parsed = [VariantProperty.from_str(text) for text in properties]
+        document = make_variant_dist_info(VariantDescription(parsed, label), info)
         return dict(json.loads(document))
 
     @pytest.mark.parametrize("label", WHEELS)
-    def test_of_a_wheel(self, label: str) -> None:
+    def test_variant_json_of_a_wheel(self, label: str) -> None:
         document = self.written(label, *WHEELS[label])
         assert list(VALIDATORS["0.2.0"].iter_errors(document)) == []
         assert list(document["variants"]) == [label]
-        # Without providers, it is what PEP 825 describes.
+        # PEP 825 describes the same document without providers.
         del document["providers"]
         document["$schema"] = URLS["0.1.1"]
         assert list(VALIDATORS["0.1.1"].iter_errors(document)) == []
 
-    def test_of_an_index(self, tmp_path: Path) -> None:
+    def test_metadata_file_of_an_index(self, tmp_path: Path) -> None:
         for label, properties in WHEELS.items():
             document = self.written(label, *properties)
             stub_wheel(tmp_path, "torch", "2.9.1", label, variant_json=document)
@@ -338,7 +342,7 @@ class TestVariantlib:
         assert set(document["variants"]) == set(WHEELS)
         assert json.loads(VariantsJson(document).to_str()) == document
 
-    def test_of_make_variant(self, tmp_path: Path) -> None:
+    def test_variant_json_of_make_variant(self, tmp_path: Path) -> None:
         pytest.importorskip("build.env", reason="variantlib make-variant needs build")
         project = tmp_path / "pyproject.toml"
         project.write_text(
@@ -362,8 +366,8 @@ class TestVariantlib:
                 text = archive.read("torch-2.9.1.dist-info/variant.json")
             assert accepts("0.2.0", json.loads(text))
 
-    def test_without_any_information(self) -> None:
-        """The one thing it writes that is refused, by its own reader as well."""
+    def test_document_without_any_information_is_refused(self) -> None:
+        """variantlib writes this document, and its own reader refuses it as well."""
         document = json.loads(make_variant_dist_info(VariantDescription([], "null")))
         assert document["default-priorities"] == {"namespace": []}
         assert not accepts("0.2.0", document)
@@ -371,16 +375,18 @@ class TestVariantlib:
             VariantsJson(document)
 
 
-# What a schema cannot say: it compares no two places of a document.
+# Messages of defects that a JSON Schema cannot express, since it compares two places
+# of a document.
 EXCEPTIONS = (
     "the namespace is not in default-priorities.namespace",
     "feature-order has to list each feature of static-properties once",
 )
 
-# The other way round the schemas are stricter on purpose. The reader takes a
-# document without $schema or providers (its shape tells the version), a provider
-# with no source of an answer or several, an endpoint of any form, null for an
-# endpoint, and labels of any length: installers degrade, publishers should not.
+# In the other direction the schemas are stricter on purpose: installers should cope
+# with what publishers should not write. The reader accepts a document without $schema
+# or providers, since its shape tells the version. It accepts a provider without a
+# source of its answer or with several, null or any text for an endpoint, and labels of
+# any length.
 
 junk: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from([None, True, 0, 1.5, "", "X", "x", "a.b", "x\n", [], {}, [1]]),
@@ -395,17 +401,17 @@ keys = st.one_of(
 
 
 def containers(value: Any) -> list[Any]:
-    """All objects and arrays of a document, the document first."""
-    found = [value]
+    """Return all objects and arrays of a document, the document first."""
+    collected = [value]
     for item in value.values() if isinstance(value, dict) else value:
         if isinstance(item, (dict, list)):
-            found += containers(item)
-    return found
+            collected += containers(item)
+    return collected
 
 
 @st.composite
 def mutated(draw: st.DrawFn) -> dict[str, Any]:
-    """The clean document of 0.2.0 after a few changes anywhere."""
+    """Return the clean document of 0.2.0 with a few changes anywhere."""
     document = clean("0.2.0")
     for _ in range(draw(st.integers(1, 3))):
         parent = draw(st.sampled_from(containers(document)))
@@ -442,8 +448,7 @@ def test_what_the_reader_refuses_the_schema_refuses(document: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_exceptions(version: str) -> None:
-    """Only the reader sees that a namespace is not declared."""
+def test_only_the_reader_refuses_an_undeclared_namespace(version: str) -> None:
     document = changed(version, ("variants", "x"), {"other": {"a": ["b"]}})
     assert accepts(version, document)
     with pytest.raises(InputError, match=EXCEPTIONS[0]):

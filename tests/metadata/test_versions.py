@@ -21,14 +21,15 @@ from nvidia_variant_provider.metadata.versions import SchemaVersion, find_versio
 from nvidia_variant_provider.metadata.writing import to_dict
 
 ROOT = Path(__file__).parents[2]
-NEXT = replace(
-    versions.WRITTEN,
-    number=(0, 3, 0),
-    url="https://variants-schema.wheelnext.dev/v0.3.0.json",
-    keys=versions.WRITTEN.keys | {"homepage"},
-    provider_keys=versions.WRITTEN.provider_keys | {"channel"},
-)
 TODAY = versions.WRITTEN
+_MAJOR, _MINOR, _ = versions.KNOWN[-1].number
+NEXT = replace(
+    TODAY,
+    number=(_MAJOR, _MINOR + 1, 0),
+    url=f"https://variants-schema.wheelnext.dev/v{_MAJOR}.{_MINOR + 1}.0.json",
+    keys=TODAY.keys | {"homepage"},
+    provider_keys=TODAY.provider_keys | {"channel"},
+)
 
 
 def of_version(version: SchemaVersion, **more: Any) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def of_version(version: SchemaVersion, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def next_version(monkeypatch: pytest.MonkeyPatch) -> SchemaVersion:
-    """Add version 0.3.0 to the table, and write it; clients do not read it yet."""
+    """Add a version to the table and write it; clients do not read it yet."""
     monkeypatch.setattr(versions, "KNOWN", (*versions.KNOWN, NEXT))
     monkeypatch.setattr(versions, "WRITTEN", NEXT)
     return NEXT
@@ -92,9 +93,9 @@ class TestNextVersion:
         provider = {**PROVIDER, "channel": "stable"}
         source = of_version(NEXT, homepage="x", providers={"nvidia": provider})
         assert read_metadata(source).schema is next_version
-        with pytest.raises(InputError, match=r"version 0\.3\.0 has no such key"):
+        with pytest.raises(InputError, match=f"version {NEXT} has no such key"):
             read_metadata({**source, "other": 1})
-        with pytest.raises(InputError, match=r"version 0\.2\.0 has no such key"):
+        with pytest.raises(InputError, match=f"version {TODAY} has no such key"):
             read_metadata({**source, "$schema": TODAY.url})
 
     def test_the_newer_of_two_versions_is_not_guessed_from_the_shape(
@@ -109,15 +110,15 @@ class TestNextVersion:
     def test_it_is_written(self, next_version: SchemaVersion) -> None:
         metadata = read_metadata(of_version(NEXT))
         assert to_dict(metadata)["$schema"] == next_version.url
-        with pytest.raises(InputError, match=r"version 0\.2\.0, not 0\.3\.0"):
+        with pytest.raises(InputError, match=f"version {TODAY}, not {NEXT}"):
             to_dict(read_metadata(of_version(TODAY)))
 
     @pytest.mark.usefixtures("next_version")
     def test_upgrade_writes_and_reports_it(self) -> None:
         file = api.upgrade(json.dumps(of_version(TODAY)))
-        assert (file.old_version, file.new_version) == ("0.2.0", "0.3.0")
+        assert (file.old_version, file.new_version) == (str(TODAY), str(NEXT))
         assert file.document == of_version(NEXT)
-        assert file.to_dict()["to"] == "0.3.0"
+        assert file.to_dict()["to"] == str(NEXT)
         assert file.losses == ()
 
     @pytest.mark.usefixtures("next_version")
@@ -131,9 +132,10 @@ class TestNextVersion:
     ) -> None:
         assert "NV106" not in lint(of_version(NEXT))
         assert "NV106" not in lint(of_version(TODAY))
-        assert "0.1.1 is not read by" in lint(of_version(versions.KNOWN[4]))["NV106"]
+        older = versions.KNOWN[4]
+        assert f"{older} is not read by" in lint(of_version(older))["NV106"]
         monkeypatch.setattr(versions, "READ_BY_CLIENTS", (NEXT,))
-        assert "0.2.0 is not read by" in lint(of_version(TODAY))["NV106"]
+        assert f"{TODAY} is not read by" in lint(of_version(TODAY))["NV106"]
 
     @pytest.mark.usefixtures("next_version")
     def test_hints_name_its_url(self) -> None:
@@ -144,7 +146,7 @@ class TestNextVersion:
         check_document({**source, "$schema": "x"}, collector)
         hints = {finding.code: finding.hint for finding in collector.findings}
         assert hints["NV104"] == f"add {NEXT.url}"
-        assert hints["NV105"].startswith(f"use {NEXT.url}; versions 0.0.1 to 0.3.0")
+        assert hints["NV105"].startswith(f"use {NEXT.url}; versions 0.0.1 to {NEXT}")
 
 
 def test_unknown_version_is_read_as_the_known_one_before_it() -> None:

@@ -1,4 +1,4 @@
-"""``upgrade`` on files and on folders with wheels."""
+"""The verb ``upgrade`` on files and on folders with wheels."""
 
 from __future__ import annotations
 
@@ -33,28 +33,35 @@ def current(fixtures: Path) -> Path:
 
 
 class TestFile:
-    def test_stdout(self, run: Run, tutorial: Path) -> None:
-        found = run(tutorial)
-        assert found.code == 1
-        assert json.loads(found.out)["$schema"] == f"{HOST}/v0.2.0.json"
-        assert found.out.endswith("}\n")
-        enable_if, null, wheels = found.err.splitlines()
+    def test_document_goes_to_stdout_and_remarks_to_stderr(
+        self, run: Run, tutorial: Path
+    ) -> None:
+        outcome = run(tutorial)
+        assert outcome.code == 1
+        assert json.loads(outcome.out)["$schema"] == f"{HOST}/v0.2.0.json"
+        assert outcome.out.endswith("}\n")
+        enable_if, null, wheels = outcome.err.splitlines()
         assert enable_if.startswith(f"warning: {tutorial}: providers.nvidia.enable-if")
         assert "variants.00000000: the null variant is now spelled null" in null
         assert "build the wheels again" in wheels
 
-    def test_lossless_is_exit_0(self, run: Run, current: Path) -> None:
-        found = run(current, "--to", "0.2.0")
-        assert (found.code, found.err) == (0, "")
-        assert json.loads(found.out) == json.loads(current.read_bytes())
+    def test_exit_code_is_0_when_nothing_is_lost(self, run: Run, current: Path) -> None:
+        outcome = run(current, "--to", "0.2.0")
+        assert (outcome.code, outcome.err) == (0, "")
+        assert json.loads(outcome.out) == json.loads(current.read_bytes())
 
-    def test_output(self, run: Run, tutorial: Path, tmp_path: Path) -> None:
+    def test_output_file_may_be_the_input_file(
+        self, run: Run, tutorial: Path, tmp_path: Path
+    ) -> None:
         text = run(tutorial).out
         out = tmp_path / "torch-2.8.0-variants.json"
-        found = run(tutorial, "-o", out)
-        assert (found.code, found.out) == (1, f"{out}: from version 0.0.1 to 0.2.0\n")
+        outcome = run(tutorial, "-o", out)
+        assert (outcome.code, outcome.out) == (
+            1,
+            f"{out}: from version 0.0.1 to 0.2.0\n",
+        )
         assert out.read_text() == text
-        # In place, and again: nothing is left to do.
+        # The second run replaces the file with itself, since nothing is left to do.
         assert run(out, "-o", out).code == 0
         assert out.read_text() == text
         assert os.listdir(tmp_path) == [out.name]
@@ -72,7 +79,7 @@ class TestFile:
         assert stat.S_IMODE(target.stat().st_mode) == 0o640
         assert json.loads(target.read_bytes())["variants"]["null"] == {}
 
-    def test_report(self, run: Run, tutorial: Path) -> None:
+    def test_json_report_has_the_remarks(self, run: Run, tutorial: Path) -> None:
         data = run(tutorial, "--json").data
         assert data["document"] == json.loads(run(tutorial).out)
         (file,) = data["files"]
@@ -93,13 +100,15 @@ class TestFile:
         monkeypatch.setattr(sys, "stdin", stdin)
         assert json.loads(run("-").out)["variants"]["null"] == {}
 
-    def test_problem_writes_nothing(self, run: Run, tmp_path: Path) -> None:
+    def test_nothing_is_written_when_there_is_a_problem(
+        self, run: Run, tmp_path: Path
+    ) -> None:
         source = document({"v3": {"x86_64": {"level": ["v3"]}}}, namespaces=["x86_64"])
         path, out = tmp_path / "a-1-variants.json", tmp_path / "out"
         path.write_text(json.dumps(source | {"providers": {}}))
-        found = run(path, "-o", out)
-        assert (found.code, found.out, out.exists()) == (1, "", False)
-        first, last = found.err.splitlines()
+        outcome = run(path, "-o", out)
+        assert (outcome.code, outcome.out, out.exists()) == (1, "", False)
+        first, last = outcome.err.splitlines()
         assert "providers.x86_64: the namespace has no provider" in first
         assert last.endswith("nothing was written")
         assert run(path, "--json").data["files"][0]["to"] is None
@@ -118,23 +127,23 @@ class TestFile:
     def test_errors_are_one_line(
         self, arguments: list[str], code: int, run: Run
     ) -> None:
-        found = run(*arguments)
-        assert (found.code, found.out) == (code, "")
-        assert found.err.startswith("error: ")
-        assert len(found.err.splitlines()) == 1
+        outcome = run(*arguments)
+        assert (outcome.code, outcome.out) == (code, "")
+        assert outcome.err.startswith("error: ")
+        assert len(outcome.err.splitlines()) == 1
 
-    def test_output_that_cannot_be_written(
+    def test_output_that_cannot_be_written_is_an_error(
         self, run: Run, tutorial: Path, tmp_path: Path
     ) -> None:
         for out in (tmp_path / "missing" / "x", tmp_path):
-            found = run(tutorial, "-o", out)
-            assert found.code == 3
-            assert found.err.startswith(f"error: {out}: cannot be written: ")
+            outcome = run(tutorial, "-o", out)
+            assert outcome.code == 3
+            assert outcome.err.startswith(f"error: {out}: cannot be written: ")
         assert not list(tmp_path.iterdir())
 
 
 def wheels(folder: Path, release: Mapping[str, Any], **options: Any) -> list[Path]:
-    """A wheel for each label of ``release``, the version being 2.9."""
+    """Write a wheel of version 2.9 for each label of ``release``."""
     return [
         stub_wheel(
             folder,
@@ -153,22 +162,26 @@ def rebuilt(folder: Path) -> Any:
 
 
 class TestIndex:
-    def test_generated(self, run: Run, tmp_path: Path) -> None:
+    def test_missing_file_is_made_from_the_wheels(
+        self, run: Run, tmp_path: Path
+    ) -> None:
         wheels(tmp_path, TORCH)
         stub_wheel(tmp_path, "torch", "2.9")
-        found = run("--index", tmp_path)
+        outcome = run("--index", tmp_path)
         path = tmp_path / "torch-2.9-variants.json"
         line = f"{path}: made from the wheels, in version 0.2.0\n"
-        assert found == Outcome(0, line, "")
+        assert outcome == Outcome(0, line, "")
         data = path.read_bytes()
         assert json.loads(data) == TORCH
         assert run(tmp_path, "--index").out == f"{path}: already in version 0.2.0\n"
-        # variantlib makes the same of them.
+        # variantlib makes the same file from these wheels.
         path.unlink()
         run_command("generate-index-json", "-d", str(tmp_path))
         assert path.read_bytes() + b"\n" == data
 
-    def test_same_bytes_whatever_the_platforms(self, run: Run, tmp_path: Path) -> None:
+    def test_platforms_of_the_wheels_do_not_change_the_file(
+        self, run: Run, tmp_path: Path
+    ) -> None:
         wheels(tmp_path, TORCH, tag="cp312-cp312-linux_x86_64")
         run("--index", tmp_path)
         data = (tmp_path / "torch-2.9-variants.json").read_bytes()
@@ -181,18 +194,20 @@ class TestIndex:
     ) -> None:
         (tmp_path / tutorial.name).write_bytes(tutorial.read_bytes())
         (tmp_path / "torch-2.8.0-py3-none-any.whl").write_bytes(b"not looked at")
-        found = run("--index", tmp_path, "--json")
-        assert (found.code, len(found.data["files"])) == (1, 1)
-        assert found.data["document"] is None
+        outcome = run("--index", tmp_path, "--json")
+        assert (outcome.code, len(outcome.data["files"])) == (1, 1)
+        assert outcome.data["document"] is None
         text = (tmp_path / tutorial.name).read_text()
         assert text == run(tutorial).out
         assert run("--index", tmp_path).code == 0
 
-    def test_old_wheels(self, run: Run, tutorial: Path, tmp_path: Path) -> None:
+    def test_metadata_of_old_wheels_is_upgraded(
+        self, run: Run, tutorial: Path, tmp_path: Path
+    ) -> None:
         wheels(tmp_path, json.loads(tutorial.read_bytes()))
-        found = run("--index", tmp_path, "--json")
-        assert found.code == 1
-        (file,) = found.data["files"]
+        outcome = run("--index", tmp_path, "--json")
+        assert outcome.code == 1
+        (file,) = outcome.data["files"]
         assert [loss["place"] for loss in file["losses"]] == [
             "providers.nvidia.enable-if",
             "variants.00000000",
@@ -209,7 +224,7 @@ class TestIndex:
         (loss,) = file["losses"]
         assert loss["reorders"]
 
-    def test_wheels_of_two_versions(
+    def test_wheels_of_two_schema_versions_are_merged(
         self, run: Run, fixtures: Path, tmp_path: Path
     ) -> None:
         folders = [
@@ -224,7 +239,7 @@ class TestIndex:
         run("--index", tmp_path)
         assert rebuilt(tmp_path)["variants"].keys() == {"cu126", "cu128", "null"}
 
-    def test_longer_list_of_namespaces(self, run: Run, tmp_path: Path) -> None:
+    def test_longer_list_of_namespaces_counts(self, run: Run, tmp_path: Path) -> None:
         x86 = {"static-properties": {"level": ["v3"]}}
         wheels(tmp_path, TORCH)
         both = document(
@@ -233,9 +248,9 @@ class TestIndex:
         )
         wheels(tmp_path, both)
         assert run("--index", tmp_path).code == 0
-        found = rebuilt(tmp_path)
-        assert found["default-priorities"]["namespace"] == ["nvidia", "x86_64"]
-        assert found["providers"].keys() == {"nvidia", "x86_64"}
+        written = rebuilt(tmp_path)
+        assert written["default-priorities"]["namespace"] == ["nvidia", "x86_64"]
+        assert written["providers"].keys() == {"nvidia", "x86_64"}
 
     def test_old_file_is_overruled_by_the_wheels(
         self, run: Run, tmp_path: Path
@@ -248,23 +263,25 @@ class TestIndex:
         }
         path = tmp_path / "torch-2.9-variants.json"
         path.write_text(json.dumps({**TORCH, "variants": variants}))
-        found = run("--index", tmp_path, "--json")
-        (file,) = found.data["files"]
+        outcome = run("--index", tmp_path, "--json")
+        (file,) = outcome.data["files"]
         assert [(loss["place"], loss["message"]) for loss in file["losses"]] == [
             ("variants.cu126", "the wheels say otherwise"),
             ("variants.cu999", "no wheel here has it"),
         ]
-        assert (found.code, rebuilt(tmp_path)) == (1, TORCH)
+        assert (outcome.code, rebuilt(tmp_path)) == (1, TORCH)
 
-    def test_old_file_that_cannot_be_read(self, run: Run, tmp_path: Path) -> None:
+    def test_unreadable_old_file_is_replaced_from_the_wheels(
+        self, run: Run, tmp_path: Path
+    ) -> None:
         path = tmp_path / "torch-2.9-variants.json"
         path.write_text("{")
         assert run("--index", tmp_path).code == 1
         assert path.read_text() == "{"
         wheels(tmp_path, TORCH)
-        found = run("--index", tmp_path)
-        assert (found.code, rebuilt(tmp_path)) == (1, TORCH)
-        assert "not JSON" in found.err
+        outcome = run("--index", tmp_path)
+        assert (outcome.code, rebuilt(tmp_path)) == (1, TORCH)
+        assert "not JSON" in outcome.err
 
 
 class TestInconsistent:
@@ -292,7 +309,7 @@ class TestInconsistent:
             ),
         ],
     )
-    def test_both_wheels_are_named(
+    def test_contradiction_names_both_wheels(
         self, changes: dict[str, Any], place: str, run: Run, tmp_path: Path
     ) -> None:
         one, two = (
@@ -302,45 +319,53 @@ class TestInconsistent:
                 (of_one("cu126", **changes), "py3-none-win_amd64"),
             )
         )
-        found = run("--index", tmp_path, "--json")
-        assert (found.code, sorted(os.listdir(tmp_path))) == (1, [one.name, two.name])
-        (file,) = found.data["files"]
+        outcome = run("--index", tmp_path, "--json")
+        assert (outcome.code, sorted(os.listdir(tmp_path))) == (1, [one.name, two.name])
+        (file,) = outcome.data["files"]
         (problem,) = file["problems"]
         assert problem["place"] == place
         assert one.name in problem["message"]
         assert two.name in problem["message"]
 
-    def test_priorities(self, run: Run, tmp_path: Path) -> None:
+    def test_priorities_of_one_wheel_only_are_a_problem(
+        self, run: Run, tmp_path: Path
+    ) -> None:
         old = of_one("cu126", **{"$schema": f"{HOST}/v0.0.3.json"})
         stub_wheel(tmp_path, "torch", "2.9", "cu126", variant_json=old)
         old = of_one("cu128", **{"$schema": f"{HOST}/v0.0.3.json"})
         old["default-priorities"] = {"namespace": ["nvidia"], "feature": {"nvidia": []}}
         stub_wheel(tmp_path, "torch", "2.9", "cu128", variant_json=old)
-        found = run("--index", tmp_path)
-        assert found.code == 1
-        assert "default-priorities.feature.nvidia: torch-2.9-" in found.err
+        outcome = run("--index", tmp_path)
+        assert outcome.code == 1
+        assert "default-priorities.feature.nvidia: torch-2.9-" in outcome.err
 
-    def test_other_releases_are_written(self, run: Run, tmp_path: Path) -> None:
+    def test_problem_of_one_release_does_not_stop_others(
+        self, run: Run, tmp_path: Path
+    ) -> None:
         wheels(tmp_path, TORCH)
         (tmp_path / "other-1-py3-none-any-cu126.whl").write_bytes(b"")
         assert run("--index", tmp_path).code == 1
         assert rebuilt(tmp_path) == TORCH
         assert not (tmp_path / "other-1-variants.json").exists()
 
-    def test_two_files_for_one_release(self, run: Run, tmp_path: Path) -> None:
+    def test_two_metadata_files_for_one_release_are_a_problem(
+        self, run: Run, tmp_path: Path
+    ) -> None:
         for name in ("torch-2.9-variants.json", "Torch-2.9-variants.json"):
             (tmp_path / name).write_text(json.dumps(TORCH))
         if len(os.listdir(tmp_path)) == 1:
             pytest.skip("this file system does not tell them apart")
-        found = run("--index", tmp_path)
-        assert found.code == 1
-        assert "are for the same release" in found.err
+        outcome = run("--index", tmp_path)
+        assert outcome.code == 1
+        assert "are for the same release" in outcome.err
 
     @pytest.mark.parametrize(
         "name", ["x.whl", "a-b-c-variants.json", "a-x-variants.json"]
     )
-    def test_names_of_another_form(self, name: str, run: Run, tmp_path: Path) -> None:
+    def test_file_name_of_another_form_is_a_problem(
+        self, name: str, run: Run, tmp_path: Path
+    ) -> None:
         (tmp_path / name).write_text(json.dumps(TORCH))
-        found = run("--index", tmp_path)
-        assert found.code == 1
-        assert f"{name}: not " in found.err
+        outcome = run("--index", tmp_path)
+        assert outcome.code == 1
+        assert f"{name}: not " in outcome.err

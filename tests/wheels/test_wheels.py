@@ -1,4 +1,4 @@
-"""Wheels from outside: names, archives, and what they say together."""
+"""The names of wheels, and their files when an archive is damaged or hostile."""
 
 from __future__ import annotations
 
@@ -37,9 +37,11 @@ class TestWheels:
             ),
         ],
     )
-    def test_names(self, name: str, parts: tuple[str, str, str | None]) -> None:
-        found = parse_wheel_name(f"{name}.whl")
-        assert (found.name, found.version, found.label) == parts
+    def test_name_is_parsed_with_its_label(
+        self, name: str, parts: tuple[str, str, str | None]
+    ) -> None:
+        parsed = parse_wheel_name(f"{name}.whl")
+        assert (parsed.name, parsed.version, parsed.label) == parts
 
     @pytest.mark.parametrize(
         "name",
@@ -52,7 +54,7 @@ class TestWheels:
             "torch-2.8.0-1-cp313-cp313-win32-null-null",
         ],
     )
-    def test_other_names(self, name: str) -> None:
+    def test_name_of_another_form_is_refused(self, name: str) -> None:
         with pytest.raises(InputError):
             parse_wheel_name(f"{name}.whl")
 
@@ -72,19 +74,19 @@ class TestWheels:
             },
         ],
     )
-    def test_without_usable_metadata(
+    def test_wheel_without_usable_metadata_is_a_problem(
         self, members: Mapping[str, str], run: Run, tmp_path: Path
     ) -> None:
         path = tmp_path / "torch-2.9-py3-none-any-cu126.whl"
         with zipfile.ZipFile(path, "w") as archive:
             for name, text in members.items():
                 archive.writestr(name, text)
-        found = run("--index", tmp_path)
-        assert found.code == 1
-        assert f": {path.name}" in found.err
+        outcome = run("--index", tmp_path)
+        assert outcome.code == 1
+        assert f": {path.name}" in outcome.err
         assert os.listdir(tmp_path) == [path.name]
 
-    def test_a_member_that_is_too_large(
+    def test_member_that_is_too_large_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("nvidia_variant_provider.strict_json.MAX_BYTES", 1 << 20)
@@ -94,7 +96,7 @@ class TestWheels:
         with pytest.raises(InputError, match="larger than 1 MiB"):
             read_wheel_metadata(path, "cu126")
 
-    def test_a_list_of_members_that_is_too_large(
+    def test_list_of_members_that_is_too_large_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = stub_wheel(
@@ -109,7 +111,9 @@ class TestWheels:
         deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
     )
     @given(data=st.data())
-    def test_damaged_archives(self, data: st.DataObject, tmp_path: Path) -> None:
+    def test_damaged_archive_is_read_or_refused(
+        self, data: st.DataObject, tmp_path: Path
+    ) -> None:
         path = stub_wheel(
             tmp_path, "torch", "2.9", "cu126", variant_json=of_one("cu126")
         )

@@ -1,0 +1,65 @@
+"""The functions ``api.upgrade`` and ``api.upgrade_index``."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from support.documents import TORCH, of_one
+from support.wheels import stub_wheel
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.metadata.versions import KNOWN, WRITTEN
+
+OLD = {**TORCH, "$schema": KNOWN[2].url}
+
+
+def test_path_text_and_bytes_give_the_same_document(tmp_path: Path) -> None:
+    text = json.dumps(OLD)
+    path = tmp_path / "torch-2.9-variants.json"
+    path.write_text(text)
+    for source in (path, str(path), text, text.encode()):
+        file = api.upgrade(source)
+        assert file.document == {**TORCH, "$schema": WRITTEN.url}
+        assert (file.old_version, file.new_version) == (str(KNOWN[2]), str(WRITTEN))
+        assert file.changed
+    assert path.read_text() == text
+
+
+def test_path_or_name_stands_in_results_and_errors(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text("{}")
+    assert api.upgrade(json.dumps(OLD)).path == "metadata"
+    assert api.upgrade(json.dumps(OLD), name="mine").path == "mine"
+    for source, name, expected in ((path, None, str(path)), ("{}", "mine", "mine")):
+        with pytest.raises(InputError) as caught:
+            api.upgrade(source, name=name)
+        assert caught.value.path == expected
+
+
+def test_problems_leave_no_document() -> None:
+    source = {**TORCH, "providers": {"nvidia": {"static-properties": {}}}}
+    file = api.upgrade(json.dumps(source))
+    assert (file.text, file.document, file.new_version) == (None, None, None)
+    assert [problem.place for problem in file.problems] == ["providers.nvidia"]
+
+
+def test_folder_is_written_only_when_asked(tmp_path: Path) -> None:
+    path = tmp_path / "torch-2.9-variants.json"
+    path.write_text(json.dumps(OLD))
+    wheel = stub_wheel(tmp_path, "other", "1.0", "cu126", variant_json=of_one("cu126"))
+    before = {path: path.read_bytes(), wheel: wheel.read_bytes()}
+    files = api.upgrade_index(tmp_path, write=False)
+    made, upgraded = files
+    assert [os.path.basename(file.path) for file in files] == [
+        "other-1.0-variants.json",
+        "torch-2.9-variants.json",
+    ]
+    assert (made.old_version, upgraded.old_version) == (None, str(KNOWN[2]))
+    assert {item: item.read_bytes() for item in tmp_path.iterdir()} == before
+    assert api.upgrade_index(tmp_path) == files
+    assert path.read_text() == upgraded.text
+    assert (tmp_path / "other-1.0-variants.json").read_text() == made.text
