@@ -154,11 +154,11 @@ def build_branches(toolkit_drivers: list[Record], history: Record) -> list[Recor
     of PTX adds CUDA 12.7, which has no toolkit, and branches whose lowest version is
     not known.
     """
-    found: dict[str, Record] = {}
+    by_cuda: dict[str, Record] = {}
     for release in history["releases"]:
         if _numbers(release["cuda"]) >= (11, 0):
             document = history["document"]
-            found[release["cuda"]] = {
+            by_cuda[release["cuda"]] = {
                 "branch": release["driver"],
                 "cuda": release["cuda"],
                 "source": _cite(document),
@@ -166,13 +166,13 @@ def build_branches(toolkit_drivers: list[Record], history: Record) -> list[Recor
             }
     for record in toolkit_drivers:
         if record["linux"] is not None:
-            found[record["cuda"]] = {
+            by_cuda[record["cuda"]] = {
                 "branch": int(record["linux"].partition(".")[0]),
                 "cuda": record["cuda"],
                 "source": record["source"],
                 "date": record["date"],
             }
-    return sorted(found.values(), key=lambda record: record["branch"])
+    return sorted(by_cuda.values(), key=lambda record: record["branch"])
 
 
 def build_gpu_drivers(

@@ -1,7 +1,8 @@
 """Download ``ptxas`` from the package index, and ask it what it assembles.
 
-NVIDIA publishes its compiler on PyPI, as ``nvidia-cuda-nvcc-cu12`` and, from CUDA 13
-on, as ``nvidia-cuda-nvcc``. The wheels run on Linux without a GPU.
+NVIDIA publishes its compiler on PyPI. The distributions for CUDA 12 are named
+``nvidia-cuda-nvcc-cu12``, those for CUDA 13 and newer ``nvidia-cuda-nvcc``. ``ptxas``
+runs on Linux without a GPU.
 """
 
 from __future__ import annotations

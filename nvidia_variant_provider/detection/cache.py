@@ -1,4 +1,4 @@
-"""Keep the result of detection for a while: some drivers take seconds to answer.
+"""Keep the result of detection for a while: some drivers take seconds to reply.
 
 A result counts only for the boot, the driver, the device nodes and the container
 in which it was detected. Forced values are never kept. A file that another user
@@ -67,7 +67,7 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
     except (OSError, ValueError):
         return None
     kernel = kernel_driver_version(environ) or ""
-    # A driver that was too slow for a short deadline may answer within a longer one.
+    # A driver that was too slow for a short deadline may meet a longer one.
     seconds = f"{detection_timeout(environ):g}"
     libraries = library_path(environ) or ""
     return [__version__, boot, mounts, kernel, seconds, libraries, *traces]

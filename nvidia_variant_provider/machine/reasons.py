@@ -104,7 +104,7 @@ _SENTENCES = {
         "force the values: --cuda-driver and --sm-arch",
     ),
     TIMEOUT: (
-        "the driver did not answer in time",
+        "the driver did not reply in time",
         "check whether nvidia-smi works; set NV_VARIANT_PROVIDER_DETECT_TIMEOUT to "
         "more seconds",
     ),

@@ -75,8 +75,8 @@ def variables(
     return call
 
 
-def gpus(found: Environment) -> tuple[str, ...]:
-    return tuple(str(gpu.compute_capability or gpu.reason) for gpu in found.gpus)
+def gpus(detected: Environment) -> tuple[str, ...]:
+    return tuple(str(gpu.compute_capability or gpu.reason) for gpu in detected.gpus)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -85,12 +85,12 @@ def test_fault_has_its_facts_and_reason(
 ) -> None:
     fault = FAULTS[name]
     start = time.monotonic()
-    found = detect(variables(fault))
+    detected = detect(variables(fault))
     # Not a speed limit: a hang lasts for ever, and only the deadline ends it.
     assert time.monotonic() - start < 50
-    cuda = found.cuda_driver_version
-    assert (str(cuda) if cuda else None, gpus(found)) == (fault.cuda, fault.gpus)
-    assert (found.reason, found.source) == (fault.reason, fault.source)
+    cuda = detected.cuda_driver_version
+    assert (str(cuda) if cuda else None, gpus(detected)) == (fault.cuda, fault.gpus)
+    assert (detected.reason, detected.source) == (fault.reason, fault.source)
     log = tmp_path / "log"
     assert not log.exists() or "FATAL" not in log.read_text()
 
@@ -179,8 +179,8 @@ class TestFiles:
         wrong = tmp_path / "wrong"
         wrong.mkdir()
         (wrong / "libnvidia-ml.so.1").touch()
-        found = detect({**variables, "LD_LIBRARY_PATH": str(wrong)})
-        assert gpus(found) == ("9.0",)
+        detected = detect({**variables, "LD_LIBRARY_PATH": str(wrong)})
+        assert gpus(detected) == ("9.0",)
 
     def test_wsl_without_nvidia_libraries_has_no_nvidia_device(self) -> None:
         variables = self.variables(absent=("libnvidia-ml.so.1", "libcuda.so.1"))

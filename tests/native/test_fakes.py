@@ -79,7 +79,7 @@ class Bench:
                 process.kill()
         return process.returncode, out, err
 
-    def answer(self, scenario: Scenario | str, code: str, **variables: str) -> str:
+    def output(self, scenario: Scenario | str, code: str, **variables: str) -> str:
         status, out, err = self.run(scenario, code, **variables)
         assert (status, err) == (0, "")
         return out.strip()
@@ -109,7 +109,7 @@ def test_nvml_of_a_healthy_machine(bench: Bench) -> None:
         "    print(n.nvmlDeviceGetCudaComputeCapability(h), n.nvmlDeviceGetName(h))\n"
         "n.nvmlShutdown()"
     )
-    assert bench.answer(machine("9.0", "12.1"), code).splitlines() == [
+    assert bench.output(machine("9.0", "12.1"), code).splitlines() == [
         "575.57.08 12.575.57.08",
         "12090",
         "12090",
@@ -148,7 +148,7 @@ def test_cuda_of_a_healthy_machine(bench: Bench) -> None:
         "print(lib.cuGetErrorName(100, c.byref(text)), text.value)\n"
         "print(lib.cuGetErrorName(12345, c.byref(text)), text.value)\n"
     )
-    assert bench.answer(machine("9.0", "8.6"), code).splitlines() == [
+    assert bench.output(machine("9.0", "8.6"), code).splitlines() == [
         "0 12090",
         "0 0 2",
         "0 1 0 0 8 6",
@@ -165,9 +165,9 @@ def test_calls_before_initialisation_are_errors(bench: Bench) -> None:
     code = (
         NVML + "print(lib.nvmlDeviceGetCount_v2(c.byref(number)), lib.nvmlShutdown())"
     )
-    assert bench.answer(machine("9.0"), code) == "1 1"
+    assert bench.output(machine("9.0"), code) == "1 1"
     code = CUDA + "print(lib.cuDeviceGetCount(c.byref(number)), *attributes(0))"
-    assert bench.answer(machine("9.0"), code) == "3 3 3 -7 -7"
+    assert bench.output(machine("9.0"), code) == "3 3 3 -7 -7"
 
 
 def test_a_handle_that_was_truncated_to_an_int_is_refused(bench: Bench) -> None:
@@ -177,7 +177,7 @@ def test_a_handle_that_was_truncated_to_an_int_is_refused(bench: Bench) -> None:
         "get, two = lib.nvmlDeviceGetCudaComputeCapability, (c.byref(number),) * 2\n"
         "print(get(h, *two), get(c.c_void_p(h.value & 0xffffffff), *two))"
     )
-    assert bench.answer(machine("9.0"), code) == "0 2"
+    assert bench.output(machine("9.0"), code) == "0 2"
 
 
 def test_a_key_with_a_star_counts_for_every_device(bench: Bench) -> None:
@@ -190,9 +190,9 @@ def test_a_key_with_a_star_counts_for_every_device(bench: Bench) -> None:
         "try: n.nvmlDeviceGetHandleByIndex(64)\n"
         "except n.NVMLError as e: print(e)"
     )
-    assert bench.answer(scenario, code) == "(9, 0) (10, 3)\nInvalid Argument"
+    assert bench.output(scenario, code) == "(9, 0) (10, 3)\nInvalid Argument"
     code = CUDA + "print(lib.cuInit(0), *attributes(62), *attributes(63))"
-    assert bench.answer(scenario, code) == "0 0 0 9 0 0 0 10 3"
+    assert bench.output(scenario, code) == "0 0 0 9 0 0 0 10 3"
 
 
 @pytest.mark.parametrize("version", [0, -1, 999999999])
@@ -201,20 +201,20 @@ def test_nonsensical_versions_are_passed_on(bench: Bench, version: int) -> None:
         "print(lib.nvmlInitWithFlags(1), end=' ')\n"
         "print(lib.nvmlSystemGetCudaDriverVersion_v2(c.byref(number)), number.value)\n"
     )
-    assert bench.answer(machine(cuda_version=version), code) == f"0 0 {version}"
+    assert bench.output(machine(cuda_version=version), code) == f"0 0 {version}"
     code = CUDA + "print(lib.cuDriverGetVersion(c.byref(number)), number.value)"
-    assert bench.answer(machine(cuda_version=version), code) == f"0 {version}"
+    assert bench.output(machine(cuda_version=version), code) == f"0 {version}"
 
 
 @pytest.mark.parametrize("count", [4000000000, -1])
 def test_nonsensical_counts_are_passed_on(bench: Bench, count: int) -> None:
     scenario = machine().but(both={"count": count})
     code = PYNVML + "print(n.nvmlDeviceGetCount())"
-    assert bench.answer(scenario, code) == str(count % 2**32)
+    assert bench.output(scenario, code) == str(count % 2**32)
     code = CUDA + (
         "print(lib.cuInit(0), lib.cuDeviceGetCount(c.byref(number)), number.value)"
     )
-    assert bench.answer(scenario, code) == f"0 0 {ctypes.c_int(count).value}"
+    assert bench.output(scenario, code) == f"0 0 {ctypes.c_int(count).value}"
 
 
 def test_names_can_have_any_bytes_and_any_length(bench: Bench) -> None:
@@ -231,7 +231,7 @@ def test_names_can_have_any_bytes_and_any_length(bench: Bench) -> None:
         "    b.value = b''\n"
         "    print(lib.nvmlDeviceGetName(h, b, room), b.value)\n"
     )
-    assert bench.answer(scenario, code).splitlines() == [
+    assert bench.output(scenario, code).splitlines() == [
         f"0 {strange!r}",
         f"0 {strange!r}",
         *["7 b''"] * 3,
@@ -242,7 +242,7 @@ def test_names_can_have_any_bytes_and_any_length(bench: Bench) -> None:
         "print(lib.cuDeviceGetName(b, 96, 1), len(b.value))\n"
         "print(lib.cuDeviceGetName(b, 0, 1), lib.cuDeviceGetName(b, -1, 1))\n"
     )
-    assert bench.answer(scenario, code) == f"0 {strange!r}\n0 95\n1 1"
+    assert bench.output(scenario, code) == f"0 {strange!r}\n0 95\n1 1"
     status, _, err = bench.run(
         scenario, PYNVML + "n.nvmlDeviceGetName(n.nvmlDeviceGetHandleByIndex(0))"
     )
@@ -260,16 +260,16 @@ def test_calls_return_the_error_codes_of_the_scenario(bench: Bench) -> None:
         "try: n.nvmlDeviceGetHandleByIndex(1)\n"
         "except n.NVMLError as e: print(e)"
     )
-    assert bench.answer(scenario, code) == "GPU is lost"
-    assert bench.answer(scenario, CUDA + "print(lib.cuInit(0))") == "803"
+    assert bench.output(scenario, code) == "GPU is lost"
+    assert bench.output(scenario, CUDA + "print(lib.cuInit(0))") == "803"
     works = scenario.but(cuda={"error.cuInit": None})
     code = CUDA + "print(lib.cuInit(0), lib.cuDeviceGet(c.byref(number), 0))"
-    assert bench.answer(works, code) == "0 999"
+    assert bench.output(works, code) == "0 999"
     code = "import pynvml as n\ntry: n.nvmlInit()\nexcept n.NVMLError as e: print(e)"
     mismatch = machine().but(nvml={"error.nvmlInitWithFlags": 18})
-    assert "version mismatch" in bench.answer(mismatch, code)
+    assert "version mismatch" in bench.output(mismatch, code)
     unheard_of = machine().but(nvml={"error.nvmlInitWithFlags": 4242})
-    assert bench.answer(unheard_of, code) == "fake error 4242"
+    assert bench.output(unheard_of, code) == "fake error 4242"
 
 
 def test_nvml_without_libcuda_makes_up_a_version_in_the_old_query(bench: Bench) -> None:
@@ -279,9 +279,9 @@ def test_nvml_without_libcuda_makes_up_a_version_in_the_old_query(bench: Bench) 
         "except n.NVMLError as e: print(e.value)"
     )
     missing = machine().but(nvml={"libcuda": "missing"})
-    assert bench.answer(missing, code) == "13000\n12"
+    assert bench.output(missing, code) == "13000\n12"
     made_up = missing.but(nvml={"known_cuda_version": 11040})
-    assert bench.answer(made_up, code) == "11040\n12"
+    assert bench.output(made_up, code) == "11040\n12"
 
 
 @pytest.mark.parametrize(
@@ -291,14 +291,16 @@ def test_cuda_visible_devices_hides_all_devices(
     bench: Bench, visible: str | None, code: int
 ) -> None:
     variables = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    found = bench.answer(machine("9.0"), CUDA + "print(lib.cuInit(0))", **variables)
-    assert found == str(code)
+    code_of_init = bench.output(
+        machine("9.0"), CUDA + "print(lib.cuInit(0))", **variables
+    )
+    assert code_of_init == str(code)
 
 
 def test_cuda_without_devices_is_an_error(bench: Bench) -> None:
     code = CUDA + "print(lib.cuInit(0))"
-    assert bench.answer(machine(), code) == "100"
-    assert bench.answer(machine().but(cuda={"error.cuInit": 0}), code) == "0"
+    assert bench.output(machine(), code) == "100"
+    assert bench.output(machine().but(cuda={"error.cuInit": 0}), code) == "0"
 
 
 @pytest.mark.parametrize(
@@ -343,15 +345,15 @@ def test_slow_and_sleep_delay_one_device(
         "lib.cuDeviceGet(c.byref(number), 1); print(number.value, b - a)\n"
         "print(time.monotonic() - b)"
     )
-    device, other, this = bench.answer(scenario, code).split()
+    device, other, this = bench.output(scenario, code).split()
     assert device == "1"
     assert float(other) < least <= float(this)
 
 
 def test_print_writes_with_and_without_a_buffer(bench: Bench) -> None:
     scenario = machine().but(nvml={"behaviour.nvmlInitWithFlags": "print {oops} 1"})
-    code = PYNVML + "import os; os.write(1, b'answer\\n')"
-    assert bench.answer(scenario, code) == "{oops} 1\nanswer\n{oops} 1"
+    code = PYNVML + "import os; os.write(1, b'reply\\n')"
+    assert bench.output(scenario, code) == "{oops} 1\nreply\n{oops} 1"
 
 
 def test_entry_points_can_be_left_out(tmp_path: Path, libraries: Path) -> None:
@@ -371,10 +373,10 @@ def test_entry_points_can_be_left_out(tmp_path: Path, libraries: Path) -> None:
     ):
         command = [sys.executable, "-I", "-c", code]
         paths = {"LD_LIBRARY_PATH": str(folder)}
-        found = subprocess.run(
+        done = subprocess.run(
             command, env=paths, capture_output=True, text=True, check=True
         )
-        assert found.stdout.strip() == repr(expected)
+        assert done.stdout.strip() == repr(expected)
     with pytest.raises(ValueError, match="cuInti"):
         compile_libraries(lacking, without=["cuInti"])
 
@@ -445,5 +447,5 @@ def test_missing_values_and_missing_scenarios_abort(bench: Bench) -> None:
         "lib.cuDriverGetVersion(c.byref(number)); print(number.value)"
     )
     bench.log.unlink(missing_ok=True)
-    assert bench.answer("# a note\n\n cuda.cuda_version=7 \n", code) == "7"
+    assert bench.output("# a note\n\n cuda.cuda_version=7 \n", code) == "7"
     assert bench.calls() == ["load cuda", "cuDriverGetVersion"]
