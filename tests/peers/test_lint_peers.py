@@ -1,30 +1,54 @@
-"""What the linter finds, compared with what uv 0.13.8 and variantlib 0.2.2 do.
+"""What uv 0.13.8 and variantlib 0.2.2 do about the defects that rules report.
 
-The machine is always the same, CUDA 12.9 and an H100. When a case starts to fail, a
-peer has changed: correct the case, the `clients` of the rule, and ``docs/rules.md``.
+The texts about clients in the rule table are measured here, and a test fails for a rule
+without a measurement. Most cases run on a machine with CUDA 12.9 and an H100. A case
+that starts to fail says that a client has changed: correct the case, and the `clients`
+and `effect` of the rule.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from packaging.tags import platform_tags
+from support.containers import library
 from support.documents import forced
+from support.gpu_wheels import PLAIN, PLAIN_SO, Wheel, binary, one, two
 from support.outcomes import REFUSED, uv_outcome
 from support.uv_installer import InstallError, UvIndex, uv_index
 from support.variantlib_peer import isolate, run_command, variantlib_outcome
 from support.wheels import stub_wheel, variants_json_name, wheel_name
 
 from nvidia_variant_provider.lint.rules import ERROR, NOTE, RULES, WARNING
+from nvidia_variant_provider.lint.rules.model import Code
 from nvidia_variant_provider.lint.runner import check_paths
+from nvidia_variant_provider.wheels.variant_json import read_wheel
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "lint"
 H100 = forced("12.9", "9.0")
 
-# What uv and variantlib select from the documents of fixtures/lint/.
+MEASURED: set[Code] = set()
+"""The rules that single tests measure; tables of cases name further rules."""
+
+Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def measures(*codes: Code) -> Callable[[Test], Test]:
+    """Say which rules' texts about clients the decorated test measures."""
+
+    def register(test: Test) -> Test:
+        MEASURED.update(codes)
+        return test
+
+    return register
+
+
+# What uv and variantlib select from documents of fixtures/lint/
 
 REFUSED_BY_BOTH = [
     "NV107-no-namespace-listed",
@@ -63,6 +87,7 @@ SILENT = {
     "NV304-empty-range": "cu12",
     "NV305-upper-bound": "cu12",
     "NV306-no-sm-arch": "cu12",
+    "NV308-newer-than-the-named-toolkit": "cu128",
     "NV309-label-says-otherwise": "null",
     "NV310-strict-bound": "cu126",
     "NV311-architecture-specific": "cu12",
@@ -120,12 +145,45 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_clients_select_or_refuse_as_the_case_says(
-    case: str, index: UvIndex
-) -> None:
+def test_selection_from_a_defective_document(case: str, index: UvIndex) -> None:
     document = json.loads((FOLDER / f"{case}.json").read_bytes())
     assert uv_outcome(index, document, H100) == CASES[case][0]
     assert variantlib_outcome(document) == CASES[case][1]
+
+
+OTHER_MACHINES = {
+    # Volta gets a build of CUDA 13, which cannot have code for it.
+    "NV307-dropped-target": ("13.0", "7.0", "cu13"),
+    # Thor is 11.0 for drivers of CUDA 13, and the build declares 101.
+    "NV307-thor-renumbered": ("13.0", "11.0", "null"),
+    # The label says CUDA 12.8, whose toolkit has no code for B300.
+    "NV308-newer-than-the-named-toolkit": ("12.8", "10.3", "cu128"),
+    "NV312-generation-left-out": ("13.0", "10.0", "null"),
+    "NV313-no-ptx": ("13.0", "12.0", "null"),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_MACHINES)
+def test_selection_on_the_machines_that_a_rule_is_about(
+    case: str, index: UvIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda, sm, label = OTHER_MACHINES[case]
+    machine = forced(cuda, sm)
+    for name, value in machine.items():
+        monkeypatch.setenv(name, value)
+    document = json.loads((FOLDER / f"{case}.json").read_bytes())
+    assert case[:5] in {f.code for f in check_paths([FOLDER / f"{case}.json"])}
+    assert uv_outcome(index, document, machine) == label
+    assert variantlib_outcome(document) == label
+
+
+@measures("NV210")
+def test_uv_ignores_a_provider_with_a_malformed_requirement(index: UvIndex) -> None:
+    document = json.loads((FOLDER / "clean.json").read_bytes())
+    document["providers"]["nvidia"]["requires"] = ["nvidia-variant-provider >> 0.0.1"]
+    assert uv_outcome(index, document, H100) == "null"
+    # variantlib does not look at the requirement of a plugin that is installed.
+    assert variantlib_outcome(document) == "cu12"
 
 
 def test_only_errors_are_refused() -> None:
@@ -140,17 +198,18 @@ NEAR_MISSES = {path.name[:5] for path in FOLDER.glob("*-near-miss.json")} - {"NV
 
 
 @pytest.mark.parametrize("code", sorted(NEAR_MISSES))
-def test_near_misses_are_accepted(code: str, index: UvIndex) -> None:
+def test_clients_accept_near_misses(code: str, index: UvIndex) -> None:
     document = json.loads((FOLDER / f"{code}-near-miss.json").read_bytes())
     assert uv_outcome(index, document, H100) != REFUSED
     assert variantlib_outcome(document) != REFUSED
 
 
+@measures("NV301", "NV302")
 @pytest.mark.parametrize("feature", ["compute_capability", "sm_arch"])
 def test_unknown_features_and_values_give_the_cpu_build(
     feature: str, index: UvIndex, tmp_path: Path
 ) -> None:
-    """NV301 and NV302: the clients silently leave the GPU unused."""
+    """Neither client reports anything, and the GPU is not used."""
     document = json.loads((FOLDER / "clean.json").read_bytes())
     for properties in document["variants"].values():
         if properties:
@@ -163,8 +222,9 @@ def test_unknown_features_and_values_give_the_cpu_build(
     assert variantlib_outcome(document) == "null"
 
 
-def test_a_feature_without_value_is_dropped_by_variantlib(index: UvIndex) -> None:
-    """NV208: variantlib ignores the feature, and installs the build on any GPU."""
+@measures("NV208")
+def test_variantlib_drops_a_feature_without_values(index: UvIndex) -> None:
+    """A build for Blackwell is selected for a Hopper GPU."""
     document = json.loads((FOLDER / "clean.json").read_bytes())
     document["variants"] = {
         "null": {},
@@ -195,7 +255,7 @@ def of(label: str, *targets: str) -> Any:
 
 
 class Release:
-    """A release of version 1.0 in the index of uv, which a test then damages."""
+    """Version 1.0 of a project in the index of uv, for tests to damage."""
 
     def __init__(self, index: UvIndex, root: Path) -> None:
         self.project = index.publish(CLEAN)
@@ -204,18 +264,29 @@ class Release:
         self.wheel = self.files / wheel_name(self.project, "1.0", "cu12")
 
     def rewrite(self, variant_json: Any) -> None:
-        """Build the wheel of cu12 again."""
+        """Write the wheel of cu12 again."""
         stub_wheel(self.files, self.project, "1.0", "cu12", variant_json=variant_json)
 
     def link(self) -> None:
-        """Write the page of the project again."""
+        """Write the page of the project again, without hashes of the files."""
         page = self.files / "index.html"
         names = [path.name for path in self.files.iterdir() if path != page]
         links = "".join(f'<a href="{name}">{name}</a>\n' for name in sorted(names))
         page.write_text(f"<!DOCTYPE html>\n{links}", encoding="utf-8")
 
 
-SPOILT: dict[str, tuple[Callable[[Release], object], str | None]] = {
+def copy_fixture(name: str) -> Callable[[Release], object]:
+    """Return a function that makes a document of fixtures/lint the metadata."""
+    data = (FOLDER / f"{name}.json").read_bytes()
+    return lambda release: release.metadata.write_bytes(data)
+
+
+DAMAGED: dict[str, tuple[Callable[[Release], object], str | None]] = {
+    "NV100": (copy_fixture("NV100-not-json"), FAILS),
+    "NV100 encoding": (copy_fixture("NV100-not-utf-8"), FAILS),
+    "NV101": (copy_fixture("NV101-byte-order-mark"), FAILS),
+    "NV102": (copy_fixture("NV102-key-twice"), "cu12"),
+    "NV103": (copy_fixture("NV103-nan"), FAILS),
     "NV401": (
         lambda r: r.metadata.rename(r.files / f"{r.project}-1.0-variants.json"),
         None,
@@ -227,19 +298,20 @@ SPOILT: dict[str, tuple[Callable[[Release], object], str | None]] = {
     "NV405 for this machine": (lambda r: r.rewrite(of("cu12", "90_real")), "cu12"),
     "NV405 for others": (lambda r: r.rewrite(of("cu12", "50_real")), FAILS),
     "NV409": (lambda r: r.metadata.unlink(), None),
+    "NV410": (lambda r: os.utime(r.metadata, (1, 1)), "cu12"),
     "NV411": (lambda r: r.wheel.write_bytes(b"<html>"), FAILS),
     "NV412": (lambda r: r.rewrite(of("cu13")), FAILS),
 }
 
 
-@pytest.mark.parametrize("case", SPOILT)
-def test_uv_installs_or_fails_as_the_case_says(
+@pytest.mark.parametrize("case", DAMAGED)
+def test_uv_installs_from_a_damaged_release(
     case: str, index: UvIndex, root: Path
 ) -> None:
-    """Without the defect uv installs cu12; ``None`` is the non-variant wheel."""
-    spoil, expected = SPOILT[case]
+    """Without the damage uv installs cu12; ``None`` is the non-variant wheel."""
+    damage, expected = DAMAGED[case]
     release = Release(index, root)
-    spoil(release)
+    damage(release)
     release.link()
     assert case[:5] in {f.code for f in check_paths([release.files])}
     if expected == FAILS:
@@ -247,6 +319,153 @@ def test_uv_installs_or_fails_as_the_case_says(
             index.install([release.project], H100)
     else:
         assert index.install([release.project], H100) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("case", "outcome"),
+    [
+        ("NV100-not-json", REFUSED),
+        ("NV100-not-utf-8", REFUSED),
+        ("NV101-byte-order-mark", REFUSED),
+        ("NV102-key-twice", "cu12"),
+        ("NV103-nan", "cu12"),
+    ],
+)
+def test_variantlib_reads_with_the_parser_of_python(case: str, outcome: str) -> None:
+    data = (FOLDER / f"{case}.json").read_bytes()
+    try:
+        document = json.loads(data.decode())
+    except ValueError:
+        assert outcome == REFUSED
+    else:
+        assert variantlib_outcome(document) == outcome
+
+
+@measures("NV114")
+def test_uv_installs_nothing_without_a_fallback(index: UvIndex, root: Path) -> None:
+    release = Release(index, root)
+    release.metadata.write_text(json.dumps(without("null")), encoding="utf-8")
+    for label in (None, "null"):
+        (release.files / wheel_name(release.project, "1.0", label)).unlink()
+    release.link()
+    assert "NV114" in {f.code for f in check_paths([release.files])}
+    with pytest.raises(InstallError, match="unsupported wheel variants"):
+        index.install([release.project], forced("11.8", "8.0"))
+
+
+@measures("NV408")
+def test_uv_refuses_variant_markers(index: UvIndex, root: Path) -> None:
+    release = Release(index, root)
+    for wheel in release.files.glob("*.whl"):
+        wheel.unlink()
+    release.metadata.unlink()
+    stub_wheel(
+        release.files,
+        release.project,
+        "1.0",
+        requires=["numpy; 'nvidia' in variant_namespaces"],
+    )
+    release.link()
+    assert "NV408" in {f.code for f in check_paths(release.files.glob("*.whl"))}
+    with pytest.raises(InstallError, match="could not be parsed"):
+        index.install([release.project], H100, dependencies=True)
+
+
+# What is in wheels
+
+TAG = f"py3-none-{next(iter(platform_tags()))}"
+
+CONTENT: dict[Code, tuple[Wheel, tuple[str, str], str | None]] = {
+    "NV501": (
+        Wheel(libraries=one("80_real"), sm=["80_real", "90_real"], tag=TAG),
+        ("13.0", "9.0"),
+        "cu130",
+    ),
+    "NV502": (
+        Wheel(libraries=one("80_real", "90_real"), sm=["80_real"], tag=TAG),
+        ("13.0", "9.0"),
+        None,
+    ),
+    "NV503": (
+        Wheel(libraries=one("80_real"), sm=["80_real", "86_real"], tag=TAG),
+        ("13.0", "8.6"),
+        "cu130",
+    ),
+    "NV504": (
+        Wheel(libraries=one("80_real"), sm=["80_real", "90_virtual"], tag=TAG),
+        ("13.0", "9.0"),
+        "cu130",
+    ),
+    "NV505": (
+        # The driver of CUDA 13.0 refuses PTX of CUDA 13.1, and there is nothing else.
+        Wheel(
+            libraries=one("80_virtual", isa=(9, 1)),
+            sm=["80_real"],
+            lower="13.0",
+            tag=TAG,
+        ),
+        ("13.0", "8.0"),
+        "cu130",
+    ),
+    "NV506": (
+        Wheel(libraries=PLAIN_SO, lower="12.9", sm=PLAIN[:3], tag=TAG),
+        ("12.9", "9.0"),
+        "cu130",
+    ),
+    "NV507": (
+        Wheel(libraries=one("100a_real"), sm=["100_real"], tag=TAG),
+        ("13.0", "10.3"),
+        "cu130",
+    ),
+    "NV508": (
+        Wheel(
+            libraries={"demo/lib.so": binary("host-only.so")}, sm=["80_real"], tag=TAG
+        ),
+        ("13.0", "8.0"),
+        "cu130",
+    ),
+    "NV509": (
+        Wheel(
+            libraries=two(["80_real", "90_real"], ["80_real"]), sm=["80_real"], tag=TAG
+        ),
+        ("13.0", "8.0"),
+        "cu130",
+    ),
+    "NV510": (
+        Wheel(libraries={"demo/lib.so": library()}, sm=["90_real"], tag=TAG),
+        ("13.0", "9.0"),
+        "cu130",
+    ),
+    "NV511": (Wheel(libraries=PLAIN_SO, label=None, tag=TAG), ("11.8", "7.0"), None),
+    "NV512": (
+        Wheel(
+            libraries={"demo/lib.so": library("80_real", "90_real")[:-9]},
+            label=None,
+            tag=TAG,
+        ),
+        ("11.8", "7.0"),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("code", CONTENT)
+def test_uv_does_not_read_the_libraries_of_a_wheel(code: Code, tmp_path: Path) -> None:
+    wheel, (cuda, sm), label = CONTENT[code]
+    with uv_index(tmp_path) as index:
+        folder = tmp_path / "index" / "demo"
+        folder.mkdir()
+        path = wheel.write(folder)
+        assert code in {f.code for f in check_paths([path])}
+        if wheel.label is not None:
+            stub_wheel(folder, "demo", "1.0")
+            own = read_wheel(str(path)).variant_json
+            assert own is not None
+            (folder / variants_json_name("demo", "1.0")).write_bytes(own)
+        names = sorted(item.name for item in folder.iterdir())
+        links = "".join(f'<a href="{name}">{name}</a>' for name in names)
+        (folder / "index.html").write_text(f"<!DOCTYPE html>{links}", encoding="utf-8")
+        assert index.install(["demo"], forced(cuda, sm)) == [label]
 
 
 # Files that variantlib writes
@@ -283,7 +502,7 @@ def labelled(label: str, lower: str, targets: Sequence[str]) -> list[str]:
     ]
 
 
-def test_what_variantlib_writes_is_clean(tmp_path: Path) -> None:
+def test_lint_accepts_what_variantlib_writes(tmp_path: Path) -> None:
     folder = tmp_path / "torch"
     folder.mkdir()
     stub_wheel(folder, "torch", "2.9.1")
@@ -305,8 +524,8 @@ def test_what_variantlib_writes_is_clean(tmp_path: Path) -> None:
     assert check_paths(folder.iterdir()) == []
 
 
-def test_the_linter_finds_what_variantlib_lets_pass(tmp_path: Path) -> None:
-    """variantlib checks each value, but not what the values mean together."""
+def test_variantlib_writes_metadata_with_defects_of_meaning(tmp_path: Path) -> None:
+    """The plugin checks single values, and not what they mean together."""
     folder = tmp_path / "torch"
     folder.mkdir()
     stub_wheel(folder, "torch", "2.9.1")
@@ -324,8 +543,9 @@ def test_the_linter_finds_what_variantlib_lets_pass(tmp_path: Path) -> None:
     assert {RULES[code].severity for code in found} == {ERROR, WARNING}
 
 
-def test_wheels_of_one_label_that_differ(tmp_path: Path) -> None:
-    """NV407: variantlib writes what one wheel says, and uv would believe it."""
+@measures("NV407")
+def test_variantlib_keeps_the_first_of_two_wheels_that_differ(tmp_path: Path) -> None:
+    """uv would believe the metadata, which is wrong for one of the wheels."""
     document = json.loads((FOLDER / "clean.json").read_bytes())
     for tag, target in ("py3-none-any", "80_real"), ("py3-none-win32", "90_real"):
         features = {"cuda_version_lower_bound": ["12.0"], "sm_arch": [target]}
@@ -337,3 +557,38 @@ def test_wheels_of_one_label_that_differ(tmp_path: Path) -> None:
     run_command("generate-index-json", "--directory", str(tmp_path))
     found = check_paths([tmp_path], ignore=["NV5"])
     assert {f.code for f in found if f.severity == ERROR} == {"NV405", "NV407"}
+
+
+@measures("NV406")
+def test_variantlib_keeps_the_first_of_two_orders(tmp_path: Path) -> None:
+    document = json.loads((FOLDER / "clean.json").read_bytes())
+    document["providers"]["x86_64"] = {"requires": ["provider-variant-x86-64"]}
+    for label, names in (
+        ("cu12", ["nvidia", "x86_64"]),
+        ("cu13", ["x86_64", "nvidia"]),
+    ):
+        own = {
+            **document,
+            "default-priorities": {"namespace": names},
+            "variants": {label: document["variants"][label]},
+        }
+        stub_wheel(tmp_path, "torch", "2.9.1", label, variant_json=own)
+    run_command("generate-index-json", "--directory", str(tmp_path))
+    written = json.loads((tmp_path / variants_json_name("torch", "2.9.1")).read_bytes())
+    # Which of the wheels comes first depends on the order of the folder.
+    first = written["default-priorities"]["namespace"]
+    assert first in (["nvidia", "x86_64"], ["x86_64", "nvidia"])
+    found = check_paths([tmp_path], ignore=["NV5"])
+    assert "NV406" in {f.code for f in found}
+
+
+# All rules
+
+
+def test_every_claim_about_clients_is_measured() -> None:
+    """A new rule needs a case in one of the tables, or a test that `measures` it."""
+    tables = (*CASES, *OTHER_MACHINES, *DAMAGED, *CONTENT)
+    measured = {case[:5] for case in tables} | MEASURED
+    missing = set(RULES) - measured
+    assert not missing, "no test here measures what uv and variantlib do"
+    assert measured <= set(RULES)

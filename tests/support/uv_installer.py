@@ -43,15 +43,21 @@ class UvIndex:
         return name
 
     def install(
-        self, projects: Sequence[str], forced: Mapping[str, str]
+        self,
+        projects: Sequence[str],
+        forced: Mapping[str, str],
+        *,
+        dependencies: bool = False,
     ) -> list[str | None]:
         """Install into a new folder; return the label of each, or ``None``.
 
         :param forced: the environment variables that force a machine.
+        :param dependencies: whether uv reads the requirements of the wheels.
         :raises InstallError: uv fails.
         """
         target = self._folder / f"target-{next(self._count)}"
-        command = [uv.find_uv_bin(), "pip", "install", "--no-config", "--no-deps"]
+        command = [uv.find_uv_bin(), "pip", "install", "--no-config"]
+        command += [] if dependencies else ["--no-deps"]
         command += ["--preview-features", "wheel-variants"]
         command += ["--default-index", self.url, "--target", str(target), *projects]
         done = subprocess.run(

@@ -90,8 +90,8 @@ RELEASE_RULES = (
         clients="no installer accepts them today",
         what="METADATA has requirements with variant markers, such as "
         "`variant_properties`.",
-        effect="No installer accepts them today. pip 26.3 rejects the wheel. pip 25.3 "
-        "installs it, and then every later command of pip fails.",
+        effect="No installer accepts them today. uv and pip 26.3 reject the wheel. "
+        "pip 25.3 installs it, and then every later command of pip fails.",
         fix="resolve the marker when the wheel is built. Each label has requirements "
         "of its own.",
         example='Requires-Dist: nvidia-nccl-cu12; "cu126" == variant_label',
