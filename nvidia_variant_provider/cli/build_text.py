@@ -36,7 +36,7 @@ def block(release: str, label: str, resolution: Resolution | None) -> list[str]:
 
 
 def uses_gpu(label: str | None, resolution: Resolution) -> bool:
-    """Whether a label has properties that only a machine with an NVIDIA GPU has."""
+    """Return whether a label has properties that only NVIDIA machines have."""
     return label is not None and NAMESPACE in resolution.metadata.variants.get(
         label, {}
     )

@@ -89,11 +89,11 @@ class Client:
         self._credentials[server_of(url)] = pair
 
     def has_credentials(self, url: str) -> bool:
-        """Whether requests to the server of ``url`` carry credentials."""
+        """Return whether requests to the server of ``url`` carry credentials."""
         return server_of(url) in self._credentials
 
     def is_allowed(self, url: str) -> bool:
-        """Whether `Settings` allow reading ``url``."""
+        """Return whether `Settings` allow reading ``url``."""
         return self._settings.is_allowed(url)
 
     async def get(

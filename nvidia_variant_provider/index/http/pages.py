@@ -241,7 +241,7 @@ def _hashes(value: Any) -> dict[str, str]:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether a value is text that can be encoded: JSON may have lone surrogates."""
+    """Return whether a value is text without lone surrogates, which JSON may have."""
     if not isinstance(value, str):
         return False
     try:

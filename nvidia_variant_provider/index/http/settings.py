@@ -41,7 +41,7 @@ class Settings:
     trust_env: bool = True
 
     def is_allowed(self, url: str) -> bool:
-        """Whether ``url`` may be read; pip ignores insecure indexes as well."""
+        """Return whether ``url`` may be read; pip ignores insecure indexes as well."""
         parts = urlsplit(url)
         if parts.scheme == "https":
             return True
@@ -51,7 +51,7 @@ class Settings:
         return self.plain_http or local or self.is_trusted(url)
 
     def is_trusted(self, url: str) -> bool:
-        """Whether the server of ``url`` is one of the trusted hosts."""
+        """Return whether the server of ``url`` is one of the trusted hosts."""
         parts = urlsplit(url)
         host = parts.hostname or ""
         try:

@@ -41,12 +41,12 @@ class UpstreamError(InputError):
 
 
 def is_http(location: str) -> bool:
-    """Whether ``location`` is an HTTP or HTTPS URL rather than a path."""
+    """Return whether ``location`` is an HTTP or HTTPS URL rather than a path."""
     return location.startswith(("http:", "https:"))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host`` can only be this machine."""
+    """Return whether ``host`` can only be this machine."""
     if host == "localhost":
         return True
     try:

@@ -216,7 +216,7 @@ def _passing_on(process: subprocess.Popen[bytes]) -> AbstractContextManager[None
 
 
 def _is_foreground() -> bool:
-    """Whether the terminal sends its signals to this process and its children."""
+    """Return whether the terminal sends signals to this process and its children."""
     if os.name == "nt":
         return True
     for stream in (0, 1, 2):

@@ -103,7 +103,7 @@ class _Rewriter:
         return str(copy)
 
     def _has_places(self, path: str, seen: set[str]) -> bool:
-        """Whether the file, or a file that it includes, names an index or links."""
+        """Return whether the file, or one that it includes, names an index or links."""
         if path in seen:
             return False
         seen.add(path)

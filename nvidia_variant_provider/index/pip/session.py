@@ -185,7 +185,7 @@ def _remote_files(command: PipCommand) -> list[str]:
 
 
 def _is_given(command: PipCommand, environ: Mapping[str, str], option: str) -> bool:
-    """Whether an option is set by the command line or a variable, not by a file."""
+    """Return whether the command line or a variable sets an option, not a file."""
     on_line = any(word[0] == option for word in command.words)
     return on_line or bool(environ.get(f"PIP_{option.upper()}"))
 

@@ -205,7 +205,7 @@ class VariantRepository(RepositoryContainer):
         return {choice.version: choice for choice in choices}
 
     async def _is_elsewhere(self, project: str, label: str) -> bool:
-        """Whether another index has the label, so that this one must not be used."""
+        """Return whether another index has the label, so that this one is not used."""
         names = await _read_names([*self._before, *self._after], project)
         return any(_have(group(page, project), label) for page in names)
 
@@ -312,7 +312,7 @@ def _have(releases: Mapping[str, Release], label: str) -> bool:
 
 
 def _has_build_tag(name: str) -> bool:
-    """Whether a wheel has a build tag, as every renamed wheel does."""
+    """Return whether a wheel has a build tag, as every renamed wheel does."""
     parts = name.split("-", 3)
     return name.endswith(".whl") and len(parts) == 4 and parts[2][:1].isdigit()
 

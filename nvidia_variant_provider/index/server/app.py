@@ -88,7 +88,7 @@ class Source:
     links: LinksUpstream | None = None
 
     def is_reachable(self, url: str) -> bool:
-        """Whether an installer can download ``url`` without our credentials."""
+        """Return whether an installer can download ``url`` without our credentials."""
         if url.startswith("file:"):
             return self.access.local
         if not self.access.direct or not url.startswith(("http://", "https://")):
@@ -97,7 +97,7 @@ class Source:
         return not self.client.has_credentials(url)
 
     def may_send(self, path: Path) -> bool:
-        """Whether a file of this machine belongs to the index.
+        """Return whether a file of this machine belongs to the index.
 
         A mirror may have been copied from elsewhere, and its pages may name any file
         of this machine. Mirrors often have pages and files in neighbouring folders.

@@ -41,7 +41,7 @@ def read(request: pytest.FixtureRequest) -> Read:
 
 
 def was_read(done: Done) -> bool:
-    """Whether the page or the wheel could be read."""
+    """Return whether the page or the wheel could be read."""
     data = json.loads(done.out).get("data") or {}
     if "files" in data:
         return bool(data["files"])
