@@ -1,6 +1,6 @@
-"""Detection through fake driver libraries: what it adds, and every fault's answer.
+"""Detection through fake driver libraries: the time that it adds, and every fault.
 
-The libraries are those of tests/native, compiled here with cc; Linux only.
+The libraries are those of ``tests/native``, compiled with cc. This runs on Linux only.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def faults(environment: Environment) -> None:
         libraries.mkdir(parents=True)
         compile_libraries(libraries, without=fault.without)
         for library in fault.absent:
-            # The loader stops here, so that a real driver is not found.
+            # The loader stops at the empty file, and finds no real driver.
             (libraries / library).write_bytes(b"")
         (root / "dev").mkdir(parents=True)
         (root / "dev" / "nvidia0").touch()

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a fresh environment, fair timing, one table form."""
+"""The common parts of all benchmarks: environments, fair timing and tables."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ __all__ = [
 CHECKOUT = Path(__file__).resolve().parent.parent
 PEER = "variantlib==0.2.2"
 
-# What a shell exports must not change what is measured: PYTHONDONTWRITEBYTECODE
-# alone would compile every module in every run.
+# Variables of the user's shell must not influence the measurement. For example,
+# PYTHONDONTWRITEBYTECODE would make each run compile every module.
 _DROPPED = ("PYTHON", "NV_VARIANT_PROVIDER_", "VARIANT")
 
 
@@ -43,8 +43,8 @@ class Environment:
     """A virtual environment with this checkout and its peer.
 
     :param python: its interpreter.
-    :param folder: an empty folder that commands run in, so that neither the
-        checkout nor a ``variants.toml`` is found there.
+    :param folder: an empty working folder for the commands, in which they find neither
+        the checkout nor a ``variants.toml``.
     """
 
     python: Path
@@ -53,7 +53,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Command:
-    """A Python process: arguments after the interpreter, variables to add."""
+    """A Python process: arguments of the interpreter, and variables to add."""
 
     arguments: Sequence[str]
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -70,16 +70,16 @@ class Sample:
         return statistics.median(self.seconds)
 
     def __str__(self) -> str:
-        """Median and range in milliseconds."""
+        """Return median and range in milliseconds."""
         low, high = min(self.seconds) * 1e3, max(self.seconds) * 1e3
         return f"{self.median * 1e3:.1f} ({low:.1f}-{high:.1f})"
 
 
 @contextlib.contextmanager
 def fresh_environment(*others: str) -> Iterator[Environment]:
-    """A new virtual environment, with the checkout installed as a user has it.
+    """Make a virtual environment with the checkout, installed as users install it.
 
-    Where packages come from is up to the configuration of pip.
+    The packages come from the index that pip is configured for.
 
     :param others: requirements of further peers.
     """
@@ -100,7 +100,7 @@ def _quietly(command: Sequence[str]) -> None:
 
 
 def run(environment: Environment, command: Command) -> str:
-    """The stdout of one run; the benchmark ends here when it fails."""
+    """Run a command, and return its stdout; the benchmark ends if it fails."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
     done = subprocess.run(
         [str(environment.python), *command.arguments],
@@ -120,10 +120,10 @@ def run(environment: Environment, command: Command) -> str:
 def time_commands(
     environment: Environment, commands: Mapping[str, Command], runs: int
 ) -> dict[str, Sample]:
-    """The wall time of whole processes, after two runs of each to warm up.
+    """Measure the wall time of whole processes, after two runs of each to warm up.
 
-    The commands take turns (A B A B ...), so that whatever else the machine
-    does falls on all of them alike.
+    The commands take turns (A B A B ...), so that other work on the machine affects
+    all of them alike.
     """
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(-2, runs):
@@ -136,7 +136,7 @@ def time_commands(
 
 
 def options(description: str | None, default_runs: int) -> argparse.ArgumentParser:
-    """The options of every benchmark: how often each side runs."""
+    """Return the parser of every benchmark, with the number of runs of each side."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
         "--runs", type=int, default=default_runs, help="default: %(default)s"
@@ -145,12 +145,12 @@ def options(description: str | None, default_runs: int) -> argparse.ArgumentPars
 
 
 def verdict(ratio: float, limit: float) -> str:
-    """``met`` or ``missed``, for a ratio that may be ``limit`` at most."""
+    """Return ``met`` if ``ratio`` is at most ``limit``, or else ``missed``."""
     return "met" if ratio <= limit else "missed"
 
 
 def print_machine(runs: int) -> None:
-    """One line about where the figures come from."""
+    """Print a line about the machine and the number of runs."""
     load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
     print(
         f"{platform.python_implementation()} {platform.python_version()} on "
@@ -162,7 +162,7 @@ def print_machine(runs: int) -> None:
 def print_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> None:
-    """``rows`` under ``header``; the first column is text, the others figures."""
+    """Print a table: text in the first column, figures in the others."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     print(f"\n{title}\n")
     for row in (header, ["-" * width for width in widths], *rows):

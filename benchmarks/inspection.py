@@ -1,6 +1,6 @@
-"""Inspection of wheels: speed beside plain inflation, memory, and a second core.
+"""Inspection of wheels: speed next to plain inflation, memory, and a second core.
 
-Downloads four wheels from the index that pip is configured for, 320 MB in all, or
+It downloads four wheels from the index that pip is configured for, 320 MB in all, or
 takes them from ``--wheels FOLDER``.
 """
 
@@ -33,7 +33,7 @@ CORES = 1.6  # times the speed of one
 
 SIDES = ("plain", "raw", "raw two", "one", "two")
 
-# All sides in one process, in turn.
+# All sides take turns in one process.
 WORKER = """
 import json, statistics, sys, time, zipfile, zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -88,8 +88,8 @@ for number in range(runs + 1):
         side()
         if number:
             times[name].append(time.perf_counter() - start)
-found = {name: statistics.median(taken) for name, taken in times.items()}
-print(json.dumps({**found, "bytes": plain(path)}))
+medians = {name: statistics.median(taken) for name, taken in times.items()}
+print(json.dumps({**medians, "bytes": plain(path)}))
 """
 PEAK = """
 import sys
@@ -105,7 +105,7 @@ def main() -> None:
     parser = options(__doc__, 5)
     parser.add_argument("--wheels", type=Path, help="a folder with the wheels")
     arguments = parser.parse_args()
-    # zstandard, as the extra `wheels` installs it.
+    # The extra `wheels` installs zstandard.
     with fresh_environment("zstandard") as environment:
         folder = arguments.wheels or download(environment)
         paths = [find(folder.resolve(), wheel) for wheel in WHEELS]
@@ -135,9 +135,9 @@ def speed(environment: Environment, paths: list[Path], runs: int) -> None:
     one_core, two_cores = [], []
     for path in paths:
         output = run(environment, Command(["-c", WORKER, str(path), str(runs)]))
-        found = json.loads(output)
-        size = found["bytes"] / 1e6
-        rate = {name: size / found[name] for name in SIDES}
+        medians = json.loads(output)
+        size = medians["bytes"] / 1e6
+        rate = {name: size / medians[name] for name in SIDES}
         name = path.name.partition("-")[0]
         ratio = rate["one"] / rate["plain"]
         met = verdict(SPEED, ratio)
@@ -145,14 +145,14 @@ def speed(environment: Environment, paths: list[Path], runs: int) -> None:
         cells += [f"{ratio:.2f}", f"{rate['one'] / rate['raw']:.2f}"]
         one_core.append([name, *cells, f"{SPEED:g}", met])
         gain = rate["two"] / rate["one"]
-        # What the machine gives: other work may have the second core.
+        # What the second core gives to zlib alone: other work may occupy the core.
         given = rate["raw two"] / rate["raw"]
         cells = [f"{rate['one']:.0f}", f"{rate['two']:.0f}", f"{gain:.2f}"]
         cells += [f"{given:.2f}", f"{CORES:g}", verdict(CORES, gain)]
         two_cores.append([name, *cells])
     header = ["wheel", "MB", "inspect, MB/s", "zipfile, MB/s", "zlib, MB/s"]
     header += ["to zipfile", "to zlib", "budget", ""]
-    print_table("Inspection beside inflation alone, one job", header, one_core)
+    print_table("Inspection next to inflation alone, one job", header, one_core)
     header = ["wheel", "one job, MB/s", "two jobs, MB/s", "ratio"]
     header += ["zlib alone", "budget", ""]
     print_table("A second core", header, two_cores)

@@ -40,7 +40,7 @@ EXTRAS = (
     "uvicorn",
 )
 
-# Real wheels without extension modules, as most of what people install.
+# Real wheels without extension modules, like most packages that people install.
 PACKAGES = [
     "attrs",
     "certifi",
@@ -90,8 +90,8 @@ CLEAN = {
 
 def main() -> None:
     runs = options(__doc__, 5).parse_args().runs
-    # In memory, where there is such a folder: writing back what one side has written
-    # to a disk would fall on the next one.
+    # Files are in memory if there is such a folder. On a disk, the system would write
+    # back the files of one side while the next side is measured.
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(prefix="benchmark-", dir=memory) as name:
         folder = Path(name)
@@ -108,7 +108,7 @@ def main() -> None:
 
 
 def make_big(index: Path) -> None:
-    """One wheel of 1 GiB, as a variant and as an ordinary one."""
+    """Write a wheel of 1 GiB, as a variant and as an ordinary wheel."""
     payload = b"\0" * (1 << 20)
     plain = index / "plain" / "plain-1.0-py3-none-any.whl"
     variant = index / "variant" / "variant-1.0-py3-none-any-cu129.whl"
@@ -131,7 +131,7 @@ def make_big(index: Path) -> None:
 
 
 def make_page(index: Path) -> None:
-    """Pages of 10,000 files, without variants and with ten of them."""
+    """Write pages of 10,000 files, one without variants and one with ten."""
     for project, labels in (("many", 0), ("mixed", 10)):
         folder = index / project
         folder.mkdir()
@@ -158,7 +158,7 @@ def make_page(index: Path) -> None:
 
 
 def link_all(folder: Path) -> None:
-    """A project page for the files of a folder."""
+    """Write a project page for the files of a folder."""
     links = []
     for path in sorted(folder.iterdir()):
         with path.open("rb") as file:
@@ -172,7 +172,7 @@ def link_all(folder: Path) -> None:
 
 
 def download_packages(environment: Environment, index: Path) -> None:
-    """The wheels of `PACKAGES`, from wherever pip is set up to find them."""
+    """Download the wheels of `PACKAGES` from the index that pip is configured for."""
     folder = index.parent / "downloads"
     words = ["-m", "pip", "download", "--quiet", "--only-binary", ":all:", "--dest"]
     run(environment, Command([*words, str(folder), "--no-deps", *PACKAGES]))
@@ -186,7 +186,7 @@ def download_packages(environment: Environment, index: Path) -> None:
 
 @contextlib.contextmanager
 def upstream(environment: Environment, index: Path) -> Iterator[str]:
-    """An ordinary web server before the index."""
+    """Run the ordinary web server that stands behind the index."""
     port = free_port()
     words = ["-m", "http.server", "--bind", "127.0.0.1", "--protocol", "HTTP/1.1"]
     words += ["--directory", str(index), str(port)]
@@ -198,7 +198,7 @@ def upstream(environment: Environment, index: Path) -> Iterator[str]:
 def process(
     environment: Environment, words: Sequence[str], variables: Mapping[str, str] = {}
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A server that runs while the block lasts."""
+    """Run a server while the context lasts."""
     server = subprocess.Popen(
         [str(environment.python), *words],
         cwd=environment.folder,
@@ -221,7 +221,7 @@ def free_port() -> int:
 
 
 def wait_for(url: str) -> None:
-    """Until a server answers, whatever it says."""
+    """Wait until a server responds, with whatever status."""
     host = urllib.parse.urlsplit(url)
     for _ in range(1000):
         with contextlib.suppress(OSError):
@@ -234,7 +234,7 @@ def wait_for(url: str) -> None:
 def take_turns(
     sides: Mapping[str, Callable[[], object]], runs: int
 ) -> dict[str, Sample]:
-    """The time of each side, in turn, after one run of each to warm up."""
+    """Measure the sides in turn, after one run of each to warm up."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(-1, runs):
         for name, work in sides.items():
@@ -246,11 +246,11 @@ def take_turns(
 
 
 def compare_big(environment: Environment, url: str, runs: int) -> None:
-    """1 GiB, directly, streamed through the index, and by its redirect."""
+    """Download 1 GiB directly, streamed through the index, and by its redirect."""
     target = Path(CLEAN["TMPDIR"]) / "big"
     download = ["download", "--quiet", "--no-deps", "--no-cache-dir", "--dest"]
     download += [str(target)]
-    # With credentials, which pip does not have, the index must fetch it itself.
+    # The server wants credentials that only the index has, so that it has to stream.
     private = url.replace("//", "//user:secret@")
     with (
         index_of(environment, private) as (streaming, server),
@@ -289,7 +289,7 @@ def compare_big(environment: Environment, url: str, runs: int) -> None:
 def index_of(
     environment: Environment, url: str
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """`serve` before an index: the URL, and the process."""
+    """Run `serve` in front of an index; the value is the URL and the process."""
     port = free_port()
     words = ["-m", "nvidia_variant_provider", "serve", "-i", url, "--port", str(port)]
     with process(environment, words, FORCED) as server:
@@ -298,14 +298,14 @@ def index_of(
 
 
 def peak_of(number: int) -> float:
-    """The most that a process had in memory so far, in MiB (Linux)."""
+    """Return the peak of a process's resident memory in MiB (Linux)."""
     status = Path(f"/proc/{number}/status").read_text()
     found = re.search(r"VmHWM:\s+(\d+) kB", status)
     return int(found[1]) / 1024 if found else 0.0
 
 
 def compare_packages(environment: Environment, url: str, runs: int) -> None:
-    """20 ordinary packages into an empty folder."""
+    """Install 20 ordinary packages into an empty folder."""
     names = list(PACKAGES)
 
     def side(program: Sequence[str]) -> Callable[[], None]:
@@ -331,7 +331,7 @@ def compare_packages(environment: Environment, url: str, runs: int) -> None:
 
 
 def compare_pages(environment: Environment, url: str, runs: int) -> None:
-    """A page of 10,000 files, from this index and from simple-repository alone."""
+    """Fetch a page of 10,000 files from this index and from simple-repository."""
     port = free_port()
     words = ["-m", "simple_repository_server", "--host", "127.0.0.1"]
     words += ["--port", str(port), url]
@@ -365,7 +365,7 @@ def compare_pages(environment: Environment, url: str, runs: int) -> None:
 
 
 def print_ratios(title: str, samples: Mapping[str, Sample], limit: float) -> None:
-    """Each sample against the first."""
+    """Print each sample next to the first."""
     first, *_ = samples.values()
     rows = []
     for name, sample in samples.items():

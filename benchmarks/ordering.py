@@ -1,4 +1,4 @@
-"""Ordering thousands of labels, against variantlib."""
+"""Ordering thousands of labels, next to variantlib."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from benchmarks.harness import (
 LIMIT = 0.1
 LABELS = 10_000
 SIZES = (1_000, 2_000, 5_000, LABELS, 20_000, 50_000)
-# Time as a power of the number of labels. Sorting n labels alone takes n log n,
-# whose exponent is 1.11 from 1,000 to 50,000.
+# The limit of the exponent with which time grows with the number of labels. Sorting
+# alone takes n log n, whose exponent is 1.11 between 1,000 and 50,000 labels.
 LINEAR = 1.1
 
 WORKER = Path(__file__).with_name("ordering_worker.py")
 CALLS = 5
-"""Of each side in turn, in one process."""
+"""Calls of each side in turn in one process."""
 
 
 class Case(NamedTuple):
@@ -75,14 +75,14 @@ def main() -> None:
 def measure(
     environment: Environment, cases: Sequence[Case], runs: int
 ) -> dict[Case, Samples]:
-    """Every case ``runs`` times, each time in a process of its own."""
+    """Measure every case ``runs`` times, each time in a new process."""
     taken: dict[Case, dict[str, list[float]]] = {
         case: {side: [] for side in case.sides} for case in cases
     }
     for _ in range(runs):
         for case, sides in taken.items():
             words = [case.kind, str(case.labels), str(CALLS), *case.sides]
-            # Isolated: the folder of the script is no place to import from.
+            # Isolated mode: nothing is imported from the folder of the script.
             output = run(environment, Command(["-I", str(WORKER), *words]))
             for side, seconds in json.loads(output).items():
                 sides[side] += seconds
@@ -103,9 +103,9 @@ def print_budget(samples: dict[Case, Samples]) -> None:
         ("any 6 of 12 targets", ANY_SIX),
     ):
         ours, theirs = (samples[case][side] for side in BOTH)
-        found = ratio(ours, theirs)
-        cells = [str(ours), str(theirs), f"{found:.3f}", f"{LIMIT}"]
-        rows.append([name, *cells, verdict(found, LIMIT)])
+        compared = ratio(ours, theirs)
+        cells = [str(ours), str(theirs), f"{compared:.3f}", f"{LIMIT}"]
+        rows.append([name, *cells, verdict(compared, LIMIT)])
     print_table(
         f"Ordering {LABELS:,} labels, each a lower bound and 6 sm_arch values;\n"
         f"theirs: {PEER} sort_and_filter_supported_variants",

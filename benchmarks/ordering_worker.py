@@ -1,7 +1,7 @@
 """The part of `ordering` that runs in the environment with both packages.
 
-Arguments: the kind of targets, the number of labels, the number of calls, and
-the names of the sides to measure. Prints the times of each in seconds, as JSON.
+Its arguments are the kind of targets, the number of labels, the number of calls, and
+the names of the sides to measure. It prints the times of each side in seconds, as JSON.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ TARGETS = (50, 60, 70, 75, 80, 86, 89, 90, 100, 103, 120, 121)
 
 
 def neighbours(generator: random.Random) -> list[str]:
-    """Six targets in a row: few lists, many labels."""
+    """Return six targets in a row: many labels share few lists."""
     first = generator.randrange(len(TARGETS) - 5)
     return [f"{sm}_real" for sm in TARGETS[first : first + 6]]
 
 
 def any_six(generator: random.Random) -> list[str]:
-    """Any six of the twelve targets: 924 lists."""
+    """Return any six of the twelve targets: there are 924 such lists."""
     return [f"{sm}_real" for sm in sorted(generator.sample(TARGETS, 6))]
 
 
 def catalog(generator: random.Random) -> list[str]:
-    """Any six of the values that a wheel may declare: hardly a list repeats."""
+    """Return any six of the values of the catalog: hardly any list repeats."""
     return generator.sample(all_features()[2].values, 6)
 
 
@@ -59,7 +59,7 @@ KINDS = {function.__name__: function for function in (neighbours, any_six, catal
 
 
 def document(labels: int, targets: Callable[[random.Random], list[str]]) -> Any:
-    """Metadata of ``labels`` labels and the null variant; the same every time."""
+    """Return metadata with ``labels`` labels and the null variant, always the same."""
     generator = random.Random(825)
     variants: dict[str, Any] = {"null": {}}
     for number in range(labels):
@@ -79,7 +79,7 @@ def document(labels: int, targets: Callable[[random.Random], list[str]]) -> Any:
 
 
 class Sides:
-    """What can be measured on one file; each method is one call."""
+    """The sides that can be measured on one file; each method is one call."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -94,18 +94,18 @@ class Sides:
         ]
 
     def ours(self) -> list[str]:
-        found = order(
+        ordering = order(
             self.metadata.variants,
             namespaces=self.metadata.namespaces,
             supported=self.supported,
         )
-        return list(found.compatible)
+        return list(ordering.compatible)
 
     def theirs(self, **options: bool) -> list[str]:
-        found = sort_and_filter_supported_variants(
+        ordered = sort_and_filter_supported_variants(
             self.descriptions, self.supported_theirs, ["nvidia"], **options
         )
-        return [description.label for description in found]
+        return [description.label for description in ordered]
 
     def theirs_warm(self) -> list[str]:
         return self.theirs()
@@ -127,10 +127,10 @@ class Sides:
         return json.loads(self.path.read_bytes())
 
     def prepare(self, side: str) -> None:
-        """Put things back to what a process finds that sorts once, as all do."""
+        """Restore the state of a process that sorts for the first time."""
         if side != "theirs_warm":
             for description in self.descriptions:
-                # Kept by the first call for those that it rejects.
+                # The first call stores a hash on each label that it rejects.
                 vars(description).pop("hexdigest", None)
         gc.collect()
 
@@ -140,9 +140,9 @@ def main() -> None:
     path = Path("many-1.0-variants.json")
     path.write_text(json.dumps(document(int(labels), KINDS[kind])))
     sides = Sides(path)
-    answer = sides.ours()
-    if answer != sides.theirs() or answer != sides.resolve():
-        raise SystemExit("different answers")
+    labels_in_order = sides.ours()
+    if sides.theirs() != labels_in_order or sides.resolve() != labels_in_order:
+        raise SystemExit("the sides give different labels")
     taken: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(int(calls)):
         for name in names:

@@ -1,7 +1,7 @@
-"""The plugin's answer in a fresh process, and what the plugin imports.
+"""The plugin's answer in a fresh process, and the modules that the plugin imports.
 
-Installers ask a plugin in a process of its own, so that starting it is most of
-what a user pays.
+Installers ask a plugin in a process of its own, so that most of the cost for users is
+starting it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from benchmarks.harness import (
     verdict,
 )
 
-# Without the published provider's wheel, which is not on PyPI, this stands for
-# it: 38 ms above a bare Python of 11 ms, with both values forced.
+# The wheel of the published provider is not on PyPI. Without it, this measurement is
+# used: 38 ms above a bare Python of 11 ms, with both values forced.
 PUBLISHED = 38 / 11
 LIMIT = 0.15
 
@@ -74,7 +74,7 @@ def main() -> None:
 def published(
     environment: Environment, wheel: Path | None, variables: dict[str, str]
 ) -> Command | None:
-    """The published provider's answer, which goes before ours on the path."""
+    """Return the command of the published provider, found before ours on the path."""
     if wheel is None:
         return None
     folder = environment.folder / "published"
@@ -138,7 +138,7 @@ def measure_imports(environment: Environment, runs: int) -> None:
 
 
 def above(sample: Sample, bare: Sample) -> float:
-    """Time above bare Python, as a multiple of bare Python."""
+    """Return the time above bare Python, as a multiple of bare Python."""
     return (sample.median - bare.median) / bare.median
 
 
@@ -150,7 +150,7 @@ def cost(sample: Sample, bare: Sample) -> list[str]:
 def print_closure(
     environment: Environment, title: str, variables: dict[str, str]
 ) -> None:
-    """What is loaded by the import, and on top of it by an answer."""
+    """Print the modules that the import loads, and those that the answer adds."""
     program = (
         "import sys; bare = set(sys.modules)",
         CLASS,

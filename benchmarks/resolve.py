@@ -1,4 +1,4 @@
-"""Resolving the metadata of torch 2.8.0, whole processes, against variantlib."""
+"""Resolving the metadata of torch 2.8.0 in whole processes, next to variantlib."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def main() -> None:
             line = ["-m", "nvidia_variant_provider", "resolve", file]
             commands[f"{LINE}, {schema}"] = Command(line, FORCED)
             commands[f"{API}, {schema}"] = Command(["-c", OURS, file], FORCED)
-        compare_answers(environment, commands)
+        compare_labels(environment, commands)
         print_machine(runs)
         samples = time_commands(environment, commands, runs)
     theirs = samples[VARIANTLIB].median
     rows = []
     for name, sample in samples.items():
         ratio = sample.median / theirs
-        # variantlib refuses the tutorial's file: there is no budget for it.
+        # There is no budget for the tutorial's file, which variantlib refuses.
         limited = name.startswith((LINE, API)) and name.endswith("0.2.0")
         cells = [f"{LIMIT}", verdict(ratio, LIMIT)] if limited else ["", ""]
         rows.append([name, str(sample), f"{ratio:.3f}", *cells])
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def write_current(folder: Path) -> Path:
-    """The tutorial's metadata in schema 0.2.0, the only one variantlib reads."""
+    """Write the tutorial's metadata in schema 0.2.0, the only one variantlib reads."""
     document = json.loads(TUTORIAL.read_text())
     document["$schema"] = "https://variants-schema.wheelnext.dev/v0.2.0.json"
     for provider in document["providers"].values():
@@ -84,13 +84,13 @@ def write_current(folder: Path) -> Path:
     return path
 
 
-def compare_answers(environment: Environment, commands: dict[str, Command]) -> None:
-    """Both sides give the same labels in the same order, or nothing is timed."""
+def compare_labels(environment: Environment, commands: dict[str, Command]) -> None:
+    """Stop unless both sides give the same labels in the same order."""
     theirs = run(environment, commands[VARIANTLIB]).split()
     ours = run(environment, commands[f"{API}, 0.2.0"]).split()
     printed = run(environment, commands[f"{LINE}, 0.2.0"])
     if ours != theirs or f"variant_hash={theirs[0]} " not in printed:
-        raise SystemExit(f"different answers: {theirs}, {ours}\n{printed}")
+        raise SystemExit(f"different labels: {theirs}, {ours}\n{printed}")
 
 
 if __name__ == "__main__":

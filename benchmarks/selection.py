@@ -1,7 +1,7 @@
-"""What selectors pick for 96 machines: strictly, opted in, and uv for real.
+"""What selectors pick for 96 machines: strict, opted in, and the real uv.
 
-The machines are 12 GPUs with 8 drivers each. A pick is counted by what becomes
-of it on the machine, not by what the metadata claims.
+The machines are 12 GPUs with 8 drivers each. A pick counts by whether it runs on the
+machine, whatever the metadata claims.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UV = "uv==0.13.8"
 GPUS = "7.0 6.1 7.5 8.0 8.6 8.9 9.0 10.0 10.3 11.0 12.0 12.1".split()  # noqa: SIM905
 DRIVERS = "11.8 12.2 12.4 12.6 12.8 12.9 13.0 13.2".split()  # noqa: SIM905
 
-# CUDA version of the toolkit, targets of the machine code, targets of the PTX.
+# The CUDA version of the toolkit, the targets of machine code, the targets of PTX.
 Build = tuple[str, Sequence[int], Sequence[int]]
 RELEASES: Mapping[str, Mapping[str, Build]] = {
     "torch 2.8.0": {
@@ -66,12 +66,12 @@ def main() -> None:
     rows = []
     for release, builds in RELEASES.items():
         for selector, name in SELECTORS.items():
-            found = Counter(
+            counts = Counter(
                 outcome(builds, picks[release][selector][driver][gpu], driver, gpu)
                 for driver in DRIVERS
                 for gpu in GPUS
             )
-            cells = [str(found[key]) for key in OUTCOMES]
+            cells = [str(counts[key]) for key in OUTCOMES]
             rows.append([f"{release}, {name}", *cells])
         possible = Counter(
             any(works(build, driver, gpu) for build in builds.values())
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def pick_all() -> dict[str, dict[str, dict[str, dict[str, str | None]]]]:
-    """``{release: {selector: {driver: {gpu: label}}}}``; runs beside uv."""
+    """Return ``{release: {selector: {driver: {gpu: label}}}}``."""
     from support.documents import document, forced, nvidia
     from support.uv_installer import uv_index
 
@@ -115,14 +115,14 @@ def pick_all() -> dict[str, dict[str, dict[str, dict[str, str | None]]]]:
                 installed = index.install(list(projects.values()), variables)
                 for release, by_uv in zip(documents, installed, strict=True):
                     metadata = documents[release]
-                    found: dict[str, str | None] = {"uv": by_uv}
+                    labels_by: dict[str, str | None] = {"uv": by_uv}
                     for selector, more in (("strict", {}), ("relaxed", opt_in)):
-                        found[selector] = api.resolve(
+                        labels_by[selector] = api.resolve(
                             metadata,
                             environ={**variables, **more},
                             priorities=Priorities(),
                         ).selected
-                    for selector, label in found.items():
+                    for selector, label in labels_by.items():
                         row = picks[release][selector].setdefault(driver, {})
                         row[gpu] = label
     return picks
@@ -131,7 +131,7 @@ def pick_all() -> dict[str, dict[str, dict[str, dict[str, str | None]]]]:
 def outcome(
     builds: Mapping[str, Build], label: str | None, driver: str, gpu: str
 ) -> str:
-    """What becomes of a pick on a machine: a key of `OUTCOMES`."""
+    """Return how a pick fares on a machine: a key of `OUTCOMES`."""
     if label is not None and label in builds:
         return "works" if works(builds[label], driver, gpu) else "no-kernels"
     possible = any(works(build, driver, gpu) for build in builds.values())
@@ -139,7 +139,7 @@ def outcome(
 
 
 def works(build: Build, driver: str, gpu: str) -> bool:
-    """Does a build run: by machine code, or by PTX that the driver knows?
+    """Return whether a build runs, by machine code or by PTX that the driver knows.
 
     Machine code runs on the GPUs of its major with the same or a higher minor,
     under drivers of the same or a newer CUDA major. PTX runs on newer GPUs too,

@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def write(folder: Path, count: int) -> Path:
-    """Metadata with ``count`` labels that differ."""
+    """Write metadata with ``count`` different labels."""
     targets = (75, 80, 86, 89, 90, 100, 103, 120)
     variants = {
         f"l{number}": {
@@ -136,7 +136,8 @@ def shadowing(environment: Environment, runs: int) -> None:
     ratio = shadow / resolve
     row = ["inside a process", f"{resolve * 1e3:.1f}", f"{shadow * 1e3:.1f}"]
     rows = [[*row, f"{ratio:.1f}", f"{SHADOW_LIMIT:g}", verdict(ratio, SHADOW_LIMIT)]]
-    # Without a CPU provider nothing of it fits, which is exit code 1.
+    # Without a provider for CPUs no label fits, and the exit code is 1. `run` would
+    # stop at that, so that the program does not pass the code on.
     program = (
         "import sys; from nvidia_variant_provider.cli import main; main(sys.argv[1:])"
     )
