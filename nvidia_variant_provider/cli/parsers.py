@@ -12,18 +12,16 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 from .._version import __version__
 from ..errors import UsageError, shown
-from .result import Result
 from .verbs import GROUPS, PROGRAM, SHORT_PROGRAM, VERBS
 from .wrapping import wrap_line
 
 __all__ = [
     "CommandLine",
     "Parser",
-    "Verb",
     "add_examples",
     "configure_verb",
     "find_verb",
@@ -34,6 +32,24 @@ __all__ = [
     "read_command_line",
 ]
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from .result import Result
+
+    class Verb(Protocol):
+        """The module of a verb."""
+
+        def configure_parser(self, parser: argparse.ArgumentParser) -> None:
+            """Add the options of the verb."""
+
+        def execute(
+            self, options: argparse.Namespace, environ: Mapping[str, str]
+        ) -> Result:
+            """Run the verb."""
+
+
 _COMPLETION = "--print-completion"
 
 _FOOTNOTE = (
@@ -42,18 +58,6 @@ _FOOTNOTE = (
     f"of '{PROGRAM} {_COMPLETION} bash' into a file that your shell reads, such as "
     f"~/.local/share/bash-completion/completions/{PROGRAM}."
 )
-
-
-class Verb(Protocol):
-    """The module of a verb."""
-
-    def configure_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options of the verb."""
-
-    def execute(
-        self, options: argparse.Namespace, environ: Mapping[str, str]
-    ) -> Result:
-        """Run the verb."""
 
 
 class CommandLine(NamedTuple):

@@ -23,8 +23,9 @@ NARROWEST = 20
 _LONG = 24
 """Letters of a word beyond which a table may break it after punctuation."""
 
-_WORD = re.compile(r"\S+\s*")
-_PART = re.compile(r"[^/\\_,;:=-]*[/\\_,;:=-]*")
+# These are not compiled here, since only tables on a terminal need them.
+_WORD = r"\S+\s*"
+_PART = r"[^/\\_,;:=-]*[/\\_,;:=-]*"
 
 
 def terminal_width(stream: IO[str]) -> int | None:
@@ -102,7 +103,7 @@ def column_widths(
 def wrap_cell(text: str, width: int) -> list[str]:
     """Break a cell at spaces, and long words such as paths after punctuation."""
     lines = [""]
-    for word in _WORD.findall(text):
+    for word in re.findall(_WORD, text):
         for part in _parts(word) if len(word.rstrip()) > width else [word]:
             if lines[-1] and len(lines[-1]) + len(part.rstrip()) > width:
                 lines.append("")
@@ -111,7 +112,7 @@ def wrap_cell(text: str, width: int) -> list[str]:
 
 
 def _longest_part(text: str) -> int:
-    words = [word.rstrip() for word in _WORD.findall(text)]
+    words = [word.rstrip() for word in re.findall(_WORD, text)]
     return max(
         (
             max(map(len, _parts(word))) if len(word) > _LONG else len(word)
@@ -122,4 +123,4 @@ def _longest_part(text: str) -> int:
 
 
 def _parts(word: str) -> list[str]:
-    return [part for part in _PART.findall(word) if part]
+    return [part for part in re.findall(_PART, word) if part]
