@@ -29,10 +29,11 @@ __all__ = ["build", "main"]
 Record = dict[str, Any]
 
 _GENERATED = '''\
-"""The part of `knowledge/drivers.json` that a detected machine needs.
+"""What a detected machine needs to know about driver versions.
 
-``python -m tools.build_tables`` writes this module; do not edit it. Reading the
-JSON file would cost an installer the import of `json` in every process.
+``python -m tools.build_tables`` writes this module from the same sources as
+`knowledge/drivers.json`; do not edit it. Reading the JSON file would cost an installer
+the import of `json` in every process.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def build(toolkits: list[Record]) -> Mapping[Path, str]:
     return {
         KNOWLEDGE / "gpus.json": render(gpus),
         KNOWLEDGE / "drivers.json": render(drivers),
-        MACHINE / "driver_table.py": build_module(drivers),
+        MACHINE / "driver_table.py": build_module(drivers, sources),
     }
 
 
@@ -118,36 +119,14 @@ def build_gpus(
 
 def build_drivers(gpus: list[Record], history: Record, sources: Record) -> Record:
     """Return the driver table."""
-    documents = sources["documents"]
-    toolkit_drivers = [
-        {
-            "release": record["release"],
-            "cuda": _cuda(record),
-            "linux": record["linux"],
-            "windows": record["windows"],
-            **_source(documents.get(record["document"]), record, history),
-        }
-        for record in sources["toolkit_drivers"]
-    ]
-    floors = [
-        {
-            "major": record["major"],
-            "linux": record["linux"],
-            "windows": record["windows"],
-            **_source(documents[record["document"]], record, history),
-        }
-        for record in sources["minor_version_floors"]
-    ]
-    branches = build_branches(toolkit_drivers, history)
+    branches = build_branches(history, sources)
     return {
         "branches": branches,
         "gpu_drivers": build_gpu_drivers(gpus, branches, history, sources),
-        "toolkit_drivers": toolkit_drivers,
-        "minor_version_floors": floors,
     }
 
 
-def build_branches(toolkit_drivers: list[Record], history: Record) -> list[Record]:
+def build_branches(history: Record, sources: Record) -> list[Record]:
     """Return the CUDA version that each driver branch reports, from CUDA 11.0 on.
 
     The branch is that of the driver with which a toolkit was published. The history
@@ -157,20 +136,20 @@ def build_branches(toolkit_drivers: list[Record], history: Record) -> list[Recor
     by_cuda: dict[str, Record] = {}
     for release in history["releases"]:
         if _numbers(release["cuda"]) >= (11, 0):
-            document = history["document"]
             by_cuda[release["cuda"]] = {
                 "branch": release["driver"],
                 "cuda": release["cuda"],
+                "source": _cite(history["document"]),
+                "date": history["document"]["read"],
+            }
+    for driver in sources["toolkit_drivers"]:
+        if driver["linux"] is not None:
+            document = sources["documents"][driver["document"]]
+            by_cuda[driver["cuda"]] = {
+                "branch": _numbers(driver["linux"])[0],
+                "cuda": driver["cuda"],
                 "source": _cite(document),
                 "date": document["read"],
-            }
-    for record in toolkit_drivers:
-        if record["linux"] is not None:
-            by_cuda[record["cuda"]] = {
-                "branch": int(record["linux"].partition(".")[0]),
-                "cuda": record["cuda"],
-                "source": record["source"],
-                "date": record["date"],
             }
     return sorted(by_cuda.values(), key=lambda record: record["branch"])
 
@@ -235,7 +214,7 @@ def first_branch(
     return drivers[cuda], basis, document["read"]
 
 
-def build_module(drivers: Record) -> str:
+def build_module(drivers: Record, sources: Record) -> str:
     """Return the text of ``machine/driver_table.py``."""
     lines = ["CUDA_OF_BRANCH = {"]
     lines += [
@@ -243,31 +222,24 @@ def build_module(drivers: Record) -> str:
         for record in drivers["branches"]
     ]
     lines += ["}", '"""The CUDA version that the drivers of a branch report."""', ""]
+    documents = sources["documents"]
+    floors = list(reversed(sources["minor_version_floors"]))
     lines.append("FLOORS = {")
     for system in ("linux", "windows"):
         lines.append(f'    "{system}": {{')
         lines += [
-            f"        {record['major']}: {_numbers(f'{record[system]}.0')[:2]},"
-            for record in reversed(drivers["minor_version_floors"])
+            f"        {floor['major']}: {_numbers(f'{floor[system]}.0')[:2]},"
+            for floor in floors
         ]
         lines.append("    },")
     lines += [
         "}",
-        '"""The lowest driver of each CUDA major for minor-version compatibility."""',
+        '"""The lowest driver of each CUDA major for minor-version compatibility.',
+        "",
+        f"Source: {documents[floors[-1]['document']]['url']}",
+        '"""',
     ]
     return _GENERATED + "\n".join(lines) + "\n"
-
-
-def _cuda(record: Record) -> str:
-    """Return ``11.0`` for the release ``11.0.2 GA``."""
-    major, minor = record["release"].split()[0].split(".")[:2]
-    return f"{major}.{minor}"
-
-
-def _source(document: Record | None, record: Record, history: Record) -> Record:
-    if document is None:
-        return {"source": record["note"], "date": history["document"]["read"]}
-    return {"source": _cite(document), "date": document["read"]}
 
 
 def _cite(document: Record) -> str:

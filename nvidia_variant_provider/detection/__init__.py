@@ -76,10 +76,10 @@ def _logged(environment: Environment) -> Environment:
         logs.info(
             "environment: CUDA %s, kernel driver %s, compute capabilities %s, "
             "source %s, reason %s",
-            environment.cuda_driver_version,
-            environment.kernel_driver_version,
+            environment.cuda_driver_version or "none",
+            environment.kernel_driver_version or "unknown",
             gpus,
-            environment.source,
-            environment.reason,
+            environment.source or "none",
+            environment.reason or "none",
         )
     return environment

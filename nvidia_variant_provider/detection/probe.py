@@ -107,9 +107,9 @@ def _ask(library: str, variables: Mapping[str, str], end: float) -> Environment:
     logs.info(
         "%s: CUDA %s, %d GPUs, reason %s",
         library,
-        environment.cuda_driver_version,
+        environment.cuda_driver_version or "none",
         len(environment.gpus),
-        environment.reason,
+        environment.reason or "none",
     )
     return environment
 

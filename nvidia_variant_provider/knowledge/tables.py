@@ -20,19 +20,15 @@ __all__ = [
     "PTX",
     "GpuDrivers",
     "GpuModel",
-    "MinorVersionFloor",
     "Toolkit",
-    "ToolkitDriver",
     "can_exist",
     "driver_branches",
     "gpu_drivers",
     "gpu_models",
-    "minor_version_floors",
     "parse_isa",
     "ptx_targets",
     "runs_machine_code",
     "runs_ptx",
-    "toolkit_drivers",
     "toolkits",
 ]
 
@@ -86,35 +82,6 @@ class Toolkit:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToolkitDriver:
-    """The driver that a toolkit release was published with.
-
-    :param release: the release, such as ``12.8 Update 1``.
-    :param cuda: the version of the release.
-    :param linux: the lowest driver version on Linux, or ``None`` if unknown.
-    :param windows: the lowest driver version on Windows, or ``None`` if unknown.
-    """
-
-    release: str
-    cuda: CudaVersion
-    linux: str | None
-    windows: str | None
-    source: str
-    date: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MinorVersionFloor:
-    """The lowest drivers that run machine code of any toolkit of a major."""
-
-    major: int
-    linux: str
-    windows: str
-    source: str
-    date: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class GpuDrivers:
     """The driver branches that support a compute capability.
 
@@ -163,22 +130,6 @@ def toolkits() -> Mapping[CudaVersion, Toolkit]:
         for record in _read("toolkits")
     ]
     return {toolkit.version: toolkit for toolkit in sorted(releases, key=_by_version)}
-
-
-@cache
-def toolkit_drivers() -> tuple[ToolkitDriver, ...]:
-    """Return the drivers with which toolkit releases were published, newest first."""
-    return tuple(
-        ToolkitDriver(**{**record, "cuda": CudaVersion.parse(record["cuda"])})
-        for record in _read("drivers")["toolkit_drivers"]
-    )
-
-
-@cache
-def minor_version_floors() -> Mapping[int, MinorVersionFloor]:
-    """Return the floors of minor-version compatibility, by CUDA major."""
-    records = _read("drivers")["minor_version_floors"]
-    return {record["major"]: MinorVersionFloor(**record) for record in records}
 
 
 @cache

@@ -1,7 +1,8 @@
-"""The part of `knowledge/drivers.json` that a detected machine needs.
+"""What a detected machine needs to know about driver versions.
 
-``python -m tools.build_tables`` writes this module; do not edit it. Reading the
-JSON file would cost an installer the import of `json` in every process.
+``python -m tools.build_tables`` writes this module from the same sources as
+`knowledge/drivers.json`; do not edit it. Reading the JSON file would cost an installer
+the import of `json` in every process.
 """
 
 from __future__ import annotations
@@ -48,4 +49,7 @@ FLOORS = {
         13: (580, 0),
     },
 }
-"""The lowest driver of each CUDA major for minor-version compatibility."""
+"""The lowest driver of each CUDA major for minor-version compatibility.
+
+Source: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+"""

@@ -126,7 +126,7 @@ class TestLogging:
             detect(self.variables(libraries, sysroot))
         assert f"traces of an NVIDIA driver: {sysroot}/dev/nvidiactl" in caplog.text
         assert "asking nvml in a child process" in caplog.text
-        assert "nvml: CUDA 12.9, 1 GPUs, reason None" in caplog.text
+        assert "nvml: CUDA 12.9, 1 GPUs, reason none" in caplog.text
         assert "environment: CUDA 12.9, kernel driver 575.57.08" in caplog.text
 
     def test_log_names_the_file_of_a_kept_result(

@@ -1,8 +1,9 @@
-"""The driver table: branches, toolkit releases, floors, and the GPUs of each branch."""
+"""The driver table and its sources: branches, toolkit releases, floors, and GPUs."""
 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,6 @@ from nvidia_variant_provider.knowledge.tables import (
     driver_branches,
     gpu_drivers,
     gpu_models,
-    minor_version_floors,
-    toolkit_drivers,
     toolkits,
 )
 from nvidia_variant_provider.machine import driver_table
@@ -27,8 +26,14 @@ from nvidia_variant_provider.machine.supported import (
     OLDEST,
     supported_features,
 )
+from tools.records import SOURCES, read
 
 BRANCHES = driver_branches()
+QUOTED = read(SOURCES / "drivers.json")
+RELEASES: list[dict[str, Any]] = QUOTED["toolkit_drivers"]
+FLOORS: dict[int, dict[str, Any]] = {
+    floor["major"]: floor for floor in QUOTED["minor_version_floors"]
+}
 
 
 def cuda(text: str) -> CudaVersion:
@@ -55,39 +60,41 @@ class TestBranches:
     def test_belong_to_the_drivers_of_the_toolkits(self) -> None:
         """The branch of a toolkit's driver is the one that reports its version."""
         seen = set()
-        for record in toolkit_drivers():
-            if record.linux is not None:
-                assert cuda_of_kernel_driver(record.linux) == record.cuda
-                seen.add(record.cuda)
+        for record in RELEASES:
+            if record["linux"] is not None:
+                version = cuda(record["cuda"])
+                assert cuda_of_kernel_driver(record["linux"]) == version
+                seen.add(version)
         # There is no toolkit 12.7, and of 13.4 the branch is known but no version.
         assert set(BRANCHES.values()) - seen == {cuda("12.7"), cuda("13.4")}
 
     def test_on_windows_do_not_mislead(self) -> None:
         """The first part of a Windows version may be another number, such as 576."""
-        for record in toolkit_drivers():
-            if record.windows is not None:
-                assert cuda_of_kernel_driver(record.windows) in (None, record.cuda)
+        for record in RELEASES:
+            if record["windows"] is not None:
+                reported = cuda_of_kernel_driver(record["windows"])
+                assert reported in (None, cuda(record["cuda"]))
 
     def test_generated_module_equals_the_table(self) -> None:
         assert dict(BRANCHES) == driver_table.CUDA_OF_BRANCH
         for system in ("linux", "windows"):
             floors = {
-                major: numbers(f"{getattr(floor, system)}.0")[:2]
-                for major, floor in minor_version_floors().items()
+                major: numbers(f"{floor[system]}.0")[:2]
+                for major, floor in FLOORS.items()
             }
             assert floors == driver_table.FLOORS[system]
 
 
 class TestToolkits:
     def test_newest_first(self) -> None:
-        versions = [record.cuda for record in toolkit_drivers()]
+        versions = [cuda(record["cuda"]) for record in RELEASES]
         assert versions == sorted(versions, reverse=True)
-        for record in toolkit_drivers():
-            assert record.release.startswith(str(record.cuda))
+        for record in RELEASES:
+            assert record["release"].startswith(record["cuda"])
 
     @pytest.mark.parametrize("system", ["linux", "windows"])
     def test_lowest_versions_ascend_with_the_toolkit(self, system: str) -> None:
-        lowest = [getattr(record, system) for record in reversed(toolkit_drivers())]
+        lowest = [record[system] for record in reversed(RELEASES)]
         known = [numbers(text) for text in lowest if text is not None]
         assert len(known) > 30
         assert all(older <= newer for older, newer in pairwise(known))
@@ -95,7 +102,7 @@ class TestToolkits:
         assert None not in lowest[: len(known)]
 
     def test_every_toolkit_has_a_record(self) -> None:
-        described = {record.cuda for record in toolkit_drivers()}
+        described = {cuda(record["cuda"]) for record in RELEASES}
         assert set(toolkits()) <= described
         assert min(described) == OLDEST
 
@@ -104,14 +111,14 @@ class TestFloors:
     @pytest.mark.parametrize("system", ["linux", "windows"])
     def test_lie_in_the_first_release_of_the_major(self, system: str) -> None:
         """Minor-version compatibility starts no later than with the second release."""
-        for major, floor in minor_version_floors().items():
-            lowest = numbers(getattr(floor, system))
+        for major, floor in FLOORS.items():
+            lowest = numbers(floor[system])
             drivers = {
                 minor: [
                     numbers(version)
-                    for record in toolkit_drivers()
-                    if record.cuda == (major, minor)
-                    and (version := getattr(record, system)) is not None
+                    for record in RELEASES
+                    if record["cuda"] == f"{major}.{minor}"
+                    and (version := record[system]) is not None
                 ]
                 for minor in (0, 1)
             }
@@ -121,18 +128,18 @@ class TestFloors:
                 assert lowest < min(drivers[1])
 
     def test_on_linux(self) -> None:
-        assert sorted(minor_version_floors()) == [11, 12, 13]
-        for major, floor in minor_version_floors().items():
+        assert sorted(FLOORS) == [11, 12, 13]
+        for major, floor in FLOORS.items():
             version = CudaVersion(major, 0)
-            assert cuda_of_kernel_driver(floor.linux) == version
-            first = [r.linux for r in toolkit_drivers() if r.cuda == version][-1]
+            assert cuda_of_kernel_driver(floor["linux"]) == version
+            first = [r["linux"] for r in RELEASES if r["cuda"] == str(version)][-1]
             # From CUDA 12 on it is the first driver of all that reports the major.
-            assert (floor.linux == first) == (major > 11)
+            assert (floor["linux"] == first) == (major > 11)
 
     @pytest.mark.parametrize("major", [11, 12, 13])
     def test_are_those_of_the_answer(self, major: int) -> None:
         """A driver at the floor is offered newer builds of its major."""
-        floor = minor_version_floors()[major].linux
+        floor = FLOORS[major]["linux"]
         head, _, rest = floor.partition(".")
         below = f"{head}.{int(rest.partition('.')[0]) - 1}.99"
         for kernel, relaxed in ((floor, True), (below, major > 11)):

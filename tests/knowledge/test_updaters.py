@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,33 @@ def test_each_document_has_a_url_and_a_day(path: Path) -> None:
         assert document["url"].startswith("https://")
         assert document["title"]
         assert document["read"] >= "2026-11-20"
+
+
+@pytest.mark.parametrize("name", ["drivers", "gpus"])
+def test_each_source_record_has_a_document_or_says_what_is_not_known(name: str) -> None:
+    content = read(SOURCES / f"{name}.json")
+    sections = [value for value in content.values() if isinstance(value, list)]
+    for record in (record for section in sections for record in section):
+        if record["document"] is None:
+            assert record["note"]
+        else:
+            assert record["document"] in content["documents"]
+
+
+@pytest.mark.parametrize("row", TOOLKITS, ids=lambda row: str(row["version"]))
+def test_measurements_agree_with_the_history_of_ptx(row: dict[str, Any]) -> None:
+    """Two sources of the same facts: ``ptxas``, and the document that describes it."""
+    releases = {r["cuda"]: r for r in read(SOURCES / "ptx_history.json")["releases"]}
+    if row["version"] not in releases:
+        pytest.skip("newer than the document")
+    assert releases[row["version"]]["ptx_isa"] == row["ptx_isa"]
+    added = set(releases[row["version"]]["new_targets"])
+    if row["version"] == "12.8":
+        added |= set(releases["12.7"]["new_targets"])  # 12.7 was never published
+    older = [x for x in TOOLKITS if TOOLKITS.index(x) < TOOLKITS.index(row)]
+    if older:
+        known = {target for x in older for target in x["targets"]}
+        assert set(row["targets"]) - known == added
 
 
 def test_new_toolkit_changes_the_tables_that_depend_on_it() -> None:
