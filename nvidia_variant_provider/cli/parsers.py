@@ -10,6 +10,7 @@ import argparse
 import importlib
 import itertools
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
         ) -> Result:
             """Run the verb."""
 
+
+_TWO_COLUMNS = r"  \S+ {2,}(?=\S)"
+"""A line of help with a verb and its summary."""
 
 _COMPLETION = "--print-completion"
 
@@ -122,14 +126,18 @@ class Parser(argparse.ArgumentParser):
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Wraps the sentences of a description or an epilog, and keeps indented lines."""
+    """Wraps the sentences of a description or an epilog, but not the examples."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines: list[str] = []
         for line in text.splitlines():
-            # Paths are not broken: people copy them.
-            kept = len(line) <= width or line.startswith(" ")
-            lines += [line] if kept else wrap_line(line, width, hang="")
+            columns = re.match(_TWO_COLUMNS, line)
+            if columns:
+                lines += wrap_line(line, width, hang=" " * (columns.end() - 2))
+            elif line.startswith(" "):  # an example, which people copy
+                lines.append(line)
+            else:
+                lines += wrap_line(line, width, hang="")
         return "\n".join(f"{indent}{line}" for line in lines)
 
 
@@ -185,7 +193,7 @@ def find_verb(name: str) -> Verb:
 def make_parser() -> Parser:
     """Return the parser of the words before the verb."""
     parser = Parser(
-        usage="%(prog)s [-h] [--version] [-v] [--json] VERB ...",
+        usage="%(prog)s [options] VERB ...",
         description="Find the build of a GPU package that fits a machine.\n\n"
         + "\n\n".join(map(_group_text, GROUPS)),
         epilog=_FOOTNOTE,

@@ -68,14 +68,14 @@ def _block(grid: Grid, rows: Sequence[Gpus], columns: Sequence[Drivers]) -> Bloc
 
 def legend(grid: Grid) -> list[str]:
     """Return what the marks mean, for those that the grid has."""
-    found = {_kind(cell) for cell in grid.cells.values()}
+    kinds = {_kind(cell) for cell in grid.cells.values()}
     lines = {
         NATIVE: "a name alone: this build, which has machine code or does not say",
         PTX: "*: this build has only PTX for the GPU, which the driver compiles",
         CPU: "cpu: a build that does not use the GPU",
         "none": "(none): no label fits, so an installer takes the non-variant wheel",
     }
-    return [line for kind, line in lines.items() if kind in found]
+    return [line for kind, line in lines.items() if kind in kinds]
 
 
 def _kind(cell: Cell) -> str:

@@ -145,6 +145,20 @@ class TestHelp:
         for verb, summary in VERBS.items():
             assert f"  {verb:10}  {summary}\n" in out
 
+    def test_help_fits_60_columns(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "60")
+        lines = run("help").out.splitlines()
+        assert [line for line in lines if len(line) > 60] == [
+            "~/.local/share/bash-completion/completions/nvidia-variant-provider."
+        ]
+        start = next(n for n, line in enumerate(lines) if line.startswith("  inspect"))
+        assert lines[start : start + 2] == [
+            "  inspect     show which GPU code is in wheels and",
+            "              libraries, and what runs it",
+        ]
+
     @pytest.mark.parametrize("verb", VERBS)
     def test_help_of_a_verb(
         self,
