@@ -1,4 +1,4 @@
-"""The rules for metadata: each has a trigger and a near miss, and nothing slips by."""
+"""The rules for documents: each has a trigger and a near miss, and misses nothing."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ NEAR_MISS = "-near-miss"
 
 
 def lint(data: bytes | object) -> list[Finding]:
-    found = Collector("file")
+    collector = Collector("file")
     text = data if isinstance(data, bytes) else json.dumps(data).encode()
-    check_text(text, found)
-    for finding in found.findings:
+    check_text(text, collector)
+    for finding in collector.findings:
         assert finding.path == "file"
         assert finding.severity == RULES[finding.code].severity
         assert finding.message
         assert finding.hint
-    return found.findings
+    return collector.findings
 
 
 def expected(case: str) -> list[dict[str, str]]:
@@ -56,22 +56,22 @@ def schema() -> Draft202012Validator:
     return Draft202012Validator(json.loads(path.read_bytes()))
 
 
-# The table
+# The fixtures
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_fixture(case: str) -> None:
-    found = [
+def test_findings_of_a_fixture(case: str) -> None:
+    findings = [
         {"code": f.code, "severity": f.severity, "place": f.place}
         for f in lint((FOLDER / f"{case}.json").read_bytes())
     ]
     order = ("code", "place")
-    assert sorted(found, key=lambda f: [f[key] for key in order]) == sorted(
+    assert sorted(findings, key=lambda f: [f[key] for key in order]) == sorted(
         expected(case), key=lambda f: [f[key] for key in order]
     )
 
 
-def test_every_document_has_its_findings_beside_it() -> None:
+def test_every_document_has_a_file_with_its_findings() -> None:
     documents = {path.stem for path in FOLDER.glob("*.json")}
     assert {name for name in documents if not name.endswith(".expected")} == set(CASES)
 
@@ -88,14 +88,14 @@ def test_every_rule_has_a_trigger_and_a_near_miss(code: str) -> None:
     assert code not in {finding["code"] for finding in expected(near)}
 
 
-def test_what_comes_with_another_finding_says_why() -> None:
+def test_a_case_with_findings_of_other_rules_has_a_note() -> None:
     for case in CASES:
         text = (FOLDER / f"{case}{EXPECTED}").read_text(encoding="utf-8")
         others = {f["code"] for f in expected(case)} - {case[:5]}
         assert not others or json.loads(text)["note"], case
 
 
-# Whatever a document holds
+# Arbitrary documents
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
 VALUES = st.recursive(
@@ -109,7 +109,7 @@ VALUES = st.recursive(
 
 
 def containers(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Each place below ``value``, as the container and the key in it."""
+    """Return each place below ``value``, as its container and the key in that."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in list(items):
         yield value, key
@@ -140,7 +140,7 @@ def is_refused(data: bytes) -> bool:
     return False
 
 
-def check_that_nothing_slips_by(document: Any) -> None:
+def check_no_defect_is_missed(document: Any) -> None:
     data = json.dumps(document).encode()
     errors = [f for f in lint(data) if f.severity == ERROR]
     if is_refused(data):
@@ -151,18 +151,22 @@ def check_that_nothing_slips_by(document: Any) -> None:
 
 @given(st.integers(0, PLACES - 1), VALUES)
 @settings(max_examples=300, deadline=None)
-def test_any_value_in_any_place(place: int, value: object) -> None:
+def test_no_defect_is_missed_with_any_value_in_any_place(
+    place: int, value: object
+) -> None:
     document = with_static_provider()
     container, key = list(containers(document))[place]
-    # A newer version is accepted, and has another schema.
+    # A newer version is accepted, and the schema here is not the one for it.
     if key != "$schema":
         container[key] = value
-        check_that_nothing_slips_by(document)
+        check_no_defect_is_missed(document)
 
 
 @given(st.integers(0, PLACES - 1), VALUES, st.text(max_size=9))
 @settings(max_examples=300, deadline=None)
-def test_any_key_in_any_object(place: int, value: object, key: str) -> None:
+def test_no_defect_is_missed_with_any_key_in_any_object(
+    place: int, value: object, key: str
+) -> None:
     document = with_static_provider()
     container, there = list(containers(document))[place]
     inner = container[there]
@@ -170,20 +174,20 @@ def test_any_key_in_any_object(place: int, value: object, key: str) -> None:
         inner[key] = value
     elif isinstance(inner, list):
         inner.append(value)
-    check_that_nothing_slips_by(document)
+    check_no_defect_is_missed(document)
 
 
 @pytest.mark.parametrize("place", range(PLACES))
-def test_any_place_left_out(place: int) -> None:
+def test_no_defect_is_missed_with_any_place_left_out(place: int) -> None:
     document = with_static_provider()
     container, key = list(containers(document))[place]
     del container[key]
-    check_that_nothing_slips_by(document)
+    check_no_defect_is_missed(document)
 
 
 @given(VALUES)
 @settings(deadline=None)
-def test_any_document(value: object) -> None:
+def test_an_arbitrary_value_is_an_error(value: object) -> None:
     data = json.dumps(value).encode()
     assert {f.severity for f in lint(data)} >= {ERROR}
     assert is_refused(data)
@@ -197,23 +201,23 @@ def test_any_document(value: object) -> None:
 @example(b"[" * 100_000)
 @example(b"9" * 10_000)
 @example(b'{"a": Infinity, "a": -Infinity}')
-def test_any_bytes(data: bytes) -> None:
+def test_arbitrary_bytes_are_an_error(data: bytes) -> None:
     assert {f.severity for f in lint(data)} >= {ERROR}
 
 
 @given(st.data())
 @settings(max_examples=200, deadline=None)
-def test_any_damage_to_a_good_file(data: st.DataObject) -> None:
+def test_damage_that_the_reader_refuses_is_an_error(data: st.DataObject) -> None:
     text = bytearray((FOLDER / "clean.json").read_bytes())
     for _ in range(data.draw(st.integers(1, 3))):
         text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
-    found = lint(bytes(text))
+    findings = lint(bytes(text))
     if is_refused(bytes(text)):
-        assert {f.severity for f in found} >= {ERROR}
+        assert {f.severity for f in findings} >= {ERROR}
 
 
 @pytest.mark.parametrize("key", ["requires", "enable-if"])
-def test_nested_too_deeply_for_a_parser_of_markers(key: str) -> None:
+def test_a_marker_that_is_nested_too_deeply_is_an_error(key: str) -> None:
     marker = "(" * 3000 + "python_version > '3'" + ")" * 3000
     document = clean()
     document["providers"]["nvidia"][key] = (
@@ -225,20 +229,20 @@ def test_nested_too_deeply_for_a_parser_of_markers(key: str) -> None:
 def test_many_findings_of_one_long_key_stay_small() -> None:
     document = clean()
     document["variants"]["x" * 200_000] = {"nvidia": {"sm_arch": [1] * 1000}}
-    found = lint(document)
-    assert len(found) >= 1000
-    assert sum(len(f.place) + len(f.message) for f in found) < 1_000_000
+    findings = lint(document)
+    assert len(findings) >= 1000
+    assert sum(len(f.place) + len(f.message) for f in findings) < 1_000_000
 
 
-def test_many_keys_one_of_them_twice() -> None:
-    """Linear time: with a quadratic one this would take a quarter of an hour."""
+def test_a_key_given_twice_among_many_takes_linear_time() -> None:
+    """A quadratic search would take a quarter of an hour here."""
     keys = ", ".join(f'"k{index}": 1' for index in range(200_000))
-    found = lint(f'{{{keys}, "k0": 2}}'.encode())
-    assert [f.place for f in found if f.code == "NV102"] == ["k0"]
+    findings = lint(f'{{{keys}, "k0": 2}}'.encode())
+    assert [f.place for f in findings if f.code == "NV102"] == ["k0"]
 
 
-def test_a_second_namespace_with_many_values() -> None:
-    """Every label has an answer of its own there, and each is tried with all GPUs."""
+def test_a_second_namespace_with_many_values_is_bounded() -> None:
+    """Each label has a value of its own there, which is tried with all GPUs."""
     document = with_static_provider()
     levels = [f"v{index}" for index in range(1000)]
     document["providers"]["x86_64"] = {"static-properties": {"level": levels}}

@@ -1,9 +1,10 @@
-"""NV5xx: the GPU code of wheels against what they declare."""
+"""NV5xx: the GPU code of wheels compared with what the wheels declare."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from support.range_server import Answer, serve_answers
 
 from nvidia_variant_provider.gpu_code import budget, inspection
 from nvidia_variant_provider.gpu_code.fatbin import MAGIC
+from nvidia_variant_provider.gpu_code.inspection import Progress
 from nvidia_variant_provider.lint.findings import Finding
 from nvidia_variant_provider.lint.rules import RULES
 from nvidia_variant_provider.lint.runner import check_paths
@@ -25,10 +27,11 @@ VERB = "validate"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What triggers a rule, and wheels that just do not.
+    """A wheel that triggers a rule, and wheels that just do not.
 
-    :param says: what the message has to name.
-    :param others: rules that come along.
+    :param says: texts that the message or the hint has to contain.
+    :param near: the wheels that do not trigger the rule.
+    :param others: other rules that the wheel triggers as well.
     """
 
     trigger: Wheel
@@ -42,7 +45,7 @@ CASES = {
         trigger=Wheel(libraries=one("80_real"), sm=["80_real", "90_real"]),
         says=["90_real", "demo/lib.so"],
         near=[
-            # Other code runs there.
+            # The code for 8.0 runs on the GPUs that get the build.
             Wheel(libraries=one("80_real"), sm=["80_real", "86_real"]),
             Wheel(libraries=one("80_real", "80_virtual"), sm=["80_real", "90_real"]),
         ],
@@ -60,11 +63,11 @@ CASES = {
         says=["90_real"],
         near=[
             Wheel(libraries=one("80_real", "86_real"), sm=["80_real"]),
-            # One library of two is not the wheel.
+            # Only one of the two libraries has the code.
             Wheel(libraries=two(["80_real", "86_real"], ["80_real"]), sm=["80_real"]),
-            # NV306 says it.
+            # NV306 reports a wheel without sm_arch.
             Wheel(libraries=one("80_real", "90_real")),
-            # Left out for a bound that its drivers need not keep.
+            # The PTX may be left out on purpose, since older drivers refuse it.
             Wheel(libraries=one("80_real", "90_virtual", isa=(9, 2)), sm=["80_real"]),
         ],
     ),
@@ -78,7 +81,7 @@ CASES = {
     "NV502-exact": Case(
         trigger=Wheel(libraries=one("80_real", "90a_real"), sm=["80_real"]),
         says=["90_real"],
-        # B300 gets what is declared as 100_real, and does not run it.
+        # Declaring 100_real would give the build to B300, which cannot run it.
         near=[Wheel(libraries=one("80_real", "100a_real"), sm=["80_real"])],
     ),
     "NV503": Case(
@@ -86,9 +89,9 @@ CASES = {
         says=["86_real"],
         near=[
             Wheel(libraries=one("80_real", "86_real"), sm=["80_real", "86_real"]),
-            # A family is as good as plain.
+            # Code for a family counts as plain code.
             Wheel(libraries=one("100f_real"), sm=["100_real"]),
-            # No GPU gets a build by it.
+            # No GPU would get the build through this value.
             Wheel(libraries=one("80_real", "86_virtual"), sm=["80_real"]),
         ],
     ),
@@ -125,13 +128,13 @@ CASES = {
         near=[
             Wheel(libraries=PLAIN_SO, lower="13.5", sm=PLAIN),
             Wheel(libraries=PLAIN_SO, sm=PLAIN[:3]),
-            # No older driver knows the GPU.
+            # Drivers older than the PTX do not support the GPU at all.
             Wheel(
                 libraries=one("80_real", "120_virtual", isa=(8, 7)),
                 sm=["80_real", "120_virtual"],
                 lower="12.0",
             ),
-            # A program takes the one for its CUDA.
+            # A program loads the library for its CUDA version.
             Wheel(
                 libraries={
                     "demo/lib_cuda126.so": library("80_virtual", isa=(8, 5)),
@@ -206,7 +209,7 @@ CASES = {
             lower="13.5",
         ),
         says=["100_real", "100a"],
-        # 90a stands for 90_real so far.
+        # So far, 90a runs on every GPU that 90_real gives the build to.
         others=frozenset({"NV503"}),
         near=[
             Wheel(
@@ -223,7 +226,7 @@ CASES = {
         says=["80_real"],
         near=[Wheel(libraries=one("80_real"), sm=["80_real"])],
     ),
-    "NV508-beside kernels": Case(
+    "NV508-next to kernels": Case(
         trigger=Wheel(
             libraries={
                 "demo/a.cubin": binary("new-80.cubin"),
@@ -250,7 +253,7 @@ CASES = {
         says=["demo/b.so", "90_real"],
         near=[
             Wheel(libraries=two(["80_real", "86_real"], ["80_real"]), sm=["80_real"]),
-            # A program takes one of them.
+            # A program loads one of the two libraries.
             Wheel(
                 libraries={
                     "demo/sm80/ops.so": library("80_real"),
@@ -265,7 +268,7 @@ CASES = {
                 },
                 sm=["80_real", "90_real"],
             ),
-            # What was copied into it has targets of its own.
+            # A library that was copied into the wheel has targets of its own.
             Wheel(
                 libraries={
                     "demo/a.so": library("80_real", "90_real"),
@@ -279,21 +282,21 @@ CASES = {
         trigger=Wheel(libraries={"demo/lib.so": library()}, sm=["90_real"]),
         says=["declares GPU code"],
         near=[
-            # Python alone: its kernels come in another way.
+            # The kernels of a pure Python wheel come in another way.
             Wheel(libraries={}, sm=["90_real"], tag="py3-none-any"),
-            # LTO-IR, which is linked when it runs.
+            # LTO-IR is linked when the program runs.
             Wheel(
                 libraries={"demo/lib.so": library() + container(entry(8))},
                 sm=["90_real"],
             ),
-            # It calls the kernels of cuBLAS.
+            # The library calls the kernels of cuBLAS.
             Wheel(
                 libraries={
                     "demo/lib.dll": binary("plain.dll").replace(MAGIC, bytes(4))
                 },
                 sm=["90_real"],
             ),
-            # A driver is all that it asks for.
+            # The wheel declares a driver, and no GPUs.
             Wheel(libraries={"demo/lib.so": library()}),
         ],
     ),
@@ -326,21 +329,21 @@ CASES = {
 
 
 def content(path: Path) -> list[Finding]:
-    found = check_paths([path], select=["NV4", "NV5"])
-    for finding in found:
+    findings = check_paths([path], select=["NV4", "NV5"])
+    for finding in findings:
         assert finding.severity == RULES[finding.code].severity
         assert finding.path == str(path)
         assert finding.message
         assert finding.hint
-    return found
+    return findings
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_trigger(name: str, tmp_path: Path) -> None:
+def test_wheel_triggers_the_rule(name: str, tmp_path: Path) -> None:
     case = CASES[name]
-    found = content(case.trigger.write(tmp_path))
-    assert {f.code for f in found} == {name[:5], *case.others}
-    text = " ".join(f.message + f.hint for f in found if f.code == name[:5])
+    findings = content(case.trigger.write(tmp_path))
+    assert {f.code for f in findings} == {name[:5], *case.others}
+    text = " ".join(f.message + f.hint for f in findings if f.code == name[:5])
     assert [part for part in case.says if part not in text] == []
 
 
@@ -348,9 +351,11 @@ def test_trigger(name: str, tmp_path: Path) -> None:
     ("name", "index"),
     [(name, index) for name, case in CASES.items() for index in range(len(case.near))],
 )
-def test_near_miss(name: str, index: int, tmp_path: Path) -> None:
-    found = content(CASES[name].near[index].write(tmp_path))
-    assert name[:5] not in {f.code for f in found}
+def test_near_miss_does_not_trigger_the_rule(
+    name: str, index: int, tmp_path: Path
+) -> None:
+    findings = content(CASES[name].near[index].write(tmp_path))
+    assert name[:5] not in {f.code for f in findings}
 
 
 def test_every_rule_has_a_trigger_and_a_near_miss() -> None:
@@ -364,7 +369,7 @@ def test_a_true_wheel_has_no_finding(tmp_path: Path) -> None:
         tmp_path
     )
     assert content(path) == []
-    # In a folder as well.
+    # A folder with the wheel is checked in the same way.
     assert [f for f in check_paths([tmp_path]) if f.code.startswith("NV5")] == []
 
 
@@ -376,7 +381,7 @@ def test_a_wrong_checksum_is_a_finding(tmp_path: Path) -> None:
     assert {f.code for f in content(path)} >= {"NV512"}
 
 
-def test_a_library_for_each_cuda_refutes_nv307(tmp_path: Path) -> None:
+def test_nv307_does_not_apply_to_a_library_for_each_cuda(tmp_path: Path) -> None:
     libraries = {
         "demo/lib_cuda118.so": library("80_real"),
         "demo/lib_cuda128.so": library("80_real", "120_real"),
@@ -394,21 +399,21 @@ def test_damaged_library_in_a_folder_does_not_hide_the_rest(tmp_path: Path) -> N
     assert {"NV512", "NV507"} <= codes
 
 
-def test_what_costs_too_much_is_not_compared(
+def test_a_wheel_that_costs_too_much_to_read_is_not_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few kilobytes could take minutes: NV512 says that not everything was read."""
+    """A few kilobytes could take minutes, so NV512 says that reading was stopped."""
     monkeypatch.setattr(budget, "STEPS", 5)
     wheel = Wheel(libraries={"demo/lib.so": container() * 1000}, sm=["90_real"])
-    found = [f for f in check_paths([wheel.write(tmp_path)]) if f.code[:3] == "NV5"]
-    assert [item.code for item in found] == ["NV512"]
-    assert "not everything was read" in found[0].message
+    findings = [f for f in check_paths([wheel.write(tmp_path)]) if f.code[:3] == "NV5"]
+    assert [item.code for item in findings] == ["NV512"]
+    assert "not everything was read" in findings[0].message
 
 
 @pytest.mark.parametrize(
     "options", [{"ignore": ["NV5"]}, {"select": ["NV3"]}, {"select": ["NV4", "NV1"]}]
 )
-def test_libraries_are_not_read_for_nothing(
+def test_libraries_are_read_only_for_rules_that_need_them(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -422,8 +427,26 @@ def test_libraries_are_not_read_for_nothing(
         check_paths([path])
 
 
-def test_pages_send_no_libraries(tmp_path: Path) -> None:
-    """Of a wheel on an index the list of members and its metadata are read."""
+def test_reading_of_each_wheel_can_be_watched(tmp_path: Path) -> None:
+    path = CASES["NV507"].trigger.write(tmp_path)
+    names: list[str] = []
+    steps: list[tuple[int, int]] = []
+
+    @contextmanager
+    def watch(name: str) -> Iterator[Progress]:
+        names.append(name)
+        yield lambda done, total: steps.append((done, total))
+
+    check_paths([path], watch=watch)
+    assert names == [str(path)]
+    done, total = steps[-1]
+    assert 0 < done <= total
+    check_paths([path], watch=watch, ignore=["NV5"])
+    assert names == [str(path)]
+
+
+def test_libraries_of_wheels_on_a_page_are_not_read(tmp_path: Path) -> None:
+    """Only the list of members and the metadata of such a wheel are read."""
     wheel = Wheel(
         libraries={"demo/lib.so": library("80_real") + bytes(3_000_000)},
         sm=["90_real"],
@@ -434,13 +457,13 @@ def test_pages_send_no_libraries(tmp_path: Path) -> None:
         f"/{wheel.name}": Answer(body=wheel.read_bytes()),
     }
     with serve_answers(answers) as server:
-        found = check_paths([f"{server.url}/simple/demo/"])
+        findings = check_paths([f"{server.url}/simple/demo/"])
         asked = [line for line in server.requests if wheel.name in line]
-    assert [f.code for f in found if f.code.startswith("NV5")] == []
+    assert [f.code for f in findings if f.code.startswith("NV5")] == []
     assert 0 < len(asked) <= 4
 
 
-def test_the_command_fails_for_it(run: Run, tmp_path: Path) -> None:
+def test_command_fails_for_a_false_claim(run: Run, tmp_path: Path) -> None:
     path = CASES["NV501"].trigger.write(tmp_path)
     assert run(path).code == 1
     assert run(path, "--ignore", "NV5").code == 0

@@ -1,4 +1,4 @@
-"""A clean document, damaged in one way, gets the finding that names the damage."""
+"""A clean document that is damaged in one way gets the finding about the damage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAMAGES: dict[str, tuple[str, Damage]] = {}
 
 
 def damage(code: str) -> Callable[[Damage], Damage]:
-    """Register a way to damage a document, and the rule that has to see it."""
+    """Register a way to damage a document, and the rule that has to report it."""
 
     def register(function: Damage) -> Damage:
         DAMAGES[function.__name__.replace("_", " ")] = code, function
@@ -36,7 +36,7 @@ def damage(code: str) -> Callable[[Damage], Damage]:
 
 
 def outside(grammar: str) -> st.SearchStrategy[str]:
-    """Texts that the grammar does not match, most of them by one character."""
+    """Return texts that a grammar does not match, most because of one character."""
     one = st.sampled_from(["A", "-", "é", "²", "ß", "\n", " ", "\x00", "/", "\u0661"])
     near = st.tuples(st.sampled_from(["", "a", "12"]), one, st.sampled_from(["", "b"]))
     return (near.map("".join) | st.text(max_size=5)).filter(
@@ -50,7 +50,7 @@ VALUES = outside("[a-z0-9_.]+")
 
 @st.composite
 def clean_documents(draw: st.DrawFn) -> Any:
-    """Documents without a finding: some labels, with or without a second namespace."""
+    """Return documents without defects, some of them with a second namespace."""
     document = json.loads(CLEAN.read_bytes())
     variants = document["variants"]
     variants["ptx"] = {"nvidia": {"sm_arch": ["50_virtual"]}}
@@ -66,7 +66,7 @@ def clean_documents(draw: st.DrawFn) -> Any:
 
 
 def build(document: Any, draw: Draw) -> Any:
-    """The ``nvidia`` features of one label that has all but an upper bound."""
+    """Return the ``nvidia`` features of one label, which has no upper bound."""
     variants = document["variants"]
     if not variants.keys() & {"cu12", "cu13"}:
         variants["cu12"] = json.loads(CLEAN.read_bytes())["variants"]["cu12"]
@@ -254,7 +254,7 @@ def no_sm_arch(document: Any, draw: Draw) -> None:
 @damage("NV307")
 def target_that_is_not_emitted(document: Any, draw: Draw) -> None:
     features = build(document, draw)
-    # CUDA 12 knows neither Kepler nor Thor's new number, CUDA 13 no Volta either.
+    # CUDA 12 has neither Kepler nor the new number of Thor; CUDA 13 has no Volta.
     number = draw(st.sampled_from([35, 110] if features[LOWER] == ["12.0"] else [70]))
     features["sm_arch"].append(f"{number}_{draw(st.sampled_from(['real', 'virtual']))}")
 
@@ -307,17 +307,17 @@ def shadowed(document: Any, draw: Draw) -> None:
 
 
 def codes(document: Any) -> set[str]:
-    found = Collector("file")
-    check_document(document, found)
-    return {f.code for f in found.findings}
+    collector = Collector("file")
+    check_document(document, collector)
+    return {f.code for f in collector.findings}
 
 
 @given(clean_documents())
 @settings(deadline=None)
-def test_clean(document: Any) -> None:
-    found = Collector("file")
-    check_document(document, found)
-    assert [f for f in found.findings if f.severity != NOTE] == []
+def test_clean_document_has_only_notes(document: Any) -> None:
+    collector = Collector("file")
+    check_document(document, collector)
+    assert [f for f in collector.findings if f.severity != NOTE] == []
 
 
 @pytest.mark.parametrize("name", DAMAGES)
@@ -325,7 +325,7 @@ def test_clean(document: Any) -> None:
 @settings(max_examples=20, deadline=None)
 def test_damage_is_found(name: str, data: st.DataObject) -> None:
     code, function = DAMAGES[name]
-    # Through JSON: `build` may put one object in two places.
+    # Writing and reading JSON makes copies: `build` may put an object in two places.
     document = json.loads(json.dumps(data.draw(clean_documents())))
     function(document, data.draw)
     assert code in codes(json.loads(json.dumps(document)))

@@ -1,4 +1,4 @@
-"""The rules for a folder of wheels and metadata: a trigger and a near miss each."""
+"""NV4xx: the files of a release in a folder, with a trigger and a near miss each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WHEEL = "torch-2.9.1-py3-none-any-{}.whl"
 
 
 class Folder:
-    """The files of a release that has nothing wrong, to be spoilt."""
+    """The files of a release without defects, for tests to damage."""
 
     def __init__(self, path: Path, document: Any = CLEAN, name: str = NAME) -> None:
         self.path = path
@@ -38,12 +38,12 @@ class Folder:
         self.index = self.files / variants_json_name(name, VERSION)
 
     def wheel(self, label: str, **options: Any) -> Path:
-        """Write a wheel anew; by default its ``variant.json`` is the right one."""
+        """Write a wheel again, by default with the correct ``variant.json``."""
         options.setdefault("variant_json", self.own(label))
         return stub_wheel(self.files, NAME, VERSION, label, **options)
 
     def own(self, label: str, **changes: Any) -> Any:
-        """What ``variant.json`` of a label says."""
+        """Return the ``variant.json`` of a label."""
         variants = {label: CLEAN["variants"].get(label, {})}
         return copy.deepcopy({**CLEAN, "variants": variants, **changes})
 
@@ -58,9 +58,9 @@ class Folder:
             (self.files / name).unlink()
 
     def settle(self, **ages: int) -> None:
-        """Give all files one time: a test writes them one after the other.
+        """Give all files the same time, since tests write them one after the other.
 
-        :param ages: of labels whose wheels are this many seconds newer.
+        :param ages: how many seconds newer the wheels of some labels are.
         """
         for path in self.files.iterdir():
             label = path.stem.rpartition("-")[2]
@@ -68,16 +68,16 @@ class Folder:
             os.utime(path, (time, time))
 
 
-Spoil = Callable[[Folder], object]
+Damage = Callable[[Folder], object]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """How to spoil a release, the codes that come, and what is just not wrong."""
+    """How to damage a release, the findings of that, and a change that is fine."""
 
-    spoil: Spoil
+    damage: Damage
     codes: frozenset[str]
-    near_miss: Spoil
+    near_miss: Damage
     why: str = ""
 
 
@@ -86,9 +86,9 @@ def only_for_linux(folder: Folder) -> None:
     folder.remove(WHEEL.format("cu12"))
 
 
-def case(codes: str, spoil: Spoil, near_miss: Spoil, why: str = "") -> Case:
+def case(codes: str, damage: Damage, near_miss: Damage, why: str = "") -> Case:
     return Case(
-        spoil=spoil, codes=frozenset(codes.split()), near_miss=near_miss, why=why
+        damage=damage, codes=frozenset(codes.split()), near_miss=near_miss, why=why
     )
 
 
@@ -223,7 +223,7 @@ CASES: dict[str, Case] = {
 
 
 def lint(path: Path) -> list[Finding]:
-    # The wheels are stubs without any library.
+    # The wheels are stubs without libraries.
     return check_paths([path], ignore=["NV5"])
 
 
@@ -231,17 +231,17 @@ def errors_and_warnings(findings: list[Finding]) -> set[str]:
     return {f.code for f in findings if f.severity != "note"}
 
 
-def test_a_good_release(tmp_path: Path) -> None:
+def test_a_good_release_has_no_findings(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.settle()
     assert lint(folder.files) == []
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_trigger(name: str, tmp_path: Path) -> None:
+def test_damaged_release_has_the_finding(name: str, tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.settle()
-    CASES[name].spoil(folder)
+    CASES[name].damage(folder)
     if "NV410" not in name:
         folder.settle()
     findings = lint(folder.files)
@@ -254,7 +254,7 @@ def test_trigger(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_near_miss(name: str, tmp_path: Path) -> None:
+def test_near_miss_has_no_finding(name: str, tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.settle()
     CASES[name].near_miss(folder)
@@ -270,23 +270,25 @@ def test_every_rule_has_a_trigger_and_a_near_miss() -> None:
     assert all(row.codes == {name[:5]} or row.why for name, row in CASES.items())
 
 
-def test_metadata_file_of_a_name_that_is_no_release(tmp_path: Path) -> None:
+def test_a_metadata_file_with_a_capital_in_its_name_is_not_used(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     rename_index(folder, "Torch-2.9.1-variants.json")
     folder.settle()
-    # It is not read at all, so that the wheels have none.
+    # The file is not read at all, so the wheels have no metadata.
     assert errors_and_warnings(lint(folder.files)) == {"NV401", "NV409"}
 
 
 @pytest.mark.parametrize("version", ["2.9.1RC1", "v2.9.1", "2.09.1", "2.9.1.post-1"])
-def test_version_that_is_not_normalised(version: str, tmp_path: Path) -> None:
+def test_metadata_file_whose_version_is_not_normalised(
+    version: str, tmp_path: Path
+) -> None:
     document = json.dumps({**CLEAN, "variants": {"null": {}}})
     path = tmp_path / f"torch-{version}-variants.json"
     path.write_text(document, encoding="utf-8")
     assert "NV401" in {f.code for f in lint(tmp_path)}
 
 
-def test_name_that_is_normalised(tmp_path: Path) -> None:
+def test_metadata_file_whose_name_is_normalised(tmp_path: Path) -> None:
     folder = Folder(tmp_path, name="My.Torch_Fork")
     assert folder.index.name == "my_torch_fork-2.9.1-variants.json"
     folder.settle()
@@ -299,11 +301,11 @@ def test_the_non_variant_wheel_is_a_fallback(tmp_path: Path) -> None:
     assert lint(folder.files) == []
     (folder.files / "torch-2.9.1-py3-none-any.whl").unlink()
     assert {f.code for f in lint(folder.files)} == {"NV114"}
-    # The file alone cannot know of the wheel.
+    # The file alone does not show that there is such a wheel.
     assert {f.code for f in lint(folder.index)} == {"NV114"}
 
 
-def test_releases_do_not_disturb_each_other(tmp_path: Path) -> None:
+def test_releases_in_one_folder_are_checked_separately(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     publish(tmp_path, {**CLEAN, **without("cu13")}, NAME, "2.10.0")
     (folder.files / "torch-2.9.1-py3-none-any-cu13.whl").unlink()
@@ -312,7 +314,9 @@ def test_releases_do_not_disturb_each_other(tmp_path: Path) -> None:
     assert (finding.code, finding.path) == ("NV402", str(folder.index))
 
 
-def test_an_error_in_metadata_is_found_in_folder_and_wheel(tmp_path: Path) -> None:
+def test_a_defect_of_variant_json_is_reported_for_folder_and_wheel(
+    tmp_path: Path,
+) -> None:
     folder = Folder(tmp_path)
     own = folder.own("cu12")
     own["providers"]["nvidia"]["optional"] = True
@@ -322,21 +326,23 @@ def test_an_error_in_metadata_is_found_in_folder_and_wheel(tmp_path: Path) -> No
     assert {f.code for f in lint(wheel)} == {"NV314"}
 
 
-def test_a_wheel_is_not_told_what_its_release_lacks(tmp_path: Path) -> None:
+def test_rules_about_whole_releases_do_not_apply_to_one_wheel(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     assert lint(folder.wheel("cu13")) == []
     assert lint(folder.wheel("null")) == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"variants": []}', "null"])
-def test_variant_json_or_index_that_says_nothing(text: str, tmp_path: Path) -> None:
+def test_metadata_file_without_content_is_an_error(text: str, tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.index.write_text(text, encoding="utf-8")
     assert ERROR in {f.severity for f in lint(folder.files)}
 
 
 @pytest.mark.parametrize("value", [[], {}, None, 1, {"nvidia": []}, {"nvidia": [[]]}])
-def test_wrong_types_on_both_sides(value: object, tmp_path: Path) -> None:
+def test_wrong_types_in_metadata_and_in_wheels_are_errors(
+    value: object, tmp_path: Path
+) -> None:
     folder = Folder(tmp_path)
     for key in ("default-priorities", "providers"):
         folder.wheel("cu12", variant_json=folder.own("cu12", **{key: value}))

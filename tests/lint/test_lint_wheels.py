@@ -1,4 +1,4 @@
-"""Wheels that are none: each is a finding, in bounded time and memory."""
+"""Files that are not wheels: each is a finding, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
 def archive(
     *members: tuple[str, str | bytes], method: int = zipfile.ZIP_DEFLATED
 ) -> bytes:
-    """A zip file; by default what a wheel needs, members of the same name replaced."""
+    """Return a zip file with what a wheel needs.
+
+    :param members: further members, which replace those of the same name.
+    """
     files: dict[str, str | bytes] = {
         f"{INFO}/METADATA": METADATA,
         f"{INFO}/variant.json": OWN,
@@ -50,20 +53,20 @@ def archive(
 
 
 def patched(data: bytes, magic: bytes, offset: int, form: str, *values: int) -> bytes:
-    """Other numbers in the first record of a kind."""
+    """Return ``data`` with other numbers in the first record of a kind."""
     changed = bytearray(data)
     struct.pack_into(form, changed, data.index(magic) + offset, *values)
     return bytes(changed)
 
 
 def in_both_records(data: bytes, offset: int, form: str, *values: int) -> bytes:
-    """Other numbers in the local header of METADATA, and in the central one."""
+    """Return ``data`` with other numbers in both headers of METADATA."""
     data = patched(data, LOCAL, offset, form, *values)
     return patched(data, CENTRAL, offset + 2, form, *values)
 
 
 def many_members(count: int) -> bytes:
-    """A list of members without any member: 47 bytes each."""
+    """Return a list of members of 47 bytes each, without the members themselves."""
     entry = CENTRAL + bytes(24) + struct.pack("<H", 1) + bytes(16) + b"x"
     size = count * len(entry)
     end = END + struct.pack("<HHHHIIH", 0, 0, 0, 0, size, 0, 0)
@@ -71,14 +74,14 @@ def many_members(count: int) -> bytes:
 
 
 def hidden_members(count: int) -> bytes:
-    """The same, with the magic number of the end once more inside the end."""
+    """Return such a list whose last record contains the magic number a second time."""
     data = many_members(count)
     offset = struct.unpack("<I", END)[0]
     return data[:-6] + struct.pack("<IH", offset, 0)
 
 
 def zip64_members(count: int) -> bytes:
-    """The same, where the end says that there are none and zip64's end counts."""
+    """Return such a list whose count stands in the zip64 record only."""
     data = many_members(count)[:-22]
     size = len(data)
     end64 = struct.pack(
@@ -94,7 +97,7 @@ def wrong_sum() -> bytes:
 
 
 def far_away() -> bytes:
-    """A member that starts at byte 2**64 - 1, as zip64 can say."""
+    """Return an archive with a member at byte 2**64 - 1, which zip64 can express."""
     data = archive()
     start = data.index(CENTRAL)
     (length,) = struct.unpack_from("<H", data, start + 28)
@@ -140,16 +143,16 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "too many members, in zip64": lambda: zip64_members(1_000_000),
 }
 
-# The interpreter and the linter need 30 MiB, the limit on a member is 16 MiB.
+# The interpreter and the linter need 30 MiB.
 MAX_MIB = 96
 WATCHED = """
 import json, re, resource, sys
 from nvidia_variant_provider.lint.runner import check_paths
 
-# A defect fails the test instead of taking the machine along.
+# With this limit a defect fails the test, and does not exhaust the memory.
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 codes = [finding.code for finding in check_paths(sys.argv[1:])]
-# Not ru_maxrss, which begins with what the parent had.
+# ru_maxrss would start with the peak of the parent process.
 with open("/proc/self/status") as file:
     peak = int(re.search(r"VmHWM:\\s*([0-9]+) kB", file.read())[1])
 print(json.dumps([codes, peak >> 10]))
@@ -162,13 +165,13 @@ def test_hostile_wheel(name: str, tmp_path: Path) -> None:
     path.write_bytes(HOSTILE[name]())
     (finding,) = check_paths([path])
     assert (finding.code, finding.path) == ("NV411", str(path))
-    # In a folder as well, and the rest of it is checked all the same.
+    # In a folder, the other files are checked all the same.
     (tmp_path / "bad-1.0-variants.json").write_bytes(b"{")
     assert {"NV411", "NV100"} <= {f.code for f in check_paths([tmp_path])}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_memory(tmp_path: Path) -> None:
+def test_hostile_wheels_take_little_memory(tmp_path: Path) -> None:
     paths = []
     for index, name in enumerate(HOSTILE):
         path = tmp_path / str(index) / FILE
@@ -187,14 +190,14 @@ def test_memory(tmp_path: Path) -> None:
     assert peak < MAX_MIB
 
 
-def test_near_misses(tmp_path: Path) -> None:
+def test_unusual_wheels_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / FILE
     for data in (
         archive(),
         archive(method=zipfile.ZIP_STORED),
-        # Code of any size may be compressed in any way: it is not read.
+        # The library may be of any size, since its content is not GPU code.
         archive(("torch/lib.so", BOMB)),
-        # PEP 491 has one folder; a file of that name elsewhere is the package's own.
+        # PEP 491 has one such folder. Files of these names elsewhere are ordinary ones.
         archive(("torch/data/x.dist-info/METADATA", "x"), ("METADATA", "x")),
         b"#!/bin/sh\n" + archive(),
     ):
@@ -207,13 +210,13 @@ BASE = archive()
 
 @given(st.data())
 @settings(max_examples=300, deadline=None)
-def test_any_damage(data: st.DataObject) -> None:
+def test_damaged_wheel_is_read_or_refused(data: st.DataObject) -> None:
     changed = bytearray(BASE)
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(changed) - 1))
         changed[at] = data.draw(st.sampled_from([0, 1, 127, 255]) | st.integers(0, 255))
     end = data.draw(st.just(len(changed)) | st.integers(0, len(changed)))
-    # Readable still, or refused: nothing else comes out.
+    # Every other exception fails the test.
     with suppress(InputError):
         read_wheel(io.BytesIO(bytes(changed[:end])))
 
@@ -234,20 +237,20 @@ def test_any_damage(data: st.DataObject) -> None:
         ".whl",
     ],
 )
-def test_invalid_name(name: str, tmp_path: Path) -> None:
+def test_invalid_name_is_a_finding(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(archive())
     assert {f.code for f in check_paths([tmp_path / name])} == {"NV411"}
     assert {f.code for f in check_paths([tmp_path])} == {"NV411"}
 
 
 @pytest.mark.parametrize("name", ["1" * 5000, ".".join("abcdefgh") * 200])
-def test_name_longer_than_any_file_system_has(name: str) -> None:
+def test_name_longer_than_file_systems_allow_is_a_finding(name: str) -> None:
     wheel = f"torch-2.9.1-{name}-{name}-{name}-cu12.whl"
     assert {f.code for f in check_paths([wheel])} == {"NV411"}
 
 
 @pytest.mark.parametrize("build", ["", "1-", "12_local-"])
-def test_label_and_build_tag(build: str, tmp_path: Path) -> None:
+def test_label_is_compared_next_to_a_build_tag(build: str, tmp_path: Path) -> None:
     name = f"torch-2.9.1-{build}py3-none-any-cu12.whl"
     (tmp_path / name).write_bytes(archive())
     assert check_paths([tmp_path / name]) == []
@@ -257,7 +260,9 @@ def test_label_and_build_tag(build: str, tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_missing_wheels_and_folders_named_like_wheels_are_findings(
+    tmp_path: Path,
+) -> None:
     assert [f.code for f in check_paths([tmp_path / FILE])] == ["NV411"]
     (tmp_path / FILE).mkdir()
     assert "NV411" in {f.code for f in check_paths([tmp_path])}
@@ -265,7 +270,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "found"),
+    ("header", "is_marker"),
     [
         ("Requires-Dist: x; variant_label == 'cu12'", True),
         ("requires-dist: x ; 'nvidia' in variant_namespaces", True),
@@ -278,12 +283,14 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_variant_markers(header: str, found: bool, end: str) -> None:
+def test_variant_markers_are_found_in_requirements_only(
+    header: str, is_marker: bool, end: str
+) -> None:
     text = f"{METADATA}{header}\n\nThe description.\n".replace("\n", end)
     content = read_wheel(io.BytesIO(archive((f"{INFO}/METADATA", text))))
-    assert bool(content.markers) is found
+    assert bool(content.markers) is is_marker
 
 
-def test_stub_wheels_are_good(tmp_path: Path) -> None:
+def test_stub_wheels_have_no_findings(tmp_path: Path) -> None:
     path = stub_wheel(tmp_path, "torch", "2.9.1", "cu12", variant_json=json.loads(OWN))
     assert check_paths([path]) == []

@@ -1,4 +1,4 @@
-"""``validate``: exit codes, which rules count, and the forms of the report."""
+"""``validate``: exit codes, the choice of rules, and the forms of the report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOTES = FOLDER / "NV310-strict-bound.json"
 TEXTS = ["code", "severity", "path", "place", "message", "hint"]
 KEYS = [*TEXTS, "member", "line", "column"]
 
-# What a name can hold that some form of the report would take for its own.
+# Texts with characters that have a meaning in some form of the report.
 NASTY = [
     "a\n::error file=x::injected",
     "a\r\n::set-output name=x::y",
@@ -87,19 +87,19 @@ def codes(text: str) -> list[str]:
 def test_exit_code(
     arguments: list[object], code: int, form: list[str], validate: Any
 ) -> None:
-    # The last --format counts.
-    found, out, err = validate(*form, *arguments)
-    assert found == code
+    # The last --format on the command line counts.
+    exit_code, out, err = validate(*form, *arguments)
+    assert exit_code == code
     assert bool(err) is (code == 2 and form != ["--json"])
     assert bool(out) is not bool(err)
 
 
-def test_what_cannot_be_read_is_a_finding(validate: Any, tmp_path: Path) -> None:
+def test_paths_that_cannot_be_read_are_findings(validate: Any, tmp_path: Path) -> None:
     code, out, _ = validate("--json", tmp_path / "missing.json", CLEAN, tmp_path)
     assert (code, codes(out)) == (1, ["NV100", "NV100"])
 
 
-# Which rules count
+# The choice of rules
 
 
 @pytest.mark.parametrize(
@@ -119,12 +119,12 @@ def test_what_cannot_be_read_is_a_finding(validate: Any, tmp_path: Path) -> None
         (["NV"], ["NV3"], False),
     ],
 )
-def test_the_longer_prefix_counts(
+def test_the_longer_of_two_prefixes_counts(
     select: list[str], ignore: list[str], kept: bool
 ) -> None:
     assert selected("NV304", select, ignore) is kept
-    found = {f.code for f in check_paths([ERRORS], select=select, ignore=ignore)}
-    assert ("NV304" in found) is kept
+    findings = check_paths([ERRORS], select=select, ignore=ignore)
+    assert ("NV304" in {f.code for f in findings}) is kept
 
 
 @pytest.mark.parametrize(
@@ -136,16 +136,16 @@ def test_the_longer_prefix_counts(
         ["--ignore", "NV1,NV2", "--ignore", "NV4"],
     ],
 )
-def test_several_codes(arguments: list[str], validate: Any) -> None:
+def test_several_codes_can_be_selected(arguments: list[str], validate: Any) -> None:
     _, out, _ = validate(ERRORS, "--json", *arguments)
     assert codes(out) == ["NV304", "NV315"]
 
 
-def test_findings_are_sorted_and_each_comes_once() -> None:
+def test_findings_are_sorted_and_without_duplicates() -> None:
     paths = [WARNINGS, ERRORS, WARNINGS]
-    found = check_paths(paths)
-    assert found == check_paths(paths[::-1])
-    assert [(Path(f.path).name, f.code) for f in found] == [
+    findings = check_paths(paths)
+    assert findings == check_paths(paths[::-1])
+    assert [(Path(f.path).name, f.code) for f in findings] == [
         (ERRORS.name, "NV304"),
         (ERRORS.name, "NV315"),
         (WARNINGS.name, "NV305"),
@@ -155,7 +155,7 @@ def test_findings_are_sorted_and_each_comes_once() -> None:
 # JSON
 
 
-def test_json_report(validate: Any) -> None:
+def test_json_report_has_the_keys_of_its_schema(validate: Any) -> None:
     code, out, err = validate(ERRORS, "--json")
     report = json.loads(out)
     assert (code, err) == (1, "")
@@ -185,7 +185,7 @@ def finding(text: str, **changes: Any) -> Finding:
 
 @pytest.mark.parametrize("text", NASTY)
 @pytest.mark.parametrize("form", ["text", "github", "sarif"])
-def test_one_line_a_finding(
+def test_every_finding_is_one_line_whatever_it_contains(
     text: str, form: str, validate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     findings = [finding(text), finding("b")]
@@ -195,7 +195,7 @@ def test_one_line_a_finding(
     code, out, _ = validate(CLEAN, "--format", form)
     assert code == 1
     lines = out.removesuffix("\n").split("\n")
-    # Whatever ends a line for a terminal, for Python or for a runner of workflows.
+    # No line break of terminals, of Python or of GitHub is left in a finding.
     assert out.splitlines() == lines
     assert all(line.isprintable() for line in lines)
     if form == "text":
@@ -209,7 +209,9 @@ def test_one_line_a_finding(
         assert len(log["runs"][0]["results"]) == 2
 
 
-def test_a_label_or_a_file_name_injects_nothing(validate: Any, tmp_path: Path) -> None:
+def test_labels_and_file_names_inject_no_workflow_command(
+    validate: Any, tmp_path: Path
+) -> None:
     label = "cu12\n::error file=x::injected\r::warning::too"
     document = json.loads(CLEAN.read_bytes())
     document["variants"][label] = document["variants"]["cu12"]
@@ -224,11 +226,11 @@ def test_a_label_or_a_file_name_injects_nothing(validate: Any, tmp_path: Path) -
 
 
 @given(st.text(), st.text())
-def test_github_escapes(path: str, message: str) -> None:
+def test_github_escapes_can_be_undone(path: str, message: str) -> None:
     (line,) = as_github([finding("x", path=path, message=message)])
     head, _, data = line.removeprefix("::error ").partition("::")
     fields = dict(part.split("=", 1) for part in head.split(","))
-    # unquote would also read an escape that was there before.
+    # urllib's unquote would decode further escapes.
     assert _unescaped(fields["file"]) == path
     assert message in _unescaped(data)
     assert not set("\r\n") & set(line)
@@ -287,15 +289,15 @@ def test_text_counts(severities: list[str], last: str) -> None:
 def test_text_says_where_what_and_what_to_do(validate: Any) -> None:
     _, out, _ = validate(WARNINGS)
     first, last = out.splitlines()
-    (found,) = check_paths([WARNINGS])
+    (warning,) = check_paths([WARNINGS])
     assert first == (
         f"{WARNINGS}:23:37: variants.cu12.nvidia.cuda_version_upper_bound: "
-        f"NV305 warning: {found.message}; {found.hint}"
+        f"NV305 warning: {warning.message}; {warning.hint}"
     )
     assert last == "1 warning"
 
 
-def test_standard_input(
+def test_standard_input_is_called_stdin(
     fixtures: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

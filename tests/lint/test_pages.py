@@ -1,4 +1,4 @@
-"""`validate URL`: project pages of an index, with every way a server can fail."""
+"""``validate URL``: pages of an index, and the ways in which servers fail."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROJECT = "/simple/torch/"
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, bytes]:
-    """A consistent release, as an index holds it."""
+    """Return the files of a consistent release."""
     publish(tmp_path, TORCH, "torch", "2.9.1")
     return {
         path.name: path.read_bytes()
@@ -75,30 +75,30 @@ def index(
 
 
 def codes(server: RangeServer) -> list[str]:
-    found = check_paths([f"{server.url}{PROJECT}"])
-    return [finding.code for finding in found if finding.severity == ERROR]
+    findings = check_paths([f"{server.url}{PROJECT}"])
+    return [finding.code for finding in findings if finding.severity == ERROR]
 
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["html", "json"])
 def test_a_consistent_page_is_clean(files: dict[str, bytes], as_json: bool) -> None:
     with index(files, as_json=as_json) as server:
         assert codes(server) == []
-    # Wheels are looked into, not downloaded.
+    # Wheels are read in parts, and not downloaded as a whole.
     assert not [r for r in server.requests if ".whl" in r and "whole" in r]
 
 
-def test_a_label_without_wheel_is_found(files: dict[str, bytes]) -> None:
+def test_a_label_without_wheel_is_a_finding(files: dict[str, bytes]) -> None:
     left = {name: data for name, data in files.items() if "-cu126" not in name}
     with index(left) as server:
         assert codes(server) == ["NV402"]
 
 
-def test_upload_times_count(files: dict[str, bytes]) -> None:
+def test_upload_times_are_compared(files: dict[str, bytes]) -> None:
     times = dict.fromkeys(files, "2026-01-02T00:00:00Z")
     times["torch-2.9.1-variants.json"] = "2026-01-01T00:00:00Z"
     with index(files, as_json=True, times=times) as server:
-        found = check_paths([f"{server.url}{PROJECT}"])
-    assert "NV410" in {finding.code for finding in found}
+        findings = check_paths([f"{server.url}{PROJECT}"])
+    assert "NV410" in {finding.code for finding in findings}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,9 @@ def test_upload_times_count(files: dict[str, bytes]) -> None:
         ),
     ],
 )
-def test_a_page_that_is_none_is_a_finding(answer: Answer, message: str) -> None:
+def test_a_page_that_is_not_a_project_page_is_a_finding(
+    answer: Answer, message: str
+) -> None:
     with serve_answers({PROJECT: answer}) as server:
         (finding,) = check_paths([f"{server.url}{PROJECT}"])
     assert finding.code == "NV100"
@@ -190,12 +192,11 @@ def test_other_schemes_are_not_followed(files: dict[str, bytes]) -> None:
     page = '<a href="file:///etc/torch-2.9.1-variants.json">it</a>'
     answers = {PROJECT: Answer(body=page.encode(), kind="text/html")}
     with index(files, answers=answers) as server:
-        found = check_paths([f"{server.url}{PROJECT}"])
-    (finding,) = found
+        (finding,) = check_paths([f"{server.url}{PROJECT}"])
     assert (finding.code, finding.message) == ("NV100", "only http and https are read")
 
 
-def test_a_range_file_is_a_file() -> None:
+def test_a_remote_file_can_be_read_from_any_position() -> None:
     body = bytes(range(256)) * 3000
     with (
         serve_answers({"/x": Answer(body=body)}) as server,
@@ -247,7 +248,7 @@ def root_page(names: Sequence[str], *, as_json: bool) -> Answer:
         page = {"meta": {"api-version": "1.0"}, "projects": projects}
         return Answer(body=json.dumps(page).encode(), kind=JSON)
     links = "".join(f'<a href="{name}/">{name}</a>' for name in names)
-    # A plain web server also links the parent, and files that belong to the index.
+    # A plain web server also links the parent folder, and files of the index itself.
     body = f'<!DOCTYPE html><a href="../">..</a><a href="robots.txt">x</a>{links}'
     return Answer(body=body.encode(), kind="text/html")
 
@@ -277,8 +278,8 @@ def test_root_of_an_index_without_a_slash_at_the_end(files: dict[str, bytes]) ->
     answers = {"/simple": Answer(body=body, kind="text/html")}
     del files["torch-2.9.1-variants.json"]
     with index(files, answers=answers) as server:
-        found = check_paths([f"{server.url}/simple"])
-        assert "NV409" in {f.code for f in found}
+        findings = check_paths([f"{server.url}/simple"])
+        assert "NV409" in {f.code for f in findings}
 
 
 def test_projects_of_an_index_are_read_one_at_a_time(files: dict[str, bytes]) -> None:
@@ -315,7 +316,7 @@ def test_credentials_are_used_for_every_project_and_not_shown(
     assert "s3cret" not in str(findings)
 
 
-def test_command_line(
+def test_command_accepts_the_url_of_a_project(
     files: dict[str, bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with index(files) as server:
@@ -323,7 +324,7 @@ def test_command_line(
     assert "error" not in capsys.readouterr().out
 
 
-def test_a_missing_extra_is_named(
+def test_a_missing_extra_is_a_usage_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = "nvidia_variant_provider.index.pip.settings"

@@ -125,8 +125,8 @@ def test_positions_are_looked_up_once_and_only_for_findings(
     monkeypatch.setattr(collector, "find_positions", count)
     assert check_paths([FOLDER / "clean.json"], ignore=["NV313"]) == []
     assert calls == []
-    found = check_paths([FOLDER / "NV304-empty-range.json"])
-    assert calls == [len({finding.place for finding in found})]
+    findings = check_paths([FOLDER / "NV304-empty-range.json"])
+    assert calls == [len({finding.place for finding in findings})]
 
 
 def test_a_finding_without_a_document_keeps_its_place() -> None:
