@@ -88,6 +88,11 @@ def build_gpus(
     for gpu in sources["gpus"]:
         target = gpu["compute_capability"].replace(".", "")
         having = [kit["version"] for kit in toolkits if target in kit["targets"]]
+        if not having:
+            raise SystemExit(
+                f"no toolkit in toolkits.json compiles for {gpu['compute_capability']}; "
+                "add one that does to tools/sources/toolkits.json, and measure it"
+            )
         first, last = having[0], having[-1]
         basis = "first and last toolkit: ptxas of the toolkits on PyPI"
         dates = [max(kit["date"] for kit in toolkits)]

@@ -91,6 +91,14 @@ def test_new_toolkit_changes_the_tables_that_depend_on_it() -> None:
     )
 
 
+def test_new_gpu_that_no_toolkit_compiles_for_says_to_measure_one() -> None:
+    gpus = read(SOURCES / "gpus.json")
+    gpu = {**gpus["gpus"][-1], "compute_capability": "99.9"}
+    history = read(SOURCES / "ptx_history.json")
+    with pytest.raises(SystemExit, match=r"compiles for 99\.9; add one"):
+        build_tables.build_gpus(TOOLKITS, history, {**gpus, "gpus": [gpu]})
+
+
 def test_new_gpu_without_a_known_driver_says_where_to_add_it() -> None:
     newer = {**TOOLKITS[-1], "version": "99.0", "targets": ["990"]}
     gpus = read(SOURCES / "gpus.json")
