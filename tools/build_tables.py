@@ -90,8 +90,9 @@ def build_gpus(
         having = [kit["version"] for kit in toolkits if target in kit["targets"]]
         if not having:
             raise SystemExit(
-                f"no toolkit in toolkits.json compiles for {gpu['compute_capability']}; "
-                "add one that does to tools/sources/toolkits.json, and measure it"
+                "no toolkit in toolkits.json compiles for "
+                f"{gpu['compute_capability']}; add one that does to "
+                "tools/sources/toolkits.json, and measure it"
             )
         first, last = having[0], having[-1]
         basis = "first and last toolkit: ptxas of the toolkits on PyPI"
