@@ -9,7 +9,7 @@ from ..errors import InputError, join, shown
 from ..strict_json import as_object
 from . import versions
 from .defects import Kind, Reporter
-from .fields import Fields
+from .fields import Fields, valid_features
 from .grammar import NAME, VALUE, explain
 from .model import NULL_LABELS, Features, Properties, Provider, VariantsMetadata
 from .provider_reader import ProviderReader
@@ -222,34 +222,46 @@ class _DocumentReader:
         thorough = self._report.thorough
         properties: dict[str, Features] = {}
         for namespace, items in fields.items():
-            where = join(place, namespace)
             # PEP 825: "This list MUST contain all namespaces used in variant
             # properties". Those in the list have been checked there.
             if thorough or declared is None or namespace not in declared:
-                self._check_namespace(namespace, place)
-            if declared is not None and namespace not in declared:
-                hint = "add it there, with its provider"
-                kind: Kind = "undeclared-namespace"
-                self._report.refuse(kind, where, UNDECLARED, hint)
-            features = self._fields.features(items, where, if_empty=self._report.refuse)
-            if features is None:
-                continue
+                self._check_use(namespace, declared, place)
+            features = None if thorough else valid_features(items)
             if not features:
-                hint = "remove the namespace"
-                self._report.refuse("null-rules", where, "no feature is given", hint)
-            elif thorough:
-                self._check_order(features, where)
-            properties[namespace] = features
+                features = self._read_features(items, join(place, namespace))
+            if features is not None:
+                properties[namespace] = features
         # PEP 825: "The label null is reserved and always corresponds to the variant
         # with zero properties".
-        if label in nulls and fields:
+        is_null = label in nulls
+        if is_null and fields:
             message = f"the label {label} stands for no properties at all"
             self._report.refuse("null-rules", place, message, "rename the label")
-        elif label not in nulls and not fields:
+        elif not is_null and not fields:
             message = "only the null variant has no properties"
             hint = f"rename the label to {nulls[0]}"
             self._report.refuse("null-rules", place, message, hint)
         return properties if len(properties) == len(fields) else None
+
+    def _check_use(
+        self, namespace: str, declared: frozenset[str] | None, place: str
+    ) -> None:
+        """Report a namespace that a label uses and no list declares."""
+        self._check_namespace(namespace, place)
+        if declared is not None and namespace not in declared:
+            kind: Kind = "undeclared-namespace"
+            hint = "add it there, with its provider"
+            self._report.refuse(kind, join(place, namespace), UNDECLARED, hint)
+
+    def _read_features(self, items: object, place: str) -> Features | None:
+        """Return the features of one namespace of a label."""
+        features = self._fields.features(items, place, if_empty=self._report.refuse)
+        if features is not None and not features:
+            hint = "remove the namespace"
+            self._report.refuse("null-rules", place, "no feature is given", hint)
+        if self._report.thorough:
+            self._check_order(features or {}, place)
+        return features
 
     def _check_order(self, features: Features, place: str) -> None:
         for feature, values in features.items():
