@@ -196,21 +196,6 @@ def test_other_schemes_are_not_followed(files: dict[str, bytes]) -> None:
     assert (finding.code, finding.message) == ("NV100", "only http and https are read")
 
 
-def test_a_remote_file_can_be_read_from_any_position() -> None:
-    body = bytes(range(256)) * 3000
-    with (
-        serve_answers({"/x": Answer(body=body)}) as server,
-        BlockingClient() as client,
-    ):
-        file = client.open(f"{server.url}/x")
-        assert file.seek(0, 2) == len(body)
-        for start, size in ((0, 10), (262_140, 10), (700_000, 100_000), (5, 300_000)):
-            file.seek(start)
-            buffer = bytearray(size)
-            count = file.readinto(buffer)
-            assert bytes(buffer[:count]) == body[start : start + size]
-
-
 @pytest.mark.parametrize("as_json", [False, True], ids=["html", "json"])
 def test_credentials_in_the_url_are_used_and_not_shown(
     files: dict[str, bytes], as_json: bool, capsys: pytest.CaptureFixture[str]

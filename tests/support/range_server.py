@@ -69,7 +69,7 @@ def serve_answers(
             body, status = answer.body, answer.status
             headers = {"Content-Type": answer.kind, **(answer.headers or {})}
             asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-            if asked and answer.ranges:
+            if asked and answer.ranges and status == 200:
                 start, end = _bounds(asked[1], asked[2], len(body))
                 headers["Content-Range"] = f"bytes {start}-{end}/{len(body)}"
                 body = body[start : end + (0 if answer.fault == "lie" else 1)]

@@ -59,6 +59,8 @@ class BlockingClient:
 
     def __init__(self, make_client: Callable[[], Client] | None = None) -> None:
         self._make_client = make_client or (lambda: Client(Settings(plain_http=True)))
+        # Several threads may make the first request at the same time.
+        self._starting = threading.Lock()
         self._client: Client | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Event | None = None
@@ -131,12 +133,13 @@ class BlockingClient:
             raise UpstreamError(
                 message, path=redacted(url), hint="check the URL"
             ) from None
-        if self._client is None or self._loop is None:
-            self._client = self._make_client()
-            self._loop = self._start(self._client)
-        if pair is not None:
-            self._client.add_credentials(bare, pair)
-        return self._client, self._loop, bare
+        with self._starting:
+            if self._client is None or self._loop is None:
+                self._client = self._make_client()
+                self._loop = self._start(self._client)
+            if pair is not None:
+                self._client.add_credentials(bare, pair)
+            return self._client, self._loop, bare
 
     def _start(self, client: Client) -> asyncio.AbstractEventLoop:
         started: Future[asyncio.AbstractEventLoop] = Future()

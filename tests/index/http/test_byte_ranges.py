@@ -11,6 +11,7 @@ from support.loopback import PLAIN, passed_over, start, wheels
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import stub_wheel
 
+from nvidia_variant_provider.index.http.blocking import BlockingClient
 from nvidia_variant_provider.index.http.settings import Settings
 
 PAGE = "/simple/torch/"
@@ -126,3 +127,18 @@ class TestWithoutMetadataFile:
             start(f"{server.url}/simple/") as running,
         ):
             assert "larger than 16 MiB" in passed_over(running)
+
+
+def test_any_part_of_a_remote_file_can_be_read() -> None:
+    body = bytes(range(256)) * 3000
+    with (
+        serve_answers({"/x": Answer(body=body)}) as server,
+        BlockingClient() as client,
+    ):
+        file = client.open(f"{server.url}/x")
+        assert file.seek(0, 2) == len(body)
+        for start, size in ((0, 10), (262_140, 10), (700_000, 100_000), (5, 300_000)):
+            file.seek(start)
+            buffer = bytearray(size)
+            count = file.readinto(buffer)
+            assert bytes(buffer[:count]) == body[start : start + size]

@@ -1,0 +1,92 @@
+"""The HTTP client for code that is not asynchronous."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.range_server import Answer, serve_answers
+
+from nvidia_variant_provider.index.http.blocking import BlockingClient
+from nvidia_variant_provider.index.http.client import Client
+from nvidia_variant_provider.index.http.settings import Settings
+from nvidia_variant_provider.index.http.urls import UpstreamError
+
+
+def test_nothing_is_made_without_a_request() -> None:
+    def make_client() -> Client:
+        raise AssertionError("a client was made")
+
+    before = threading.active_count()
+    with BlockingClient(make_client):
+        assert threading.active_count() == before
+
+
+def test_the_thread_ends_with_the_block() -> None:
+    with serve_answers({"/a": Answer(body=b"x")}) as server:
+        before = set(threading.enumerate())
+        client = BlockingClient()
+        with client:
+            assert client.read(f"{server.url}/a") == b"x"
+            (own,) = (
+                thread
+                for thread in set(threading.enumerate()) - before
+                if "process_request" not in thread.name
+            )
+        assert not own.is_alive()
+        client.close()  # Closing it again does nothing.
+
+
+def test_many_threads_can_read() -> None:
+    answers = {f"/{n}": Answer(body=str(n).encode()) for n in range(20)}
+    with (
+        serve_answers(answers) as server,
+        BlockingClient() as client,
+        ThreadPoolExecutor(8) as executor,
+    ):
+        urls = [f"{server.url}{path}" for path in answers]
+        bodies = list(executor.map(client.read, urls))
+    assert bodies == [answer.body for answer in answers.values()]
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("http://[bad/", "is not a URL"),
+        ("http://127.0.0.1:x/", "cannot be read"),
+        ("file:///etc/passwd", "only http and https are read"),
+        ("ftp://index.example/", "only http and https are read"),
+        ("/a/path", "only http and https are read"),
+    ],
+)
+def test_urls_that_cannot_be_read(url: str, message: str) -> None:
+    with BlockingClient() as client:
+        for read in (client.read, client.read_page, client.open):
+            with pytest.raises(UpstreamError, match=message) as caught:
+                read(url)
+            assert caught.value.path == url
+
+
+def test_plain_http_can_be_refused() -> None:
+    """An index needs TLS or a trusted host; a single URL does not, as for pip."""
+    with (
+        BlockingClient(lambda: Client(Settings())) as client,
+        pytest.raises(UpstreamError, match="neither https nor a trusted host"),
+    ):
+        client.read("http://index.example/")
+
+
+def test_an_error_shows_no_secret() -> None:
+    answers = {"/a?token=S3cret": Answer(body=b"x" * 100, ranges=False)}
+    with (
+        serve_answers(answers, credentials="me:right") as server,
+        BlockingClient() as c,
+    ):
+        for path in ("/a?token=S3cret", "/missing?token=S3cret"):
+            url = f"{server.url}{path}".replace("://", "://me:S3cret@")
+            for read in (c.read, c.read_page, c.open):
+                with pytest.raises(UpstreamError) as caught:
+                    read(url)
+                assert "S3cret" not in str(caught.value)
+                assert caught.value.status == 401

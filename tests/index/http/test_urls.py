@@ -1,0 +1,86 @@
+"""Credentials in URLs, and what may be shown of a URL."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nvidia_variant_provider.index.http.urls import (
+    is_http,
+    is_loopback,
+    redacted,
+    server_of,
+    split_credentials,
+    with_user,
+)
+
+URL = "https://index.example:8443/simple/?a=b#c"
+
+
+@given(st.text(), st.text())
+def test_credentials_are_quoted_in_urls(user: str, password: str) -> None:
+    from urllib.parse import quote
+
+    try:
+        pair = f"{quote(user, safe='')}:{quote(password, safe='')}"
+    except UnicodeEncodeError:
+        return  # A lone surrogate cannot be in a URL.
+    url = URL.replace("://", f"://{pair}@")
+    assert split_credentials(url) == (URL, (user, password))
+    assert split_credentials(with_user(URL, user)) == (URL, (user, ""))
+    assert server_of(url) == server_of(URL) == "https://index.example:8443"
+
+
+def test_urls_without_credentials() -> None:
+    assert split_credentials(URL) == (URL, None)
+    assert server_of("HTTPS://Index.Example/x") == "https://index.example"
+
+
+@given(st.text(alphabet="abc@:%/?#=&;", max_size=20))
+def test_a_password_is_never_shown(text: str) -> None:
+    password = "S3cret"
+    for secret in (f"user:{password}", password, f"{password}:x"):
+        shown = redacted(f"https://{secret}@index.example/{text}")
+        assert password not in shown
+        assert shown.startswith("https://****@")
+    query = text.replace("#", "")  # A fragment is not sent, and shows the hash.
+    assert password not in redacted(f"https://index.example/a?{query}={password}")
+
+
+def test_a_url_in_a_sentence_is_redacted() -> None:
+    sentence = "cannot use the proxy http://me:S3cret@proxy.example:3128: refused"
+    assert "S3cret" not in redacted(sentence)
+    assert redacted(sentence).endswith("@proxy.example:3128: refused")
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        ("http://a", True),
+        ("https://a", True),
+        ("file:///a", False),
+        ("/a/http:", False),
+        ("ftp://a", False),
+    ],
+)
+def test_locations_that_are_http(location: str, expected: bool) -> None:
+    assert is_http(location) == expected
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("0.0.0.0", False),
+        ("192.0.2.1", False),
+        ("localhost.example", False),
+        ("127.0.0.1.example", False),
+        ("", False),
+    ],
+)
+def test_hosts_that_are_this_machine(host: str, expected: bool) -> None:
+    assert is_loopback(host) == expected
