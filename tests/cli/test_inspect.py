@@ -46,11 +46,11 @@ def test_reports_are_valid(
     path: Path, inspect: Run, report_schema: Draft202012Validator
 ) -> None:
     for options in ([], ["--suggest"]):
-        found = inspect(path, "--json", *options)
-        assert found.code == 0
-        report_schema.validate(json.loads(found.out))
+        outcome = inspect(path, "--json", *options)
+        assert outcome.code == 0
+        report_schema.validate(json.loads(outcome.out))
     expected = json.loads(path.with_name(f"{path.name}.expected.json").read_text())
-    (file,) = found.data["files"]
+    (file,) = outcome.data["files"]
     (item,) = file["libraries"]
     assert item["targets"] == expected["targets"]
     assert item["path"] == path.name
@@ -71,9 +71,9 @@ def test_wheel(
     assert "demo/host.so" not in body
     assert "demo.libs/libother-1a2b.so" in copied
     assert "demo/other.so has no code that runs on 75_real, 80_real" in body
-    found = inspect(path, "--json")
-    report_schema.validate(json.loads(found.out))
-    (file,) = found.data["files"]
+    outcome = inspect(path, "--json")
+    report_schema.validate(json.loads(outcome.out))
+    (file,) = outcome.data["files"]
     assert [item["path"] for item in file["libraries"]] == [
         "demo.libs/libother-1a2b.so",
         "demo/host.so",
@@ -91,9 +91,9 @@ def test_several_paths_and_one_that_cannot_be_read(
     broken = tmp_path / "broken-1.0-py3-none-any.whl"
     broken.write_bytes(b"nothing")
     paths = [BINARIES / "plain.so", broken, BINARIES / "new-80.cubin"]
-    found = inspect(*paths, "--json")
-    assert found.code == 3
-    report = json.loads(found.out)
+    outcome = inspect(*paths, "--json")
+    assert outcome.code == 3
+    report = json.loads(outcome.out)
     report_schema.validate(report)
     assert [file["path"] for file in report["data"]["files"]] == [
         str(paths[0]),
@@ -125,21 +125,21 @@ def test_errors_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.whl").write_bytes(b"PK\3\4nothing")
-    found = inspect(*arguments)
-    assert found.code == (2 if not arguments or "--jobs" in arguments else 3)
-    assert found.out == ""
+    outcome = inspect(*arguments)
+    assert outcome.code == (2 if not arguments or "--jobs" in arguments else 3)
+    assert outcome.out == ""
     errors = max(1, len([a for a in arguments if not a.startswith("-")]))
-    assert found.err.count("\n") <= errors
-    assert found.err.startswith("error: ")
+    assert outcome.err.count("\n") <= errors
+    assert outcome.err.startswith("error: ")
 
 
 def test_defects_inside_are_warnings(inspect: Run, tmp_path: Path) -> None:
     """`validate` is the verb that fails for them, with NV512."""
     path = wheel(tmp_path, plain=PLAIN[:-3000], cut=library("80_real")[:-9])
-    found = inspect(path)
-    assert found.code == 0
-    assert "warning: " in found.err
-    assert "demo/cut.so: 0x40: " in found.err
+    outcome = inspect(path)
+    assert outcome.code == 0
+    assert "warning: " in outcome.err
+    assert "demo/cut.so: 0x40: " in outcome.err
 
 
 @pytest.mark.parametrize("zstd", [True, False])
@@ -149,9 +149,9 @@ def test_the_missing_extra_is_named_where_it_would_help(
     damaged = container(entry(payload=b"\xff" * 64, flags=0x8011, size=900))
     (tmp_path / "a.fatbin").write_bytes(damaged)
     monkeypatch.setattr(compression, "has_zstd", lambda: zstd)
-    found = inspect(tmp_path / "a.fatbin")
-    assert "1 piece of machine code may be empty" in found.err
-    assert ("pip install" in found.err) is not zstd
+    outcome = inspect(tmp_path / "a.fatbin")
+    assert "1 piece of machine code may be empty" in outcome.err
+    assert ("pip install" in outcome.err) is not zstd
 
 
 def test_many_defects_are_counted(
@@ -161,9 +161,9 @@ def test_many_defects_are_counted(
     path = wheel(tmp_path, plain=PLAIN, **broken)
     before = inspect(path).err.count("\n")
     monkeypatch.setattr(files, "MAX_DEFECTS", 3)
-    found = inspect(path)
-    assert found.err.count("\n") == 5
-    assert f"{before - 4} more defects" in found.err
+    outcome = inspect(path)
+    assert outcome.err.count("\n") == 5
+    assert f"{before - 4} more defects" in outcome.err
 
 
 def test_numbers_are_whole_on_a_narrow_terminal(
@@ -171,8 +171,8 @@ def test_numbers_are_whole_on_a_narrow_terminal(
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "40")
-    found = inspect(BINARIES / "plain.so")
-    assert "\N{HORIZONTAL ELLIPSIS}" not in found.out
+    outcome = inspect(BINARIES / "plain.so")
+    assert "\N{HORIZONTAL ELLIPSIS}" not in outcome.out
 
 
 @pytest.mark.parametrize("name", ["plain.so", "arch-specific.so", "concatenated.so"])
@@ -201,9 +201,9 @@ def test_control_characters_of_file_names_are_not_printed(
 ) -> None:
     name = "a\x1b[31m\nb.so" if os.name != "nt" else "a b.so"
     (tmp_path / name).write_bytes(PLAIN)
-    found = inspect(tmp_path)
-    assert found.code == 0
-    assert "\x1b" not in found.out
+    outcome = inspect(tmp_path)
+    assert outcome.code == 0
+    assert "\x1b" not in outcome.out
 
 
 def test_each_wheel_of_a_folder_is_judged_on_its_own(
@@ -232,8 +232,8 @@ def test_installed_distribution(
     with zipfile.ZipFile(path) as archive:
         archive.extractall(site)
     monkeypatch.syspath_prepend(site)
-    found = inspect("demo", "--json")
-    (file,) = found.data["files"]
+    outcome = inspect("demo", "--json")
+    (file,) = outcome.data["files"]
     assert (file["path"], file["kind"]) == ("demo", "distribution")
     assert file["claim"]["strict"]["version"] == "12.8"
     # A file of this name goes before the distribution.
@@ -260,10 +260,10 @@ class TestUrl:
             members={"demo/vocabulary.json": text, "demo/lib.so": PLAIN},
         )
         with serve_answers(self.serve(path)) as server:
-            found = inspect(f"{server.url}/{path.name}", "--json")
+            outcome = inspect(f"{server.url}/{path.name}", "--json")
             asked = [line.rpartition("=")[2] for line in server.requests]
         assert (
-            found.data["files"][0]["claim"]
+            outcome.data["files"][0]["claim"]
             == (inspect(path, "--json").data["files"][0]["claim"])
         )
         spans = [span.partition("-") for span in asked]
@@ -287,10 +287,10 @@ class TestUrl:
         with serve_answers(self.serve(path), credentials="me:secret") as server:
             bare = f"{server.url}/{path.name}"
             url = bare.replace("://", "://me:secret@")
-            found = inspect(url, "--json"), inspect(url), inspect(f"{url}x")
+            outcome = inspect(url, "--json"), inspect(url), inspect(f"{url}x")
             assert inspect(bare).code == 3
-        assert [item.code for item in found] == [0, 0, 3]
-        assert "secret" not in "".join(item.out + item.err for item in found)
+        assert [item.code for item in outcome] == [0, 0, 3]
+        assert "secret" not in "".join(item.out + item.err for item in outcome)
 
     def test_the_signature_of_a_url_is_not_shown(
         self, inspect: Run, tmp_path: Path
@@ -300,12 +300,16 @@ class TestUrl:
             {f"/{path.name}?Signature=secret&raw": Answer(body=path.read_bytes())}
         ) as server:
             url = f"{server.url}/{path.name}?Signature=secret&raw"
-            found = inspect(url), inspect(url, "--suggest"), inspect(f"{url}2&x=secret")
-        assert [item.code for item in found] == [0, 0, 3]
-        assert "secret" not in "".join(item.out + item.err for item in found)
-        assert "?Signature=****&****: " in found[0].out
+            outcome = (
+                inspect(url),
+                inspect(url, "--suggest"),
+                inspect(f"{url}2&x=secret"),
+            )
+        assert [item.code for item in outcome] == [0, 0, 3]
+        assert "secret" not in "".join(item.out + item.err for item in outcome)
+        assert "?Signature=****&****: " in outcome[0].out
         # The command names the file as it would be saved.
-        assert f"make-variant -f {path.name} -o . " in found[1].out
+        assert f"make-variant -f {path.name} -o . " in outcome[1].out
 
     @pytest.mark.parametrize(
         ("url", "shown"),
@@ -332,8 +336,8 @@ class TestUrl:
     )
     def test_servers_that_misbehave(self, answer: Answer, inspect: Run) -> None:
         with serve_answers({"/demo-1.0-py3-none-any.whl": answer}) as server:
-            found = inspect(f"{server.url}/demo-1.0-py3-none-any.whl")
-        assert (found.code, found.out, found.err.count("\n")) == (3, "", 1)
+            outcome = inspect(f"{server.url}/demo-1.0-py3-none-any.whl")
+        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (3, "", 1)
 
 
 class TestSuggest:
@@ -342,9 +346,9 @@ class TestSuggest:
     ) -> None:
         """People run the command as it is, so that it must not leave anything out."""
         path = wheel(tmp_path, plain=PLAIN, cut=library("90_real", "80_real")[:-9])
-        found = inspect(path, "--suggest")
-        assert (found.code, found.out, found.err.count("\n")) == (3, "", 1)
-        assert "cannot suggest anything: demo/cut.so: 0x40: " in found.err
+        outcome = inspect(path, "--suggest")
+        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (3, "", 1)
+        assert "cannot suggest anything: demo/cut.so: 0x40: " in outcome.err
         text = inspect(path)
         assert text.code == 0
         assert "Some of it could not be read. By the rest" in text.out
@@ -364,8 +368,8 @@ class TestSuggest:
         self, inspect: Run, tmp_path: Path
     ) -> None:
         path = wheel(tmp_path, host=library())
-        found = inspect(path, "--suggest", "--json")
-        assert found.data["files"][0]["suggestion"] is None
+        outcome = inspect(path, "--suggest", "--json")
+        assert outcome.data["files"][0]["suggestion"] is None
         assert inspect(path, "--suggest").out.count("\n") == 1
 
 

@@ -105,7 +105,7 @@ def publish(
 ) -> None:
     """Put a release with a wheel for each label into the index below ``folder``.
 
-    The layout is PEP 503's: ``{project}/index.html`` beside the files it links.
+    The layout is that of PEP 503: ``{project}/index.html`` next to the files it links.
     A non-variant wheel is always there, and so is the metadata file, which is
     written as given, valid or not. Other releases in ``folder`` stay.
 
