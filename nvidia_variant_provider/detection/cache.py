@@ -56,7 +56,7 @@ def cache_file(environ: Mapping[str, str]) -> str | None:
 
 def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | None:
     """Return what a result depends on, or ``None`` if the boot is unknown."""
-    from .. import __version__
+    from .._version import __version__
 
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
