@@ -98,7 +98,7 @@ def upgrade(
         if new is not None:
             providers[namespace] = new
         elif namespace not in used:
-            message = "nothing says where its answer comes from: left out"
+            message = "no source is named for the answer: left out"
             remarks.lose(place, message, _NO_LABEL)
     for namespace in metadata.providers:
         if namespace not in metadata.namespaces:
@@ -139,47 +139,65 @@ def _provider(
     When the old provider names several, the result keeps the one that the answer has
     been taken from until now. ``None`` means that there is no source.
     """
-    place = join("providers", namespace)
-    dropped = [("builtin", old.builtin), ("requires", old.requires)]
-    dropped.append(("plugin-api", old.plugin_api))
-    source = "static-properties"
     if old.static_properties is not None:
-        answer = _folded(namespace, old, metadata, remarks)
-        if not answer:
-            return None
-        new = Provider(
-            optional=old.optional,
-            static_properties=answer,
-            feature_order=tuple(answer) if len(answer) > 1 or old.feature_order else (),
-        )
-    elif old.builtin is not None:
-        source = "builtin"
-        new = Provider(optional=old.optional, builtin=old.builtin)
-        dropped = dropped[1:]
-    elif old.requires or namespace == NAMESPACE:
-        new = replace(old, enable_if=None)
-        if not old.requires:
-            new = replace(new, requires=(REQUIRES,), plugin_api=PLUGIN_API)
-            if old.plugin_api not in (None, PLUGIN_API):
-                message = f"{old.plugin_api}: replaced, no package is named for it"
-                hint = "add requires to keep that plugin"
-                remarks.lose(join(place, "plugin-api"), message, hint)
-            message = f"added: {REQUIRES}"
-            remarks.note(place, message, "installers need it to ask for an answer")
-        elif not _known_to_uv(new):
-            message = "uv 0.13.8 does not know the provider by these names"
-            hint = f"it knows requires [{REQUIRES!r}] and plugin-api {PLUGIN_API!r}"
-            if namespace == NAMESPACE:
-                remarks.note(place, message, hint)
-        return new
-    else:
+        return _static_provider(namespace, old, metadata, remarks)
+    if old.builtin is not None:
+        _lose_other_sources(namespace, old, "builtin", remarks)
+        return Provider(optional=old.optional, builtin=old.builtin)
+    if old.requires or namespace == NAMESPACE:
+        return _plugin_provider(namespace, old, remarks)
+    return None
+
+
+def _static_provider(
+    namespace: str, old: Provider, metadata: VariantsMetadata, remarks: _Remarks
+) -> Provider | None:
+    """Return a provider with static properties; ``None`` when there is no value."""
+    answer = _folded(namespace, old, metadata, remarks)
+    if not answer:
         return None
-    for key, value in dropped:
-        if value:
+    _lose_other_sources(namespace, old, "static-properties", remarks)
+    return Provider(
+        optional=old.optional,
+        static_properties=answer,
+        feature_order=tuple(answer) if len(answer) > 1 or old.feature_order else (),
+    )
+
+
+def _plugin_provider(namespace: str, old: Provider, remarks: _Remarks) -> Provider:
+    """Return a provider whose plugin is asked; that of ``nvidia`` is known."""
+    place = join("providers", namespace)
+    new = replace(old, enable_if=None)
+    if not old.requires:
+        if old.plugin_api not in (None, PLUGIN_API):
+            message = f"{old.plugin_api} is replaced, since no package is named for it"
+            hint = "add requires to keep that plugin"
+            remarks.lose(join(place, "plugin-api"), message, hint)
+        message = f"added: {REQUIRES}"
+        remarks.note(place, message, "installers need it to ask for an answer")
+        return replace(new, requires=(REQUIRES,), plugin_api=PLUGIN_API)
+    if namespace == NAMESPACE and not _known_to_uv(new):
+        message = "uv 0.13.8 does not know the provider by these names"
+        hint = f"it knows requires [{REQUIRES!r}] and plugin-api {PLUGIN_API!r}"
+        remarks.note(place, message, hint)
+    return new
+
+
+def _lose_other_sources(
+    namespace: str, old: Provider, source: str, remarks: _Remarks
+) -> None:
+    """Report the sources that the old provider names next to the one that is kept."""
+    others = {
+        "builtin": old.builtin,
+        "requires": old.requires,
+        "plugin-api": old.plugin_api,
+    }
+    for key, value in others.items():
+        if value and key != source:
+            place = join(join("providers", namespace), key)
             message = f"version {versions.WRITTEN} has no such key next to {source}"
             hint = f"installers asked no plugin here: the answer is {source}"
-            remarks.lose(join(place, key), message, hint)
-    return new
+            remarks.lose(place, message, hint)
 
 
 def _known_to_uv(provider: Provider) -> bool:
@@ -218,9 +236,8 @@ def _folded(
         if value not in static.get(name, ())
     ]
     if unknown:
-        message = (
-            f"{', '.join(unknown)} of {namespace}: not static properties, left out"
-        )
+        listed = ", ".join(unknown)
+        message = f"{listed} of {namespace}: not static properties, left out"
         remarks.lose("default-priorities", message, "no machine supports them")
     names = _first(features, tuple(old.feature_order or static))
     answer = {name: _first(values.get(name, ()), static[name]) for name in names}
@@ -237,6 +254,7 @@ def _first(preferred: Sequence[str], items: Sequence[str]) -> tuple[str, ...]:
 def _variants(
     metadata: VariantsMetadata, remarks: _Remarks
 ) -> Mapping[str, Properties]:
+    """Return the labels with sorted values and today's spelling of null."""
     null, old_null = NULL_LABELS
     variants = {
         label: {
@@ -245,8 +263,8 @@ def _variants(
         }
         for label, properties in metadata.variants.items()
     }
-    # Only old versions take this label for the null variant. Later versions take it
-    # for a label without properties, which they refuse.
+    # Only the old versions read this label as the null variant. In later versions it
+    # is an ordinary label, which must have properties.
     if metadata.schema.old_null and old_null in variants:
         del variants[old_null]
         variants[null] = {}
@@ -284,7 +302,7 @@ def find_unread(
                 remarks.lose(join(place, key), message, hint)
     for name in document.get("static-properties", {}):
         if providers.get(name, {}).get("install-time", True):
-            message = "its provider does not answer from here (install-time): left out"
+            message = "not the answer, since install-time is not false: left out"
             remarks.lose(join("static-properties", name), message, hint)
     return remarks.losses
 
@@ -295,6 +313,7 @@ def _report_marker(
     used: set[str],
     remarks: _Remarks,
 ) -> None:
+    """Report a marker that is dropped, and whether it can change the order."""
     place = join(join("providers", namespace), "enable-if")
     marker = old.enable_if or ""
     message = f"version {versions.WRITTEN} has no such key: dropped ({marker})"
@@ -307,7 +326,7 @@ def _report_marker(
         hint = "the order stays: the marker holds wherever there can be a driver"
         remarks.lose(place, message, hint)
     else:
-        hint = "its provider is now asked where the marker does not hold as well"
+        hint = "its provider is now also asked where the marker does not hold"
         remarks.lose(place, message, hint, reorders=True)
 
 
