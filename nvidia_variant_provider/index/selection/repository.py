@@ -324,9 +324,12 @@ def _select(
 ) -> list[model.File]:
     """Return the files of a page: variant wheels are renamed or left out.
 
-    The order of files matters for poetry (2.5.1): it takes the dependencies of a
-    release from the last wheel for any platform or, without one, from the first
-    wheel. That must be the best build.
+    The order of files matters for two installers. poetry (2.5.1) takes the dependencies
+    of a release from the last wheel for any platform or, without one, from the first
+    wheel: that must be the best build. pdm (2.22.4) ignores build tags, and takes the
+    first of the wheels with equal tags. Wheels for one platform are therefore in the
+    order of the selection; for wheels for any platform, poetry and pdm contradict each
+    other, and poetry wins.
     """
     labelled = {w.file_name for r in releases.values() for w in r.labelled}
     plain = {w.file_name for r in releases.values() for w in r.plain}

@@ -20,9 +20,11 @@ from support.wheels import stub_wheel, wheel_name
 from nvidia_variant_provider.api import resolve
 from nvidia_variant_provider.errors import InputError, OverrideError, ProviderError
 from nvidia_variant_provider.index.http.pages import LABEL_KEY
+from nvidia_variant_provider.index.selection import resolving
 from nvidia_variant_provider.index.selection.options import Pins, Selection
 from nvidia_variant_provider.index.selection.repository import VariantRepository
 from nvidia_variant_provider.machine.environment import Environment
+from nvidia_variant_provider.resolution.priorities import Priorities
 
 METADATA = "torch-2.8.0-variants.json"
 PLAIN = wheel_name("torch", "2.8.0")
@@ -345,3 +347,60 @@ def test_the_builds_that_are_shown_are_those_that_api_resolve_returns(
         assert warnings
         return
     assert choice.labels == tuple(expected.compatible)
+
+
+class TestPreparation:
+    """The machine and ``variants.toml`` are read when they are needed, and once."""
+
+    def test_both_are_read_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls: list[str] = []
+
+        def find_machine() -> Environment:
+            calls.append("machine")
+            return H100
+
+        def load() -> Priorities:
+            calls.append("priorities")
+            return Priorities()
+
+        monkeypatch.setattr(resolving, "load_priorities", load)
+        older = {name.replace("2.8.0", "2.7.0"): text for name, text in torch().items()}
+        made = VariantRepository(
+            Memory({**torch(), **older}),
+            selection=Selection(environ={}, machine=find_machine),
+        )
+
+        async def read_twice() -> None:
+            for _ in range(2):
+                await made.get_project_page("torch")
+
+        assert calls == []
+        asyncio.run(read_twice())
+        assert len(made.choices("torch")) == 2
+        assert calls == ["machine", "priorities"]
+
+    def test_given_priorities_replace_those_of_the_user(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(resolving, "load_priorities", None)
+        preferred = Priorities(
+            features={"nvidia": ("cuda_version_lower_bound", "sm_arch")},
+            properties={"nvidia": {"cuda_version_lower_bound": ("12.6",)}},
+        )
+        made, _ = repository(Memory(torch()), priorities=preferred)
+        page(made)
+        assert made.choices("torch")["2.8.0"].labels[0] == "cu126"
+
+    def test_a_broken_file_of_the_user_is_a_reason(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "variants.toml").write_text("nonsense")
+        monkeypatch.chdir(tmp_path)
+        made, warnings = repository(Memory(torch()))
+        assert page(made) == [PLAIN, "torch-2.8.0.tar.gz", METADATA]
+        assert "variants.toml: not TOML" in warnings[0]
+
+    def test_the_machine_alone_can_be_given(self) -> None:
+        made = VariantRepository(Memory(torch()), machine=lambda: H100)
+        page(made)
+        assert made.choices("torch")["2.8.0"].labels[0] == "cu128"
