@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ..errors import InputError
-from ..json_positions import find_positions
+from ..json_positions import Position, find_positions
 from .findings import Finding
 from .rules import RULES, Code
 
@@ -49,48 +49,56 @@ class Collector:
         self.path = path
         self._document = document
         self._member = member
-        self._findings: list[Finding] = []
+        self._problems: list[tuple[Code, Problem]] = []
 
     @property
     def findings(self) -> list[Finding]:
         """The findings so far, with positions where these are known."""
-        if not self._findings or self._document is None:
-            return list(self._findings)
-        try:
-            text = self._document.decode("utf-8")
-        except UnicodeDecodeError:
-            return list(self._findings)
-        positions = find_positions(text, {finding.place for finding in self._findings})
+        positions = self._find_positions()
         return [
-            replace(finding, line=line, column=column)
-            for finding in self._findings
-            for position in [positions.get(finding.place)]
-            for line, column in [
-                (None, None)
-                if position is None
-                else position.key
-                if finding.code in _ABOUT_KEYS
-                else position.value
-            ]
-        ]
-
-    def add(self, code: Code, place: str, message: str, hint: str) -> None:
-        """Add a finding of the rule ``code``."""
-        self._findings.append(
             Finding(
                 code=code,
                 severity=RULES[code].severity,
                 path=self.path,
-                place=place,
-                message=message,
-                hint=hint,
+                place=problem.place,
+                message=problem.message,
+                hint=problem.hint,
                 member=self._member,
+                line=line,
+                column=column,
             )
-        )
+            for code, problem in self._problems
+            for line, column in [_position(code, positions.get(problem.place))]
+        ]
+
+    def _find_positions(self) -> Mapping[str, Position]:
+        """Return the positions of all places, in one pass over the document."""
+        if not self._problems or self._document is None:
+            return {}
+        try:
+            text = self._document.decode("utf-8")
+        except UnicodeDecodeError:
+            return {}
+        return find_positions(text, {problem.place for _, problem in self._problems})
+
+    def add_problem(self, code: Code, problem: Problem) -> None:
+        """Add what the check of the rule ``code`` reports."""
+        self._problems.append((code, problem))
+
+    def add(self, code: Code, place: str, message: str, hint: str) -> None:
+        """Add a finding of the rule ``code``."""
+        self.add_problem(code, Problem(place, message, hint))
 
     def add_error(self, code: Code, error: InputError, place: str = "") -> None:
         """Add what could not be read as a finding of the rule ``code``."""
         self.add(code, place, error.message, error.hint or "")
+
+
+def _position(code: Code, position: Position | None) -> tuple[int | None, int | None]:
+    """Return the line and the column that a finding of a rule points at."""
+    if position is None:
+        return None, None
+    return position.key if code in _ABOUT_KEYS else position.value
 
 
 Check = Callable[[Subject], Iterable[Problem]]
@@ -123,4 +131,4 @@ class Checks(Generic[Subject]):
         """Let each check look at ``subject``, and collect what they report."""
         for code, check in self:
             for problem in check(subject):
-                collector.add(code, problem.place, problem.message, problem.hint)
+                collector.add_problem(code, problem)

@@ -140,8 +140,8 @@ def check_nv505(wheel: DeclaringWheel) -> Iterator[Problem]:
     unit, value = next((u, v) for version, u, v in refused if version == needed)
     hint = f"declare {needed}"
     relaxed = wheel.truth.relaxed.version
-    # Dropping the PTX is no way out where machine code alone would leave GPUs out.
-    # The relaxed bound covers the PTX that is needed for those.
+    # Dropping the PTX does not help where machine code alone would leave GPUs out: the
+    # relaxed bound then covers the PTX that these GPUs need.
     if relaxed is not None and needed > relaxed:
         hint += f", or drop {value} and rely on machine code"
     yield Problem(

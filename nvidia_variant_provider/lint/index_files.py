@@ -26,19 +26,21 @@ __all__ = [
     "Watch",
     "list_files",
     "local_file",
+    "nobody_watches",
 ]
 
 _JOBS = min(4, os.cpu_count() or 1)
 """How many members of a wheel are read at the same time."""
 
 
-def _nobody_watches(_: str) -> AbstractContextManager[Progress | None]:
-    return nullcontext()
-
-
 Watch = Callable[[str], AbstractContextManager["Progress | None"]]
-"""Called with the name of a file whose GPU code is read. The value of the context is
-the function that is told how many bytes are done, or ``None``."""
+"""Called with the name of a wheel whose GPU code is read. The value of the context is a
+function that takes the bytes that are done and their total, or ``None``."""
+
+
+def nobody_watches(_: str) -> AbstractContextManager[Progress | None]:
+    """Show nothing while a wheel is read."""
+    return nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +52,7 @@ class Reading:
     """
 
     content: bool = True
-    watch: Watch = _nobody_watches
+    watch: Watch = nobody_watches
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -29,7 +29,7 @@ def as_github(findings: Sequence[Finding]) -> list[str]:
     for finding in findings:
         kind = "notice" if finding.severity == NOTE else finding.severity
         properties = {"file": finding.path}
-        # A line of a member of a wheel is no line of the wheel.
+        # The line is not one of the wheel where it is one of a member.
         if finding.line is not None and finding.member is None:
             properties |= {"line": str(finding.line), "col": str(finding.column)}
         properties["title"] = finding.code

@@ -62,7 +62,7 @@ def _check_projects(
 
 def _read(url: str, client: BlockingClient) -> RemotePage | Collector:
     """Return the page, or a collector with the finding that it cannot be read."""
-    logger.info("checking %s", redacted(url))
+    logger.debug("reading the page %s", redacted(url))
     try:
         return client.read_page(url)
     except InputError as error:

@@ -12,7 +12,7 @@ from .collector import Collector
 from .documents import check_text
 from .findings import Finding
 from .folders import check_folder, check_wheel_path
-from .index_files import Reading, Watch
+from .index_files import Reading, Watch, nobody_watches
 from .rules import ERROR, RULES, SEVERITIES, WARNING
 
 TYPE_CHECKING = False
@@ -30,7 +30,7 @@ def check_paths(
     *,
     select: Collection[str] = (),
     ignore: Collection[str] = (),
-    watch: Watch | None = None,
+    watch: Watch = nobody_watches,
     connect: Connect | None = None,
 ) -> list[Finding]:
     """Return the findings about all ``paths``, sorted by path, code and place.
@@ -50,18 +50,17 @@ def check_paths(
             raise UsageError(f"there is no rule {prefix!r}", hint=hint)
     # Reading all libraries of a wheel takes a while, and only these rules need it.
     content = any(selected(c, select, ignore) for c in RULES if c.startswith("NV5"))
-    reading = Reading(content=content)
-    if watch is not None:
-        reading = Reading(content=content, watch=watch)
+    reading = Reading(content=content, watch=watch)
     kept: set[Finding] = set()
     for item in paths:
         path = os.fspath(item)
-        if not _is_url(path):  # check_page logs URLs, without what is secret in them
-            logger.info("checking %s", path)
+        name = _name(path)
+        logger.info("checking %s", name)
         before = len(kept)
         findings = _check(path, reading, connect or _connect_without_pip)
         kept.update(f for f in findings if selected(f.code, select, ignore))
-        logger.info("%d findings", len(kept) - before)
+        count = len(kept) - before
+        logger.info("%s: %d finding%s", name, count, "" if count == 1 else "s")
     return sorted(kept, key=lambda f: (f.path, f.code, f.place, f.message))
 
 
@@ -78,6 +77,15 @@ def fails(findings: Sequence[Finding], *, strict: bool) -> bool:
     return any(SEVERITIES.index(finding.severity) <= limit for finding in findings)
 
 
+def _name(path: str) -> str:
+    """Return what a path is called in logs and findings, without secrets of a URL."""
+    if _is_url(path):
+        from ..index.http.urls import redacted
+
+        return redacted(path)
+    return "stdin" if path == "-" else path
+
+
 def _is_url(path: str) -> bool:
     return path.startswith(("http://", "https://"))
 
@@ -88,7 +96,7 @@ def _check(path: str, reading: Reading, connect: Connect) -> Iterator[Finding]:
 
         yield from check_page(path, connect)
         return
-    name = "stdin" if path == "-" else path
+    name = _name(path)
     collector = Collector(name)
     try:
         if os.path.isdir(path):

@@ -61,7 +61,7 @@ def check_structure(document: object, collector: Collector) -> CheckedDocument:
         )
         for code, problems in checks:
             for problem in problems:
-                collector.add(code, problem.place, problem.message, problem.hint)
+                collector.add_problem(code, problem)
     return checked
 
 

@@ -152,6 +152,19 @@ def test_findings_are_sorted_and_without_duplicates() -> None:
     ]
 
 
+def test_log_says_what_is_checked_and_how_many_findings_there_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="nvidia_variant_provider.lint")
+    check_paths([WARNINGS, ERRORS])
+    assert caplog.messages == [
+        f"checking {WARNINGS}",
+        f"{WARNINGS}: 1 finding",
+        f"checking {ERRORS}",
+        f"{ERRORS}: 2 findings",
+    ]
+
+
 # JSON
 
 

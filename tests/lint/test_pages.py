@@ -290,8 +290,9 @@ def test_an_index_with_too_many_projects_says_so(
 
 
 def test_credentials_are_used_for_every_project_and_not_shown(
-    files: dict[str, bytes],
+    files: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("DEBUG", logger="nvidia_variant_provider")
     del files["torch-2.9.1-variants.json"]
     answers = {"/simple/": root_page(["torch"], as_json=False)}
     with index(files, answers=answers, credentials="me:s3cret") as server:
@@ -299,6 +300,8 @@ def test_credentials_are_used_for_every_project_and_not_shown(
         findings = check_paths([f"{url}/simple/"])
     assert [f.code for f in findings if f.severity == ERROR] == ["NV409"]
     assert "s3cret" not in str(findings)
+    assert "/simple/torch/" in caplog.text
+    assert "s3cret" not in caplog.text
 
 
 def test_command_accepts_the_url_of_a_project(
