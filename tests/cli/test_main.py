@@ -275,12 +275,24 @@ class TestVerbose:
         else:
             assert redact(text) == harmless
 
+    def test_a_handler_of_the_root_logger_does_not_print_a_second_time(
+        self, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        logger = logging.getLogger("nvidia_variant_provider.x")
+        with logging_to_stderr(1):
+            logger.info("once")
+        assert caplog.records == []
+        assert capsys.readouterr().err.count("once") == 1
+        logger.warning("again")
+        assert [record.message for record in caplog.records] == ["again"]
+
     def test_a_log_line_is_one_line(self, capsys: pytest.CaptureFixture[str]) -> None:
         logger = logging.getLogger("nvidia_variant_provider.x")
         with logging_to_stderr(1):
             logger.info("a\nb \x1b[1m https://u:p@h/")
             logger.debug("no")
         logger.info("no")
+        assert logging.getLogger("nvidia_variant_provider").level == logging.NOTSET
         assert capsys.readouterr().err == (
             r"INFO nvidia_variant_provider.x: a\nb \x1b[1m https://****@h/" + "\n"
         )
@@ -321,6 +333,19 @@ class TestReport:
         assert report["status"] == expected
         if report["errors"]:
             assert report["errors"][0]["exit_code"] == found.code
+
+    def test_what_follows_two_dashes_is_not_an_option(self, run: Run) -> None:
+        found = run("resolve", *FORCED, "--", "--json")
+        assert (found.code, found.out) == (3, "")
+        assert found.err.startswith("error: --json: ")
+
+    @pytest.mark.parametrize("words", [["--format=json"], ["--format", "json"]])
+    def test_a_failure_is_reported_in_the_requested_format(
+        self, words: list[str], run: Run
+    ) -> None:
+        found = run("matrix", "missing", *words)
+        assert (found.code, found.err) == (3, "")
+        assert json.loads(found.out)["errors"][0]["path"] == "missing"
 
     def test_the_option_may_stand_before_the_verb(self, run: Run) -> None:
         assert run("--json", "detect") == run("detect", "--json")

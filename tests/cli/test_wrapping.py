@@ -171,6 +171,21 @@ class TestTables:
             "cuda_linalg.so",
         ]
 
+    @pytest.mark.parametrize(
+        ("row", "width", "widths"),
+        [
+            (("aaa", "bbb"), 8, [3, 3]),
+            (("aaa", "bbb"), 7, None),
+            (("a a a a", "bbb"), 8, [3, 3]),
+            (("manylinux_2_28_x86_64", "b"), 20, None),  # short enough to stay whole
+            (("torch/lib/libtorch_cuda_linalg.so", "b"), 20, [17, 1]),
+        ],
+    )
+    def test_no_column_is_narrower_than_its_longest_word(
+        self, row: tuple[str, ...], width: int, widths: list[int] | None
+    ) -> None:
+        assert column_widths([row], width, gap=2) == widths
+
     @given(st.lists(st.tuples(WORDS, WORDS), min_size=1), st.integers(20, 100))
     def test_widths_leave_every_word_whole(
         self, rows: list[tuple[str, str]], width: int
