@@ -34,12 +34,32 @@ class Answer:
     headers: Mapping[str, str] | None = None
 
 
+class Requests(list[str]):
+    """The requests that a server received, each with its range or ``whole``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = threading.Condition()
+
+    def append(self, request: str) -> None:
+        """Add a request, and wake up those who wait for one."""
+        with self._changed:
+            super().append(request)
+            self._changed.notify_all()
+
+    def wait_for(self, text: str) -> None:
+        """Wait until a request has ``text`` in it."""
+        with self._changed:
+            arrived = self._changed.wait_for(lambda: any(text in r for r in self), 60)
+        assert arrived, list(self)
+
+
 @dataclass(frozen=True)
 class RangeServer:
     """A running server: its URL without a slash, and the requests that it received."""
 
     url: str
-    requests: list[str]
+    requests: Requests
 
 
 @contextmanager
@@ -52,7 +72,7 @@ def serve_answers(
     """
     stopped = threading.Event()
     expected = base64.b64encode((credentials or "").encode()).decode()
-    requests: list[str] = []
+    requests = Requests()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -236,10 +235,7 @@ def test_a_signal_leaves_no_files(
             encoding="utf-8",
             start_new_session=True,
         ) as process:
-            until = time.monotonic() + 60
-            while not any(".whl" in request for request in server.requests):
-                assert time.monotonic() < until, server.requests
-                time.sleep(0.01)
+            server.requests.wait_for(".whl")
             if number == signal.SIGINT:
                 # A terminal sends the signal to all programs in the foreground.
                 os.killpg(process.pid, number)
