@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import shlex
 import subprocess
 import sys
@@ -15,10 +14,6 @@ from support.command import FORCED, Run
 
 from nvidia_variant_provider import __version__
 from nvidia_variant_provider.cli import VERBS, main
-from nvidia_variant_provider.cli.log import logging_to_stderr, redact
-from nvidia_variant_provider.cli.parsers import read_command_line
-from nvidia_variant_provider.cli.result import Result
-from nvidia_variant_provider.cli.verbs import GROUPS
 
 
 class TestErrors:
@@ -124,178 +119,6 @@ class TestErrors:
         out = capsys.readouterr().out
         assert all(verb in out for verb in VERBS)
         assert f"nvidia-variant-provider {__version__}" in out
-
-
-class TestHelp:
-    @pytest.mark.parametrize("arguments", [(), ("help",), ("-v",)])
-    def test_without_a_verb_the_help_is_printed_as_pip_does(
-        self, arguments: tuple[str, ...], run: Run
-    ) -> None:
-        found = run(*arguments)
-        assert (found.code, found.err) == (0, "")
-        assert found.out.startswith("usage: nvidia-variant-provider ")
-
-    def test_verbs_are_grouped_by_what_people_want(
-        self, run: Run, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("COLUMNS", "80")
-        out = run("help").out
-        positions = [out.index(f"\n{title}:\n") for title in GROUPS]
-        assert positions == sorted(positions)
-        for verb, summary in VERBS.items():
-            assert f"  {verb:10}  {summary}\n" in out
-
-    def test_help_fits_60_columns(
-        self, run: Run, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("COLUMNS", "60")
-        lines = run("help").out.splitlines()
-        assert [line for line in lines if len(line) > 60] == [
-            "~/.local/share/bash-completion/completions/nvidia-variant-provider."
-        ]
-        start = next(n for n, line in enumerate(lines) if line.startswith("  inspect"))
-        assert lines[start : start + 2] == [
-            "  inspect     show which GPU code is in wheels and",
-            "              libraries, and what runs it",
-        ]
-
-    @pytest.mark.parametrize("verb", VERBS)
-    def test_help_of_a_verb(
-        self,
-        verb: str,
-        run: Run,
-        capsys: pytest.CaptureFixture[str],
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        monkeypatch.setenv("COLUMNS", "80")
-        found = run("help", verb)
-        assert found.code == 0
-        assert found.out.startswith(f"usage: nvidia-variant-provider {verb} ")
-        assert "\nexample" in found.out
-        assert f"\n  nvidia-variant-provider {verb} " in found.out
-        assert all(len(line) <= 80 for line in found.out.splitlines())
-        with pytest.raises(SystemExit) as caught:
-            main([verb, "--help"])
-        assert caught.value.code == 0
-        assert capsys.readouterr().out == found.out
-
-    @pytest.mark.parametrize("name", ["nvp", "/usr/bin/nvp", "nvp.exe"])
-    def test_usage_lines_follow_the_name_by_which_the_command_was_called(
-        self, name: str, run: Run, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(sys, "argv", [name])
-        out = run("help", "resolve").out
-        assert out.startswith("usage: nvp resolve ")
-        assert "\n  nvp resolve " in out
-        assert "see nvidia-variant-provider resolve --help" in run("resolve").err
-
-    def test_both_names_are_installed(self) -> None:
-        text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
-        for name in ("nvidia-variant-provider", "nvp"):
-            assert f'\n{name} = "nvidia_variant_provider.cli:main"\n' in text
-
-
-class TestVerbose:
-    @pytest.mark.parametrize(
-        "arguments", [("-v", "detect"), ("detect", "-v"), ("detect", "--verbose")]
-    )
-    def test_lines_go_to_stderr_with_level_logger_and_message(
-        self, arguments: tuple[str, ...], run: Run
-    ) -> None:
-        found = run(*arguments)
-        assert found.out == run("detect").out
-        assert found.err.startswith(
-            "INFO nvidia_variant_provider.cli.log: running detect: version "
-        )
-
-    def test_nothing_is_logged_by_default(self, run: Run) -> None:
-        assert run("detect").err == ""
-        run("detect", "-vv")
-        assert run("detect").err == ""
-
-    @pytest.mark.parametrize(
-        ("arguments", "level"),
-        [
-            (("-v", "detect"), logging.INFO),
-            (("-vv", "detect"), logging.DEBUG),
-            (("-v", "detect", "-v"), logging.DEBUG),
-            (("detect", "-vvv"), logging.DEBUG),
-        ],
-    )
-    def test_levels(
-        self,
-        arguments: tuple[str, ...],
-        level: int,
-        run: Run,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        levels: list[int] = []
-
-        def execute(*_: object) -> Result:
-            levels.append(logging.getLogger("nvidia_variant_provider").level)
-            return Result()
-
-        monkeypatch.setattr("nvidia_variant_provider.cli.detect.execute", execute)
-        run(*arguments)
-        assert levels == [level]
-
-    def test_vv_says_why_labels_do_not_fit(self, run: Run, torch: Path) -> None:
-        words = ("resolve", torch, "--cuda-driver", "12.8", "--sm-arch", "9.0")
-        line = (
-            "DEBUG nvidia_variant_provider.api: cu129 does not fit: it needs a driver"
-        )
-        assert line in run("-vv", *words).err
-        assert line not in run("-v", *words).err
-        assert "4 labels fit, the best is cu128" in run("-v", *words).err
-
-    def test_the_report_stays_json(self, run: Run) -> None:
-        assert json.loads(run("detect", "-vv", "--json").out)["command"] == "detect"
-
-    def test_what_follows_the_verb_pip_is_for_pip(self) -> None:
-        line = read_command_line(["-v", "pip", "install", "-vv", "torch"])
-        assert line == (["-v"], "pip", [], ["install", "-vv", "torch"])
-
-    @pytest.mark.parametrize(
-        ("text", "harmless"),
-        [
-            ("GET https://user:pass@host/simple/", "GET https://****@host/simple/"),
-            ("GET https://token@host/", "GET https://****@host/"),
-            ("https://u:p@ss@host/", "https://****@host/"),
-            ("https://host/a@b", "https://host/a@b"),
-            ("https://host/x.whl?X-Amz-Signature=ab1&v=2", None),
-            ("Authorization: Basic dTpw", "Authorization: Basic ****"),
-            ("{'password': 'x'}", None),
-            ("torch-2.8.0-py3-none-any.whl", "torch-2.8.0-py3-none-any.whl"),
-        ],
-    )
-    def test_secrets_are_not_logged(self, text: str, harmless: str | None) -> None:
-        if harmless is None:
-            assert "ab1" not in redact(text)
-            assert "'x'" not in redact(text)
-        else:
-            assert redact(text) == harmless
-
-    def test_a_handler_of_the_root_logger_does_not_print_a_second_time(
-        self, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        logger = logging.getLogger("nvidia_variant_provider.x")
-        with logging_to_stderr(1):
-            logger.info("once")
-        assert caplog.records == []
-        assert capsys.readouterr().err.count("once") == 1
-        logger.warning("again")
-        assert [record.message for record in caplog.records] == ["again"]
-
-    def test_a_log_line_is_one_line(self, capsys: pytest.CaptureFixture[str]) -> None:
-        logger = logging.getLogger("nvidia_variant_provider.x")
-        with logging_to_stderr(1):
-            logger.info("a\nb \x1b[1m https://u:p@h/")
-            logger.debug("no")
-        logger.info("no")
-        assert logging.getLogger("nvidia_variant_provider").level == logging.NOTSET
-        assert capsys.readouterr().err == (
-            r"INFO nvidia_variant_provider.x: a\nb \x1b[1m https://****@h/" + "\n"
-        )
 
 
 class TestReport:

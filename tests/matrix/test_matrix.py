@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import xml.etree.ElementTree as ET
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.command import Run
 from support.documents import TORCH, TORCH_LABELS, document, nvidia
+from support.html_page import Page
 from support.strategies import documents
 
 from nvidia_variant_provider import api
-from nvidia_variant_provider.knowledge.tables import gpu_models
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.matrix.cells import (
     Cell,
@@ -38,8 +36,6 @@ from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution.priorities import Priorities
 
 VERB = "matrix"
-
-VOID = {"meta", "wbr", "br", "link", "img", "input", "hr"}
 
 # PTX for several targets, builds that leave GPUs out, and names that are too long for
 # all columns to stand next to each other.
@@ -98,42 +94,6 @@ def spread(rows: str, columns: str, text: str) -> Picks:
     }
 
 
-class Page(HTMLParser):
-    """Checks the balance of tags and collects the cells of both tables."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.tables: dict[str, list[list[str]]] = {}
-        self.attributes: list[tuple[str, str | None]] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes += attrs
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "table":
-            self.rows = self.tables.setdefault(dict(attrs)["class"] or "", [])
-        elif tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" in self.open:
-            return
-        self.text += data
-        if self.open[-1:] in (["td"], ["b"], ["th"]):
-            self.rows[-1][-1] += data.strip()
-
-
 class TestCells:
     @pytest.mark.parametrize("relaxed", [False, True])
     @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
@@ -166,28 +126,6 @@ class TestCells:
         for (cuda, gpu), expected in lanes.items():
             cell = cells[CudaVersion.parse(cuda), ComputeCapability.parse(gpu)]
             assert (cell.label, cell.how) == expected
-
-
-class TestApi:
-    def test_the_verb_prints_what_the_function_returns(
-        self, run: Run, torch: Path
-    ) -> None:
-        builds = api.matrix(torch)
-        assert builds.to_dict() == json.loads(run(torch, "--json").out)["data"]
-        assert builds.metadata == read_metadata(torch)
-        assert builds.minor_version_compatibility is False
-
-    def test_the_opt_in_comes_from_the_given_variables(self, torch: Path) -> None:
-        name = "NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY"
-        relaxed = api.matrix(torch, environ={name: "1"})
-        assert relaxed.minor_version_compatibility is True
-        assert relaxed.cells != api.matrix(torch, environ={}).cells
-
-    def test_every_form_of_a_release_is_accepted(self, torch: Path) -> None:
-        text = torch.read_text()
-        forms = [str(torch), text, text.encode(), json.loads(text)]
-        expected = api.matrix(read_metadata(torch)).cells
-        assert all(api.matrix(form).cells == expected for form in forms)
 
 
 class TestText:
@@ -394,72 +332,3 @@ class TestColours:
         tones = list(tone_classes(labels).values())
         assert len(set(tones)) == min(count, len(LIGHT.tones))
         assert all(a != b for a, b in pairwise(tones))
-
-
-class TestCommand:
-    def test_the_report_has_every_cell(self, run: Run, torch: Path) -> None:
-        found = run(torch, "--json")
-        report = json.loads(found.out)
-        assert (report["command"], report["status"]) == ("matrix", "ok")
-        assert run(torch, "--format", "json") == found
-        data = report["data"]
-        assert list(data) == ["cells"]
-        assert {tuple(cell) for cell in data["cells"]} == {
-            ("cuda", "sm", "label", "how")
-        }
-        cell = {"cuda": "12.9", "sm": "9.0", "label": "cu128", "how": "native"}
-        assert cell in data["cells"]
-        assert len(data["cells"]) == len(all_drivers()) * len(gpu_models())
-
-    @pytest.mark.parametrize("form", ["text", "markdown", "html", "svg", "json"])
-    def test_a_file_has_what_would_be_printed(
-        self, form: str, run: Run, torch: Path, tmp_path: Path
-    ) -> None:
-        printed = run(torch, "--format", form)
-        path = tmp_path / "out"
-        path.write_text("old")
-        found = run(torch, "--format", form, "-o", path)
-        assert (found.code, found.out, found.err) == (0, f"{path}: written\n", "")
-        assert path.read_text(encoding="utf-8") == printed.out
-        assert run(torch, "--format", form, "-o", "-") == printed
-        assert os.listdir(tmp_path) == ["out"]
-
-    def test_a_report_and_a_file_in_one_run(self, run: Run, torch: Path) -> None:
-        found = run(torch, "--json", "--format", "svg", "-o", "x.svg")
-        assert json.loads(found.out)["command"] == "matrix"
-        ET.fromstring(Path("x.svg").read_text())
-
-    @pytest.mark.parametrize("target", ["missing/out", ".", "nul\0"])
-    def test_an_output_that_cannot_be_written(
-        self, target: str, run: Run, torch: Path
-    ) -> None:
-        found = run(torch, "-o", target)
-        assert (found.code, found.out) == (3, "")
-        assert ": cannot be written: " in found.err
-        assert found.err.count("\n") == 1
-        assert os.listdir() == []
-
-    def test_minor_version_compatibility(
-        self, run: Run, torch: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        plain, relaxed = run(torch), run(torch, "--minor-version-compatibility")
-        assert plain.out != relaxed.out
-        assert "Minor-version compatibility is on" in relaxed.out
-        name = "NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY"
-        monkeypatch.setenv(name, "1")
-        assert run(torch) == relaxed
-
-    def test_errors_of_input_and_usage(self, run: Run) -> None:
-        assert run("missing").code == 3
-        assert run().code == 2
-        assert run("x", "--format", "pdf").code == 2
-
-    @pytest.mark.skipif(os.name == "nt", reason="Windows has no such file names")
-    def test_a_hostile_file_name_is_escaped(self, run: Run, torch: Path) -> None:
-        path = Path("<img src=x onerror=1>\u2028-1-variants.json")
-        path.write_text(torch.read_text())
-        page = Page(run(path, "--format", "html").out)
-        assert "img" not in page.tags
-        assert "<img src=x onerror=1>\\u2028 1" in page.text
-        ET.fromstring(run(path, "--format", "svg").out)
-        assert "<img" not in run(path, "--format", "markdown").out

@@ -1,0 +1,81 @@
+"""The help texts, and the two names of the command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from support.command import Run
+
+from nvidia_variant_provider.cli import VERBS, main
+from nvidia_variant_provider.cli.verbs import GROUPS
+
+
+class TestHelp:
+    @pytest.mark.parametrize("arguments", [(), ("help",), ("-v",)])
+    def test_without_a_verb_the_help_is_printed_as_pip_does(
+        self, arguments: tuple[str, ...], run: Run
+    ) -> None:
+        found = run(*arguments)
+        assert (found.code, found.err) == (0, "")
+        assert found.out.startswith("usage: nvidia-variant-provider ")
+
+    def test_verbs_are_grouped_by_what_people_want(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        out = run("help").out
+        positions = [out.index(f"\n{title}:\n") for title in GROUPS]
+        assert positions == sorted(positions)
+        for verb, summary in VERBS.items():
+            assert f"  {verb:10}  {summary}\n" in out
+
+    def test_help_fits_60_columns(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "60")
+        lines = run("help").out.splitlines()
+        assert [line for line in lines if len(line) > 60] == [
+            "~/.local/share/bash-completion/completions/nvidia-variant-provider."
+        ]
+        start = next(n for n, line in enumerate(lines) if line.startswith("  inspect"))
+        assert lines[start : start + 2] == [
+            "  inspect     show which GPU code is in wheels and",
+            "              libraries, and what runs it",
+        ]
+
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_help_of_a_verb(
+        self,
+        verb: str,
+        run: Run,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        found = run("help", verb)
+        assert found.code == 0
+        assert found.out.startswith(f"usage: nvidia-variant-provider {verb} ")
+        assert "\nexample" in found.out
+        assert f"\n  nvidia-variant-provider {verb} " in found.out
+        assert all(len(line) <= 80 for line in found.out.splitlines())
+        with pytest.raises(SystemExit) as caught:
+            main([verb, "--help"])
+        assert caught.value.code == 0
+        assert capsys.readouterr().out == found.out
+
+    @pytest.mark.parametrize("name", ["nvp", "/usr/bin/nvp", "nvp.exe"])
+    def test_usage_lines_follow_the_name_by_which_the_command_was_called(
+        self, name: str, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "argv", [name])
+        out = run("help", "resolve").out
+        assert out.startswith("usage: nvp resolve ")
+        assert "\n  nvp resolve " in out
+        assert "see nvidia-variant-provider resolve --help" in run("resolve").err
+
+    def test_both_names_are_installed(self) -> None:
+        text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+        for name in ("nvidia-variant-provider", "nvp"):
+            assert f'\n{name} = "nvidia_variant_provider.cli:main"\n' in text
