@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import zipfile
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,16 +11,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from support.documents import PROVIDER, nvidia
-from support.variantlib_peer import run_command
-from support.wheels import stub_wheel, variants_json_name
-from variantlib.api import (  # type: ignore[import-untyped]
-    VariantDescription,
-    VariantProperty,
-    make_variant_dist_info,
+from support.documents import nvidia
+from support.schemas import (
+    HOST,
+    OLD,
+    PRIORITIES,
+    PROVIDERS,
+    URLS,
+    VALIDATORS,
+    accepts,
+    clean,
 )
-from variantlib.errors import ValidationError  # type: ignore[import-untyped]
-from variantlib.variants_json import VariantsJson  # type: ignore[import-untyped]
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata import read_metadata
@@ -31,77 +31,9 @@ ROOT = Path(__file__).parents[2]
 SCHEMAS = ROOT / "schemas" / "variants-json"
 FIXTURES = sorted((ROOT / "fixtures" / "variants-json").rglob("*-variants.json"))
 
-HOST = "https://variants-schema.wheelnext.dev"
-URLS = {
-    "0.0.1": f"{HOST}/",
-    "0.0.2": f"{HOST}/v0.0.2.json",
-    "0.0.3": f"{HOST}/v0.0.3.json",
-    "0.1.0": f"{HOST}/peps/825/v0.1.0.json",
-    "0.1.1": f"{HOST}/peps/825/v0.1.1.json",
-    "0.2.0": f"{HOST}/v0.2.0.json",
-}
 ALL = tuple(URLS)
-OLD = ("0.0.1", "0.0.2", "0.0.3")
 PEP_850 = ("0.2.0",)
 STRICT = ("0.1.0", "0.1.1", "0.2.0")
-PRIORITIES = (*OLD, "0.1.0")
-PROVIDERS = (*OLD, "0.2.0")
-
-VALIDATORS = {
-    version: Draft202012Validator(
-        json.loads((SCHEMAS / f"v{version}.schema.json").read_bytes())
-    )
-    for version in ALL
-}
-
-
-def accepts(version: str, document: object) -> bool:
-    return bool(VALIDATORS[version].is_valid(document))
-
-
-def clean(version: str) -> dict[str, Any]:
-    """Return a document that has all keys of its version."""
-    document: dict[str, Any] = {
-        "$schema": URLS[version],
-        "default-priorities": {"namespace": ["nvidia", "blas", "abi_dependency"]},
-        "variants": {
-            "null": {},
-            "cu126": nvidia("12.6", sm=["80_real", "90_real"]),
-            "cu126_b": {
-                **nvidia("12.6"),
-                "blas": {"library": ["mkl", "openblas"], "threads": ["on"]},
-                "abi_dependency": {"torch": ["2.9"]},
-            },
-        },
-    }
-    if version in PRIORITIES:
-        document["default-priorities"] |= {
-            "feature": {"nvidia": ["sm_arch"], "blas": []},
-            "property": {"nvidia": {"sm_arch": ["90_real"]}, "blas": {"library": []}},
-        }
-    if version in PROVIDERS:
-        blas = {"requires": ["blas-provider"], "optional": True}
-        document["providers"] = {"nvidia": dict(PROVIDER), "blas": blas}
-    if version in OLD:
-        document["variants"]["00000000"] = {}
-        document["providers"]["nvidia"]["enable-if"] = "platform_system == 'Linux'"
-    if version == "0.0.2":
-        document["providers"]["nvidia"]["plugin-use"] = "all"
-        document["providers"]["blas"] = {"plugin-use": "none"}
-    if version == "0.0.3":
-        document["providers"]["nvidia"]["install-time"] = True
-        document["providers"]["blas"] = {"install-time": False}
-        document["static-properties"] = {"blas": {"library": ["mkl"], "threads": []}}
-    if version == "0.2.0":
-        document["providers"]["abi_dependency"] = {"builtin": "abi_dependency"}
-        document["providers"]["blas"] = {
-            "static-properties": {"library": ["mkl", "openblas"], "threads": ["on"]},
-            "feature-order": ["threads", "library"],
-            "optional": True,
-        }
-    # A copy shares nothing with constants, so that a test may change it.
-    return copy.deepcopy(document)
-
 
 REMOVED = "(removed)"
 
@@ -294,85 +226,6 @@ def test_examples_of_pep_825_are_accepted(namespaces: str, labels: list[str]) ->
     # The version before has the same keys, but it limits the length of labels.
     document["$schema"] = URLS["0.1.0"]
     assert accepts("0.1.0", document) == all(len(label) <= 16 for label in labels)
-
-
-WHEELS: dict[str, tuple[str, ...]] = {
-    "null": (),
-    "cu128": (
-        "nvidia :: cuda_version_lower_bound :: 12.8",
-        "nvidia :: sm_arch :: 90_real",
-        "nvidia :: sm_arch :: 90_virtual",
-    ),
-    "cu128_mkl_of_torch_2.9": (
-        "abi_dependency :: torch :: 2.9",
-        "blas :: library :: mkl",
-        "nvidia :: cuda_version_lower_bound :: 12.8",
-    ),
-}
-
-
-class TestVariantlib:
-    """Documents that variantlib 0.2.2 writes. It writes 0.2.0 whatever it has read."""
-
-    def written(self, label: str, *properties: str) -> dict[str, Any]:
-        """Return ``variant.json`` of a wheel built with the clean document."""
-        info = VariantsJson({**clean("0.2.0"), "variants": {}})
-        parsed = [VariantProperty.from_str(text) for text in properties]
-        document = make_variant_dist_info(VariantDescription(parsed, label), info)
-        return dict(json.loads(document))
-
-    @pytest.mark.parametrize("label", WHEELS)
-    def test_variant_json_of_a_wheel(self, label: str) -> None:
-        document = self.written(label, *WHEELS[label])
-        assert list(VALIDATORS["0.2.0"].iter_errors(document)) == []
-        assert list(document["variants"]) == [label]
-        # PEP 825 describes the same document without providers.
-        del document["providers"]
-        document["$schema"] = URLS["0.1.1"]
-        assert list(VALIDATORS["0.1.1"].iter_errors(document)) == []
-
-    def test_metadata_file_of_an_index(self, tmp_path: Path) -> None:
-        for label, properties in WHEELS.items():
-            document = self.written(label, *properties)
-            stub_wheel(tmp_path, "torch", "2.9.1", label, variant_json=document)
-        run_command("generate-index-json", "--directory", str(tmp_path))
-        written = tmp_path / variants_json_name("torch", "2.9.1")
-        document = json.loads(written.read_bytes())
-        assert list(VALIDATORS["0.2.0"].iter_errors(document)) == []
-        assert set(document["variants"]) == set(WHEELS)
-        assert json.loads(VariantsJson(document).to_str()) == document
-
-    def test_variant_json_of_make_variant(self, tmp_path: Path) -> None:
-        pytest.importorskip("build.env", reason="variantlib make-variant needs build")
-        project = tmp_path / "pyproject.toml"
-        project.write_text(
-            "[variant.default-priorities]\n"
-            'namespace = ["nvidia"]\n'
-            "[variant.providers.nvidia]\n"
-            f"requires = {json.dumps(PROVIDER['requires'])}\n"
-            f"plugin-api = {json.dumps(PROVIDER['plugin-api'])}\n"
-        )
-        wheel, out = stub_wheel(tmp_path, "torch", "2.9.1"), tmp_path / "out"
-        out.mkdir()
-        command = ["make-variant", "--no-isolation", "-f", str(wheel), "-o", str(out)]
-        command += ["--pyproject-toml", str(project)]
-        properties = [f"-p{text}" for text in WHEELS["cu128"]]
-        run_command(*command, "--null-variant")
-        run_command(*command, "--variant-label", "cu128", *properties)
-        run_command(*command, *properties)
-        assert len(list(out.iterdir())) == 3
-        for path in out.iterdir():
-            with zipfile.ZipFile(path) as archive:
-                text = archive.read("torch-2.9.1.dist-info/variant.json")
-            assert accepts("0.2.0", json.loads(text))
-
-    def test_document_without_any_information_is_refused(self) -> None:
-        """variantlib writes this document, and its own reader refuses it as well."""
-        document = json.loads(make_variant_dist_info(VariantDescription([], "null")))
-        assert document["default-priorities"] == {"namespace": []}
-        assert not accepts("0.2.0", document)
-        with pytest.raises(ValidationError):
-            VariantsJson(document)
 
 
 # Messages of defects that a JSON Schema cannot express, since it compares two places
