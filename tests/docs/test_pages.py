@@ -49,6 +49,7 @@ class TestReadme:
             "&& .venv/bin/pytest"
         ]
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="it is for a POSIX shell")
     def test_main_job_is_one_command_for_a_posix_shell(self) -> None:
         block = re.findall(r"```bash\n(.+?)```", README, re.DOTALL)[0]
         done = subprocess.run(["bash", "-n"], input=block, text=True, check=False)

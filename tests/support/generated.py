@@ -17,7 +17,6 @@ from support.sessions import ROOT
 
 from nvidia_variant_provider.cli.parsers import make_verb_parser
 from nvidia_variant_provider.cli.verbs import GROUPS, PROGRAM, VERBS
-from nvidia_variant_provider.lint.rules import RULES
 from nvidia_variant_provider.machine import reasons
 
 __all__ = ["MAIN_JOB", "TABLES", "reason_codes", "refresh"]
@@ -188,24 +187,9 @@ def _main_job() -> Iterator[str]:
     return iter(["```text", *done.stdout.splitlines(), "```"])
 
 
-def _rule_table() -> Iterator[str]:
-    return _table(
-        ("rule", "severity", "what is wrong", "what uv and variantlib do"),
-        (
-            (_rule_link(rule.code), rule.severity, rule.title, rule.clients)
-            for rule in RULES.values()
-        ),
-    )
-
-
-def _rule_link(code: str) -> str:
-    return f"[{code}](../rules.md#{code})"
-
-
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "main-job": _main_job,
     "reason-table": _reason_table,
-    "rule-table": _rule_table,
     "verb-sections": _verb_sections,
     "verb-table": _verb_table,
 }
