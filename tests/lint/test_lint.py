@@ -226,6 +226,16 @@ def test_a_marker_that_is_nested_too_deeply_is_an_error(key: str) -> None:
     assert {f.severity for f in lint(document)} >= {ERROR}
 
 
+def test_a_target_without_any_toolkit_is_not_reported_twice() -> None:
+    """NV307 reports a target that no toolkit of the major emits, and NV308 does not."""
+    document = clean()
+    features = {"cuda_version_lower_bound": ["13.0"], "sm_arch": ["70_real", "90_real"]}
+    document["variants"]["cu130"] = {"nvidia": features}
+    codes = {finding.code for finding in lint(document)}
+    assert "NV307" in codes
+    assert "NV308" not in codes
+
+
 def test_many_findings_of_one_long_key_stay_small() -> None:
     document = clean()
     document["variants"]["x" * 200_000] = {"nvidia": {"sm_arch": [1] * 1000}}

@@ -392,6 +392,17 @@ def test_nv307_does_not_apply_to_a_library_for_each_cuda(tmp_path: Path) -> None
     assert "NV307" in {f.code for f in check_paths([path], ignore=["NV5"])}
 
 
+def test_nv307_applies_where_the_libraries_cannot_be_read(tmp_path: Path) -> None:
+    libraries = {
+        "demo/lib_cuda118.so": library("80_real"),
+        "demo/lib_cuda128.so": library("80_real", "120_real"),
+        "demo/other.so": library("80_real", "90_real")[:-9],
+    }
+    wheel = Wheel(libraries=libraries, lower="11.8", sm=["80_real", "120_real"])
+    codes = {f.code for f in check_paths([wheel.write(tmp_path)])}
+    assert {"NV307", "NV512"} <= codes
+
+
 def test_damaged_library_in_a_folder_does_not_hide_the_rest(tmp_path: Path) -> None:
     CASES["NV512"].trigger.write(tmp_path)
     CASES["NV507"].trigger.write(tmp_path)

@@ -414,6 +414,8 @@ def test_an_index_root_with_too_many_projects_says_so(
     monkeypatch.setattr(folders, "MAX_PROJECTS", 2)
     for name in ("alpha", "beta", "gamma"):
         publish(tmp_path, CLEAN, name, "1.0")
+    # The third project has a defect, which is not reported.
+    (tmp_path / "gamma" / "gamma-1.0-py3-none-any-cu12.whl").unlink()
     (finding,) = lint(tmp_path)
     assert (finding.code, finding.path) == ("NV100", str(tmp_path))
     assert finding.message == "only 2 of 3 projects were checked"
