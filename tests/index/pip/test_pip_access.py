@@ -37,7 +37,9 @@ def with_credentials(url: str, pair: str) -> str:
     return url.replace("://", f"://{pair}@")
 
 
-@pytest.mark.parametrize("version", [PIPS[0], PIPS[-1]])
+@pytest.mark.parametrize(
+    "version", [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
+)
 def test_credentials_in_the_url(
     version: str, pip_of: Callable[[str], Pip], published: Path, tmp_path: Path
 ) -> None:
@@ -177,7 +179,9 @@ def test_a_server_that_is_not_trusted(
     assert installed_labels(target) == CHOSEN
 
 
-@pytest.mark.parametrize("way", ["option", "variable"])
+@pytest.mark.parametrize(
+    "way", [pytest.param("option", marks=pytest.mark.slow), "variable"]
+)
 def test_certificates(
     way: str, pip: Pip, published: Path, authority: Authority, tmp_path: Path
 ) -> None:
@@ -193,7 +197,14 @@ def test_certificates(
     assert installed_labels(target) == CHOSEN
 
 
-@pytest.mark.parametrize("way", ["option", "variable", "file"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param("option", marks=pytest.mark.slow),
+        "variable",
+        pytest.param("file", marks=pytest.mark.slow),
+    ],
+)
 def test_proxy(way: str, pip: Pip, index: str, tmp_path: Path) -> None:
     target = tmp_path / "it"
     words = ["--index-url", f"http://{HOST}/", "--trusted-host", HOST]

@@ -22,7 +22,9 @@ def links(tmp_path: Path) -> Path:
     return tmp_path / "links" / "linked"
 
 
-@pytest.mark.parametrize("way", ["variable", "file"])
+@pytest.mark.parametrize(
+    "way", ["variable", pytest.param("file", marks=pytest.mark.slow)]
+)
 def test_configured_index(way: str, pip: Pip, index: str, tmp_path: Path) -> None:
     extra = tmp_path / "extra"
     publish(extra, metadata({"gpu": gpu_build("12.0")}), "other", "1.0")
@@ -149,7 +151,9 @@ def test_an_extra_index_in_a_requirements_file(
     }
 
 
-@pytest.mark.parametrize("version", [PIPS[0], PIPS[-1]])
+@pytest.mark.parametrize(
+    "version", [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
+)
 def test_isolated_from_variables_and_files(
     version: str, pip_of: Callable[[str], Pip], index: str, tmp_path: Path
 ) -> None:

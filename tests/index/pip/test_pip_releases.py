@@ -163,7 +163,7 @@ def test_metadata_with_another_hash_is_not_used(pip: Pip, folder: Path) -> None:
     assert "its sha256 is not the one that the page gives" in done.err
 
 
-@pytest.mark.parametrize("kind", ["html", "json"])
+@pytest.mark.parametrize("kind", [pytest.param("html", marks=pytest.mark.slow), "json"])
 def test_without_metadata_the_wheels_are_read(
     kind: str, pip: Pip, folder: Path
 ) -> None:
@@ -192,7 +192,7 @@ def test_an_index_that_is_down_is_reported(pip: Pip, folder: Path) -> None:
     assert f"warning: {url}there/: cannot be read: " in said
 
 
-@pytest.mark.parametrize("kind", ["html", "json"])
+@pytest.mark.parametrize("kind", [pytest.param("html", marks=pytest.mark.slow), "json"])
 def test_attributes_of_files_on_a_page_count(
     kind: str, pip: Pip, tmp_path: Path
 ) -> None:

@@ -37,7 +37,9 @@ def test_install(
     assert done.err == ""
 
 
-@pytest.mark.parametrize("version", [PIPS[0], PIPS[-1]])
+@pytest.mark.parametrize(
+    "version", [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
+)
 def test_install_from_json(
     version: str, pip_of: Callable[[str], Pip], published: Path, tmp_path: Path
 ) -> None:
