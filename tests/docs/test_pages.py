@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,6 +110,13 @@ def test_site_links_to_pages_of_the_site_only() -> None:
         .is_relative_to(docs)
     }
     assert outside == set()
+
+
+@pytest.mark.parametrize("name", page_names())
+def test_pages_do_not_name_the_machine_that_refreshed_them(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    own = (str(ROOT), platform.release(), f"{tempfile.gettempdir()}{os.sep}")
+    assert [place for place in own if place in text] == []
 
 
 def test_every_page_is_in_the_navigation() -> None:

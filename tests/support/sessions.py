@@ -44,8 +44,8 @@ _SEPARATOR = "--- next command ---"
 _LOOPBACK = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]{22}/")
 _SHOWN_LOOPBACK = "http://127.0.0.1:42131/x6nEDycrWrAYt2hjInP3yQ/"
 _SHOWN_FOLDER = "/home/user/kernels"
-_SYSTEM = re.compile(r"on Python 3\.\S+, \S+$", re.MULTILINE)
-_SHOWN_SYSTEM = "on Python 3.13.9, Linux-6.12.57-x86_64-with-glibc2.41"
+_SYSTEM = re.compile(r"Python 3\.\S+, \S+$", re.MULTILINE)
+_SHOWN_SYSTEM = "Python 3.13.9, Linux-6.12.57-x86_64-with-glibc2.41"
 _SERVED = re.compile(r"http://127\.0\.0\.1:\d+/")
 
 
