@@ -75,6 +75,8 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
 
 def load(path: str, key: Sequence[str]) -> Environment | None:
     """Return the result that is kept for ``key``, if it is valid and fresh."""
+    if sys.platform == "win32":
+        return None
     try:
         # O_NONBLOCK: opening a named pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -113,6 +115,8 @@ def store(path: str, key: Sequence[str], environment: Environment) -> None:
     A failure of this package's own process says nothing about the machine, so that
     it is not kept.
     """
+    if sys.platform == "win32":
+        return
     if environment.reason in (reasons.NO_BINDINGS, reasons.PROBE_FAILED):
         return
     document = {

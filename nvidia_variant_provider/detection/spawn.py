@@ -40,59 +40,72 @@ def run(
     """
     if sys.platform == "win32":
         return _run_with_subprocess(command, variables, seconds)
-    return _run_with_posix_spawn(command, variables, seconds)
+    else:  # noqa: RET505  # type checkers for Windows skip this branch
+        return _run_with_posix_spawn(command, variables, seconds)
 
 
-def _run_with_posix_spawn(
-    command: Sequence[str], variables: Mapping[str, str], seconds: float
-) -> tuple[bytes, bool]:
-    import select
+# A condition that type checkers know: Windows has none of these functions.
+if sys.platform != "win32":
 
-    end = time.monotonic() + seconds
-    _reap()
-    pid, reader = _start(command, variables)
-    chunks: list[bytes] = []
-    waiting = select.poll()
-    waiting.register(reader, select.POLLIN)
-    in_time = False
-    try:
-        while (left := end - time.monotonic()) > 0 and waiting.poll(left * 1000):
-            chunk = os.read(reader, 65536)
-            if not chunk:
-                in_time = True
-                break
-            chunks.append(chunk)
-    finally:
-        # This runs after Ctrl-C too: the child must not outlive the interrupt.
-        os.close(reader)
-        _left.add(pid)
-        if not in_time:
-            _kill(pid)
+    def _run_with_posix_spawn(
+        command: Sequence[str], variables: Mapping[str, str], seconds: float
+    ) -> tuple[bytes, bool]:
+        import select
+
+        end = time.monotonic() + seconds
         _reap()
-    return b"".join(chunks), in_time
-
-
-def _start(command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, int]:
-    """Return the child's process id, and a descriptor from which to read its stdout."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    try:
-        reader, writer = os.pipe()
+        pid, reader = _start(command, variables)
+        chunks: list[bytes] = []
+        waiting = select.poll()
+        waiting.register(reader, select.POLLIN)
+        in_time = False
         try:
-            actions = [
-                (os.POSIX_SPAWN_DUP2, nowhere, 0),
-                (os.POSIX_SPAWN_DUP2, writer, 1),
-                (os.POSIX_SPAWN_DUP2, nowhere, 2),
-            ]
-            words = tuple(command)
-            pid = os.posix_spawn(words[0], words, variables, file_actions=actions)
-        except BaseException:
-            os.close(reader)
-            raise
+            while (left := end - time.monotonic()) > 0 and waiting.poll(left * 1000):
+                chunk = os.read(reader, 65536)
+                if not chunk:
+                    in_time = True
+                    break
+                chunks.append(chunk)
         finally:
-            os.close(writer)
-    finally:
-        os.close(nowhere)
-    return pid, reader
+            # This runs after Ctrl-C too: the child must not outlive the interrupt.
+            os.close(reader)
+            _left.add(pid)
+            if not in_time:
+                _kill(pid)
+            _reap()
+        return b"".join(chunks), in_time
+
+    def _start(command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, int]:
+        """Return the child's process id, and a descriptor for its stdout."""
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        try:
+            reader, writer = os.pipe()
+            try:
+                actions = [
+                    (os.POSIX_SPAWN_DUP2, nowhere, 0),
+                    (os.POSIX_SPAWN_DUP2, writer, 1),
+                    (os.POSIX_SPAWN_DUP2, nowhere, 2),
+                ]
+                words = tuple(command)
+                pid = os.posix_spawn(words[0], words, variables, file_actions=actions)
+            except BaseException:
+                os.close(reader)
+                raise
+            finally:
+                os.close(writer)
+        finally:
+            os.close(nowhere)
+        return pid, reader
+
+    def _reap() -> None:
+        """Collect the children that have ended, without waiting for the others."""
+        for pid in tuple(_left):
+            try:
+                ended, _ = os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:  # other code of this process has collected it
+                ended = pid
+            if ended:
+                _left.discard(pid)
 
 
 def _kill(pid: int) -> None:
@@ -100,17 +113,6 @@ def _kill(pid: int) -> None:
         os.kill(pid, _SIGKILL)
     except OSError:  # the child has ended in the meantime
         return
-
-
-def _reap() -> None:
-    """Collect the children that have ended, without waiting for the others."""
-    for pid in tuple(_left):
-        try:
-            ended, _ = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:  # other code of this process has collected it
-            ended = pid
-        if ended:
-            _left.discard(pid)
 
 
 def _run_with_subprocess(

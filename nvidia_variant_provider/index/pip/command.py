@@ -217,7 +217,7 @@ def _passing_on(process: subprocess.Popen[bytes]) -> AbstractContextManager[None
 
 def _is_foreground() -> bool:
     """Return whether the terminal sends signals to this process and its children."""
-    if os.name == "nt":
+    if sys.platform == "win32":
         return True
     for stream in (0, 1, 2):
         with suppress(OSError):

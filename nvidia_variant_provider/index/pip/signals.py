@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 __all__ = ["ENDING", "handling"]
 
-ENDING = (signal.SIGTERM,) if os.name == "nt" else (signal.SIGTERM, signal.SIGHUP)
+if sys.platform == "win32":
+    ENDING: tuple[signal.Signals, ...] = (signal.SIGTERM,)
+else:
+    ENDING = (signal.SIGTERM, signal.SIGHUP)
 """The signals that tell a process to end; an interrupt is handled apart."""
 
 
