@@ -74,7 +74,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     add_examples(
         parser,
         "serve",
-        "serve --port 8080 --index-url https://wheels.example/simple/",
+        "serve --port 8080 --index-url https://wheels.example/",
     )
 
 

@@ -14,8 +14,6 @@ from .rules import RULES, Code
 
 __all__ = ["as_sarif"]
 
-_INFORMATION_URI = "https://pypi.org/project/nvidia-variant-provider/"
-
 
 def as_sarif(findings: Sequence[Finding]) -> list[str]:
     """Return the lines of a SARIF log."""
@@ -23,7 +21,6 @@ def as_sarif(findings: Sequence[Finding]) -> list[str]:
     driver = {
         "name": "nvidia-variant-provider",
         "version": __version__,
-        "informationUri": _INFORMATION_URI,
         "rules": [_rule(code) for code in used],
     }
     log = {
@@ -49,7 +46,6 @@ def _rule(code: Code) -> dict[str, Any]:
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": f"{rule.what} {rule.effect}"},
         "help": {"text": rule.as_text(), "markdown": rule.as_markdown()},
-        "helpUri": rule.url,
         "defaultConfiguration": {"level": rule.severity},
     }
 

@@ -9,7 +9,6 @@ from typing import Literal
 __all__ = [
     "ERROR",
     "NOTE",
-    "RULES_PAGE",
     "SEVERITIES",
     "WARNING",
     "Code",
@@ -98,10 +97,6 @@ Code = Literal[
 """The code of a rule. Mypy refuses a code that is not in this list."""
 
 
-RULES_PAGE = "https://pypi.org/project/nvidia-variant-provider/"
-"""Where people read about the rules; the fragment is the code."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
     """One thing that is checked, and the texts that explain it.
@@ -132,11 +127,6 @@ class Rule:
         """The title as one word, for SARIF: ``KeyGivenTwice``."""
         words = re.findall(r"[A-Za-z0-9]+", self.title)
         return "".join(word[0].upper() + word[1:] for word in words)
-
-    @property
-    def url(self) -> str:
-        """The address of the section about the rule."""
-        return f"{RULES_PAGE}#{self.code}"
 
     def as_text(self) -> str:
         """Return the explanation as plain text, one paragraph for each part."""

@@ -1,0 +1,316 @@
+"""Wheels that trigger the rules NV5xx, and wheels that just do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from support.containers import container, entry, library
+from support.gpu_wheels import PLAIN, PLAIN_SO, Wheel, binary, one, two
+
+from nvidia_variant_provider.gpu_code.fatbin import MAGIC
+
+__all__ = ["CASES", "Case"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A wheel that triggers a rule, and wheels that just do not.
+
+    :param says: texts that the message or the hint has to contain.
+    :param near: the wheels that do not trigger the rule.
+    :param others: other rules that the wheel triggers as well.
+    """
+
+    trigger: Wheel
+    says: Sequence[str]
+    near: Sequence[Wheel]
+    others: frozenset[str] = field(default=frozenset())
+
+
+CASES = {
+    "NV501": Case(
+        trigger=Wheel(libraries=one("80_real"), sm=["80_real", "90_real"]),
+        says=["90_real", "demo/lib.so"],
+        near=[
+            # The code for 8.0 runs on the GPUs that get the build.
+            Wheel(libraries=one("80_real"), sm=["80_real", "86_real"]),
+            Wheel(libraries=one("80_real", "80_virtual"), sm=["80_real", "90_real"]),
+        ],
+    ),
+    "NV501-one of two": Case(
+        trigger=Wheel(
+            libraries=two(["80_real", "90_real"], ["80_real"]),
+            sm=["80_real", "90_real"],
+        ),
+        says=["90_real", "demo/b.so"],
+        near=[Wheel(libraries=two(["80_real"], ["80_real"]), sm=["80_real"])],
+    ),
+    "NV502": Case(
+        trigger=Wheel(libraries=one("80_real", "90_real"), sm=["80_real"]),
+        says=["90_real"],
+        near=[
+            Wheel(libraries=one("80_real", "86_real"), sm=["80_real"]),
+            # Only one of the two libraries has the code.
+            Wheel(libraries=two(["80_real", "86_real"], ["80_real"]), sm=["80_real"]),
+            # NV306 reports a wheel without sm_arch.
+            Wheel(libraries=one("80_real", "90_real")),
+            # The PTX may be left out on purpose, since older drivers refuse it.
+            Wheel(libraries=one("80_real", "90_virtual", isa=(9, 2)), sm=["80_real"]),
+        ],
+    ),
+    "NV502-PTX": Case(
+        trigger=Wheel(libraries=one("80_real", "90_virtual"), sm=["80_real"]),
+        says=["90_virtual", "9.0"],
+        near=[
+            Wheel(libraries=one("80_real", "90_virtual"), sm=["80_real", "90_virtual"])
+        ],
+    ),
+    "NV502-exact": Case(
+        trigger=Wheel(libraries=one("80_real", "90a_real"), sm=["80_real"]),
+        says=["90_real"],
+        # Declaring 100_real would give the build to B300, which cannot run it.
+        near=[Wheel(libraries=one("80_real", "100a_real"), sm=["80_real"])],
+    ),
+    "NV503": Case(
+        trigger=Wheel(libraries=one("80_real"), sm=["80_real", "86_real"]),
+        says=["86_real"],
+        near=[
+            Wheel(libraries=one("80_real", "86_real"), sm=["80_real", "86_real"]),
+            # Code for a family counts as plain code.
+            Wheel(libraries=one("100f_real"), sm=["100_real"]),
+            # No GPU would get the build through this value.
+            Wheel(libraries=one("80_real", "86_virtual"), sm=["80_real"]),
+        ],
+    ),
+    "NV503-one of two": Case(
+        trigger=Wheel(
+            libraries=two(["75_real", "70_real"], ["70_real"]),
+            lower="12.0",
+            sm=["70_real", "75_real"],
+        ),
+        says=["75_real", "demo/b.so"],
+        near=[Wheel(libraries=two(["70_real"], ["70_real"]), sm=["70_real"])],
+    ),
+    "NV503-exact": Case(
+        trigger=Wheel(libraries=one("90a_real"), sm=["90_real"]),
+        says=["90a", "9.0"],
+        near=[Wheel(libraries=one("90a_real", "90_real"), sm=["90_real"])],
+    ),
+    "NV503-undeclared": Case(
+        trigger=Wheel(libraries=one("80_real", "86_real"), sm=["80_real"]),
+        says=["86_real"],
+        near=[Wheel(libraries=PLAIN_SO, lower="13.5", sm=PLAIN)],
+    ),
+    "NV504": Case(
+        trigger=Wheel(libraries=one("80_real"), sm=["80_real", "90_virtual"]),
+        says=["90", "demo/lib.so"],
+        near=[
+            Wheel(libraries=PLAIN_SO, lower="13.5", sm=PLAIN),
+            Wheel(libraries=one("80_real", "80_virtual"), sm=["80_real", "90_virtual"]),
+        ],
+    ),
+    "NV505": Case(
+        trigger=Wheel(libraries=PLAIN_SO, sm=PLAIN),
+        says=["13.5", "13.0", "demo/plain.so"],
+        near=[
+            Wheel(libraries=PLAIN_SO, lower="13.5", sm=PLAIN),
+            Wheel(libraries=PLAIN_SO, sm=PLAIN[:3]),
+            # Drivers older than the PTX do not support the GPU at all.
+            Wheel(
+                libraries=one("80_real", "120_virtual", isa=(8, 7)),
+                sm=["80_real", "120_virtual"],
+                lower="12.0",
+            ),
+            # A program loads the library for its CUDA version.
+            Wheel(
+                libraries={
+                    "demo/lib_cuda126.so": library("80_virtual", isa=(8, 5)),
+                    "demo/lib_cuda132.so": library("80_virtual", isa=(9, 2)),
+                },
+                sm=["80_virtual"],
+                lower="12.5",
+            ),
+        ],
+    ),
+    "NV505-too new for the GPU": Case(
+        trigger=Wheel(
+            libraries=one("80_real", "120_virtual", isa=(8, 8)),
+            sm=["80_real", "120_virtual"],
+            lower="12.0",
+        ),
+        says=["12.9", "12.0"],
+        near=[
+            Wheel(
+                libraries=one("80_real", "120_virtual", isa=(8, 8)),
+                sm=["80_real", "120_virtual"],
+                lower="12.9",
+            )
+        ],
+    ),
+    "NV505-relied on": Case(
+        trigger=Wheel(
+            libraries=one("80_virtual", isa=(9, 1)), sm=["80_real"], lower="13.0"
+        ),
+        says=["13.1"],
+        others=frozenset({"NV503"}),
+        near=[
+            Wheel(libraries=one("80_virtual", isa=(9, 1)), sm=["80_real"], lower="13.1")
+        ],
+    ),
+    "NV505-no sm_arch": Case(
+        trigger=Wheel(libraries={"demo/lib.so": binary("ptx-only.so")}),
+        says=["13.5"],
+        near=[Wheel(libraries={"demo/lib.so": binary("ptx-only.so")}, lower="13.5")],
+    ),
+    "NV506": Case(
+        trigger=Wheel(libraries=PLAIN_SO, lower="12.9", sm=PLAIN[:3]),
+        says=["libcudart.so.13", "12.9"],
+        near=[Wheel(libraries=PLAIN_SO, lower="13.0", sm=PLAIN[:3])],
+    ),
+    "NV506-metadata": Case(
+        trigger=Wheel(
+            libraries=one("80_real"),
+            sm=["80_real"],
+            lower=None,
+            requires=["nvidia-cuda-runtime-cu12==12.8.90; sys_platform == 'linux'"],
+        ),
+        says=["nvidia-cuda-runtime-cu12", "12.0"],
+        near=[
+            Wheel(
+                libraries=one("80_real"),
+                sm=["80_real"],
+                lower="12.0",
+                requires=["cuda-toolkit==13.*; extra == 'cuda13'", "nvidia-nccl-cu12"],
+            )
+        ],
+    ),
+    "NV507": Case(
+        trigger=Wheel(libraries=one("100a_real"), sm=["100_real"]),
+        says=["100_real", "100a", "10.3"],
+        near=[Wheel(libraries=one("100a_real", "100f_real"), sm=["100_real"])],
+    ),
+    "NV507-real library": Case(
+        trigger=Wheel(
+            libraries={"demo/lib.so": binary("arch-specific.so")},
+            sm=["90_real", "100_real"],
+            lower="13.5",
+        ),
+        says=["100_real", "100a"],
+        # So far, 90a runs on every GPU that 90_real gives the build to.
+        others=frozenset({"NV503"}),
+        near=[
+            Wheel(
+                libraries={"demo/lib.so": binary("family-specific.so")},
+                sm=["100_real", "120_real"],
+                lower="13.5",
+            )
+        ],
+    ),
+    "NV508": Case(
+        trigger=Wheel(
+            libraries={"demo/lib.so": binary("host-only.so")}, sm=["80_real"]
+        ),
+        says=["80_real"],
+        near=[Wheel(libraries=one("80_real"), sm=["80_real"])],
+    ),
+    "NV508-next to kernels": Case(
+        trigger=Wheel(
+            libraries={
+                "demo/a.cubin": binary("new-80.cubin"),
+                "demo/b.cubin": binary("new-stub-90.cubin"),
+            },
+            sm=["80_real", "90_real"],
+        ),
+        says=["90_real"],
+        near=[
+            Wheel(
+                libraries={
+                    "demo/a.cubin": binary("new-80.cubin"),
+                    "demo/b.cubin": binary("new-stub-90.cubin"),
+                    "demo/c.cubin": binary("old-90.cubin"),
+                },
+                sm=["80_real", "90_real"],
+            )
+        ],
+    ),
+    "NV509": Case(
+        trigger=Wheel(
+            libraries=two(["80_real", "90_real"], ["80_real"]), sm=["80_real"]
+        ),
+        says=["demo/b.so", "90_real"],
+        near=[
+            Wheel(libraries=two(["80_real", "86_real"], ["80_real"]), sm=["80_real"]),
+            # A program loads one of the two libraries.
+            Wheel(
+                libraries={
+                    "demo/sm80/ops.so": library("80_real"),
+                    "demo/sm90/ops.so": library("90_real"),
+                },
+                sm=["80_real", "90_real"],
+            ),
+            Wheel(
+                libraries={
+                    "demo/a.cubin": binary("new-80.cubin"),
+                    "demo/c.cubin": binary("old-90.cubin"),
+                },
+                sm=["80_real", "90_real"],
+            ),
+            # A library that was copied into the wheel has targets of its own.
+            Wheel(
+                libraries={
+                    "demo/a.so": library("80_real", "90_real"),
+                    "demo.libs/libother-1a2b3c4d.so": library("80_real"),
+                },
+                sm=["80_real", "90_real"],
+            ),
+        ],
+    ),
+    "NV510": Case(
+        trigger=Wheel(libraries={"demo/lib.so": library()}, sm=["90_real"]),
+        says=["declares GPU code"],
+        near=[
+            # The kernels of a pure Python wheel come in another way.
+            Wheel(libraries={}, sm=["90_real"], tag="py3-none-any"),
+            # LTO-IR is linked when the program runs.
+            Wheel(
+                libraries={"demo/lib.so": library() + container(entry(8))},
+                sm=["90_real"],
+            ),
+            # The library calls the kernels of cuBLAS.
+            Wheel(
+                libraries={
+                    "demo/lib.dll": binary("plain.dll").replace(MAGIC, bytes(4))
+                },
+                sm=["90_real"],
+            ),
+            # The wheel declares a driver, and no GPUs.
+            Wheel(libraries={"demo/lib.so": library()}),
+        ],
+    ),
+    "NV510-copies": Case(
+        trigger=Wheel(
+            libraries={"demo.libs/libother-1a2b3c4d.so": library("90_real")},
+            sm=["90_real"],
+        ),
+        says=["copied"],
+        near=[Wheel(libraries=one("90_real"), sm=["90_real"])],
+    ),
+    "NV511": Case(
+        trigger=Wheel(libraries=PLAIN_SO, label=None),
+        says=["80_real"],
+        near=[Wheel(libraries={"demo/lib.so": library()}, label=None)],
+    ),
+    "NV511-null": Case(
+        trigger=Wheel(libraries=PLAIN_SO, label="null", variant={}),
+        says=["80_real"],
+        near=[Wheel(libraries={}, label="null", variant={})],
+    ),
+    "NV512": Case(
+        trigger=Wheel(
+            libraries={"demo/lib.so": library("80_real", "90_real")[:-9]}, label=None
+        ),
+        says=["cut off"],
+        near=[Wheel(libraries=one("80_real", "90_real"), label=None)],
+    ),
+}
