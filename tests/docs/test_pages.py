@@ -128,6 +128,22 @@ def test_every_page_is_in_the_navigation() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_modules_that_contributors_are_sent_to_exist(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    roots = (ROOT, ROOT / "nvidia_variant_provider")
+    named = {
+        path
+        for path in re.findall(r"`([\w/]+/[\w/]*\.py)`", text)
+        if "NAME" not in path
+    }
+    rows = re.findall(r"^\| `(\w+)/` \|.*\| `([\w/]+)`", text, re.MULTILINE)
+    named |= {f"{folder}/{path}" for folder, path in rows if "/" not in path}
+    assert len(named) > 5
+    dead = [p for p in named if not any((root / p).exists() for root in roots)]
+    assert dead == []
+
+
 def test_variables_are_documented() -> None:
     package = ROOT / "nvidia_variant_provider"
     named = {
