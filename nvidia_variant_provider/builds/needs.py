@@ -1,0 +1,196 @@
+"""What a build needs of a machine, by the evidence that there is for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from ..gpu_code.report import LibraryReport, WheelReport
+from ..gpu_code.runtimes import Runtime, library_runtimes, required_runtimes
+from ..gpu_code.units import ptx_toolkit, split_units
+from ..knowledge.tables import parse_isa, runs_machine_code, runs_ptx
+from ..machine.environment import ComputeCapability, CudaVersion
+from .backends import Backend
+
+__all__ = [
+    "Code",
+    "Evidence",
+    "How",
+    "Needs",
+    "needs_of_backend",
+    "needs_of_report",
+    "needs_of_requirements",
+]
+
+Evidence: TypeAlias = Literal[
+    "variants.json", "table", "inspected", "metadata", "label"
+]
+"""What a verdict rests on, the best first."""
+
+How: TypeAlias = Literal["native", "ptx"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Code:
+    """The GPU code of one library.
+
+    :param name: the library's path in the wheel.
+    :param cuda: the CUDA toolkit that it was built with, with the minor 0 where only
+        the major is known; ``None`` where any will do.
+    :param machine_code: the targets of its machine code, such as ``90`` and ``90a``.
+    :param ptx: by the target of its PTX, the CUDA version that a driver needs to
+        compile it; ``None`` where that is newer than any known one.
+    """
+
+    name: str
+    cuda: CudaVersion | None = None
+    machine_code: frozenset[str] = frozenset()
+    ptx: Mapping[str, CudaVersion | None] = field(default_factory=dict)
+
+    def how(self, capability: ComputeCapability, driver: CudaVersion) -> How | None:
+        """Say how the code runs on a GPU under a driver; ``None`` if it does not.
+
+        A driver runs machine code of each toolkit of its own CUDA major and of older
+        ones, and compiles PTX of toolkits that are not newer than itself.
+        """
+        if self.cuda is not None and self.cuda.major > driver.major:
+            return None
+        if any(runs_machine_code(target, capability) for target in self.machine_code):
+            return "native"
+        for target, needed in self.ptx.items():
+            if needed is not None and needed <= driver and runs_ptx(target, capability):
+                return "ptx"
+        return None
+
+    def ptx_toolkit(self, capability: ComputeCapability) -> CudaVersion | None:
+        """The oldest driver that compiles its PTX for a GPU; ``None`` without any."""
+        found = [
+            needed
+            for target, needed in self.ptx.items()
+            if needed is not None and runs_ptx(target, capability)
+        ]
+        return min(found, default=None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Needs:
+    """What one build needs.
+
+    :param source: what says so, such as ``METADATA requires
+        nvidia-cuda-runtime-cu12==12.8.90``.
+    :param cuda: the CUDA toolkit that the build as a whole cannot do without, or
+        ``None`` where nothing names one.
+    :param pieces: what the program loads: of each piece the libraries that it chooses
+        from, which is one library unless a wheel brings one for each CUDA version.
+        ``None`` where the GPU code is not known.
+    :param gpu: false for a build that is known to use no GPU.
+    """
+
+    evidence: Evidence
+    source: str
+    cuda: CudaVersion | None = None
+    pieces: tuple[tuple[Code, ...], ...] | None = None
+    gpu: bool = True
+
+
+def needs_of_report(report: WheelReport) -> Needs | None:
+    """Take the needs from what `inspect` found in a wheel.
+
+    :returns: ``None`` when the wheel could not be read completely.
+    """
+    if not report.complete:
+        return None
+    pieces = tuple(
+        tuple(_code(report, library) for library in unit.libraries)
+        if unit.by_cuda
+        else (_merged(unit.name, [_code(report, item) for item in unit.libraries]),)
+        for unit in split_units(report)
+        if unit.targets
+    )
+    chosen = {
+        item.path
+        for unit in split_units(report)
+        if unit.by_cuda
+        for item in unit.libraries
+    }
+    runtimes = required_runtimes(report.requires)
+    for library in report.own:
+        if library.path not in chosen:
+            runtimes += library_runtimes(report, library)
+    newest = max(runtimes, key=_version, default=None)
+    return Needs(
+        evidence="inspected",
+        source=newest.source if newest else "its libraries were read",
+        cuda=newest.version if newest else None,
+        pieces=pieces,
+        gpu=bool(pieces or newest or any(item.has_gpu_code for item in report.own)),
+    )
+
+
+def needs_of_requirements(requires: Iterable[str]) -> Needs | None:
+    """Take the needs from ``Requires-Dist``.
+
+    :param requires: such as ``nvidia-cuda-runtime-cu12==12.8.90``.
+    :returns: ``None`` when the dependencies do not name a CUDA version.
+    """
+    runtimes = required_runtimes(requires)
+    if not runtimes:
+        return None
+    newest = max(runtimes, key=_version)
+    return Needs(evidence="metadata", source=newest.source, cuda=newest.version)
+
+
+def needs_of_backend(backend: Backend | None) -> Needs | None:
+    """Take the needs from a label alone.
+
+    :returns: ``None`` for a label that says nothing about NVIDIA GPUs.
+    """
+    if backend is None or backend.is_foreign:
+        return None
+    source = f"it is labelled {backend.label}"
+    if backend.kind == "cpu":
+        return Needs(evidence="label", source=source, gpu=False)
+    return Needs(evidence="label", source=source, cuda=backend.cuda)
+
+
+def _code(report: WheelReport, library: LibraryReport) -> Code:
+    linked = [runtime.version for runtime in library_runtimes(report, library)]
+    kernels = [target.rpartition("_") for target in library.kernels]
+    return Code(
+        name=library.path,
+        cuda=max(linked, default=None),
+        machine_code=frozenset(name for name, _, kind in kernels if kind == "real"),
+        ptx={
+            name: _ptx_needs(library.ptx_isa.get(f"{name}_virtual", ()))
+            for name, _, kind in kernels
+            if kind == "virtual"
+        },
+    )
+
+
+def _ptx_needs(versions: Iterable[str]) -> CudaVersion | None:
+    newest = max(map(parse_isa, versions), default=None)
+    return None if newest is None else ptx_toolkit(newest)
+
+
+def _merged(name: str, codes: list[Code]) -> Code:
+    """Join files that are one piece, such as the loose cubins of a wheel."""
+    if len(codes) == 1:
+        return codes[0]
+    ptx: dict[str, CudaVersion | None] = {}
+    for code in codes:
+        for target, needed in code.ptx.items():
+            known = ptx.get(target, CudaVersion(0))
+            unknown = needed is None or known is None
+            ptx[target] = None if unknown else max(needed, known)  # type: ignore[type-var]
+    return Code(
+        name=name,
+        cuda=max((c.cuda for c in codes if c.cuda is not None), default=None),
+        machine_code=frozenset[str]().union(*(code.machine_code for code in codes)),
+        ptx=ptx,
+    )
+
+
+def _version(runtime: Runtime) -> CudaVersion:
+    return runtime.version
