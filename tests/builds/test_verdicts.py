@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.selection import works
+from benchmarks.selection import GPUS, works
 from nvidia_variant_provider.builds.backends import parse_backend
 from nvidia_variant_provider.builds.needs import (
     Code,
