@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from ..gpu_code.report import LibraryReport, WheelReport
 from ..gpu_code.runtimes import Runtime, library_runtimes, required_runtimes
-from ..gpu_code.units import ptx_toolkit, split_units
+from ..gpu_code.units import first_toolkit, ptx_toolkit, split_units
 from ..knowledge.tables import parse_isa, runs_machine_code, runs_ptx
 from ..machine.environment import ComputeCapability, CudaVersion
 from .backends import Backend
@@ -119,13 +119,25 @@ def needs_of_report(report: WheelReport) -> Needs | None:
         if library.path not in chosen:
             runtimes += library_runtimes(report, library)
     newest = max(runtimes, key=_version, default=None)
+    source = newest.source if newest else "its libraries were read"
+    # A program takes the library that fits out of those for several CUDA versions.
+    built = [min(versions) for piece in pieces if (versions := _versions(piece))]
+    cuda = max([*(runtime.version for runtime in runtimes), *built], default=None)
+    if newest is not None and cuda is not None and cuda > newest.version:
+        source += f", and its code is of CUDA {cuda}"
     return Needs(
         evidence="inspected",
-        source=newest.source if newest else "its libraries were read",
-        cuda=newest.version if newest else None,
-        pieces=pieces,
+        source=source,
+        cuda=cuda,
+        pieces=pieces or None,
         gpu=bool(pieces or newest or any(item.has_gpu_code for item in report.own)),
     )
+
+
+def _versions(piece: Iterable[Code]) -> list[CudaVersion]:
+    """The CUDA versions of the choices; none if one choice goes with any CUDA."""
+    versions = [code.cuda for code in piece]
+    return [] if None in versions else [v for v in versions if v is not None]
 
 
 def needs_of_requirements(requires: Iterable[str]) -> Needs | None:
@@ -155,18 +167,29 @@ def needs_of_backend(backend: Backend | None) -> Needs | None:
 
 
 def _code(report: WheelReport, library: LibraryReport) -> Code:
-    linked = [runtime.version for runtime in library_runtimes(report, library)]
     kernels = [target.rpartition("_") for target in library.kernels]
+    ptx = {
+        name: _ptx_needs(library.ptx_isa.get(f"{name}_virtual", ()))
+        for name, _, kind in kernels
+        if kind == "virtual"
+    }
+    # A library may link CUDA statically: its code is then what shows the toolkit.
+    versions = [runtime.version for runtime in library_runtimes(report, library)]
+    versions += filter(None, map(_first_toolkit, library.kernels))
+    versions += filter(None, ptx.values())
     return Code(
         name=library.path,
-        cuda=max(linked, default=None),
+        cuda=max(versions, default=None),
         machine_code=frozenset(name for name, _, kind in kernels if kind == "real"),
-        ptx={
-            name: _ptx_needs(library.ptx_isa.get(f"{name}_virtual", ()))
-            for name, _, kind in kernels
-            if kind == "virtual"
-        },
+        ptx=ptx,
     )
+
+
+def _first_toolkit(target: str) -> CudaVersion | None:
+    try:
+        return first_toolkit(target)
+    except ValueError:  # a target that no known toolkit emits
+        return None
 
 
 def _ptx_needs(versions: Iterable[str]) -> CudaVersion | None:

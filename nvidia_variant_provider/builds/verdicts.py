@@ -69,7 +69,6 @@ def _refusal_of_driver(needs: Needs, driver: CudaVersion) -> str | None:
     """Say why the driver is too old, if its CUDA major is older than the build's."""
     oldest = [] if needs.cuda is None else [needs.cuda]
     for piece in needs.pieces or ():
-        # A program takes the library that fits out of those for several CUDA versions.
         versions = [code.cuda for code in piece if code.cuda is not None]
         if len(versions) == len(piece):
             oldest.append(min(versions))

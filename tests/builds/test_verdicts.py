@@ -62,21 +62,7 @@ def needs(*pieces: Code | tuple[Code, ...], cuda: str | None = None) -> Needs:
     real=st.sets(st.sampled_from(TARGETS)),
     virtual=st.sets(st.sampled_from(TARGETS)),
     driver=st.sampled_from(["11.4", "11.8", "12.2", "12.8", "13.0", "13.4"]),
-    gpu=st.sampled_from(
-        [
-            "6.1",
-            "7.0",
-            "7.5",
-            "8.0",
-            "8.6",
-            "8.9",
-            "9.0",
-            "10.0",
-            "10.3",
-            "12.0",
-            "12.1",
-        ]
-    ),
+    gpu=st.sampled_from(GPUS),
 )
 def test_a_build_that_is_said_to_run_works_and_the_reverse(
     toolkit: str, real: set[int], virtual: set[int], driver: str, gpu: str

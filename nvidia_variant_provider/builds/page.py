@@ -1,0 +1,217 @@
+"""Which builds of a project an installer may take, and why not the others.
+
+An installer that knows nothing of GPUs takes the newest release, and of that the
+highest local version. Two ways lead it to a build that runs: a *yanked* file (PEP 592)
+is passed over unless the user pins its version exactly, and then the installer prints
+the reason; a *hidden* file is not on the page at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from packaging.version import Version
+
+from .backends import Backend
+from .verdicts import Judgement
+
+__all__ = ["Build", "Decision", "Decisions", "decide"]
+
+Action: TypeAlias = Literal["show", "yank", "hide"]
+
+_RUNNING = ("runs", "partly")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Build:
+    """One wheel of a project's page.
+
+    :param version: with its local version label.
+    :param backend: what the label or the folder says; ``None`` for a plain wheel and
+        for a label that says nothing.
+    """
+
+    file: str
+    version: Version
+    backend: Backend | None
+    judgement: Judgement
+
+    @property
+    def release(self) -> Version:
+        """The version without its label."""
+        return Version(self.version.public)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """What becomes of one wheel.
+
+    :param reason: one line for the user; empty for a wheel that is shown.
+    """
+
+    action: Action
+    reason: str = ""
+
+
+_SHOW = Decision(action="show")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decisions:
+    """What a page shows.
+
+    :param files: by the name of each wheel.
+    :param newest: the newest release with a build that runs, or ``None``.
+    :param chosen: the backend that is shown of each release that has several.
+    :param note: why no GPU will be used, when the machine has a driver and no build
+        of any release runs.
+    """
+
+    files: Mapping[str, Decision]
+    newest: Version | None
+    chosen: Mapping[Version, Backend]
+    note: str | None = None
+
+
+def decide(
+    builds: Iterable[Build],
+    *,
+    driver: bool,
+    named: Collection[str] = (),
+    label: str | None = None,
+    follow: Backend | None = None,
+) -> Decisions:
+    """Decide what an installer sees of a project.
+
+    :param driver: the machine has an NVIDIA driver.
+    :param named: local version labels that the user pinned, such as ``xpu``. They
+        are always shown.
+    :param label: the one backend that the user asked for.
+    :param follow: the backend of the project that this one depends on. A release
+        that has a build for it takes that one.
+    """
+    releases: dict[Version, list[Build]] = {}
+    for build in builds:
+        releases.setdefault(build.release, []).append(build)
+    every = [build for group in releases.values() for build in group]
+    newest = max(
+        (b.release for b in every if b.judgement.verdict in _RUNNING), default=None
+    )
+    files: dict[str, Decision] = {}
+    chosen: dict[Version, Backend] = {}
+    for release, group in releases.items():
+        choice = _choose(group, driver=driver, label=label, follow=follow)
+        if choice is not None:
+            chosen[release] = choice
+        for build in group:
+            files[build.file] = _decide_one(
+                build, choice, newest, driver=driver, named=named, label=label
+            )
+    if not any(files[b.file].action == "show" for b in every):
+        # An index that offers nothing would stop every installation.
+        files = {
+            file: _SHOW if decision.action == "yank" else decision
+            for file, decision in files.items()
+        }
+    note = _note(every) if driver and newest is None else None
+    return Decisions(files=files, newest=newest, chosen=chosen, note=note)
+
+
+def _choose(
+    group: Sequence[Build],
+    *,
+    driver: bool,
+    label: str | None,
+    follow: Backend | None,
+) -> Backend | None:
+    """Choose one backend among the labels of a release; ``None`` if it has none."""
+    labelled = [build for build in group if build.backend is not None]
+    wanted = [
+        backend
+        for build in labelled
+        if (backend := build.backend) and label and backend.label == label
+    ]
+    if wanted:
+        return wanted[0]
+    same = [
+        backend
+        for build in labelled
+        if (backend := build.backend)
+        and follow
+        and backend.label == follow.label
+        and build.judgement.verdict != "cannot"
+    ]
+    if same:
+        return same[0]
+    running = [build for build in labelled if build.judgement.verdict in _RUNNING]
+    if driver and running:
+        return max(running, key=_preference).backend
+    if driver and any(_may_run(build) for build in labelled):
+        return None
+    cpu = [b.backend for b in labelled if b.backend and b.backend.kind == "cpu"]
+    return cpu[0] if cpu else None
+
+
+def _may_run(build: Build) -> bool:
+    backend = build.backend
+    unknown = build.judgement.verdict == "unknown"
+    return unknown and backend is not None and backend.kind == "cuda"
+
+
+def _preference(build: Build) -> tuple[bool, bool, tuple[int, int]]:
+    """Order builds that run, the best last.
+
+    The highest CUDA whose requirement is strictly met comes first; without any, the
+    nearest one by minor-version compatibility.
+    """
+    judgement = build.judgement
+    cuda = judgement.cuda or (0, 0)
+    nearest = cuda if judgement.strict else (-cuda[0], -cuda[1])
+    return judgement.verdict == "runs", judgement.strict, nearest
+
+
+def _decide_one(
+    build: Build,
+    choice: Backend | None,
+    newest: Version | None,
+    *,
+    driver: bool,
+    named: Collection[str],
+    label: str | None,
+) -> Decision:
+    backend, judgement = build.backend, build.judgement
+    if build.version.local is not None and build.version.local in named:
+        return _SHOW
+    if backend is not None and backend.is_foreign and backend.label != label:
+        if driver:
+            # Not yanked: pip would take the highest local version of yanked files
+            # under an exact pin, and that is +xpu.
+            reason = "it is for hardware of another maker"
+            return Decision(action="hide", reason=reason)
+        if choice is not None:
+            return Decision(action="yank", reason=f"+{choice.label} is for any machine")
+        return _SHOW
+    if driver and judgement.verdict == "cannot":
+        return Decision(action="yank", reason="; ".join(judgement.reasons))
+    if backend is None:
+        return _SHOW
+    if choice is not None and backend.label != choice.label:
+        reason = f"+{choice.label} is the build of {build.release} for this machine"
+        return Decision(action="yank", reason=reason)
+    is_cpu = backend.kind == "cpu" and backend.label != label
+    if driver and is_cpu and newest is not None and build.release > newest:
+        reason = f"it does not use the GPU; {newest} is the newest release that does"
+        return Decision(action="yank", reason=reason)
+    return _SHOW
+
+
+def _note(builds: Sequence[Build]) -> str | None:
+    """Say why nothing runs, by the newest build that is known not to."""
+    refused = [build for build in builds if build.judgement.verdict == "cannot"]
+    if not refused or any(build.judgement.verdict == "unknown" for build in builds):
+        return None
+    last = max(refused, key=lambda build: build.version)
+    reasons = "; ".join(last.judgement.reasons)
+    return f"the GPU will not be used: no release has a build that runs; {reasons}"

@@ -1,0 +1,111 @@
+"""What the table of builds says of a wheel."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from ..knowledge.builds import BuildRecord, LibraryRecord, build_records
+from .needs import Code, Needs
+
+__all__ = ["find_record", "needs_of_record", "record_of_needs"]
+
+
+def find_record(
+    project: str,
+    version: str,
+    platform: str,
+    *,
+    file_name: str | None = None,
+    sha256: str | None = None,
+) -> BuildRecord | None:
+    """Find the record of a wheel.
+
+    :param version: with the local version label, if the wheel has one.
+    :param platform: ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``.
+    :param sha256: the wheel's, if it is known. A record of another file with the same
+        name says nothing about this one.
+    """
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
+        return None
+    record = _index(canonicalize_name(project)).get(
+        (Version(parsed.public), parsed.local, platform)
+    )
+    if record is None or file_name is None or sha256 is None:
+        return record
+    return record if record.wheels.get(file_name, sha256) == sha256 else None
+
+
+@cache
+def _index(project: str) -> dict[tuple[Version, str | None, str], BuildRecord]:
+    return {
+        (Version(record.version), record.label, record.platform): record
+        for record in build_records().get(project, ())
+    }
+
+
+def needs_of_record(record: BuildRecord) -> Needs:
+    """Take the needs of a build from its record."""
+    return Needs(
+        evidence="table",
+        source=record.source,
+        cuda=record.cuda,
+        pieces=tuple(
+            tuple(
+                Code(
+                    name=item.name,
+                    cuda=item.cuda,
+                    machine_code=frozenset(item.machine_code),
+                    ptx=item.ptx,
+                )
+                for item in piece
+            )
+            for piece in record.pieces
+        )
+        or None,
+        gpu=record.gpu,
+    )
+
+
+def record_of_needs(
+    needs: Needs,
+    *,
+    project: str,
+    version: str,
+    label: str | None,
+    platform: str,
+    wheels: dict[str, str],
+    date: str,
+) -> BuildRecord:
+    """Make the record of a wheel that was inspected."""
+    return BuildRecord(
+        project=project,
+        version=version,
+        label=label,
+        platform=platform,
+        cuda=needs.cuda,
+        pieces=tuple(
+            tuple(
+                LibraryRecord(
+                    name=code.name,
+                    cuda=code.cuda,
+                    machine_code=tuple(sorted(code.machine_code, key=_by_number)),
+                    ptx=dict(sorted(code.ptx.items(), key=lambda i: _by_number(i[0]))),
+                )
+                for code in piece
+            )
+            for piece in needs.pieces or ()
+        ),
+        gpu=needs.gpu,
+        wheels=wheels,
+        source=needs.source,
+        date=date,
+    )
+
+
+def _by_number(target: str) -> tuple[int, str]:
+    return int(target.rstrip("af")), target

@@ -1,0 +1,213 @@
+"""What installers see of ordinary wheels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.version import Version
+
+from nvidia_variant_provider.builds.backends import parse_backend
+from nvidia_variant_provider.builds.page import Build, Decisions, decide
+from nvidia_variant_provider.builds.verdicts import Judgement, Verdict
+from nvidia_variant_provider.machine.environment import CudaVersion
+
+
+def build(version: str, verdict: Verdict, *, strict: bool = True) -> Build:
+    parsed = Version(version)
+    backend = parse_backend(parsed.local)
+    return Build(
+        file=f"torch-{version}.whl",
+        version=parsed,
+        backend=backend,
+        judgement=Judgement(
+            verdict=verdict,
+            cuda=backend.cuda if backend else CudaVersion(12, 8),
+            strict=strict,
+            reasons=("it cannot run",) if verdict == "cannot" else (),
+        ),
+    )
+
+
+def shown(decisions: Decisions) -> set[str]:
+    return {
+        file.removeprefix("torch-").removesuffix(".whl")
+        for file, decision in decisions.files.items()
+        if decision.action == "show"
+    }
+
+
+def taken(decisions: Decisions) -> str:
+    """What pip takes of a page: the highest version that is not yanked."""
+    return str(max(map(Version, shown(decisions))))
+
+
+class TestOnePage:
+    """A union page such as PyTorch's own, on a machine with a driver for CUDA 12.8."""
+
+    page = (
+        build("2.10.0+cu126", "runs"),
+        build("2.10.0+cu128", "runs"),
+        build("2.10.0+cu130", "cannot"),
+        build("2.10.0+cpu", "cpu"),
+        build("2.10.0+xpu", "unknown"),
+        build("2.15.0+cu130", "cannot"),
+        build("2.15.0+cpu", "cpu"),
+        build("2.15.0+rocm7.2", "unknown"),
+        build("2.15.0+xpu", "unknown"),
+    )
+
+    def test_the_newest_release_that_runs_and_its_highest_cuda(self) -> None:
+        decisions = decide(self.page, driver=True)
+        assert shown(decisions) == {"2.10.0+cu128"}
+        assert decisions.newest == Version("2.10.0")
+        assert decisions.note is None
+
+    def test_builds_for_other_hardware_are_hidden_and_not_yanked(self) -> None:
+        decisions = decide(self.page, driver=True)
+        hidden = {f for f, d in decisions.files.items() if d.action == "hide"}
+        assert hidden == {
+            "torch-2.10.0+xpu.whl",
+            "torch-2.15.0+rocm7.2.whl",
+            "torch-2.15.0+xpu.whl",
+        }
+
+    def test_reasons(self) -> None:
+        files = decide(self.page, driver=True).files
+        assert {file: d.reason for file, d in files.items() if d.action == "yank"} == {
+            "torch-2.10.0+cu126.whl": "+cu128 is the build of 2.10.0 for this machine",
+            "torch-2.10.0+cu130.whl": "it cannot run",
+            "torch-2.10.0+cpu.whl": "+cu128 is the build of 2.10.0 for this machine",
+            "torch-2.15.0+cu130.whl": "it cannot run",
+            "torch-2.15.0+cpu.whl": (
+                "it does not use the GPU; 2.10.0 is the newest release that does"
+            ),
+        }
+
+    def test_a_label_that_the_user_names_is_shown(self) -> None:
+        assert "2.15.0+xpu" in shown(decide(self.page, driver=True, named=["xpu"]))
+
+    def test_one_backend_asked_for(self) -> None:
+        decisions = decide(self.page, driver=True, label="cu126")
+        assert taken(decisions) == "2.10.0+cu126"
+
+    def test_without_a_driver_the_cpu_builds(self) -> None:
+        page = tuple(
+            build(str(b.version), "cannot")
+            if b.backend and b.backend.kind == "cuda"
+            else b
+            for b in self.page
+        )
+        assert shown(decide(page, driver=False)) == {"2.10.0+cpu", "2.15.0+cpu"}
+
+    def test_a_companion_follows(self) -> None:
+        decisions = decide(self.page, driver=True, follow=parse_backend("cu126"))
+        assert taken(decisions) == "2.10.0+cu126"
+
+
+def test_the_nearest_cuda_where_none_is_strictly_met() -> None:
+    page = [
+        build("2.8.0+cu128", "runs", strict=False),
+        build("2.8.0+cu126", "runs", strict=False),
+        build("2.8.0+cpu", "cpu"),
+    ]
+    assert shown(decide(page, driver=True)) == {"2.8.0+cu126"}
+
+
+def test_a_build_with_all_its_code_goes_before_one_with_a_part() -> None:
+    page = [build("2.8.0+cu128", "partly"), build("2.8.0+cu126", "runs")]
+    assert shown(decide(page, driver=True)) == {"2.8.0+cu126"}
+
+
+def test_plain_builds_of_pypi() -> None:
+    page = [build("2.15.0", "cannot"), build("2.10.0", "runs"), build("2.9.1", "runs")]
+    decisions = decide(page, driver=True)
+    assert shown(decisions) == {"2.10.0", "2.9.1"}
+    assert decisions.files["torch-2.15.0.whl"].reason == "it cannot run"
+
+
+def test_a_label_index_beside_pypi() -> None:
+    page = [
+        build("2.10.0", "runs"),
+        build("2.10.0+cu126", "runs"),
+        build("2.15.0", "cannot"),
+        build("2.15.0+cu130", "cannot"),
+    ]
+    assert taken(decide(page, driver=True)) == "2.10.0+cu126"
+
+
+def test_nothing_is_yanked_where_nothing_would_remain() -> None:
+    page = [build("2.15.0", "cannot"), build("2.14.0", "cannot")]
+    decisions = decide(page, driver=True)
+    assert shown(decisions) == {"2.15.0", "2.14.0"}
+    assert decisions.note == (
+        "the GPU will not be used: no release has a build that runs; it cannot run"
+    )
+
+
+def test_cpu_builds_where_no_release_has_a_build_that_runs() -> None:
+    page = [build("2.15.0+cu130", "cannot"), build("2.15.0+cpu", "cpu")]
+    decisions = decide(page, driver=True)
+    assert shown(decisions) == {"2.15.0+cpu"}
+    assert decisions.note is not None
+
+
+def test_the_cpu_build_does_not_displace_one_that_may_run() -> None:
+    page = [build("2.15.0+cu130", "unknown"), build("2.15.0+cpu", "cpu")]
+    assert taken(decide(page, driver=True)) == "2.15.0+cu130"
+
+
+VERSIONS = st.sampled_from(["2.9.0", "2.10.0", "2.15.0"])
+LABELS = st.sampled_from(
+    ["", "+cu126", "+cu128", "+cu130", "+cpu", "+xpu", "+rocm7.2", "+foo", "+pt28cu126"]
+)
+
+
+@st.composite
+def pages(draw: st.DrawFn) -> Mapping[str, Build]:
+    page = {}
+    for version, label in draw(st.sets(st.tuples(VERSIONS, LABELS), min_size=1)):
+        kinds: list[Verdict] = ["runs", "partly", "cannot", "unknown"]
+        if label == "+cpu":
+            kinds = ["cpu"]
+        elif label in ("+xpu", "+rocm7.2", "+foo", "+pt28cu126"):
+            kinds = ["unknown"]
+        one = build(
+            version + label, draw(st.sampled_from(kinds)), strict=draw(st.booleans())
+        )
+        page[one.file] = one
+    return page
+
+
+@given(page=pages())
+def test_what_holds_of_every_page(page: Mapping[str, Build]) -> None:
+    decisions = decide(page.values(), driver=True)
+    visible = [page[f] for f, d in decisions.files.items() if d.action == "show"]
+    hidden = [page[f] for f, d in decisions.files.items() if d.action == "hide"]
+    assert decisions.files.keys() == page.keys()
+    assert all(bool(d.reason) is (d.action != "show") for d in decisions.files.values())
+    # Only builds for other hardware are hidden, and all of these.
+    assert {b.file for b in hidden} == {
+        b.file for b in page.values() if b.backend and b.backend.is_foreign
+    }
+    # Nothing is known of these, so that nothing is said against them.
+    for one in page.values():
+        if one.backend is None and one.judgement.verdict == "unknown":
+            assert one in visible
+    rest = [b for b in page.values() if b not in hidden]
+    assert bool(visible) is bool(rest)
+    running = [b for b in page.values() if b.judgement.verdict in ("runs", "partly")]
+    if any(b.judgement.verdict != "cannot" for b in visible):
+        # One that cannot run is there only where nothing else is.
+        assert all(b.judgement.verdict != "cannot" for b in visible)
+        for release in {b.release for b in visible if b in running}:
+            backends = {
+                b.backend.label for b in visible if b.release == release and b.backend
+            }
+            assert len(backends) <= 1
+    if running:
+        # The newest release that runs is never lost.
+        best = max(b.release for b in running)
+        assert decisions.newest == best
+        assert any(b.release == best and b in running for b in visible)
