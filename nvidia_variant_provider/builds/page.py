@@ -105,9 +105,18 @@ def decide(
         choice = _choose(group, driver=driver, label=label, follow=follow)
         if choice is not None:
             chosen[release] = choice
+        plain = any(
+            b.backend is None and b.judgement.verdict in _RUNNING for b in group
+        )
         for build in group:
             files[build.file] = _decide_one(
-                build, choice, newest, driver=driver, named=named, label=label
+                build,
+                choice,
+                newest,
+                driver=driver,
+                named=named,
+                label=label,
+                plain=plain,
             )
     if not any(files[b.file].action == "show" for b in every):
         # An index that offers nothing would stop every installation.
@@ -148,16 +157,16 @@ def _choose(
     running = [build for build in labelled if build.judgement.verdict in _RUNNING]
     if driver and running:
         return max(running, key=_preference).backend
-    if driver and any(_may_run(build) for build in labelled):
+    if driver and any(_may_run(build) for build in group):
         return None
     cpu = [b.backend for b in labelled if b.backend and b.backend.kind == "cpu"]
     return cpu[0] if cpu else None
 
 
 def _may_run(build: Build) -> bool:
-    backend = build.backend
-    unknown = build.judgement.verdict == "unknown"
-    return unknown and backend is not None and backend.kind == "cuda"
+    if build.backend is None:
+        return build.judgement.verdict in _RUNNING
+    return build.backend.kind == "cuda" and build.judgement.verdict == "unknown"
 
 
 def _preference(build: Build) -> tuple[bool, bool, tuple[int, int]]:
@@ -180,6 +189,7 @@ def _decide_one(
     driver: bool,
     named: Collection[str],
     label: str | None,
+    plain: bool,
 ) -> Decision:
     backend, judgement = build.backend, build.judgement
     if build.version.local is not None and build.version.local in named:
@@ -203,6 +213,10 @@ def _decide_one(
     is_cpu = backend.kind == "cpu" and backend.label != label
     if driver and is_cpu and newest is not None and build.release > newest:
         reason = f"it does not use the GPU; {newest} is the newest release that does"
+        return Decision(action="yank", reason=reason)
+    if driver and is_cpu and plain:
+        # An installer would take the label before the plain version.
+        reason = f"it does not use the GPU; the plain build of {build.release} does"
         return Decision(action="yank", reason=reason)
     return _SHOW
 

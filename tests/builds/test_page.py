@@ -153,6 +153,11 @@ def test_cpu_builds_where_no_release_has_a_build_that_runs() -> None:
     assert decisions.note is not None
 
 
+def test_the_cpu_build_does_not_displace_a_plain_one_that_runs() -> None:
+    page = [build("2.10.0", "runs"), build("2.10.0+cpu", "cpu")]
+    assert taken(decide(page, driver=True)) == "2.10.0"
+
+
 def test_the_cpu_build_does_not_displace_one_that_may_run() -> None:
     page = [build("2.15.0+cu130", "unknown"), build("2.15.0+cpu", "cpu")]
     assert taken(decide(page, driver=True)) == "2.15.0+cu130"
@@ -201,7 +206,7 @@ def test_what_holds_of_every_page(page: Mapping[str, Build]) -> None:
     if any(b.judgement.verdict != "cannot" for b in visible):
         # One that cannot run is there only where nothing else is.
         assert all(b.judgement.verdict != "cannot" for b in visible)
-        for release in {b.release for b in visible if b in running}:
+        for release in {b.release for b in visible if b in running and b.backend}:
             backends = {
                 b.backend.label for b in visible if b.release == release and b.backend
             }
