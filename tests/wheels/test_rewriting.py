@@ -1,0 +1,237 @@
+"""Wheels whose METADATA changes on the way, read back with `zipfile` and by pip."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.metadata.markers import SelectedVariant
+from nvidia_variant_provider.wheels.core_metadata import evaluate_core_metadata
+from nvidia_variant_provider.wheels.rewriting import apply_plan, plan_rewrite
+
+INFO = "demo-1.0.dist-info"
+CUDA = SelectedVariant(
+    label="cu126", properties=frozenset({("nvidia", "sm_arch", "90_real")})
+)
+METADATA = b"""Metadata-Version: 2.4
+Name: demo
+Version: 1.0
+Requires-Dist: numpy
+requires-dist:  nvidia-cudnn-cu12; "nvidia" in variant_namespaces
+Requires-Dist: triton; variant_label != "null" and
+ platform_system == "Linux"
+Requires-Dist: amd-smi; "amd" in variant_namespaces
+Provides-Extra: a
+
+Requires-Dist: text; variant_label == "a line of the description"
+"""
+EVALUATED = b"""Metadata-Version: 2.4
+Name: demo
+Version: 1.0
+Requires-Dist: numpy
+requires-dist: nvidia-cudnn-cu12
+Requires-Dist: triton; platform_system == "Linux"
+Provides-Extra: a
+
+Requires-Dist: text; variant_label == "a line of the description"
+"""
+
+
+def evaluate(data: bytes) -> bytes:
+    return evaluate_core_metadata(data, CUDA)
+
+
+class _Pipe(io.RawIOBase):
+    """What cannot seek, so that zipfile writes data descriptors."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.data += data
+        return len(data)
+
+
+def row(path: str, content: bytes) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
+    return f"{path},sha256={digest.decode()},{len(content)}\n"
+
+
+def make_wheel(
+    members: dict[str, bytes],
+    *,
+    metadata: bytes = METADATA,
+    method: int = zipfile.ZIP_DEFLATED,
+    streamed: bool = False,
+    zip64: bool = False,
+    comment: bytes = b"",
+) -> bytes:
+    files = dict(members)
+    files[f"{INFO}/METADATA"] = metadata
+    files[f"{INFO}/WHEEL"] = b"Wheel-Version: 1.0\n"
+    record = "".join(row(path, content) for path, content in files.items())
+    files[f"{INFO}/RECORD"] = (record + f"{INFO}/RECORD,,\n").encode()
+    pipe, file = _Pipe(), io.BytesIO()
+    target: Any = pipe if streamed else file
+    with zipfile.ZipFile(target, "w", method) as archive:
+        archive.comment = comment
+        for name, content in files.items():
+            with archive.open(name, "w", force_zip64=zip64) as member:
+                member.write(content)
+    return bytes(pipe.data) if streamed else file.getvalue()
+
+
+def pieces(data: bytes, size: int) -> Iterator[bytes]:
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
+
+
+def rewritten(wheel: bytes, piece: int = 7) -> bytes:
+    plan = plan_rewrite(io.BytesIO(wheel), evaluate)
+    assert plan is not None
+    made = b"".join(apply_plan(plan, pieces(wheel, piece)))
+    assert len(made) == plan.size
+    assert plan.metadata == EVALUATED
+    return made
+
+
+def contents(wheel: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+NAMES = st.sampled_from(["demo/__init__.py", "demo/lib.so", "demo/é.txt", "x", "z.py"])
+
+
+@settings(deadline=None)
+@given(
+    members=st.dictionaries(NAMES, st.binary(max_size=300), max_size=4),
+    form=st.fixed_dictionaries(
+        {
+            "method": st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]),
+            "streamed": st.booleans(),
+            "zip64": st.booleans(),
+            "comment": st.binary(max_size=20),
+        }
+    ),
+    piece=st.integers(1, 400),
+)
+def test_only_metadata_and_record_change(
+    members: dict[str, bytes], form: dict[str, Any], piece: int
+) -> None:
+    wheel = make_wheel(members, **form)
+    before, after = contents(wheel), contents(rewritten(wheel, piece))
+    assert list(after) == list(before)
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {f"{INFO}/METADATA", f"{INFO}/RECORD"}
+    assert after[f"{INFO}/METADATA"] == EVALUATED
+    rows = list(csv.reader(after[f"{INFO}/RECORD"].decode().splitlines()))
+    assert [name for name, _, _ in rows] == list(after)
+    for name, digest, size in rows[:-1]:
+        assert row(name, after[name]) == f"{name},{digest},{size}\n"
+
+
+def test_other_members_are_copied_byte_for_byte() -> None:
+    wheel = make_wheel({"demo/lib.so": bytes(range(256)) * 20})
+    made = rewritten(wheel)
+    with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
+        info = archive.getinfo(f"{INFO}/METADATA")
+    assert made[: info.header_offset] == wheel[: info.header_offset]
+
+
+def test_a_record_with_a_name_in_quotes() -> None:
+    wheel = make_wheel({'demo/a,"b".py': b"x"})
+    with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
+        record = archive.read(f"{INFO}/RECORD").replace(
+            b'demo/a,"b".py,', b'"demo/a,""b"".py",'
+        )
+    quoted = io.BytesIO()
+    with zipfile.ZipFile(quoted, "w") as archive:
+        for name, content in contents(wheel).items():
+            archive.writestr(name, record if name.endswith("RECORD") else content)
+    after = contents(rewritten(quoted.getvalue()))
+    lines = after[f"{INFO}/RECORD"].splitlines()
+    assert lines[0] == record.splitlines()[0]
+    assert lines[1].decode() + "\n" == row(f"{INFO}/METADATA", EVALUATED)
+
+
+def test_a_wheel_without_variant_markers_has_no_plan() -> None:
+    wheel = make_wheel({}, metadata=b"Name: demo\nRequires-Dist: numpy\n")
+    assert plan_rewrite(io.BytesIO(wheel), evaluate) is None
+
+
+def test_line_ends_of_windows_stay() -> None:
+    data = METADATA.replace(b"\n", b"\r\n")
+    assert evaluate(data) == EVALUATED.replace(b"\n", b"\r\n")
+
+
+def test_bytes_that_are_not_text_stay() -> None:
+    data = b"Summary: \xff\xfe\nRequires-Dist: d\xff; variant_label == ''\n\xff"
+    assert evaluate(data) == b"Summary: \xff\xfe\n\xff"
+
+
+class TestStreams:
+    wheel = make_wheel({"demo/lib.so": b"x" * 1000})
+
+    @pytest.mark.parametrize("change", [-1, 1])
+    def test_of_another_length(self, change: int) -> None:
+        plan = plan_rewrite(io.BytesIO(self.wheel), evaluate)
+        assert plan is not None
+        other = self.wheel + b"y" if change > 0 else self.wheel[:change]
+        with pytest.raises(InputError, match="bytes"):
+            b"".join(apply_plan(plan, [other]))
+
+    def test_the_end_of_the_stream_is_read_as_well(self) -> None:
+        plan = plan_rewrite(io.BytesIO(self.wheel), evaluate)
+        assert plan is not None
+        digest = hashlib.sha256()
+
+        def hashed() -> Iterator[bytes]:
+            for piece in pieces(self.wheel, 100):
+                digest.update(piece)
+                yield piece
+
+        b"".join(apply_plan(plan, hashed()))
+        assert digest.digest() == hashlib.sha256(self.wheel).digest()
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"x" * 100])
+def test_what_is_not_an_archive(data: bytes) -> None:
+    with pytest.raises(InputError, match="not a readable archive"):
+        plan_rewrite(io.BytesIO(data), evaluate)
+
+
+def test_something_before_the_first_member() -> None:
+    with pytest.raises(InputError, match="before its first member"):
+        plan_rewrite(io.BytesIO(b"#!python\n" + make_wheel({})), evaluate)
+
+
+@given(
+    wheel=st.just(make_wheel({"a": b"b"})),
+    at=st.integers(0, 900),
+    byte=st.binary(min_size=1, max_size=8),
+)
+def test_a_damaged_archive_is_refused_or_rewritten(
+    wheel: bytes, at: int, byte: bytes
+) -> None:
+    damaged = wheel[:at] + byte + wheel[at + len(byte) :]
+    try:
+        plan = plan_rewrite(io.BytesIO(damaged), evaluate)
+        if plan is not None:
+            b"".join(apply_plan(plan, [damaged]))
+    except InputError:
+        pass
