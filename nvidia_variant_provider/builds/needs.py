@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from ..gpu_code.report import LibraryReport, WheelReport
 from ..gpu_code.runtimes import Runtime, library_runtimes, required_runtimes
-from ..gpu_code.units import first_toolkit, ptx_toolkit, split_units
+from ..gpu_code.units import Unit, first_toolkit, ptx_toolkit, split_units
 from ..knowledge.tables import parse_isa, runs_machine_code, runs_ptx
 from ..machine.environment import ComputeCapability, CudaVersion
 from .backends import Backend
@@ -30,6 +30,11 @@ Evidence: TypeAlias = Literal[
 
 How: TypeAlias = Literal["native", "ptx"]
 
+_MINOR = 4
+"""A library is minor when the largest one is more than so many times its size. In
+torch 2.0 to 2.15 the linear algebra, which comes from MAGMA, has an eighth of the
+size of ``libtorch_cuda.so`` and code for other GPUs."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Code:
@@ -41,12 +46,16 @@ class Code:
     :param machine_code: the targets of its machine code, such as ``90`` and ``90a``.
     :param ptx: by the target of its PTX, the CUDA version that a driver needs to
         compile it; ``None`` where that is newer than any known one.
+    :param minor: it is small next to the largest library of the build. Such a library
+        alone does not make a build run: torch 2.8.0 has its linear algebra for compute
+        capability 6.1, and nothing else.
     """
 
     name: str
     cuda: CudaVersion | None = None
     machine_code: frozenset[str] = frozenset()
     ptx: Mapping[str, CudaVersion | None] = field(default_factory=dict)
+    minor: bool = False
 
     def how(self, capability: ComputeCapability, driver: CudaVersion) -> How | None:
         """Say how the code runs on a GPU under a driver; ``None`` if it does not.
@@ -101,19 +110,13 @@ def needs_of_report(report: WheelReport) -> Needs | None:
     """
     if not report.complete:
         return None
+    units = [unit for unit in split_units(report) if unit.targets]
+    sizes = [max(item.size for item in unit.libraries) for unit in units]
     pieces = tuple(
-        tuple(_code(report, library) for library in unit.libraries)
-        if unit.by_cuda
-        else (_merged(unit.name, [_code(report, item) for item in unit.libraries]),)
-        for unit in split_units(report)
-        if unit.targets
+        _piece(report, unit, minor=_MINOR * size < max(sizes))
+        for unit, size in zip(units, sizes, strict=True)
     )
-    chosen = {
-        item.path
-        for unit in split_units(report)
-        if unit.by_cuda
-        for item in unit.libraries
-    }
+    chosen = {item.path for unit in units if unit.by_cuda for item in unit.libraries}
     runtimes = required_runtimes(report.requires)
     for library in report.own:
         if library.path not in chosen:
@@ -166,6 +169,11 @@ def needs_of_backend(backend: Backend | None) -> Needs | None:
     return Needs(evidence="label", source=source, cuda=backend.cuda)
 
 
+def _piece(report: WheelReport, unit: Unit, *, minor: bool) -> tuple[Code, ...]:
+    codes = [replace(_code(report, library), minor=minor) for library in unit.libraries]
+    return tuple(codes) if unit.by_cuda else (_merged(unit.name, codes),)
+
+
 def _code(report: WheelReport, library: LibraryReport) -> Code:
     kernels = [target.rpartition("_") for target in library.kernels]
     ptx = {
@@ -212,6 +220,7 @@ def _merged(name: str, codes: list[Code]) -> Code:
         cuda=max((c.cuda for c in codes if c.cuda is not None), default=None),
         machine_code=frozenset[str]().union(*(code.machine_code for code in codes)),
         ptx=ptx,
+        minor=codes[0].minor,
     )
 
 

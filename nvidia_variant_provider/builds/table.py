@@ -52,7 +52,7 @@ def needs_of_record(record: BuildRecord) -> Needs:
     """Take the needs of a build from its record."""
     return Needs(
         evidence="table",
-        source=record.source,
+        source=f"table of builds, {record.date}",
         cuda=record.cuda,
         pieces=tuple(
             tuple(
@@ -61,6 +61,7 @@ def needs_of_record(record: BuildRecord) -> Needs:
                     cuda=item.cuda,
                     machine_code=frozenset(item.machine_code),
                     ptx=item.ptx,
+                    minor=item.minor,
                 )
                 for item in piece
             )
@@ -81,7 +82,11 @@ def record_of_needs(
     wheels: dict[str, str],
     date: str,
 ) -> BuildRecord:
-    """Make the record of a wheel that was inspected."""
+    """Make the record of a wheel that was inspected.
+
+    :param wheels: the SHA-256 of each file that was read, by its name.
+    :param date: the day of the inspection, such as ``2026-11-21``.
+    """
     return BuildRecord(
         project=project,
         version=version,
@@ -95,6 +100,7 @@ def record_of_needs(
                     cuda=code.cuda,
                     machine_code=tuple(sorted(code.machine_code, key=_by_number)),
                     ptx=dict(sorted(code.ptx.items(), key=lambda i: _by_number(i[0]))),
+                    minor=code.minor,
                 )
                 for code in piece
             )
@@ -102,7 +108,7 @@ def record_of_needs(
         ),
         gpu=needs.gpu,
         wheels=wheels,
-        source=needs.source,
+        source="inspected",
         date=date,
     )
 

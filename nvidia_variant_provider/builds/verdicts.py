@@ -126,13 +126,15 @@ def _judge_by_code(
         return _judgement(needs, "runs", (), driver)
     reasons: list[str] = []
     ways: list[How | None] = []
+    runs = False
     for capability in capabilities:
         for piece in pieces:
             way = _best(code.how(capability, driver) for code in piece)
             ways.append(way)
+            runs = runs or (way is not None and not piece[0].minor)
             if way is None:
                 reasons.append(_no_code(piece, capability, driver))
-    if not any(ways):
+    if not runs:
         return _judgement(needs, "cannot", tuple(dict.fromkeys(reasons)), driver)
     how: How = "ptx" if "ptx" in ways else "native"
     verdict: Verdict = "partly" if reasons else "runs"

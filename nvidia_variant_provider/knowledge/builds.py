@@ -29,12 +29,15 @@ class LibraryRecord:
     :param machine_code: the targets of its machine code, such as ``90a``.
     :param ptx: by the target of its PTX, the CUDA version that a driver needs to
         compile it; ``None`` where that is newer than any known one.
+    :param minor: it is small next to the largest library of the build, which does not
+        run because this one does.
     """
 
     name: str
     cuda: CudaVersion | None
     machine_code: tuple[str, ...]
     ptx: Mapping[str, CudaVersion | None]
+    minor: bool = False
 
     def to_dict(self) -> dict[str, object]:
         """Return the library as it stands in the table."""
@@ -52,6 +55,7 @@ class LibraryRecord:
                 if self.ptx
                 else {}
             ),
+            **({"minor": True} if self.minor else {}),
         }
 
     @classmethod
@@ -65,6 +69,7 @@ class LibraryRecord:
                 target: _version(needed)
                 for target, needed in data.get("ptx", {}).items()
             },
+            minor=data.get("minor", False),
         )
 
 

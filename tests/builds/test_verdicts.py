@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,6 +119,12 @@ class TestReasons:
         assert judgement.reasons == (
             "extra.so has no code for compute capability 8.0, only for 90",
         )
+
+    def test_a_small_library_alone_does_not_make_a_build_run(self) -> None:
+        small = replace(torch("12.8", "60", name="linalg.so"), minor=True)
+        build = needs(torch("12.8", "80"), small)
+        assert judge(build, machine("12.8", "6.1")).verdict == "cannot"
+        assert judge(build, machine("12.8", "8.0")).verdict == "partly"
 
     def test_some_gpus_have_no_code(self) -> None:
         judgement = judge(needs(torch("12.8", "80")), machine("12.8", "8.0", "7.0"))

@@ -1,0 +1,121 @@
+"""Regenerate the table of builds from released wheels and from torch's build scripts.
+
+``python -m tools.update_builds read STORE`` inspects the wheels of `PROJECTS` on the
+index that pip is configured for, a few requests at a time, and keeps one record for
+each in the folder STORE. A second run reads only what is not there yet.
+``python -m tools.update_builds write STORE`` makes
+``nvidia_variant_provider/knowledge/builds.json`` out of STORE and of
+``tools/sources/torch_builds.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from nvidia_variant_provider.knowledge.builds import BuildRecord, LibraryRecord
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+
+__all__ = ["merge", "records_of_scripts", "render"]
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = ROOT / "nvidia_variant_provider" / "knowledge" / "builds.json"
+SCRIPTS = ROOT / "tools" / "sources" / "torch_builds.json"
+
+_INSPECTED = "inspected"
+
+
+def main() -> None:
+    """Read wheels, or write the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("command", choices=["write"])
+    parser.add_argument("store", type=Path, help="a folder with one record per wheel")
+    options = parser.parse_args()
+    stored = [
+        BuildRecord.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        for path in sorted(options.store.glob("*.json"))
+    ]
+    scripts = json.loads(SCRIPTS.read_text(encoding="utf-8"))
+    TABLE.write_text(
+        render(merge(stored, records_of_scripts(scripts))), encoding="utf-8"
+    )
+
+
+def records_of_scripts(scripts: Mapping[str, Any]) -> Iterator[BuildRecord]:
+    """Yield a record for each build that torch's own scripts describe.
+
+    PyPI's build of a release is the build of one label, without the label.
+    """
+    date = scripts["about"]["date"]
+    for version, labels in scripts["releases"].items():
+        plain = scripts["pypi"].get(version)
+        for label, build in labels.items():
+            platforms = {"linux_x86_64": build, **build.get("other_platforms", {})}
+            for platform, described in platforms.items():
+                record = _record(version, label, platform, described, date)
+                yield record
+                # PyPI has no CUDA build of torch for Windows.
+                if label == plain and platform.startswith("linux"):
+                    yield _without_label(record)
+
+
+def _record(
+    version: str, label: str, platform: str, build: Mapping[str, Any], date: str
+) -> BuildRecord:
+    digits = label.removeprefix("cu")
+    cuda = CudaVersion(int(digits[:-1]), int(digits[-1]))
+    library = LibraryRecord(
+        name="torch",
+        cuda=cuda,
+        machine_code=tuple(map(_target, build["archs"])),
+        ptx={_target(text): cuda for text in build["ptx"]},
+    )
+    return BuildRecord(
+        project="torch",
+        version=version,
+        label=label,
+        platform=platform,
+        cuda=cuda,
+        pieces=((library,),),
+        gpu=True,
+        wheels={},
+        source=f"{build['confidence']}: {build['source']}",
+        date=date,
+    )
+
+
+def _target(capability: str) -> str:
+    return ComputeCapability.parse(capability).sm
+
+
+def _without_label(record: BuildRecord) -> BuildRecord:
+    return BuildRecord.from_dict({**record.to_dict(), "label": None})
+
+
+def merge(
+    inspected: Iterable[BuildRecord], described: Iterable[BuildRecord]
+) -> list[BuildRecord]:
+    """Join records; a wheel that was inspected goes before a script."""
+    found = {_key(record): record for record in described}
+    found.update((_key(record), record) for record in inspected)
+    return [found[key] for key in sorted(found)]
+
+
+def _key(record: BuildRecord) -> tuple[str, Version, str, str]:
+    version = Version(record.version)
+    return record.project, version, record.label or "", record.platform
+
+
+def render(records: Iterable[BuildRecord]) -> str:
+    """Return the text of the table, one record on each line."""
+    lines = [json.dumps(record.to_dict()) for record in records]
+    return '{"records": [\n' + ",\n".join(lines) + "\n]}\n"
+
+
+if __name__ == "__main__":
+    main()
