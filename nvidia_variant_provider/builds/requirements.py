@@ -1,0 +1,73 @@
+"""Builds that cannot run because what they require cannot.
+
+torchvision 0.29 requires ``torch>=2.14.0``. Where no such torch runs, neither does
+torchvision: an installer that took it would let the torch that cannot run in again,
+since an exact pin of a dependency admits yanked files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from ..metadata.requirements import parse_requirement
+from .verdicts import Judgement
+
+__all__ = ["find_refusal", "required_projects"]
+
+
+def required_projects(
+    requires: Iterable[str], projects: Iterable[str]
+) -> dict[str, str]:
+    """Find the requirements on projects that have GPU builds.
+
+    Requirements of extras do not count, since an installation without the extra does
+    not need them.
+
+    :param requires: the ``Requires-Dist`` fields.
+    :param projects: normalized names, such as those of the build table.
+    :returns: the requirement's text by project.
+    """
+    wanted = frozenset(projects)
+    found: dict[str, str] = {}
+    for text in requires:
+        # The parser is slow, and a wheel may have hundreds of requirements.
+        if not any(canonicalize_name(text).startswith(name) for name in wanted):
+            continue
+        requirement = parse_requirement(text)
+        if requirement is None or "extra" in str(requirement.marker or ""):
+            continue
+        name = canonicalize_name(requirement.name)
+        if name in wanted:
+            found[name] = f"{requirement.name}{requirement.specifier}"
+    return found
+
+
+def find_refusal(
+    requirement: str, judged: Mapping[Version, Sequence[Judgement]]
+) -> str | None:
+    """Say why no release that satisfies a requirement runs.
+
+    :param requirement: such as ``torch>=2.14.0``.
+    :param judged: by release, the judgement of each of its builds.
+    :returns: ``None`` when one runs, when one may run, or when none satisfies it at
+        all, which is for the installer to say.
+    """
+    parsed = parse_requirement(requirement)
+    if parsed is None:
+        return None
+    allowed = [
+        version
+        for version in parsed.specifier.filter(sorted(judged), prereleases=True)
+        if judged[version]
+    ]
+    if not allowed:
+        return None
+    for version in allowed:
+        if any(judgement.verdict != "cannot" for judgement in judged[version]):
+            return None
+    newest = allowed[-1]
+    reason = next(iter(judged[newest][0].reasons), "it cannot run")
+    return f"it requires {requirement}, and none of these runs here: {newest}: {reason}"

@@ -1,0 +1,69 @@
+"""Builds that cannot run because of what they require."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.version import Version
+
+from nvidia_variant_provider.builds.requirements import find_refusal, required_projects
+from nvidia_variant_provider.builds.verdicts import Judgement
+
+RUNS = Judgement(verdict="runs")
+CPU = Judgement(verdict="cpu")
+UNKNOWN = Judgement(verdict="unknown")
+CANNOT = Judgement(verdict="cannot", reasons=("it needs a driver for CUDA 13",))
+
+TORCH = {
+    Version("2.10.0"): [RUNS],
+    Version("2.11.0"): [CANNOT],
+    Version("2.14.0"): [CANNOT, CANNOT],
+    Version("2.15.0"): [CANNOT],
+}
+
+
+@pytest.mark.parametrize(
+    ("requirement", "newest"),
+    [
+        ("torch==2.11.0", "2.11.0"),
+        ("torch>=2.14.0", "2.15.0"),
+        ("torch>=2.11,<2.15", "2.14.0"),
+        ("torch>2.10.0,!=2.15.0", "2.14.0"),
+    ],
+)
+def test_no_release_that_satisfies_it_runs(requirement: str, newest: str) -> None:
+    assert find_refusal(requirement, TORCH) == (
+        f"it requires {requirement}, and none of these runs here: {newest}: it needs a "
+        "driver for CUDA 13"
+    )
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    ["torch", "torch>=2.0", "torch==2.10.0", "torch==2.16.0", "torch<2", "not valid ("],
+)
+def test_no_refusal(requirement: str) -> None:
+    assert find_refusal(requirement, TORCH) is None
+
+
+@pytest.mark.parametrize("other", [RUNS, CPU, UNKNOWN])
+def test_one_build_of_a_release_that_may_run_is_enough(other: Judgement) -> None:
+    assert find_refusal("torch==2", {Version("2"): [CANNOT, other]}) is None
+
+
+def test_a_release_without_builds_is_not_judged() -> None:
+    assert find_refusal("torch==2", {Version("2"): []}) is None
+
+
+def test_only_projects_with_gpu_builds_count() -> None:
+    requires = [
+        "numpy>=1.26",
+        "Torch (==2.11.0)",
+        "torch-geometric==1",
+        "torchvision==0.26.0; extra == 'vision'",
+        "vllm @ https://a.example/vllm.whl",
+        "torch broken (",
+    ]
+    assert required_projects(requires, ["torch", "torchvision", "vllm"]) == {
+        "torch": "Torch==2.11.0",
+        "vllm": "vllm",
+    }
