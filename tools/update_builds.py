@@ -83,6 +83,7 @@ def _record(
         cuda=cuda,
         pieces=((library,),),
         gpu=True,
+        requires=(),
         wheels={},
         source=f"{build['confidence']}: {build['source']}",
         date=date,

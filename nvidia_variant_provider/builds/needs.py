@@ -94,6 +94,8 @@ class Needs:
         from, which is one library unless a wheel brings one for each CUDA version.
         ``None`` where the GPU code is not known.
     :param gpu: false for a build that is known to use no GPU.
+    :param requires: its ``Requires-Dist`` fields, of which only those on projects with
+        GPU builds matter; empty where they are not known.
     """
 
     evidence: Evidence
@@ -101,6 +103,7 @@ class Needs:
     cuda: CudaVersion | None = None
     pieces: tuple[tuple[Code, ...], ...] | None = None
     gpu: bool = True
+    requires: tuple[str, ...] = ()
 
 
 def needs_of_report(report: WheelReport) -> Needs | None:
@@ -134,6 +137,7 @@ def needs_of_report(report: WheelReport) -> Needs | None:
         cuda=cuda,
         pieces=pieces or None,
         gpu=bool(pieces or newest or any(item.has_gpu_code for item in report.own)),
+        requires=report.requires,
     )
 
 
@@ -149,11 +153,17 @@ def needs_of_requirements(requires: Iterable[str]) -> Needs | None:
     :param requires: such as ``nvidia-cuda-runtime-cu12==12.8.90``.
     :returns: ``None`` when the dependencies do not name a CUDA version.
     """
-    runtimes = required_runtimes(requires)
+    listed = tuple(requires)
+    runtimes = required_runtimes(listed)
     if not runtimes:
         return None
     newest = max(runtimes, key=_version)
-    return Needs(evidence="metadata", source=newest.source, cuda=newest.version)
+    return Needs(
+        evidence="metadata",
+        source=newest.source,
+        cuda=newest.version,
+        requires=listed,
+    )
 
 
 def needs_of_backend(backend: Backend | None) -> Needs | None:

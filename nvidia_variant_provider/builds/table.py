@@ -9,8 +9,20 @@ from packaging.version import InvalidVersion, Version
 
 from ..knowledge.builds import BuildRecord, LibraryRecord, build_records
 from .needs import Code, Needs
+from .requirements import required_projects
 
-__all__ = ["find_record", "needs_of_record", "record_of_needs"]
+__all__ = ["PROJECTS", "find_record", "needs_of_record", "record_of_needs"]
+
+
+PROJECTS = frozenset(
+    {
+        *("bitsandbytes", "cupy-cuda12x", "cupy-cuda13x", "faiss-gpu-cu12"),
+        *("jax-cuda12-pjrt", "jax-cuda13-pjrt", "onnxruntime-gpu", "tensorflow"),
+        *("torch", "torchao", "torchaudio", "torchcodec", "torchvision"),
+        *("vllm", "xformers", "xgboost"),
+    }
+)
+"""The projects of the table: requirements on them decide whether a build runs."""
 
 
 def find_record(
@@ -69,6 +81,7 @@ def needs_of_record(record: BuildRecord) -> Needs:
         )
         or None,
         gpu=record.gpu,
+        requires=record.requires,
     )
 
 
@@ -107,6 +120,7 @@ def record_of_needs(
             for piece in needs.pieces or ()
         ),
         gpu=needs.gpu,
+        requires=tuple(required_projects(needs.requires, PROJECTS).values()),
         wheels=wheels,
         source="inspected",
         date=date,

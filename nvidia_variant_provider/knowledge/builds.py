@@ -86,6 +86,7 @@ class BuildRecord:
     :param pieces: what a program loads: of each piece the libraries that it chooses
         from, one unless the wheel brings one for each CUDA version.
     :param gpu: false for a build that uses no GPU.
+    :param requires: its dependencies on projects of this table.
     :param wheels: the SHA-256 of each file that was read, by its name.
     """
 
@@ -96,6 +97,7 @@ class BuildRecord:
     cuda: CudaVersion | None
     pieces: tuple[tuple[LibraryRecord, ...], ...]
     gpu: bool
+    requires: tuple[str, ...]
     wheels: Mapping[str, str]
     source: str
     date: str
@@ -110,6 +112,7 @@ class BuildRecord:
             **({} if self.cuda is None else {"cuda": str(self.cuda)}),
             **({} if self.gpu else {"gpu": False}),
             "pieces": [[item.to_dict() for item in piece] for piece in self.pieces],
+            **({"requires": list(self.requires)} if self.requires else {}),
             **({"wheels": dict(self.wheels)} if self.wheels else {}),
             "source": self.source,
             "date": self.date,
@@ -129,6 +132,7 @@ class BuildRecord:
                 for piece in data["pieces"]
             ),
             gpu=data.get("gpu", True),
+            requires=tuple(data.get("requires", ())),
             wheels=data.get("wheels", {}),
             source=data["source"],
             date=data["date"],

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from nvidia_variant_provider.builds.backends import parse_backend
 from nvidia_variant_provider.builds.needs import Code, Needs
 from nvidia_variant_provider.builds.table import (
+    PROJECTS,
     find_record,
     needs_of_record,
     record_of_needs,
@@ -104,6 +106,13 @@ class TestRecords:
             assert record.cuda == script.cuda
             compared += 1
         assert compared >= 15
+
+    def test_requirements_are_on_projects_of_the_table(self) -> None:
+        assert build_records().keys() == PROJECTS
+        required = {text for record in RECORDS for text in record.requires}
+        assert required
+        for text in required:
+            assert canonicalize_name(Requirement(text).name) in PROJECTS
 
 
 class TestFind:
