@@ -31,12 +31,15 @@ class Build:
     :param version: with its local version label.
     :param backend: what the label or the folder says; ``None`` for a plain wheel and
         for a label that says nothing.
+    :param platform: ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``; ``None`` for
+        any other, and for wheels that run anywhere.
     """
 
     file: str
     version: Version
     backend: Backend | None
     judgement: Judgement
+    platform: str | None = None
 
     @property
     def release(self) -> Version:

@@ -1,0 +1,208 @@
+"""Judging the builds of a page, and what is asked of the index for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from packaging.version import Version
+from simple_repository import model
+
+from nvidia_variant_provider.builds.page import Build
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.index.selection.judging import PageJudge
+from nvidia_variant_provider.machine.environment import (
+    ComputeCapability,
+    CudaVersion,
+    Environment,
+    Gpu,
+)
+
+OLD = Environment(
+    cuda_driver_version=CudaVersion(12, 8),
+    gpus=(Gpu(index=0, compute_capability=ComputeCapability(8, 0)),),
+)
+NONE = Environment(reason="no-device")
+LARGE = 50_000_000
+
+
+def wheel(name: str, size: int | None = LARGE) -> model.File:
+    return model.File(
+        filename=name, url=f"https://wheels.example/{name}", hashes={}, size=size
+    )
+
+
+def linux(project: str, version: str, size: int | None = LARGE) -> model.File:
+    name = f"{project}-{version}-cp311-cp311-manylinux_2_28_x86_64.whl"
+    return wheel(name, size)
+
+
+@dataclass
+class Index:
+    """Pages and METADATA in memory, and what was asked for."""
+
+    pages: Mapping[str, Sequence[model.File]]
+    requires: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    async def read_metadata(self, project: str, file: model.File) -> bytes:
+        assert project in self.pages
+        self.asked.append(file.filename)
+        key = "-".join(file.filename.split("-")[:2])
+        if key not in self.requires:
+            raise InputError("the server hangs up", path=file.filename)
+        lines = [f"Requires-Dist: {text}" for text in self.requires[key]]
+        return "\n".join(["Metadata-Version: 2.1", *lines, ""]).encode()
+
+    async def read_page(self, project: str) -> Sequence[model.File]:
+        return self.pages.get(project, ())
+
+    def judge(self, project: str, environment: Environment = OLD) -> list[Build]:
+        async def work() -> list[Build]:
+            judge = PageJudge(
+                environment,
+                "linux_x86_64",
+                self.read_metadata,
+                self.read_page,
+                self.warnings.append,
+            )
+            return await judge.judge(project, self.pages[project])
+
+        return asyncio.run(work())
+
+    def verdicts(self, project: str, environment: Environment = OLD) -> dict[str, str]:
+        return {
+            str(build.version): build.judgement.verdict
+            for build in self.judge(project, environment)
+        }
+
+
+TORCH = [linux("torch", v) for v in ("2.9.1", "2.10.0", "2.11.0", "2.15.0")]
+
+
+def test_the_table_answers_without_any_request() -> None:
+    index = Index({"torch": TORCH})
+    assert index.verdicts("torch") == {
+        "2.15.0": "cannot",
+        "2.11.0": "cannot",
+        "2.10.0": "runs",
+        "2.9.1": "runs",
+    }
+    assert index.asked == []
+
+
+def test_metadata_is_read_down_to_the_first_release_that_runs() -> None:
+    versions = ["0.18.0", "0.19.1", "0.20.0", "0.21.0"]
+    index = Index(
+        {"torch": TORCH, "vllm": [linux("vllm", version) for version in versions]},
+        {
+            "vllm-0.21.0": ["torch==2.15.0"],
+            "vllm-0.20.0": ["numpy", "torch==2.11.0"],
+            "vllm-0.19.1": ["torch==2.10.0"],
+        },
+    )
+    builds = {str(build.version): build.judgement for build in index.judge("vllm")}
+    assert builds["0.21.0"].reasons[0].startswith("it requires torch==2.15.0, and none")
+    assert builds["0.20.0"].verdict == "cannot"
+    assert builds["0.19.1"].verdict == "unknown"
+    assert [name.split("-")[1] for name in index.asked] == [
+        "0.21.0",
+        "0.20.0",
+        "0.19.1",
+    ]
+
+
+def test_one_wheel_of_each_build_is_read() -> None:
+    names = [f"demo-1.0-cp3{n}-cp3{n}-manylinux_2_28_x86_64.whl" for n in range(9, 14)]
+    index = Index(
+        {"demo": [wheel(name) for name in names]},
+        {"demo-1.0": ["nvidia-cuda-runtime-cu12==12.8.90"]},
+    )
+    builds = index.judge("demo")
+    assert [build.judgement.verdict for build in builds] == ["runs"] * 5
+    assert len(index.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        wheel("numpy-2.0-cp311-cp311-manylinux_2_28_x86_64.whl", 999_999),
+        wheel("numpy-2.0-py3-none-any.whl"),
+        wheel("numpy-2.0-cp311-cp311-macosx_14_0_arm64.whl"),
+        wheel("numpy-2.0-cp311-cp311-win_amd64.whl"),
+        wheel("numpy-2.0-cp311-cp311-manylinux_2_28_aarch64.whl"),
+        wheel("numpy-2.0.tar.gz"),
+        wheel("not a wheel.whl"),
+    ],
+)
+def test_files_that_are_not_asked_for_metadata(file: model.File) -> None:
+    index = Index({"numpy": [file]})
+    assert set(index.verdicts("numpy").values()) <= {"unknown"}
+    assert index.asked == []
+
+
+def test_a_page_without_sizes_is_asked_once_for_a_project_without_gpu_code() -> None:
+    """Pages in HTML have no sizes."""
+    files = [linux("numpy", f"2.{minor}", None) for minor in range(30)]
+    index = Index({"numpy": files}, {"numpy-2.29": []})
+    assert set(index.verdicts("numpy").values()) == {"unknown"}
+    assert len(index.asked) == 1
+
+
+def test_metadata_that_cannot_be_read_is_unknown_and_warned_of() -> None:
+    index = Index({"demo": [linux("demo", "1.0")]})
+    assert index.verdicts("demo") == {"1.0": "unknown"}
+    assert len(index.warnings) == 1
+    assert "its METADATA could not be read" in index.warnings[0]
+
+
+def test_a_machine_without_a_driver_asks_nothing() -> None:
+    index = Index({"demo": [linux("demo", "1.0")]})
+    assert index.verdicts("demo", NONE) == {"1.0": "unknown"}
+    assert index.asked == []
+
+
+def test_labels_of_projects_that_the_table_does_not_know() -> None:
+    labels = ["cu118", "cu128", "cu130", "cpu", "xpu", "foo", "pt28cu126"]
+    index = Index(
+        {"demo": [linux("demo", f"1.0+{label}") for label in labels]},
+        {f"demo-1.0+{label}": [] for label in labels},
+    )
+    assert index.verdicts("demo") == {
+        "1.0+cu118": "runs",
+        "1.0+cu128": "runs",
+        "1.0+cu130": "cannot",
+        "1.0+cpu": "cpu",
+        "1.0+xpu": "unknown",
+        "1.0+foo": "unknown",
+        "1.0+pt28cu126": "unknown",
+    }
+
+
+def test_a_label_that_requires_what_cannot_run() -> None:
+    index = Index(
+        {"torch": TORCH, "demo": [linux("demo", "1.0+cu128")]},
+        {"demo-1.0+cu128": ["torch>=2.14.0"]},
+    )
+    assert index.verdicts("demo") == {"1.0+cu128": "cannot"}
+
+
+def test_projects_that_require_each_other() -> None:
+    index = Index(
+        {
+            "torch": [linux("torch", "9.0")],
+            "torchvision": [linux("torchvision", "9.0")],
+        },
+        {"torch-9.0": ["torchvision==9.0"], "torchvision-9.0": ["torch==9.0"]},
+    )
+    assert index.verdicts("torch") == {"9.0": "unknown"}
+
+
+def test_releases_are_judged_newest_first() -> None:
+    index = Index({"torch": list(reversed(TORCH))})
+    versions = [build.version for build in index.judge("torch")]
+    assert versions == sorted(versions, reverse=True)
+    assert versions[0] == Version("2.15.0")
