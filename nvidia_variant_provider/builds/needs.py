@@ -73,7 +73,7 @@ class Code:
         return None
 
     def ptx_toolkit(self, capability: ComputeCapability) -> CudaVersion | None:
-        """The oldest driver that compiles its PTX for a GPU; ``None`` without any."""
+        """Return the oldest driver that compiles its PTX for a GPU, if there is one."""
         found = [
             needed
             for target, needed in self.ptx.items()
@@ -142,7 +142,7 @@ def needs_of_report(report: WheelReport) -> Needs | None:
 
 
 def _versions(piece: Iterable[Code]) -> list[CudaVersion]:
-    """The CUDA versions of the choices; none if one choice goes with any CUDA."""
+    """Return the CUDA versions of the choices, if each choice needs one."""
     versions = [code.cuda for code in piece]
     return [] if None in versions else [v for v in versions if v is not None]
 

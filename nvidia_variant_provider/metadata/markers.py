@@ -63,7 +63,7 @@ class SelectedVariant:
     properties: frozenset[tuple[str, str, str]] = frozenset()
 
     def values(self, marker: str) -> frozenset[str]:
-        """The members of a set-valued marker, without white space around ``::``."""
+        """Return the members of a set-valued marker, with plain ``::`` separators."""
         length = {
             "variant_properties": 3,
             "variant_features": 2,
@@ -124,7 +124,7 @@ def evaluate_requirement(requirement: str, variant: SelectedVariant) -> str | No
 
 
 def _split(requirement: str) -> tuple[str, str]:
-    """A dependency before its semicolon, and its marker."""
+    """Split a dependency at its semicolon; the marker may be empty."""
     # A URL may hold semicolons: PEP 508 ends it with white space.
     pattern = r"\s;" if re.match(r"[^;(<>=!~\"']*@", requirement) else ";"
     found = re.search(pattern, requirement)
@@ -267,4 +267,4 @@ _LABEL_OPERATORS: Mapping[str, Callable[[str, str], bool]] = {
     "in": lambda left, right: left in right,
     "not in": lambda left, right: left not in right,
 }
-"""What the dependency specifiers define for a ``String`` field that is no version."""
+"""The operators that PyPA's specification defines for strings that are not versions."""

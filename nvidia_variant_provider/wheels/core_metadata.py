@@ -44,7 +44,7 @@ def _evaluated(data: bytes, variant: SelectedVariant) -> Iterator[bytes]:
 
 
 def _split(data: bytes) -> tuple[list[bytes], bytes]:
-    """The header fields with their continuation lines, and all that follows them."""
+    """Return the header fields with their continuation lines, and the rest."""
     fields: list[bytes] = []
     position = 0
     while position < len(data):

@@ -157,7 +157,7 @@ def _dist_info_path(infos: Iterable[zipfile.ZipInfo], name: str) -> str:
 
 
 def _update_record(record: bytes, path: str, content: bytes) -> bytes:
-    """RECORD with the hash and the size of one file replaced; other lines stay."""
+    """Return RECORD with the hash and the size of one file replaced."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
     row = f"sha256={digest.decode()},{len(content)}"
     lines = record.decode("utf-8", "surrogateescape").splitlines(keepends=True)
@@ -189,7 +189,7 @@ class _Entry:
     wide: bool
 
     def moved(self, offset: int, sizes: _Sizes | None) -> bytes:
-        """The record with another offset, and with other sizes where it has any."""
+        """Return the record with another offset, and other sizes if there are any."""
         if sizes is not None:
             return self._replaced(offset, sizes)
         if not self.wide and offset >= _IN_ZIP64:
@@ -224,7 +224,7 @@ def _extras(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse_list(data: bytes) -> tuple[list[_Entry], bytes]:
-    """The records of the list of members, and what stands after the last."""
+    """Return the records of the list of members, and what stands after the last."""
     entries = []
     position = 0
     while data[position : position + 4] == b"PK\x01\x02":
@@ -301,7 +301,7 @@ def _new_member(
 
 
 def _moved_end(tail: bytes, offset: int, size: int) -> bytes:
-    """The records at the end of the archive, for a list of members that has moved."""
+    """Return the records at the end of an archive whose list of members moves."""
     end = bytearray(tail)
     position = 0
     if end.startswith(b"PK\x06\x06"):
