@@ -25,7 +25,8 @@ from ...builds.table import PROJECTS, find_record, needs_of_record
 from ...builds.verdicts import Judgement, judge
 from ...errors import InputError
 from ...machine.environment import Environment
-from ...wheels.archive import WheelName, parse_requires, parse_wheel_name
+from ...wheels.archive import parse_requires
+from ...wheels.names import WheelName, parse_wheel_name
 
 __all__ = ["PageJudge", "Wheel", "platform_of"]
 
@@ -126,6 +127,8 @@ class PageJudge:
         self._read_page = read_page
         self._warn = warn
         self._judged: dict[str, Mapping[Version, list[Judgement]]] = {}
+        self.required: dict[str, set[str]] = {}
+        """The projects with GPU builds that each project was seen to require."""
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def judge(
@@ -212,6 +215,7 @@ class PageJudge:
     ) -> str | None:
         """Say which requirement cannot be met by a build that runs."""
         required = required_projects(needs.requires, PROJECTS)
+        self.required.setdefault(project, set()).update(required)
         for name, text in required.items():
             if name == project or name in asked_by or len(asked_by) >= _DEEPEST:
                 continue

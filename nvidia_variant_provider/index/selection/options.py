@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 TYPE_CHECKING = False
@@ -36,6 +36,8 @@ class Selection:
     :param machine: returns the machine that builds are selected for; it is called
         when the first variant wheel is seen. The default is this machine.
     :param pins: the labels that the user wants.
+    :param named: by project, the local version labels that the user asks for, such as
+        ``xpu`` of ``torch==2.10.0+xpu``.
     :param every_gpu: select only builds with code for each GPU of the machine.
     :param priorities: what the user prefers; by default, the user's
         ``variants.toml`` is read when the first variant wheel is seen.
@@ -44,6 +46,7 @@ class Selection:
 
     machine: Callable[[], Environment] | None = None
     pins: Pins = Pins()
+    named: Mapping[str, Collection[str]] = field(default_factory=dict)
     every_gpu: bool = False
     priorities: Priorities | None = None
     environ: Mapping[str, str] | None = None

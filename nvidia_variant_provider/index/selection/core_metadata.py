@@ -1,0 +1,94 @@
+"""METADATA of wheels, read once for ever: it belongs to a file's SHA-256."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+from collections import OrderedDict
+from pathlib import Path
+
+from simple_repository import model
+
+from ...errors import InputError
+from .files import FileReader
+
+__all__ = ["CoreMetadataReader"]
+
+logger = logging.getLogger(__name__)
+
+_REMEMBERED = 256
+_LONGEST = 4 * 1024 * 1024
+_HEX = frozenset("0123456789abcdef")
+
+
+class CoreMetadataReader:
+    """Reads METADATA, and keeps it in a folder of the user.
+
+    :param folder: where METADATA is kept by the SHA-256 of its wheel; ``None`` keeps
+        it in memory only.
+    """
+
+    def __init__(self, files: FileReader, folder: Path | None = None) -> None:
+        self._files = files
+        self._folder = folder
+        self._read: OrderedDict[str, bytes] = OrderedDict()
+
+    def find(self, name: str) -> bytes | None:
+        """Return METADATA of a file if it has been read."""
+        return self._read.get(name)
+
+    async def read(self, project: str, file: model.File) -> bytes:
+        """Read METADATA of a wheel.
+
+        :raises InputError: it cannot be read.
+        """
+        name = file.filename
+        if name in self._read:
+            return self._read[name]
+        path = self._path(file)
+        content = _load(path)
+        if content is None:
+            content = await self._files.read_core_metadata(project, name)
+            if len(content) > _LONGEST:
+                message = f"its METADATA is larger than {_LONGEST >> 20} MiB"
+                raise InputError(message, path=name, hint="report it to the index")
+            logger.info("%s: read %d bytes of METADATA", name, len(content))
+            _store(path, content)
+        self._read[name] = content
+        if len(self._read) > _REMEMBERED:
+            self._read.popitem(last=False)
+        return content
+
+    def _path(self, file: model.File) -> Path | None:
+        digest = file.hashes.get("sha256", "").lower()
+        if self._folder is None or len(digest) != 64 or not _HEX.issuperset(digest):
+            return None
+        return self._folder / digest[:2] / f"{digest}.metadata"
+
+
+def _load(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    return content if len(content) <= _LONGEST else None
+
+
+def _store(path: Path | None, content: bytes) -> None:
+    """Keep METADATA; a cache that cannot be written is not an error."""
+    if path is None:
+        return
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor, name = tempfile.mkstemp(dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            os.replace(name, path)
+        except OSError:
+            os.unlink(name)
+            raise
