@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping
 
 from ..api import detect, read_environment
+from ..detection.cache import NO_CACHE
 from ..errors import DetectionError, OverrideError
 from ..machine import reasons
 from ..machine.environment import Environment
@@ -22,6 +23,7 @@ __all__ = [
     "add_compatibility_option",
     "add_every_gpu_option",
     "add_options",
+    "cache_folder",
     "detection_errors",
     "find_environment",
     "find_later",
@@ -143,3 +145,12 @@ def find_environment(
             error.path = _FLAGS[error.path]
             error.hint = (error.hint or "").removesuffix(", or unset it")
         raise
+
+
+def cache_folder(environ: Mapping[str, str]) -> str | None:
+    """Return the folder for what is read once, unless the user wants no cache."""
+    if environ.get(NO_CACHE) == "1":
+        return None
+    import platformdirs
+
+    return platformdirs.user_cache_dir("nvidia-variant-provider", appauthor=False)

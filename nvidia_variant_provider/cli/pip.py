@@ -50,6 +50,11 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="select no variants, as pip does on its own",
     )
     parser.add_argument(
+        "--unchecked",
+        action="store_true",
+        help="show ordinary wheels as the index does, whether or not they run here",
+    )
+    parser.add_argument(
         "--python",
         metavar="PATH",
         help="the interpreter or environment whose pip runs (default: this one)",
@@ -104,8 +109,16 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             loading.result()
         except ImportError as error:
             raise missing_extra(error) from None
+    from ..index.pip.named_labels import find_named_labels
+
     selection = Selection(
-        machine=find_machine, pins=pins, every_gpu=options.every_gpu, environ=environ
+        machine=find_machine,
+        pins=pins,
+        named=find_named_labels(command),
+        unchecked=options.unchecked,
+        cache=machine.cache_folder(environ),
+        every_gpu=options.every_gpu,
+        environ=environ,
     )
     return _run(pip, command, selection, options, environ)
 

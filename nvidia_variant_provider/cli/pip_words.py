@@ -7,7 +7,12 @@ from collections.abc import Iterator, Sequence
 __all__ = ["separate"]
 
 _VALUES = ("--cuda-driver", "--sm-arch", "--environment", "--label", "--python")
-_SWITCHES = ("--every-gpu", "--minor-version-compatibility", "--no-variants")
+_SWITCHES = (
+    "--every-gpu",
+    "--minor-version-compatibility",
+    "--no-variants",
+    "--unchecked",
+)
 
 
 def separate(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -68,6 +68,11 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="show this variant instead of the best one",
     )
+    parser.add_argument(
+        "--unchecked",
+        action="store_true",
+        help="show ordinary wheels as the indexes do, whether or not they run here",
+    )
     machine.add_options(parser)
     machine.add_compatibility_option(parser)
     machine.add_every_gpu_option(parser)
@@ -109,6 +114,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         Selection(
             machine=find_machine,
             pins=pins,
+            unchecked=options.unchecked,
+            cache=machine.cache_folder(environ),
             every_gpu=options.every_gpu,
             environ=environ,
         ),

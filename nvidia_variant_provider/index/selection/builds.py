@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import sysconfig
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -23,7 +25,9 @@ from ...builds.backends import Backend
 from ...builds.page import Build, Decision, Decisions, decide
 from ...errors import InputError
 from ...machine.environment import Environment
+from ..http.client import Client
 from .core_metadata import CoreMetadataReader
+from .files import FileReader
 from .judging import PageJudge
 from .options import Selection
 
@@ -64,9 +68,8 @@ class BuildRepository(RepositoryContainer):
     """Keeps ordinary installers away from builds that cannot run on a machine.
 
     :param source: the repository whose pages are changed.
-    :param machine: returns the machine, when the first page with builds is read.
-    :param platform: the platform that builds are installed on, such as
-        ``linux_x86_64``.
+    :param selection: what builds are selected for; it has to say the machine.
+    :param client: reads the files that ``source`` names on other servers.
     :param others: repositories that the installer reads as well. What a build requires
         may be on one of them.
     :param warn: called with a sentence for each thing that cannot be used.
@@ -76,18 +79,18 @@ class BuildRepository(RepositoryContainer):
         self,
         source: SimpleRepository,
         *,
-        machine: Callable[[], Awaitable[Environment]],
-        platform: str | None,
         selection: Selection,
-        metadata: CoreMetadataReader,
+        client: Client,
         others: Sequence[SimpleRepository] = (),
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(source)
-        self._machine = machine
-        self._platform = platform
         self._selection = selection
-        self._metadata = metadata
+        self._platform = selection.platform or sysconfig.get_platform().replace(
+            "-", "_"
+        )
+        folder = Path(selection.cache, "metadata") if selection.cache else None
+        self._metadata = CoreMetadataReader(FileReader(source, client), folder)
         self._others = tuple(others)
         self._warn = warn
         self._judge: PageJudge | None = None
@@ -179,7 +182,8 @@ class BuildRepository(RepositoryContainer):
     async def _prepare(self) -> PageJudge:
         async with self._preparing:
             if self._judge is None:
-                environment = await self._machine()
+                find: Callable[[], Environment] = self._selection.machine or Environment
+                environment = await asyncio.to_thread(find)
                 self._driver = environment.cuda_driver_version is not None
                 self._judge = PageJudge(
                     environment,

@@ -54,6 +54,8 @@ class CoreMetadataReader:
             if len(content) > _LONGEST:
                 message = f"its METADATA is larger than {_LONGEST >> 20} MiB"
                 raise InputError(message, path=name, hint="report it to the index")
+            # Make it text: it is sent as such, and its hash has to agree.
+            content = content.decode("utf-8", "replace").encode()
             logger.info("%s: read %d bytes of METADATA", name, len(content))
             _store(path, content)
         self._read[name] = content

@@ -38,6 +38,11 @@ class Selection:
     :param pins: the labels that the user wants.
     :param named: by project, the local version labels that the user asks for, such as
         ``xpu`` of ``torch==2.10.0+xpu``.
+    :param unchecked: show ordinary wheels as the index does, without asking whether
+        they run.
+    :param platform: the platform that ordinary wheels are installed on, such as
+        ``linux_x86_64``; by default, that of this machine.
+    :param cache: a folder in which METADATA of wheels is kept for ever.
     :param every_gpu: select only builds with code for each GPU of the machine.
     :param priorities: what the user prefers; by default, the user's
         ``variants.toml`` is read when the first variant wheel is seen.
@@ -47,6 +52,9 @@ class Selection:
     machine: Callable[[], Environment] | None = None
     pins: Pins = Pins()
     named: Mapping[str, Collection[str]] = field(default_factory=dict)
+    unchecked: bool = False
+    platform: str | None = None
+    cache: str | None = None
     every_gpu: bool = False
     priorities: Priorities | None = None
     environ: Mapping[str, str] | None = None

@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import io
 import logging
-from collections.abc import Callable, Mapping
-from typing import BinaryIO, TypeVar
+from collections.abc import Mapping
+from typing import BinaryIO
 
-from simple_repository import errors, model
+from simple_repository import model
 from simple_repository.components.core import SimpleRepository
 
 from ...errors import InputError
 from ...metadata import VariantsMetadata, read_metadata
-from ...strict_json import read_bytes
-from ...wheels.archive import open_wheel, read_dist_info
 from ...wheels.merging import combine
 from ...wheels.variant_json import find_variant_markers, read_wheel_metadata
-from ..http.byte_ranges import RangeFile
 from ..http.client import Client
-from ..http.urls import UpstreamError
+from .files import FileReader
 from .renaming import Release, Wheel
 
 __all__ = ["ReleaseReader"]
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 _MOST_LABELS = 64
 """Labels of a release whose wheels are opened when there is no metadata file."""
-
-_MOST_WHEELS = 8
-"""Wheels that are read at the same time."""
 
 _REMEMBERED = 1024
 
@@ -45,11 +36,9 @@ class ReleaseReader:
     """
 
     def __init__(self, source: SimpleRepository, client: Client) -> None:
-        self._source = source
-        self._client = client
+        self._files = FileReader(source, client)
         self._documents: dict[str, VariantsMetadata] = {}
         self._markers: dict[str, list[str]] = {}
-        self._turns = asyncio.Semaphore(_MOST_WHEELS)
 
     async def read(
         self, project: str, release: Release, files: Mapping[str, model.File]
@@ -65,7 +54,7 @@ class ReleaseReader:
         expected = file.hashes.get("sha256", "").lower()
         if expected in self._documents:
             return self._documents[expected]
-        body = await self._read(project, file.filename)
+        body = await self._files.read(project, file.filename)
         digest = hashlib.sha256(body).hexdigest()
         if expected and digest != expected:
             message = "its sha256 is not the one that the page gives"
@@ -84,7 +73,7 @@ class ReleaseReader:
         if name not in self._markers:
             if len(self._markers) > _REMEMBERED:
                 self._markers.clear()
-            metadata = await self._read_core_metadata(project, name)
+            metadata = await self._files.read_core_metadata(project, name)
             self._markers[name] = find_variant_markers(metadata)
         return self._markers[name]
 
@@ -120,62 +109,9 @@ class ReleaseReader:
             label = wheel.parts.label or ""
             return read_wheel_metadata(wheel.file_name, label, file)[0]
 
-        return wheel.file_name, await self._open(project, wheel.file_name, read)
-
-    async def _read_core_metadata(self, project: str, name: str) -> bytes:
-        try:
-            return await self._read(project, f"{name}.metadata")
-        except errors.ResourceUnavailable:
-            pass  # The index does not serve METADATA as a file (PEP 658).
-
-        def read(file: BinaryIO) -> bytes:
-            with open_wheel(file) as archive:
-                return read_dist_info(archive, "METADATA") or b""
-
-        return await self._open(project, name, read)
-
-    async def _read(self, project: str, name: str) -> bytes:
-        resource = await self._source.get_resource(project, name)
-        if isinstance(resource, model.HttpResource):
-            return (await self._client.get(resource.url)).body
-        if isinstance(resource, model.LocalResource):
-            return await asyncio.to_thread(read_bytes, resource.path)
-        if isinstance(resource, model.TextResource):
-            return resource.text.encode()
-        raise _unknown(name)
-
-    async def _open(self, project: str, name: str, read: Callable[[BinaryIO], T]) -> T:
-        """Return what ``read`` finds in a file, of which only parts are downloaded."""
-        resource = await self._source.get_resource(project, name)
-        if isinstance(resource, model.LocalResource):
-            path = resource.path
-
-            def work() -> T:
-                with open(path, "rb") as file:
-                    return read(file)
-
-        elif isinstance(resource, model.HttpResource):
-            url = resource.url
-            request = self._client.make_range_request(url, asyncio.get_running_loop())
-
-            def work() -> T:
-                with io.BufferedReader(RangeFile(url, request)) as file:
-                    return read(file)
-
-        else:
-            raise _unknown(name)
-        try:
-            async with self._turns:
-                return await asyncio.to_thread(work)
-        except OSError as error:
-            message = f"cannot be read: {error.strerror or error}"
-            raise InputError(message, path=name) from None
+        return wheel.file_name, await self._files.open(project, wheel.file_name, read)
 
     def _remember(self, key: str, metadata: VariantsMetadata) -> None:
         if len(self._documents) > _REMEMBERED:
             self._documents.clear()
         self._documents[key] = metadata
-
-
-def _unknown(name: str) -> UpstreamError:
-    return UpstreamError("the index sends it in an unknown way", path=name)

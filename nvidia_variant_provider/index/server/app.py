@@ -33,6 +33,7 @@ from ...errors import InputError
 from ..http.client import Client
 from ..http.pages import LABEL_KEY
 from ..http.urls import UpstreamError, redacted
+from ..selection.builds import METADATA_KEY
 from ..selection.renaming import find_label, project_of
 from ..selection.repository import Choice, VariantRepository
 from .access import Access
@@ -315,7 +316,9 @@ class _Handlers:
     def _linked(self, file: model.File, project: str, root: str) -> model.File:
         """Return ``file`` with the URL at which an installer gets it."""
         label: Any = file.private_metadata.get(LABEL_KEY, _NO_LABEL)
-        if label == _NO_LABEL and self._source.is_reachable(file.url):
+        # A file whose METADATA only this server has must not keep its own URL.
+        ours = METADATA_KEY in file.private_metadata
+        if label == _NO_LABEL and not ours and self._source.is_reachable(file.url):
             return file
         digest = (
             file.hashes.get("sha256") or hashlib.sha256(file.url.encode()).hexdigest()

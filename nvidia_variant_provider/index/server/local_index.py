@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simple_repository import errors
 from simple_repository.components.core import SimpleRepository
 
+from ... import detection
 from ...errors import InputError
+from ...machine.environment import Environment
 from ..http.client import Client
 from ..http.urls import is_http, redacted, split_credentials
+from ..selection.builds import BuildRepository, JudgedPage
 from ..selection.options import Selection
 from ..selection.renaming import find_label
 from ..selection.repository import Choice, VariantRepository
@@ -79,6 +83,7 @@ class LocalIndex:
         self._urls: dict[tuple[str, bool], str] = {}
         # These are made when it is known how many upstreams there are.
         self._repositories: list[VariantRepository] = []
+        self._builds: list[BuildRepository] = []
 
     @property
     def url(self) -> str:
@@ -150,16 +155,28 @@ class LocalIndex:
     def serve(self) -> Iterator[None]:
         """Serve while the block lasts."""
         plain = [upstream.repository for upstream in self._upstreams]
+        selection = replace(self._selection, machine=_once(self._selection))
+        if not selection.unchecked:
+            self._builds = [
+                BuildRepository(
+                    repository,
+                    selection=selection,
+                    client=self._client,
+                    others=[other for other in plain if other is not repository],
+                    warn=self._warn,
+                )
+                for repository in plain
+            ]
         self._repositories = [
             VariantRepository(
                 repository,
-                selection=self._selection,
+                selection=selection,
                 client=self._client,
                 before=plain[:number],
                 after=plain[number + 1 :],
                 warn=self._warn,
             )
-            for number, repository in enumerate(plain)
+            for number, repository in enumerate(self._builds or plain)
         ]
         sources = [
             Source(
@@ -190,6 +207,10 @@ class LocalIndex:
         """Return what was shown of each release, index by index."""
         return [c for item in self._repositories for c in item.all_choices()]
 
+    def all_judged(self) -> list[JudgedPage]:
+        """Return what was found out about ordinary wheels, index by index."""
+        return [page for item in self._builds for page in item.all_judged()]
+
     def find_choices(self, project: str) -> Mapping[str, Choice]:
         """Return what is shown of a project in the first index that has it.
 
@@ -204,3 +225,21 @@ class LocalIndex:
             if choices := repository.choices(project):
                 return choices
         return {}
+
+
+def _once(selection: Selection) -> Callable[[], Environment]:
+    """Return a function that finds out the machine at its first call."""
+    lock = threading.Lock()
+    known: list[Environment] = []
+
+    def find() -> Environment:
+        with lock:
+            if not known:
+                machine = selection.machine
+                environ = selection.environ or {}
+                known.append(
+                    detection.detect(environ) if machine is None else machine()
+                )
+            return known[0]
+
+    return find

@@ -1,0 +1,48 @@
+"""The local version labels that a user asks pip for, such as ``torch==2.10.0+xpu``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from .command import PipCommand
+
+__all__ = ["find_named_labels"]
+
+_PIN = re.compile(
+    r"\s*(?P<project>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*"
+    r"===?\s*[^\s;,#+]+\+(?P<label>[A-Za-z0-9._-]+)"
+)
+_FILES = ("requirements", "constraints")
+_LONGEST = 1_000_000
+
+
+def find_named_labels(command: PipCommand) -> Mapping[str, frozenset[str]]:
+    """Find the labels that exact pins name.
+
+    The command line and the files that it names count. Files that those files name
+    do not.
+
+    :returns: the labels by normalized project.
+    """
+    labels: dict[str, set[str]] = {}
+    for line in (*command.positional, *_lines(command)):
+        match = _PIN.match(line)
+        if match is not None:
+            project = canonicalize_name(match["project"])
+            labels.setdefault(project, set()).add(match["label"].lower())
+    return {project: frozenset(found) for project, found in labels.items()}
+
+
+def _lines(command: PipCommand) -> Iterator[str]:
+    for option in _FILES:
+        names: Iterable[str] = command.options.get(option) or ()
+        for name in names:
+            try:
+                with Path(name).open(encoding="utf-8", errors="replace") as file:
+                    yield from file.read(_LONGEST).splitlines()
+            except OSError:
+                continue  # pip says what is wrong with the file
