@@ -109,12 +109,13 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             loading.result()
         except ImportError as error:
             raise missing_extra(error) from None
-    from ..index.pip.named_labels import find_named_labels
+    from ..index.pip.named_labels import find_named_labels, requires_hashes
 
     selection = Selection(
         machine=find_machine,
         pins=pins,
         named=find_named_labels(command),
+        requires_hashes=requires_hashes(command),
         unchecked=options.unchecked,
         cache=machine.cache_folder(environ),
         every_gpu=options.every_gpu,

@@ -10,6 +10,7 @@ from typing import Any
 from ..machine.environment import Environment
 from ..machine.properties import VariantProperty
 from ..machine.supported import NAMESPACE, SM_ARCH, left_out, supported_sm_arch
+from ..metadata.markers import SelectedVariant
 from ..metadata.model import VariantsMetadata
 from .explain import Reason, explain
 from .ordering import Mismatch, Ordering, Rejections, order
@@ -74,6 +75,7 @@ class Resolution:
     :param environment: the machine.
     :param metadata: the document that lists the builds.
     :param notes: sentences about what variant properties cannot say of the machine.
+    :param supported: what each provider answered, by namespace and feature.
     :param options: the other arguments of `resolve_metadata`.
     """
 
@@ -82,6 +84,7 @@ class Resolution:
     environment: Environment
     metadata: VariantsMetadata
     notes: tuple[str, ...] = ()
+    supported: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def resolve_again(self, environment: Environment, **changes: Any) -> Resolution:
@@ -96,6 +99,22 @@ class Resolution:
     def selected(self) -> str | None:
         """The best label, or ``None`` if no label fits."""
         return self.compatible[0] if self.compatible else None
+
+    def variant(self, label: str) -> SelectedVariant:
+        """Return what the variant markers of a wheel with a label stand for.
+
+        PEP 825: "The set of expanded triples is filtered to the variant properties that
+        the target system supports".
+        """
+        return SelectedVariant(
+            label=label,
+            properties=frozenset(
+                (item.namespace, item.feature, item.value)
+                for item in self.properties(label)
+                if item.value
+                in self.supported.get(item.namespace, {}).get(item.feature, ())
+            ),
+        )
 
     def properties(self, label: str) -> list[VariantProperty]:
         """Return the properties of a label, in lexical order."""
@@ -161,6 +180,7 @@ def resolve_metadata(
         ),
         environment=environment,
         metadata=metadata,
+        supported={name: answer.features for name, answer in answers.items()},
         options={
             "supported": supported,
             "every_gpu": every_gpu,

@@ -2,7 +2,7 @@
 
 METADATA and RECORD are the only members that change; every other member is copied
 byte for byte. `plan_rewrite` reads the list of members and these two, and says which
-bytes of the original go where. `apply_plan` then needs no more memory than a piece of
+bytes of the original go where. `Rewriting` then needs no more memory than a piece of
 the stream. For a wheel of three members, the plan is::
 
     copy 0-40960         local header and data of demo/_C.so
@@ -27,7 +27,7 @@ from typing import IO
 from ..errors import InputError
 from .archive import open_wheel, read_dist_info
 
-__all__ = ["Copy", "RewritePlan", "apply_plan", "plan_rewrite"]
+__all__ = ["Copy", "RewritePlan", "Rewriting", "plan_rewrite"]
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
@@ -107,33 +107,46 @@ def plan_rewrite(
     )
 
 
-def apply_plan(plan: RewritePlan, stream: Iterable[bytes]) -> Iterator[bytes]:
-    """Make the new wheel out of the bytes of the original.
+class Rewriting:
+    """Makes the new wheel out of the bytes of the original, as they arrive.
 
-    The stream is read to its end, so that a caller which hashes it sees every byte.
-
-    :raises InputError: the stream has not as many bytes as the original.
+    ``feed`` gets every piece of the original; ``finish`` returns the end of the new
+    wheel, without which no installer takes it. A caller that verifies the original's
+    hash does so before it sends that end.
     """
-    pieces = iter(stream)
-    position, held = 0, b""
-    for part in plan.parts:
-        if isinstance(part, bytes):
-            yield part
-            continue
-        while position < part.end:
-            if not held:
-                held = next(pieces, b"")
-                if not held:
-                    raise _refused(f"it ends after {position} bytes")
-            skipped = min(max(0, part.start - position), len(held))
-            position, held = position + skipped, held[skipped:]
-            taken = held[: part.end - position]
-            if taken:
-                yield taken
-                position, held = position + len(taken), held[len(taken) :]
-    position += len(held) + sum(map(len, pieces))
-    if position != plan.original:
-        raise _refused(f"it has {position} bytes and not {plan.original}")
+
+    def __init__(self, plan: RewritePlan) -> None:
+        self._plan = plan
+        self._position = 0
+        self._next = 0
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """Yield what the next piece of the original adds to the new wheel."""
+        start, self._position = self._position, self._position + len(piece)
+        parts = self._plan.parts
+        while self._next < len(parts) - 1:
+            part = parts[self._next]
+            if isinstance(part, bytes):
+                yield part
+            else:
+                if part.start < self._position and part.end > start:
+                    yield piece[max(0, part.start - start) : part.end - start]
+                if part.end > self._position:
+                    return
+            self._next += 1
+
+    def finish(self) -> bytes:
+        """Return the end of the new wheel.
+
+        :raises InputError: the original has another length than when it was planned.
+        """
+        if self._position != self._plan.original:
+            raise _refused(
+                f"it has {self._position} bytes and not {self._plan.original}"
+            )
+        # The list of members stands after the members, so every part has been made.
+        last = self._plan.parts[-1]
+        return last if isinstance(last, bytes) else b""
 
 
 def _refused(message: str) -> InputError:

@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from .command import PipCommand
 
-__all__ = ["find_named_labels"]
+__all__ = ["find_named_labels", "requires_hashes"]
 
 _PIN = re.compile(
     r"\s*(?P<project>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*"
@@ -37,12 +37,23 @@ def find_named_labels(command: PipCommand) -> Mapping[str, frozenset[str]]:
     return {project: frozenset(found) for project, found in labels.items()}
 
 
+def requires_hashes(command: PipCommand) -> bool:
+    """Return whether pip will accept only files with the hashes that the user gave."""
+    if command.options.get("require_hashes"):
+        return True
+    return any("--hash" in line for line in _lines(command))
+
+
 def _lines(command: PipCommand) -> Iterator[str]:
     for option in _FILES:
         names: Iterable[str] = command.options.get(option) or ()
         for name in names:
-            try:
-                with Path(name).open(encoding="utf-8", errors="replace") as file:
-                    yield from file.read(_LONGEST).splitlines()
-            except OSError:
-                continue  # pip says what is wrong with the file
+            yield from _read(name).splitlines()
+
+
+def _read(name: str) -> str:
+    try:
+        with Path(name).open(encoding="utf-8", errors="replace") as file:
+            return file.read(_LONGEST)
+    except OSError:
+        return ""  # pip says what is wrong with the file

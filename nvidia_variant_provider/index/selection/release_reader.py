@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from typing import BinaryIO
 
 from simple_repository import model
-from simple_repository.components.core import SimpleRepository
 
 from ...errors import InputError
 from ...metadata import VariantsMetadata, read_metadata
 from ...wheels.merging import combine
-from ...wheels.variant_json import find_variant_markers, read_wheel_metadata
-from ..http.client import Client
+from ...wheels.variant_json import read_wheel_metadata
 from .files import FileReader
 from .renaming import Release, Wheel
 
@@ -35,10 +33,9 @@ class ReleaseReader:
     Metadata is remembered by its hash, or by the names of the wheels it is from.
     """
 
-    def __init__(self, source: SimpleRepository, client: Client) -> None:
-        self._files = FileReader(source, client)
+    def __init__(self, files: FileReader) -> None:
+        self._files = files
         self._documents: dict[str, VariantsMetadata] = {}
-        self._markers: dict[str, list[str]] = {}
 
     async def read(
         self, project: str, release: Release, files: Mapping[str, model.File]
@@ -64,18 +61,6 @@ class ReleaseReader:
             metadata = await asyncio.to_thread(read_metadata, body, path=file.filename)
             self._remember(digest, metadata)
         return self._documents[digest]
-
-    async def find_markers(self, project: str, name: str) -> list[str]:
-        """Find the requirements of a wheel that depend on the variant.
-
-        :raises InputError: its METADATA cannot be read.
-        """
-        if name not in self._markers:
-            if len(self._markers) > _REMEMBERED:
-                self._markers.clear()
-            metadata = await self._files.read_core_metadata(project, name)
-            self._markers[name] = find_variant_markers(metadata)
-        return self._markers[name]
 
     async def _combine(self, project: str, release: Release) -> VariantsMetadata:
         # One wheel of each label is enough: PEP 825 requires that all wheels with the

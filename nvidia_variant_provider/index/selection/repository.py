@@ -12,16 +12,20 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from packaging.utils import canonicalize_name, canonicalize_version
 from simple_repository import errors, model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
-from ...errors import InputError, ProviderError, shown
+from ...errors import InputError, ProviderError
 from ...machine.environment import Environment
 from ...resolution.resolver import Resolution
 from ..http.client import Client
 from ..http.pages import LABEL_KEY
+from .core_metadata import CoreMetadataReader
+from .evaluating import Evaluator
+from .files import FileReader
 from .options import Selection
 from .release_reader import ReleaseReader
 from .renaming import Offer, Release, find_highest_builds, group, make_offers
@@ -40,6 +44,8 @@ class Choice:
     :param offers: the variant wheels that are shown, best first.
     :param plain: the non-variant wheels that are shown.
     :param available: the labels of all its wheels.
+    :param rewritten: the labels whose wheels are rewritten, because their dependencies
+        depend on the variant.
     :param pinned: the label that the user asked for.
     :param problem: why no variant is shown, when that is a defect.
     """
@@ -50,6 +56,7 @@ class Choice:
     offers: tuple[Offer, ...] = ()
     plain: frozenset[str] = frozenset()
     available: frozenset[str] = frozenset()
+    rewritten: frozenset[str] = frozenset()
     pinned: str | None = None
     problem: str | None = None
 
@@ -99,11 +106,16 @@ class VariantRepository(RepositoryContainer):
             chosen = replace(chosen, machine=machine)
         self._pins = chosen.pins
         self._resolver = ReleaseResolver(chosen)
-        self._reader = ReleaseReader(source, client or Client())
+        self._requires_hashes = chosen.requires_hashes
+        files = FileReader(source, client or Client())
+        folder = Path(chosen.cache, "metadata") if chosen.cache else None
+        self._reader = ReleaseReader(files)
+        self._evaluator = Evaluator(files, CoreMetadataReader(files, folder))
         self._before, self._after = tuple(before), tuple(after)
         self._warn = warn or (lambda _: None)
         self._warned: set[str] = set()
         self._choices: dict[str, dict[str, Choice]] = {}
+        self._files: dict[str, dict[str, model.File]] = {}
 
     async def get_project_page(
         self,
@@ -120,9 +132,11 @@ class VariantRepository(RepositoryContainer):
         if not releases:
             logger.debug("%s: %d files, no variants", project, len(page.files))
             self._choices.pop(project, None)
+            self._files.pop(project, None)
             return page
         choices = await self._choose_all(project, releases, page)
         self._choices[project] = choices
+        self._files[project] = {file.filename: file for file in page.files}
         return replace(page, files=tuple(_select(page.files, releases, choices)))
 
     async def get_resource(
@@ -139,19 +153,22 @@ class VariantRepository(RepositoryContainer):
         project = canonicalize_name(project_name)
         suffix = ".metadata" if resource_name.endswith(".metadata") else ""
         name = resource_name.removesuffix(suffix)
-        offer = await self.find_offer(project, name)
-        if offer is None:
+        found = await self._find_offer(project, name)
+        if found is None:
             return await self.source.get_resource(
                 project_name, resource_name, request_context=request_context
             )
-        await self._refuse_markers(project, offer)
+        choice, offer = found
+        evaluated = await self._evaluated(choice, offer, metadata=bool(suffix))
+        if evaluated is not None:
+            return evaluated
         return await self.source.get_resource(
             project_name,
             offer.wheel.file_name + suffix,
             request_context=request_context,
         )
 
-    async def find_offer(self, project: str, name: str) -> Offer | None:
+    async def _find_offer(self, project: str, name: str) -> tuple[Choice, Offer] | None:
         """Find the wheel that a page shows as ``name``, if it is not its own name."""
         if project not in self._choices and _has_build_tag(name):
             # An installer that has kept the page asks for the file alone.
@@ -159,7 +176,7 @@ class VariantRepository(RepositoryContainer):
         for choice in self._choices.get(project, {}).values():
             for offer in choice.offers:
                 if offer.name == name:
-                    return offer
+                    return choice, offer
         return None
 
     def all_choices(self) -> list[Choice]:
@@ -265,26 +282,77 @@ class VariantRepository(RepositoryContainer):
         return replace(
             choice,
             resolution=resolution,
+            rewritten=await self._find_rewritten(project, offers, resolution, files),
             offers=tuple(offers),
             plain=choice.plain.difference(hidden),
         )
 
-    async def _refuse_markers(self, project: str, offer: Offer) -> None:
-        """Refuse a wheel that an installer would fail on or, worse, install wrongly."""
-        name = offer.wheel.file_name
-        try:
-            markers = await self._reader.find_markers(project, name)
-        except (InputError, *_UNAVAILABLE) as error:
-            self._warn_once(f"{name}: its METADATA could not be checked: {error}")
-            return
-        if markers:
-            message = (
-                f"{name}: refused, because its METADATA has variant markers that no "
-                f"released installer reads: {shown(markers[0])}; take another build "
-                f"with --label, or none with --no-variants"
+    async def _find_rewritten(
+        self,
+        project: str,
+        offers: Sequence[Offer],
+        resolution: Resolution,
+        files: Mapping[str, model.File],
+    ) -> frozenset[str]:
+        """Find the labels whose wheels have dependencies that depend on the variant.
+
+        One wheel of each label is read: wheels of one label are built from one project.
+        """
+        first = {offer.label: offer for offer in reversed(offers)}
+        rewritten = await asyncio.gather(
+            *(
+                self._evaluator.depends_on_variant(
+                    project,
+                    files[offer.wheel.file_name],
+                    resolution.variant(offer.label),
+                )
+                for offer in first.values()
             )
-            self._warn_once(message)
-            raise errors.InvalidPackageError(message)
+        )
+        return frozenset(
+            label for label, changed in zip(first, rewritten, strict=True) if changed
+        )
+
+    async def _evaluated(
+        self, choice: Choice, offer: Offer, *, metadata: bool
+    ) -> model.Resource | None:
+        """Return a wheel or its METADATA without variant markers, if it has any.
+
+        :raises InvalidPackageError: it cannot be evaluated, or must not be changed.
+        """
+        name = offer.wheel.file_name
+        file = self._files[choice.project].get(name)
+        if file is None or choice.resolution is None:
+            return None
+        variant = choice.resolution.variant(offer.label)
+        try:
+            content = await self._evaluator.evaluate(choice.project, file, variant)
+        except InputError as error:
+            if "PEP 825" in (error.hint or ""):
+                raise self._refused(name, str(error)) from None
+            self._warn_once(f"{name}: its METADATA could not be checked: {error}")
+            return None
+        except _UNAVAILABLE as error:
+            self._warn_once(f"{name}: its METADATA could not be checked: {error}")
+            return None
+        if content is None:
+            return None
+        if self._requires_hashes:
+            raise self._refused(
+                name,
+                "its dependencies depend on the variant, so that they have to be "
+                "rewritten, and required hashes do not allow that; install without "
+                "--require-hashes, or take none with --no-variants",
+            )
+        if metadata:
+            return model.TextResource(text=content.decode())
+        original = await self.source.get_resource(choice.project, name)
+        return await self._evaluator.rewrite(choice.project, file, variant, original)
+
+    def _refused(self, name: str, reason: str) -> errors.InvalidPackageError:
+        message = f"{name}: refused: {reason}"
+        self._warn_once(message)
+        return errors.InvalidPackageError(message)
 
     def _warn_once(self, message: str) -> None:
         if message not in self._warned:
@@ -335,13 +403,25 @@ def _select(
     plain = {w.file_name for r in releases.values() for w in r.plain}
     shown_plain = frozenset().union(*(choice.plain for choice in choices.values()))
     offers = {o.wheel.file_name: o for c in choices.values() for o in c.offers}
+    rewritten = {
+        o.wheel.file_name
+        for c in choices.values()
+        for o in c.offers
+        if o.label in c.rewritten
+    }
     renamed: dict[str, model.File] = {}
     rest: list[model.File] = []
     for file in files:
         name = file.filename
         if name in offers:
             offer = offers[name]
-            renamed[name] = _with_label(replace(file, filename=offer.name), offer.label)
+            changed = replace(file, filename=offer.name)
+            if name in rewritten:
+                # The hashes and the size are those of the original.
+                changed = replace(
+                    changed, hashes={}, size=None, dist_info_metadata=True
+                )
+            renamed[name] = _with_label(changed, offer.label)
         elif name in plain:
             if name in shown_plain:
                 rest.append(_with_label(file, None))

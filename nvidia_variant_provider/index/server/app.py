@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import httpx
 from packaging.utils import canonicalize_name
 from simple_repository import content_negotiation, errors, model, serializer
 from starlette.applications import Starlette
@@ -34,6 +33,7 @@ from ..http.client import Client
 from ..http.pages import LABEL_KEY
 from ..http.urls import UpstreamError, redacted
 from ..selection.builds import METADATA_KEY
+from ..selection.evaluating import EvaluatedWheel
 from ..selection.renaming import find_label, project_of
 from ..selection.repository import Choice, VariantRepository
 from .access import Access
@@ -47,6 +47,7 @@ from .responses import (
     respond_not_acceptable,
     respond_not_found,
 )
+from .rewritten import read_pieces, rewrite_pieces
 from .upstream import LinksUpstream, local_path
 
 __all__ = ["OnPick", "Source", "make_app"]
@@ -250,6 +251,9 @@ class _Handlers:
             return LocalFileResponse(path, media_type="application/octet-stream")
         if isinstance(resource, model.TextResource):
             return PlainTextResponse(resource.text, headers=HEADERS)
+        if isinstance(resource, EvaluatedWheel):
+            logger.info("%s: rewritten on the way", name)
+            return await self._rewrite(resource, request)
         if not isinstance(resource, model.HttpResource):
             raise errors.ResourceUnavailable(name)
         if self._source.is_reachable(resource.url):
@@ -275,7 +279,7 @@ class _Handlers:
             await stack.aclose()
             return Response(status_code=response.status_code, headers=headers)
 
-        def tell(error: httpx.HTTPError) -> None:
+        def tell(error: Exception) -> None:
             reason = redacted(str(error)) or type(error).__name__
             self._failures.warn(f"{redacted(url)}: broke off: {reason}")
 
@@ -284,6 +288,39 @@ class _Handlers:
             stack,
             tell,
             status_code=response.status_code,
+            headers=headers,
+        )
+
+    async def _rewrite(self, wheel: EvaluatedWheel, request: Request) -> Response:
+        """Send a wheel with other METADATA, as the original arrives."""
+        headers = {"Content-Length": str(wheel.plan.size), "Accept-Ranges": "none"}
+        if request.method == "HEAD":
+            return Response(headers=headers)
+        stack = AsyncExitStack()
+        original = wheel.original
+        if isinstance(original, model.LocalResource):
+            if not self._source.may_send(original.path):
+                raise errors.ResourceUnavailable(str(original.path))
+            pieces, what = read_pieces(original.path), str(original.path)
+        elif isinstance(original, model.HttpResource):
+            response = await stack.enter_async_context(
+                self._source.client.stream(
+                    original.url, {"Accept-Encoding": "identity"}
+                )
+            )
+            pieces, what = response.aiter_raw(), redacted(original.url)
+        else:
+            raise errors.ResourceUnavailable("a file of an unknown kind")
+
+        def tell(error: Exception) -> None:
+            reason = redacted(str(error)) or type(error).__name__
+            self._failures.warn(f"{what}: broke off: {reason}")
+
+        return UpstreamResponse(
+            rewrite_pieces(pieces, wheel.plan, wheel.sha256),
+            stack,
+            tell,
+            media_type="application/octet-stream",
             headers=headers,
         )
 

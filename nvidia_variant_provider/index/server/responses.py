@@ -17,6 +17,7 @@ from starlette.responses import (
     StreamingResponse,
 )
 
+from ...errors import InputError
 from ..http.urls import UpstreamError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class UpstreamResponse(StreamingResponse):
         self,
         chunks: AsyncIterator[bytes],
         stack: AsyncExitStack,
-        on_break: Callable[[httpx.HTTPError], None],
+        on_break: Callable[[Exception], None],
         **options: Any,
     ) -> None:
         super().__init__(chunks, **options)
@@ -101,7 +102,7 @@ class UpstreamResponse(StreamingResponse):
         # server does that with a response that is not complete.
         try:
             await super().stream_response(send)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, InputError, OSError) as error:
             self._on_break(error)
 
 

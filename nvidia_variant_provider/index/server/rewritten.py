@@ -1,0 +1,45 @@
+"""The bytes of a wheel that is rewritten while it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from ...errors import InputError
+from ...wheels.rewriting import RewritePlan, Rewriting
+
+__all__ = ["read_pieces", "rewrite_pieces"]
+
+_PIECE = 1024 * 1024
+
+
+async def read_pieces(path: Path) -> AsyncIterator[bytes]:
+    """Yield the bytes of a file of this machine."""
+    with path.open("rb") as file:
+        while piece := await asyncio.to_thread(file.read, _PIECE):
+            yield piece
+
+
+async def rewrite_pieces(
+    pieces: AsyncIterator[bytes], plan: RewritePlan, sha256: str | None
+) -> AsyncIterator[bytes]:
+    """Yield the bytes of the new wheel.
+
+    The hash of the original is compared before the end of the new wheel is sent.
+    Without that end the download is too short, and no installer takes it.
+
+    :param sha256: the hash of the original, if it is known.
+    :raises InputError: the original is not the wheel that was planned.
+    """
+    rewriting = Rewriting(plan)
+    digest = hashlib.sha256()
+    async for piece in pieces:
+        digest.update(piece)
+        for made in rewriting.feed(piece):
+            yield made
+    if sha256 is not None and digest.hexdigest() != sha256.lower():
+        message = "its sha256 is not the one that the page gives"
+        raise InputError(message, hint="report it to the index")
+    yield rewriting.finish()
