@@ -38,6 +38,7 @@ OPTIONS: Any = {
     "constraints": [],
     "build_constraints": [],
     "isolated_mode": False,
+    "require_hashes": False,
 }
 
 SIGN = "pip_probe"

@@ -38,6 +38,8 @@ class Selection:
     :param pins: the labels that the user wants.
     :param named: by project, the local version labels that the user asks for, such as
         ``xpu`` of ``torch==2.10.0+xpu``.
+    :param rewrites: the server can send an `EvaluatedWheel`. Without that, a wheel
+        whose dependencies depend on the variant is refused.
     :param requires_hashes: the installer accepts only files with the hashes that the
         user gave.
     :param unchecked: show ordinary wheels as the index does, without asking whether
@@ -54,6 +56,7 @@ class Selection:
     machine: Callable[[], Environment] | None = None
     pins: Pins = Pins()
     named: Mapping[str, Collection[str]] = field(default_factory=dict)
+    rewrites: bool = False
     requires_hashes: bool = False
     unchecked: bool = False
     platform: str | None = None

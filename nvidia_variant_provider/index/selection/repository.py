@@ -106,6 +106,7 @@ class VariantRepository(RepositoryContainer):
             chosen = replace(chosen, machine=machine)
         self._pins = chosen.pins
         self._resolver = ReleaseResolver(chosen)
+        self._rewrites = chosen.rewrites
         self._requires_hashes = chosen.requires_hashes
         files = FileReader(source, client or Client())
         folder = Path(chosen.cache, "metadata") if chosen.cache else None
@@ -298,6 +299,8 @@ class VariantRepository(RepositoryContainer):
 
         One wheel of each label is read: wheels of one label are built from one project.
         """
+        if not self._rewrites:
+            return frozenset()
         first = {offer.label: offer for offer in reversed(offers)}
         rewritten = await asyncio.gather(
             *(
@@ -337,12 +340,19 @@ class VariantRepository(RepositoryContainer):
             return None
         if content is None:
             return None
+        if not self._rewrites:
+            raise self._refused(
+                name,
+                "its METADATA has variant markers that no released installer reads, "
+                "and this server cannot rewrite wheels; take another build, or serve "
+                "it with: nvidia-variant-provider serve",
+            )
         if self._requires_hashes:
             raise self._refused(
                 name,
-                "its dependencies depend on the variant, so that they have to be "
-                "rewritten, and required hashes do not allow that; install without "
-                "--require-hashes, or take none with --no-variants",
+                "its METADATA has variant markers, which are evaluated by rewriting "
+                "it, and the hashes that you require do not allow that; install "
+                "without required hashes, or without variants: --no-variants",
             )
         if metadata:
             return model.TextResource(text=content.decode())
@@ -350,7 +360,7 @@ class VariantRepository(RepositoryContainer):
         return await self._evaluator.rewrite(choice.project, file, variant, original)
 
     def _refused(self, name: str, reason: str) -> errors.InvalidPackageError:
-        message = f"{name}: refused: {reason}"
+        message = f"{name}: refused, because {reason}"
         self._warn_once(message)
         return errors.InvalidPackageError(message)
 

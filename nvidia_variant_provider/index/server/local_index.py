@@ -155,7 +155,9 @@ class LocalIndex:
     def serve(self) -> Iterator[None]:
         """Serve while the block lasts."""
         plain = [upstream.repository for upstream in self._upstreams]
-        selection = replace(self._selection, machine=_once(self._selection))
+        selection = replace(
+            self._selection, machine=_once(self._selection), rewrites=True
+        )
         if not selection.unchecked:
             self._builds = [
                 BuildRepository(

@@ -109,17 +109,34 @@ def test_names_and_versions_of_every_kind(pip: Pip, folder: Path) -> None:
     assert found == {"Some.Long_Name": "1!2.0rc1+local.3 best"}
 
 
-def test_variant_markers_are_refused_with_the_reason(pip: Pip, folder: Path) -> None:
-    marker = 'other; "nvidia" in variant_namespaces'
-    release = metadata(BUILDS)
-    publish(folder, release, "marked", "1.0", requires={"best": [marker]})
+def test_variant_markers_are_evaluated_for_the_build(pip: Pip, folder: Path) -> None:
+    requires = [
+        'wanted; "nvidia" in variant_namespaces',
+        "unwanted; variant_label == 'null'",
+    ]
+    publish(folder, metadata(BUILDS), "marked", "1.0", requires={"best": requires})
+    stub_wheel(folder / "wanted", "wanted", "1.0")
+    found, said = install(pip, folder, "marked")
+    assert found == {"marked": "1.0 best", "wanted": "1.0 None"}
+    assert said == ""
+
+
+def test_variant_markers_and_required_hashes(pip: Pip, folder: Path) -> None:
+    """A wheel that is rewritten has another hash than the user's."""
+    requires = ['wanted; "nvidia" in variant_namespaces']
+    publish(folder, metadata(BUILDS), "marked", "1.0", requires={"best": requires})
+    wheel = folder / "marked" / "marked-1.0-py3-none-any-best.whl"
+    digest = sha256(wheel.read_bytes()).hexdigest()
+    file = folder.parent / "requirements.txt"
+    file.write_text(f"marked==1.0 --hash=sha256:{digest}\n")
     target = folder.parent / "it"
     with serve(folder) as url:
-        done = pip("install", "-i", url, "--target", target, "marked")
+        done = pip("install", "-i", url, "--target", target, "-r", file)
     assert done.code == 1
     assert (
         "warning: marked-1.0-py3-none-any-best.whl: refused, because its METADATA has "
-        "variant markers that no released installer reads: "
+        "variant markers, which are evaluated by rewriting it, and the hashes that you "
+        "require do not allow that"
     ) in done.err
     assert not target.exists()
 
@@ -227,8 +244,10 @@ def test_attributes_of_files_on_a_page_count(
     assert done.code == 0, done.text
     assert installed_labels(target) == {"torch": "2.8 best"}
     wheel = "/files/torch-2.8-py3-none-any-best.whl"
-    wheels = {item.partition(" ")[0] for item in server.requests if ".whl" in item}
-    assert wheels == {wheel, f"{wheel}.metadata"}
+    # METADATA of each label is read, since dependencies may depend on the variant.
+    requests = {item.partition(" ")[0] for item in server.requests}
+    assert {path for path in requests if path.endswith(".whl")} == {wheel}
+    assert f"{wheel}.metadata" in requests
 
 
 def _link(file: dict[str, Any]) -> str:

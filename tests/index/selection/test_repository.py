@@ -265,7 +265,7 @@ class TestMarkers:
     ) -> None:
         files = self.wheel(tmp_path, f"a; 'cu128' in variant_{marker}")
         with pytest.raises(
-            errors.InvalidPackageError, match="refused, because its METAD"
+            errors.InvalidPackageError, match="refused, because its METADATA has"
         ):
             self.fetch(files)
 

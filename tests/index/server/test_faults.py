@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import re
 import socket
+import zipfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler
@@ -203,8 +205,9 @@ class TestPages:
             found = running.page().files
             assert len(found) == len(files)
             assert "torch-1.0-2cu128-py3-none-any.whl" in found
-            # The page and the metadata file are read once.
-            assert len(server.requests) == 2
+            # The page and the metadata file are read once, and so is METADATA of one
+            # wheel of each label.
+            assert len(server.requests) == 4
 
 
 @pytest.mark.parametrize(
@@ -265,7 +268,7 @@ def _unhashed(page: Answer) -> Answer:
 
 class TestMarkers:
     @pytest.mark.parametrize("separate", [True, False])
-    def test_a_wheel_is_refused(self, separate: bool, tmp_path: Path) -> None:
+    def test_a_wheel_is_rewritten(self, separate: bool, tmp_path: Path) -> None:
         publish(tmp_path, TORCH, "torch", "2.8.0")
         marker = "a; 'cu128' in variant_label"
         path = stub_wheel(
@@ -294,11 +297,13 @@ class TestMarkers:
             start(f"{server.url}/simple/") as running,
         ):
             url = running.page().files[BEST]
-            for target in (url, f"{url}.metadata", url):
-                reply = ask(target)
-                assert reply.status == 403
-                assert "variant markers" in reply.text
-            assert len(running.warnings) == 1
+            reply = ask(f"{url}.metadata")
+            assert "Requires-Dist: a\n" in reply.text
+            wheel = zipfile.ZipFile(io.BytesIO(ask(url).body))
+            assert wheel.testzip() is None
+            (name,) = (n for n in wheel.namelist() if n.endswith("/METADATA"))
+            assert b"Requires-Dist: a\n" in wheel.read(name)
+            assert running.warnings == []
             other = running.page().files[BEST.replace("3cu128", "2cu126")]
             assert ask(other).status == 302
 
