@@ -29,11 +29,15 @@ class RemoteFile:
     """A file that a project page lists.
 
     :param time: when it was uploaded, in seconds since 1970; ``None`` if unknown.
+    :param sha256: its hash, if the page gives it.
+    :param yanked: whether the index yanked it (PEP 592).
     """
 
     name: str
     url: str
     time: float | None
+    sha256: str | None = None
+    yanked: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,6 +115,8 @@ class BlockingClient:
                 name=file.filename,
                 url=file.url,
                 time=file.upload_time.timestamp() if file.upload_time else None,
+                sha256=file.hashes.get("sha256"),
+                yanked=bool(file.yanked),
             )
             for file in page.files
         ]
