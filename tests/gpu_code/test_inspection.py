@@ -23,7 +23,6 @@ from nvidia_variant_provider.gpu_code.report import (
     sort_targets,
 )
 from nvidia_variant_provider.gpu_code.vendoring import is_vendored
-from nvidia_variant_provider.index.http.blocking import BlockingClient
 
 PLAIN = (BINARIES / "plain.so").read_bytes()
 CUBIN = (BINARIES / "new-80.cubin").read_bytes()
@@ -287,6 +286,9 @@ def test_an_interrupt_ends_all_threads(jobs: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_wheel_on_a_server_is_read_by_ranges(jobs: int, tmp_path: Path) -> None:
+    pytest.importorskip("httpx", reason="it reads the ranges")
+    from nvidia_variant_provider.index.http.blocking import BlockingClient
+
     path = wheel(tmp_path)
     with serve_answers({"/demo.whl": Answer(body=path.read_bytes())}) as server:
         with (
