@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -56,6 +57,7 @@ class LocalIndex:
     :param selection: what builds are selected for.
     :param access: who uses the local index.
     :param port: 0 for any free port.
+    :param listening: a socket that listens already, instead of ``host`` and ``port``.
     :param on_pick: called with each build that an installer fetches, from another
         thread.
     :param warn: called with a sentence for each thing that is ignored.
@@ -70,6 +72,7 @@ class LocalIndex:
         warn: Callable[[str], None],
         host: str = "127.0.0.1",
         port: int = 0,
+        listening: socket.socket | None = None,
         on_pick: OnPick | None = None,
     ) -> None:
         self._client = client
@@ -77,7 +80,7 @@ class LocalIndex:
         self._access = access
         self._warn = warn
         self._on_pick = on_pick
-        self._server = Server(host, port)
+        self._server = Server(host, port, listening=listening)
         self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
         self._upstreams: list[_Upstream] = []
         self._urls: dict[tuple[str, bool], str] = {}
@@ -152,8 +155,14 @@ class LocalIndex:
         return _Upstream(path=path, url=url, repository=repository)
 
     @contextmanager
-    def serve(self) -> Iterator[None]:
-        """Serve while the block lasts."""
+    def serve(
+        self, *, idle: float | None = None, on_end: Callable[[], None] | None = None
+    ) -> Iterator[None]:
+        """Serve while the block lasts.
+
+        :param idle: seconds without a request after which the server ends by itself.
+        :param on_end: called when the server has ended, from its thread.
+        """
         plain = [upstream.repository for upstream in self._upstreams]
         selection = replace(
             self._selection, machine=_once(self._selection), rewrites=True
@@ -202,7 +211,9 @@ class LocalIndex:
         )
         # A local installer has ended by then, so that no response is under way.
         patient = not self._access.local
-        with self._server.serve(app, self._client.close, patient=patient):
+        with self._server.serve(
+            app, self._client.close, patient=patient, idle=idle, on_end=on_end
+        ):
             yield
 
     def all_choices(self) -> list[Choice]:

@@ -6,15 +6,17 @@ import asyncio
 import logging
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import uvicorn
 
 from ...errors import InputError, UsageError
+from .idleness import IdleWatch
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -31,6 +33,9 @@ T = TypeVar("T")
 _STOP = 2
 """Seconds in which responses may end after the server was stopped."""
 
+_LAST_REQUESTS = 0.2
+"""Seconds in which a connection that was just taken brings its request."""
+
 
 def reachable_url(url: str) -> str:
     """Return ``url`` as other machines can use it: 0.0.0.0 is not an address there."""
@@ -41,45 +46,97 @@ def reachable_url(url: str) -> str:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Stops at once when it is told to; the base class looks ten times a second."""
+    """Stops at once when it is told to; the base class looks ten times a second.
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    :param watch: says when the server has been idle for long enough to end.
+    """
+
+    def __init__(self, config: uvicorn.Config, watch: IdleWatch | None) -> None:
         super().__init__(config)
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
+        self._watch = watch
 
     async def main_loop(self) -> None:
-        """Wait until the server is stopped."""
-        await self._stopped.wait()
+        """Wait until the server is stopped, or idle for long enough."""
+        while not self._stopped.is_set():
+            left = self._seconds_left()
+            if left == 0:
+                logger.info("idle: no request for a while")
+                await self._refuse_connections()
+                return
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), left)
+
+    def _seconds_left(self) -> float | None:
+        if self._watch is None:
+            return None
+        return self._watch.seconds_left(
+            now=time.monotonic(),
+            requests=self.server_state.total_requests,
+            busy=bool(self.server_state.tasks),
+        )
+
+    async def _refuse_connections(self) -> None:
+        """Take no connection any more, and serve those that were taken already.
+
+        Where the socket was handed over, connections wait in it for the next start.
+        """
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(_LAST_REQUESTS)
+        while self.server_state.tasks and not self._stopped.is_set():
+            await asyncio.sleep(_LAST_REQUESTS)
 
     def stop(self, *, patient: bool) -> None:
         """Stop the server, from any thread; ``patient`` lets responses end."""
         self.should_exit = True
         self.force_exit = not patient
-        self._loop.call_soon_threadsafe(self._stopped.set)
+        with suppress(RuntimeError):  # The loop has ended.
+            self._loop.call_soon_threadsafe(self._stopped.set)
 
 
 class Server:
     """A socket, and a thread that serves an application there.
 
     :param port: 0 for any free port.
+    :param listening: a socket that listens already, instead of ``host`` and ``port``.
+        Whoever handed it over starts the server again at the next request.
     :raises InputError: the address cannot be used.
     """
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._socket = _bind(host, port)
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        listening: socket.socket | None = None,
+    ) -> None:
+        self._renews = listening is not None
+        self._socket = _bind(host, port) if listening is None else listening
         self._loop: asyncio.AbstractEventLoop | None = None
+        address = self._socket.getsockname()
+        if listening is not None:
+            host = address[0]
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self._socket.getsockname()[1]}"
+        self.url = f"http://{shown}:{address[1]}"
 
     @contextmanager
     def serve(
-        self, app: ASGIApp, close: Callable[[], Awaitable[None]], *, patient: bool
+        self,
+        app: ASGIApp,
+        close: Callable[[], Awaitable[None]],
+        *,
+        patient: bool,
+        idle: float | None = None,
+        on_end: Callable[[], None] | None = None,
     ) -> Iterator[None]:
         """Serve ``app`` while the block lasts.
 
         :param close: awaited after the last request.
         :param patient: responses that are under way at the end get some time more.
+        :param idle: seconds without a request after which the server ends by itself.
+        :param on_end: called when the server has ended, from its thread.
         """
         config = uvicorn.Config(
             app,
@@ -97,10 +154,17 @@ class Server:
 
         async def work() -> None:
             self._loop = asyncio.get_running_loop()
-            server = _Uvicorn(config)
+            watch = None
+            if idle is not None:
+                watch = IdleWatch(idle, now=time.monotonic(), renews=self._renews)
+            server = _Uvicorn(config, watch)
             started.set_result(server)
-            await server.serve(sockets=[self._socket])
-            await close()
+            try:
+                await server.serve(sockets=[self._socket])
+                await close()
+            finally:
+                if on_end is not None:
+                    on_end()
 
         thread = threading.Thread(target=asyncio.run, args=[work()], daemon=True)
         thread.start()
