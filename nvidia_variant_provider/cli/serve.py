@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from ..index.pip.command import PipCommand
 
 __all__ = ["configure_parser", "execute"]
+
+_UNIT_PORT, _UNIT_IDLE = 8642, 600
+"""The port and the seconds of a service, where the user gives none."""
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +56,9 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("where to listen")
     group.add_argument(
-        "--port", type=int, default=0, help="the port (default: a free one)"
+        "--port",
+        type=int,
+        help=f"the port (default: a free one; with --unit, {_UNIT_PORT})",
     )
     group.add_argument(
         "--host", default="127.0.0.1", help="the address (default: %(default)s)"
@@ -60,6 +67,20 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "--allow-remote",
         action="store_true",
         help="let other machines connect; they read the indexes with your credentials",
+    )
+    group = parser.add_argument_group("how long to run")
+    group.add_argument(
+        "--idle",
+        type=int,
+        metavar="SECONDS",
+        help="end after this time without a request (default: never; with --unit, "
+        f"{_UNIT_IDLE})",
+    )
+    group.add_argument(
+        "--unit",
+        action="store_true",
+        help="print a systemd user service that starts this index at its first "
+        "request, and the settings by which installers use it; serve nothing now",
     )
     parser.add_argument(
         "--label",
@@ -80,14 +101,23 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         parser,
         "serve",
         "serve --port 8080 --index-url https://wheels.example/",
+        "serve --unit",
     )
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Serve until a signal; ``data`` has the ``url`` and ``upstream`` of each index."""
+    """Serve until a signal, or until idle; print units with ``--unit``.
+
+    ``data`` has the ``url`` and ``upstream`` of each index. With ``--unit`` it has the
+    ``units``, the ``commands`` that enable them and the ``settings`` of installers.
+    """
     find_machine = machine.find_later(options, environ)
     environ = machine.with_compatibility(options, environ)
     pins = parse_pins(options.label)
+    if options.idle is not None and options.idle < 1:
+        raise UsageError(
+            f"{options.idle} is not a number of seconds", path="--idle", hint="give 600"
+        )
     try:
         from ..index.http.client import Client
         from ..index.http.urls import is_loopback, redacted
@@ -95,18 +125,27 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         from ..index.pip.signals import handling
         from ..index.selection.options import Selection
         from ..index.server.access import ANY_HOST, LOOPBACK_NAMES, Access
+        from ..index.server.activation import take_socket, without_activation
         from ..index.server.local_index import LocalIndex
         from ..index.server.server import reachable_url
     except ImportError as error:
         raise missing_extra(error) from None
-    remote = not is_loopback(options.host)
+    listening = None if options.unit else take_socket(environ, os.getpid())
+    environ = without_activation(environ)
+    host, port = options.host, options.port
+    if listening is not None:
+        host, port = listening.getsockname()[:2]
+    remote = not is_loopback(host)
     if remote and not options.allow_remote:
-        message = f"other machines can connect to {options.host}"
+        message = f"other machines can connect to {host}"
         hint = "give --allow-remote if you want that"
         raise UsageError(message, path="--host", hint=hint)
+    if options.unit:
+        port = _UNIT_PORT if port is None else port
     command, ask_credentials = _ask_pip(options, environ)
-    if not command.indexes:
-        raise UsageError("there is no index to serve", hint="give --index-url")
+    indexes = _without_own(command.indexes, port)
+    if options.unit:
+        return _describe_unit(options, indexes, port)
     # Print no blocks: stdout says where the index is.
     narration = Narration(aside=True, quiet=True)
     local_index = LocalIndex(
@@ -125,18 +164,19 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         ),
         warn=narration.warn,
         on_pick=narration.pick,
-        host=options.host,
-        port=options.port,
+        host=host,
+        port=port or 0,
+        listening=listening,
     )
     urls = {
-        url: local_index.add_index(url, command.credentials.get(url))
-        for url in command.indexes
+        url: local_index.add_index(url, command.credentials.get(url)) for url in indexes
     }
     for url, here in urls.items():
         if here == url:
             message = "is neither the URL of an index nor a folder"
             hint = "check it; plain HTTP requires --trusted-host"
             raise UsageError(message, path=redacted(url), hint=hint)
+    ends = f"after {options.idle} seconds without a request"
     result = Result(
         data={
             "indexes": [
@@ -146,17 +186,124 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         text=[
             *(f"{redacted(url)} is at {here}" for url, here in urls.items()),
             *_examples(list(map(reachable_url, urls.values()))),
-            "Stop it with Ctrl-C.",
+            f"It ends {ends}; stop it with Ctrl-C."
+            if options.idle
+            else "Stop it with Ctrl-C.",
         ],
         notes=_notes(remote=remote, private=bool(command.credentials)),
     )
     stopped = threading.Event()
     stops = dict.fromkeys((signal.SIGINT, signal.SIGTERM), lambda *_: stopped.set())
-    with handling(stops), local_index.serve():
+    with (
+        handling(stops),
+        local_index.serve(idle=options.idle, on_end=stopped.set),
+    ):
         # Print the result now, not at the end: people need it while the index runs.
         render(result, command="serve", as_json=options.json)
         stopped.wait()
     return Result(said=True)
+
+
+def _without_own(urls: Sequence[str], port: int | None) -> list[str]:
+    """Leave out the indexes that this server is itself.
+
+    pip is configured for the server where it is always on, and must not make it ask
+    itself.
+
+    :raises UsageError: no index is left.
+    """
+    from urllib.parse import urlsplit
+
+    from ..index.http.urls import is_http, is_loopback
+
+    def is_own(url: str) -> bool:
+        if not port or not is_http(url):
+            return False
+        parts = urlsplit(url)
+        return parts.port == port and is_loopback(parts.hostname or "")
+
+    if not urls:
+        raise UsageError("there is no index to serve", hint="give --index-url")
+    kept = [url for url in urls if not is_own(url)]
+    if not kept:
+        message = "pip is configured for this server itself"
+        raise UsageError(message, hint="give --index-url with the index to serve")
+    return kept
+
+
+def _describe_unit(
+    options: argparse.Namespace, indexes: Sequence[str], port: int
+) -> Result:
+    from ..index.http.urls import is_http, redacted, split_credentials
+    from . import service_unit
+
+    if not 0 < port < 65536:
+        message = f"{port} is not a fixed port"
+        raise UsageError(message, path="--port", hint=f"give one such as {_UNIT_PORT}")
+    notes = []
+    plain = []
+    for url in indexes:
+        bare, pair = split_credentials(url) if is_http(url) else (url, None)
+        # The service runs in another folder.
+        plain.append(bare if is_http(bare) else os.path.abspath(bare))
+        if pair is not None:
+            notes.append(
+                f"{redacted(url)}: the units do not have its credentials; put them "
+                "into a netrc file or a keyring, where pip finds them"
+            )
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    units = [
+        service_unit.socket_unit(f"{host}:{port}"),
+        service_unit.service_unit(_service_command(options, plain)),
+    ]
+    root = f"http://{host}:{port}"
+    urls = [
+        f"{root}/{n}/simple/" if n else f"{root}/simple/" for n in range(len(plain))
+    ]
+    settings = service_unit.settings(urls)
+    return Result(
+        data={
+            "indexes": [
+                {"url": here, "upstream": redacted(url)}
+                for here, url in zip(urls, plain, strict=True)
+            ],
+            "units": [
+                {"path": path, "text": "".join(f"{line}\n" for line in lines)}
+                for path, lines in units
+            ],
+            "commands": list(service_unit.COMMANDS),
+            "settings": settings,
+        },
+        text=service_unit.text(units, settings),
+        verbatim=True,
+        notes=notes,
+    )
+
+
+def _service_command(options: argparse.Namespace, indexes: Sequence[str]) -> list[str]:
+    """Return the command line of the service, with the options that the user gave."""
+    first, *others = indexes
+    words = [sys.executable, "-m", "nvidia_variant_provider", "serve"]
+    words += ["--idle", str(options.idle or _UNIT_IDLE), "--index-url", first]
+    given = {
+        "--extra-index-url": others,
+        "--trusted-host": options.trusted_host,
+        "--label": options.label,
+        "--python": [options.python and os.path.abspath(options.python)],
+        "--cuda-driver": [options.cuda_driver],
+        "--sm-arch": [options.sm_arch],
+        "--environment": [options.environment and os.path.abspath(options.environment)],
+    }
+    for option, values in given.items():
+        for value in values:
+            words += [] if value is None else [option, value]
+    for option in (
+        *("--allow-remote", "--unchecked", "--every-gpu"),
+        "--minor-version-compatibility",
+    ):
+        if getattr(options, option.strip("-").replace("-", "_")):
+            words.append(option)
+    return words
 
 
 def _ask_pip(

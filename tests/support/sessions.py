@@ -44,6 +44,7 @@ _SEPARATOR = "--- next command ---"
 _LOOPBACK = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]{22}/")
 _SHOWN_LOOPBACK = "http://127.0.0.1:42131/x6nEDycrWrAYt2hjInP3yQ/"
 _SHOWN_FOLDER = "/home/user/kernels"
+_SHOWN_PYTHON = "/home/user/.venv/bin/python"
 _SYSTEM = re.compile(r"Python 3\.\S+, \S+$", re.MULTILINE)
 _SHOWN_SYSTEM = "Python 3.13.9, Linux-6.12.57-x86_64-with-glibc2.41"
 _SERVED = re.compile(r"http://127\.0\.0\.1:\d+/")
@@ -239,12 +240,13 @@ def _run_python(
 
 def _normalised(output: str, work: Path) -> str:
     output = output.replace(str(work), _SHOWN_FOLDER)
+    output = output.replace(sys.executable, _SHOWN_PYTHON)
     output = _SYSTEM.sub(_SHOWN_SYSTEM, output)
     return _LOOPBACK.sub(_SHOWN_LOOPBACK, output)
 
 
 def _is_server(command: str) -> bool:
-    return re.match(r"\S+ serve\b", command) is not None
+    return re.match(r"\S+ serve\b(?!.*--unit)", command, re.DOTALL) is not None
 
 
 def _serve(command: str, work: Path, environ: Mapping[str, str]) -> str:
