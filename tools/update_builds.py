@@ -30,7 +30,7 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.index.connection import connect
 from nvidia_variant_provider.index.http.blocking import RemoteFile
 from nvidia_variant_provider.index.pip.command import Pip
-from nvidia_variant_provider.index.selection.judging import platform_of
+from nvidia_variant_provider.index.selection.wheel_files import platform_of
 from nvidia_variant_provider.knowledge.builds import BuildRecord, LibraryRecord
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.wheels.names import parse_wheel_name
@@ -112,7 +112,7 @@ def choose_wheels(project: str, files: Iterable[RemoteFile]) -> list[RemoteFile]
         version = Version(name.version)
         if name.label or version.is_prerelease or version.local:
             continue
-        if platform_of(name) == "linux_x86_64":
+        if platform_of(file.name.rpartition("-")[2]) == "linux_x86_64":
             releases.setdefault(version, []).append(file)
     versions = sorted(releases)
     if project == "torch":

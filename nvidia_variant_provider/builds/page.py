@@ -84,7 +84,7 @@ def decide(
     driver: bool,
     named: Collection[str] = (),
     label: str | None = None,
-    follow: Backend | None = None,
+    follow: Mapping[Version, Backend] | None = None,
 ) -> Decisions:
     """Decide what an installer sees of a project.
 
@@ -92,8 +92,8 @@ def decide(
     :param named: local version labels that the user pinned, such as ``xpu``. They
         are always shown.
     :param label: the one backend that the user asked for.
-    :param follow: the backend of the project that this one depends on. A release
-        that has a build for it takes that one.
+    :param follow: by release, the backend of the project that this one depends on.
+        A release that has a build for it takes that one.
     """
     releases: dict[Version, list[Build]] = {}
     for build in builds:
@@ -105,7 +105,9 @@ def decide(
     files: dict[str, Decision] = {}
     chosen: dict[Version, Backend] = {}
     for release, group in releases.items():
-        choice = _choose(group, driver=driver, label=label, follow=follow)
+        choice = _choose(
+            group, driver=driver, label=label, follow=(follow or {}).get(release)
+        )
         if choice is not None:
             chosen[release] = choice
         plain = any(

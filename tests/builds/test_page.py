@@ -102,7 +102,9 @@ class TestOnePage:
         assert shown(decide(page, driver=False)) == {"2.10.0+cpu", "2.15.0+cpu"}
 
     def test_a_companion_follows(self) -> None:
-        decisions = decide(self.page, driver=True, follow=parse_backend("cu126"))
+        backend = parse_backend("cu126")
+        assert backend is not None
+        decisions = decide(self.page, driver=True, follow={Version("2.10.0"): backend})
         assert taken(decisions) == "2.10.0+cu126"
 
 

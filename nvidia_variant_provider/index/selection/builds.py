@@ -10,24 +10,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 import sysconfig
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from simple_repository import errors, model
+from simple_repository import model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
-from ...builds.backends import Backend
+from ...builds.backends import Backend, parse_backend
+from ...builds.following import find_strays, follow
 from ...builds.page import Build, Decision, Decisions, decide
 from ...errors import InputError
 from ...machine.environment import Environment
 from ..http.client import Client
 from .core_metadata import CoreMetadataReader
-from .files import FileReader
+from .files import UNAVAILABLE, FileReader
 from .judging import PageJudge
 from .options import Selection
 
@@ -38,13 +41,10 @@ logger = logging.getLogger(__name__)
 METADATA_KEY = "_nvidia_variant_provider_metadata"
 """Marks a file whose METADATA this repository sends although the upstream does not."""
 
-_UNAVAILABLE = (
-    errors.PackageNotFoundError,
-    errors.ResourceUnavailable,
-    errors.SourceRepositoryUnavailable,
-)
-
 _PAGES = 256
+
+_SMALLEST = 1_000_000
+"""Bytes of the smallest wheel that the folder of an index says something of."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +54,8 @@ class JudgedPage:
     :param builds: the wheels for this platform and those that run anywhere, newest
         first.
     :param follows: the project whose backend this one takes.
+    :param strays: by release that cannot follow it, the backend that is shown, and the
+        one that it should be of.
     """
 
     project: str
@@ -62,6 +64,7 @@ class JudgedPage:
         default_factory=lambda: Decisions(files={}, newest=None, chosen={})
     )
     follows: str | None = None
+    strays: Mapping[Version, tuple[Backend, Backend]] = field(default_factory=dict)
 
 
 class BuildRepository(RepositoryContainer):
@@ -90,8 +93,15 @@ class BuildRepository(RepositoryContainer):
             "-", "_"
         )
         folder = Path(selection.cache, "metadata") if selection.cache else None
-        self._metadata = CoreMetadataReader(FileReader(source, client), folder)
         self._others = tuple(others)
+        self._readers = {
+            index: CoreMetadataReader(FileReader(index, client), folder)
+            for index in (source, *self._others)
+        }
+        self._metadata = self._readers[source]
+        self._folders = {index: _folder_of_index(index) for index in self._readers}
+        # Where the files of other indexes are from.
+        self._origins: dict[tuple[str, str], SimpleRepository] = {}
         self._warn = warn
         self._judge: PageJudge | None = None
         self._driver = False
@@ -154,17 +164,20 @@ class BuildRepository(RepositoryContainer):
         judge = await self._prepare()
         found = await judge.judge(project, files)
         ours = [build for build in found if build.platform in (None, self._platform)]
-        if not any(build.judgement.verdict != "unknown" for build in ours) and not any(
-            build.backend for build in ours
-        ):
+        if all(b.judgement.verdict == "unknown" and not b.backend for b in ours):
             return JudgedPage(project=project, builds=ours)
-        follows, backend = await self._find_backend(project, judge)
+        follows, followed = await self._find_backends(project, ours, judge)
         decisions = decide(
-            ours,
+            [*ours, *await self._judge_others(project, judge)],
             driver=self._driver,
             named=self._selection.named.get(project, ()),
             label=self._selection.pins.get(project),
-            follow=backend,
+            follow=followed,
+        )
+        names = {build.file for build in ours}
+        decisions = replace(
+            decisions,
+            files={name: d for name, d in decisions.files.items() if name in names},
         )
         for name, decision in decisions.files.items():
             if decision.action != "show":
@@ -176,7 +189,11 @@ class BuildRepository(RepositoryContainer):
             decisions.newest,
         )
         return JudgedPage(
-            project=project, builds=ours, decisions=decisions, follows=follows
+            project=project,
+            builds=ours,
+            decisions=decisions,
+            follows=follows,
+            strays=find_strays(decisions, followed),
         )
 
     async def _prepare(self) -> PageJudge:
@@ -188,41 +205,91 @@ class BuildRepository(RepositoryContainer):
                 self._judge = PageJudge(
                     environment,
                     self._platform,
-                    self._metadata.read,
+                    self._read_metadata,
                     self._read_everywhere,
                     self._warn,
+                    folder_of=self._folder_of,
                 )
             return self._judge
 
+    async def _judge_others(self, project: str, judge: PageJudge) -> list[Build]:
+        """Judge what the other indexes have of a project, without reading METADATA.
+
+        Installers compare the files of all indexes, so that the decisions about one
+        index rest on what the others offer.
+        """
+        builds: list[Build] = []
+        for number, index in enumerate(self._others):
+            files = await self._read_files(index, project)
+            # Indexes may have different files of one name.
+            builds += [
+                replace(build, file=f"{number}/{build.file}")
+                for build in await judge.judge(project, files, asks=False)
+                if build.platform in (None, self._platform)
+            ]
+        return builds
+
     async def _read_everywhere(self, project: str) -> Sequence[model.File]:
         files: list[model.File] = []
-        for repository in (self.source, *self._others):
-            try:
-                page = await repository.get_project_page(project)
-            except (InputError, *_UNAVAILABLE):
-                continue
-            files += page.files
+        for index in (self.source, *self._others):
+            files += await self._read_files(index, project)
         return files
 
-    async def _find_backend(
-        self, project: str, judge: PageJudge
-    ) -> tuple[str | None, Backend | None]:
-        """Find the backend of the project that this one depends on, such as torch."""
-        for name in sorted(judge.required.get(project, ())):
+    async def _read_files(
+        self, index: SimpleRepository, project: str
+    ) -> Sequence[model.File]:
+        """Read the page of one index; without files where it cannot be read."""
+        try:
+            page = await index.get_project_page(project)
+        except (InputError, *UNAVAILABLE):
+            return ()
+        if index is not self.source:
+            for file in page.files:
+                self._origins[file.filename, file.url] = index
+        return page.files
+
+    async def _read_metadata(self, project: str, file: model.File) -> bytes:
+        index = self._origins.get((file.filename, file.url), self.source)
+        return await self._readers[index].read(project, file)
+
+    def _folder_of(self, file: model.File) -> Backend | None:
+        """Return the backend by which the folder of the index calls a file.
+
+        Such a folder also has copies of files that are the same for every backend,
+        so that the file's own URL has to name the backend too.
+        """
+        index = self._origins.get((file.filename, file.url), self.source)
+        backend = self._folders[index]
+        if backend is None or (file.size or _SMALLEST) < _SMALLEST:
+            return None
+        words = re.split(r"[/-]", unquote(urlsplit(file.url).path).lower())
+        return backend if backend.label.lower() in words else None
+
+    async def _find_backends(
+        self, project: str, ours: Sequence[Build], judge: PageJudge
+    ) -> tuple[str | None, Mapping[Version, Backend]]:
+        """Find the project that this one depends on, such as torch, and its backends.
+
+        :returns: its name, and by release of this project the backend to be of.
+        """
+        required = judge.required.get(project, {})
+        for name in sorted({name for texts in required.values() for name in texts}):
             files = await self._read_everywhere(name)
-            builds = [
+            leader = [
                 build
                 for build in await judge.judge(name, files, (project,))
                 if build.platform in (None, self._platform)
             ]
-            decisions = decide(
-                builds, driver=self._driver, label=self._selection.pins.get(name)
-            )
-            releases: list[Version] = sorted(decisions.chosen, reverse=True)
-            for release in releases:
-                if decisions.newest is None or release <= decisions.newest:
-                    return name, decisions.chosen[release]
-        return None, None
+            label = self._selection.pins.get(name)
+            decisions = decide(leader, driver=self._driver, label=label)
+            requirements = {
+                release: texts[name]
+                for release, texts in required.items()
+                if name in texts
+            }
+            if followed := follow(ours, requirements, leader, decisions):
+                return name, followed
+        return None, {}
 
     def _with_metadata(self, file: model.File) -> model.File:
         """Announce METADATA (PEP 658) that the upstream does not send as a file."""
@@ -238,6 +305,16 @@ class BuildRepository(RepositoryContainer):
             dist_info_metadata={"sha256": hashlib.sha256(kept).hexdigest()},
             private_metadata=model.PrivateMetadataMapping.from_any_mapping(private),
         )
+
+
+def _folder_of_index(index: SimpleRepository) -> Backend | None:
+    """Read the last folder of an index's URL, such as ``cu126``."""
+    place = getattr(index, "url", None) or getattr(index, "folder", "")
+    parts = [part for part in urlsplit(str(place)).path.split("/") if part]
+    # PEP 503 has indexes end with any name, and many end with this one.
+    while parts and parts[-1] == "simple":
+        parts.pop()
+    return parse_backend(parts[-1]) if parts else None
 
 
 def _apply(file: model.File, decision: Decision | None) -> model.File | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import tempfile
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 
 from simple_repository import model
@@ -33,20 +35,24 @@ class CoreMetadataReader:
     def __init__(self, files: FileReader, folder: Path | None = None) -> None:
         self._files = files
         self._folder = folder
-        self._read: OrderedDict[str, bytes] = OrderedDict()
+        self._read: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
 
     def find(self, name: str) -> bytes | None:
         """Return METADATA of a file if it has been read."""
-        return self._read.get(name)
+        found = self._read.get(name)
+        return None if found is None else found[1]
 
     async def read(self, project: str, file: model.File) -> bytes:
         """Read METADATA of a wheel.
 
-        :raises InputError: it cannot be read.
+        :raises InputError: it cannot be read, or is not what the page announces.
         """
         name = file.filename
-        if name in self._read:
-            return self._read[name]
+        # The page may have another file of this name by now.
+        identity = file.hashes.get("sha256") or file.url
+        known = self._read.get(name)
+        if known is not None and known[0] == identity:
+            return known[1]
         path = self._path(file)
         content = _load(path)
         if content is None:
@@ -54,11 +60,17 @@ class CoreMetadataReader:
             if len(content) > _LONGEST:
                 message = f"its METADATA is larger than {_LONGEST >> 20} MiB"
                 raise InputError(message, path=name, hint="report it to the index")
+            _check(file, content)
             # Make it text: it is sent as such, and its hash has to agree.
-            content = content.decode("utf-8", "replace").encode()
+            text = content.decode("utf-8", "replace").encode()
+            if text != content and file.dist_info_metadata:
+                # pip compares what it gets with the hash of the page: the index has
+                # to send it.
+                return text
+            content = text
             logger.info("%s: read %d bytes of METADATA", name, len(content))
             _store(path, content)
-        self._read[name] = content
+        self._read[name] = identity, content
         if len(self._read) > _REMEMBERED:
             self._read.popitem(last=False)
         return content
@@ -68,6 +80,17 @@ class CoreMetadataReader:
         if self._folder is None or len(digest) != 64 or not _HEX.issuperset(digest):
             return None
         return self._folder / digest[:2] / f"{digest}.metadata"
+
+
+def _check(file: model.File, content: bytes) -> None:
+    """Compare METADATA with the hash that the page gives of it (PEP 658)."""
+    announced = file.dist_info_metadata
+    if not isinstance(announced, Mapping):
+        return
+    expected = announced.get("sha256")
+    if expected and hashlib.sha256(content).hexdigest() != expected.lower():
+        message = "its METADATA has another sha256 than the page says"
+        raise InputError(message, path=file.filename, hint="report it to the index")
 
 
 def _load(path: Path | None) -> bytes | None:

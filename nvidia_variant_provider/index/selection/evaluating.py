@@ -11,24 +11,18 @@ import functools
 import logging
 from dataclasses import dataclass, field
 
-from simple_repository import errors, model
+from simple_repository import model
 
 from ...errors import InputError
 from ...metadata.markers import SelectedVariant
 from ...wheels.core_metadata import evaluate_core_metadata
 from ...wheels.rewriting import RewritePlan, plan_rewrite
 from .core_metadata import CoreMetadataReader
-from .files import FileReader
+from .files import UNAVAILABLE, FileReader
 
 __all__ = ["EvaluatedWheel", "Evaluator"]
 
 logger = logging.getLogger(__name__)
-
-_UNAVAILABLE = (
-    errors.PackageNotFoundError,
-    errors.ResourceUnavailable,
-    errors.SourceRepositoryUnavailable,
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,5 +93,5 @@ class Evaluator:
         """Return whether a wheel will be rewritten; unreadable wheels are not."""
         try:
             return await self.evaluate(project, file, variant) is not None
-        except (InputError, *_UNAVAILABLE):
+        except (InputError, *UNAVAILABLE):
             return False

@@ -17,7 +17,14 @@ from ..http.byte_ranges import RangeFile
 from ..http.client import Client
 from ..http.urls import UpstreamError
 
-__all__ = ["FileReader"]
+__all__ = ["UNAVAILABLE", "FileReader"]
+
+UNAVAILABLE = (
+    errors.PackageNotFoundError,
+    errors.ResourceUnavailable,
+    errors.SourceRepositoryUnavailable,
+)
+"""What the components of other authors raise when they cannot send a file."""
 
 T = TypeVar("T")
 

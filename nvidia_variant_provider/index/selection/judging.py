@@ -13,22 +13,23 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from packaging.utils import InvalidWheelFilename, canonicalize_name
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 from simple_repository import model
 
-from ...builds.backends import Backend, parse_backend
+from ...builds.backends import Backend
 from ...builds.needs import Needs, needs_of_backend, needs_of_requirements
 from ...builds.page import Build
 from ...builds.requirements import find_refusal, required_projects
 from ...builds.table import PROJECTS, find_record, needs_of_record
-from ...builds.verdicts import Judgement, judge
+from ...builds.verdicts import UNKNOWN, Judgement, judge
 from ...errors import InputError
 from ...machine.environment import Environment
 from ...wheels.archive import parse_requires
-from ...wheels.names import WheelName, parse_wheel_name
+from .files import UNAVAILABLE
+from .wheel_files import Wheel, check_metadata, find_wheels
 
-__all__ = ["PageJudge", "Wheel", "platform_of"]
+__all__ = ["PageJudge"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,9 @@ require a newer torch than drivers for CUDA 12 run."""
 
 _AT_ONCE = 4
 
+_PATIENCE = 20.0
+"""Seconds for all METADATA of a page. An installer waits for the page meanwhile."""
+
 _DEEPEST = 2
 """Requirements of requirements: vllm requires torchvision, which requires torch."""
 
@@ -51,58 +55,26 @@ ReadPage = Callable[[str], Awaitable[Sequence[model.File]]]
 """Reads the files of a project from every index that the installer uses."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wheel:
-    """A wheel of a page, with what its name says.
+@dataclass(kw_only=True, slots=True)
+class _Reading:
+    """How much METADATA may still be read for a page.
 
-    :param version: with the local version label.
-    :param platform: ``linux_x86_64``, ``linux_aarch64``, ``win_amd64``, or ``None`` for
-        wheels that run anywhere, and on systems without NVIDIA GPUs.
+    :param wheels: that are left to be read.
+    :param until: the time of the event loop at which reading ends.
     """
 
-    file: model.File
-    version: Version
-    platform: str | None
+    wheels: int
+    until: float
 
     @property
-    def backend(self) -> Backend | None:
-        """What the label says."""
-        return parse_backend(self.version.local)
+    def seconds(self) -> float:
+        """The time that is left."""
+        return self.until - asyncio.get_running_loop().time()
 
-
-def platform_of(name: WheelName) -> str | None:
-    """Return the platform of a wheel as the table of builds names it."""
-    for tag in name.tags:
-        platform = tag.platform
-        if platform == "win_amd64":
-            return platform
-        for machine in ("x86_64", "aarch64"):
-            if platform.startswith(("manylinux", "linux")) and platform.endswith(
-                f"_{machine}"
-            ):
-                return f"linux_{machine}"
-    return None
-
-
-def find_wheels(files: Iterable[model.File]) -> list[Wheel]:
-    """Return the wheels without a variant label, of all files of a page."""
-    wheels = []
-    for file in files:
-        if not file.filename.endswith(".whl"):
-            continue
-        try:
-            name = parse_wheel_name(file.filename)
-        except (InputError, InvalidWheelFilename):
-            continue
-        if name.label is None:
-            wheels.append(
-                Wheel(
-                    file=file,
-                    version=Version(name.version.replace("_", "-")),
-                    platform=platform_of(name),
-                )
-            )
-    return wheels
+    @property
+    def is_over(self) -> bool:
+        """Whether no other wheel may be read."""
+        return self.wheels <= 0 or self.seconds <= 0
 
 
 class PageJudge:
@@ -110,7 +82,10 @@ class PageJudge:
 
     :param platform: the platform that builds are installed on, such as
         ``linux_x86_64``. Wheels for other platforms are judged without requests.
-    :param warn: called with a sentence when METADATA cannot be used.
+    :param warn: called with a sentence when METADATA cannot be used, once for each
+        project.
+    :param folder_of: returns the backend that the folder of an index says of a file.
+    :param patience: the seconds for reading the METADATA of a page.
     """
 
     def __init__(
@@ -120,69 +95,108 @@ class PageJudge:
         read_metadata: ReadMetadata,
         read_page: ReadPage,
         warn: Callable[[str], None],
+        *,
+        folder_of: Callable[[model.File], Backend | None] = lambda _: None,
+        patience: float = _PATIENCE,
     ) -> None:
         self._environment = environment
         self._platform = platform
         self._read_metadata = read_metadata
         self._read_page = read_page
         self._warn = warn
+        self._folder_of = folder_of
+        self._patience = patience
+        self._warned: set[str] = set()
         self._judged: dict[str, Mapping[Version, list[Judgement]]] = {}
-        self.required: dict[str, set[str]] = {}
-        """The projects with GPU builds that each project was seen to require."""
+        self.required: dict[str, dict[Version, dict[str, str]]] = {}
+        """What each release of a project was seen to require of those with GPU builds:
+        the text of the requirement by project."""
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def judge(
-        self, project: str, files: Iterable[model.File], asked_by: tuple[str, ...] = ()
+        self,
+        project: str,
+        files: Iterable[model.File],
+        asked_by: tuple[str, ...] = (),
+        *,
+        asks: bool = True,
     ) -> list[Build]:
         """Judge the wheels of a page, newest release first.
 
         :param asked_by: the projects whose requirements led here, which are not
             followed again.
+        :param asks: METADATA may be read.
         """
-        wheels = find_wheels(files)
+        until = asyncio.get_running_loop().time() + self._patience
+        reading = _Reading(wheels=_MOST_READ if asks else 0, until=until)
+        return await self._judge_all(project, files, asked_by, reading)
+
+    async def _judge_all(
+        self,
+        project: str,
+        files: Iterable[model.File],
+        asked_by: tuple[str, ...],
+        reading: _Reading,
+    ) -> list[Build]:
+        wheels = find_wheels(files, project, self._folder_of)
         releases: dict[Version, dict[tuple[Version, str | None], list[Wheel]]] = {}
         for wheel in wheels:
             key = wheel.version, wheel.platform
-            release = releases.setdefault(Version(wheel.version.public), {})
+            release = releases.setdefault(wheel.release, {})
             release.setdefault(key, []).append(wheel)
         builds: list[Build] = []
         asking = self._environment.cuda_driver_version is not None
-        budget = _MOST_READ
+        is_known = canonicalize_name(project) in PROJECTS
         for version in sorted(releases, reverse=True):
             groups = releases[version]
+            asking = asking and not reading.is_over
+            if (
+                not asking
+                and not is_known
+                and not any(g[0].backend for g in groups.values())
+            ):
+                # Nothing can be known, and a page may have thousands of releases.
+                for group in groups.values():
+                    builds += [_build(wheel, UNKNOWN) for wheel in group]
+                continue
             judgements = await asyncio.gather(
                 *(
-                    self._judge_group(project, group, asking=asking, asked_by=asked_by)
+                    self._judge_group(
+                        project, group, asked_by, reading if asking else None
+                    )
                     for group in groups.values()
                 )
             )
-            budget -= len(groups)
             for group, judgement in zip(groups.values(), judgements, strict=True):
                 builds += [_build(wheel, judgement) for wheel in group]
                 ours = group[0].platform == self._platform
                 if ours and judgement.verdict in ("runs", "partly", "unknown"):
                     asking = asking and _is_foreign(group[0])
-            asking = asking and budget > 0
         return builds
 
     async def _judge_group(
         self,
         project: str,
         group: Sequence[Wheel],
-        *,
-        asking: bool,
         asked_by: tuple[str, ...],
+        reading: _Reading | None,
     ) -> Judgement:
-        """Judge wheels that differ in nothing but the version of Python."""
+        """Judge wheels that differ in nothing but the version of Python.
+
+        :param reading: ``None`` to judge by what is known without a request.
+        """
         first = group[0]
         needs = _known_needs(project, first)
         ours = first.platform is not None and first.platform == self._platform
         large = (first.file.size or _SMALLEST) >= _SMALLEST
-        if asking and ours and large and not _is_foreign(first):
+        uses_gpu = needs is None or needs.gpu
+        if reading and ours and large and uses_gpu and not _is_foreign(first):
             if needs is None or needs.evidence == "label":
-                needs = await self._read_needs(project, first, needs)
+                needs = await self._read_needs(project, first, needs, reading)
             if needs is not None:
-                refusal = await self._refusal(project, needs, asked_by)
+                refusal = await self._refusal(
+                    project, first.release, needs, asked_by, reading
+                )
                 if refusal is not None:
                     return Judgement(
                         verdict="cannot",
@@ -193,15 +207,31 @@ class PageJudge:
         return judge(needs, self._environment)
 
     async def _read_needs(
-        self, project: str, wheel: Wheel, known: Needs | None
+        self, project: str, wheel: Wheel, known: Needs | None, reading: _Reading
     ) -> Needs | None:
         name = wheel.file.filename
+        if reading.is_over:
+            return known
+        reading.wheels -= 1
         try:
-            async with self._turns:
-                metadata = await self._read_metadata(project, wheel.file)
+            # asyncio.timeout() exists since Python 3.11 only.
+            metadata = await asyncio.wait_for(
+                self._read_in_turn(project, wheel.file), reading.seconds
+            )
+            check_metadata(metadata, project, wheel.release)
             requires = parse_requires(metadata)
+        except asyncio.TimeoutError:
+            # The rest of the page would only wait in the same way.
+            reading.wheels = 0
+            self._warn_of(project, name, f"not there after {self._patience:g} s")
+            return known
+        except UNAVAILABLE as error:
+            # The texts of that library name the request, which says nothing here.
+            logger.debug("%s: %s", name, error)
+            self._warn_of(project, name, "the index does not send it")
+            return known
         except (InputError, OSError) as error:
-            self._warn(f"{name}: its METADATA could not be read: {error}")
+            self._warn_of(project, name, str(error))
             return known
         logger.info("%s: METADATA has %d requirements", name, len(requires))
         needs = needs_of_requirements(requires) or known
@@ -210,30 +240,48 @@ class PageJudge:
             needs = Needs(evidence="metadata", source=f"METADATA of {name}")
         return replace(needs, requires=requires)
 
+    async def _read_in_turn(self, project: str, file: model.File) -> bytes:
+        async with self._turns:
+            return await self._read_metadata(project, file)
+
+    def _warn_of(self, project: str, name: str, reason: str) -> None:
+        if project in self._warned:
+            logger.info("%s: its METADATA could not be read: %s", name, reason)
+            return
+        self._warned.add(project)
+        self._warn(f"{name}: its METADATA could not be read: {reason}")
+
     async def _refusal(
-        self, project: str, needs: Needs, asked_by: tuple[str, ...]
+        self,
+        project: str,
+        release: Version,
+        needs: Needs,
+        asked_by: tuple[str, ...],
+        reading: _Reading,
     ) -> str | None:
         """Say which requirement cannot be met by a build that runs."""
         required = required_projects(needs.requires, PROJECTS)
-        self.required.setdefault(project, set()).update(required)
+        if required:
+            seen = self.required.setdefault(project, {})
+            seen.setdefault(release, {}).update(required)
         for name, text in required.items():
             if name == project or name in asked_by or len(asked_by) >= _DEEPEST:
                 continue
-            judged = await self._judge_required(name, (*asked_by, project))
+            judged = await self._judge_required(name, (*asked_by, project), reading)
             refusal = find_refusal(text, judged)
             if refusal is not None:
                 return refusal
         return None
 
     async def _judge_required(
-        self, project: str, asked_by: tuple[str, ...]
+        self, project: str, asked_by: tuple[str, ...], reading: _Reading
     ) -> Mapping[Version, list[Judgement]]:
         # Keep results only, not work in progress: two projects that require each
         # other would wait for each other for ever.
         if project not in self._judged:
             judged: dict[Version, list[Judgement]] = {}
             files = await self._read_page(project)
-            for build in await self.judge(project, files, asked_by):
+            for build in await self._judge_all(project, files, asked_by, reading):
                 foreign = build.backend is not None and build.backend.is_foreign
                 if build.platform == self._platform and not foreign:
                     judged.setdefault(build.release, []).append(build.judgement)

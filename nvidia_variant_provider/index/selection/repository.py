@@ -25,7 +25,7 @@ from ..http.client import Client
 from ..http.pages import LABEL_KEY
 from .core_metadata import CoreMetadataReader
 from .evaluating import Evaluator
-from .files import FileReader
+from .files import UNAVAILABLE, FileReader
 from .options import Selection
 from .release_reader import ReleaseReader
 from .renaming import Offer, Release, find_highest_builds, group, make_offers
@@ -65,13 +65,6 @@ class Choice:
         """The labels that are shown, best first."""
         return tuple(dict.fromkeys(offer.label for offer in self.offers))
 
-
-_UNAVAILABLE = (
-    errors.PackageNotFoundError,
-    errors.ResourceUnavailable,
-    errors.SourceRepositoryUnavailable,
-)
-"""What the components of other authors raise when they cannot send a file."""
 
 Warn = Callable[[str], None]
 
@@ -257,7 +250,7 @@ class VariantRepository(RepositoryContainer):
         try:
             metadata = await self._reader.read(project, release, files)
             resolution = await self._resolver.resolve(metadata)
-        except (ProviderError, *_UNAVAILABLE) as error:
+        except (ProviderError, *UNAVAILABLE) as error:
             # PEP 825 leaves this case to tools. A defect of the index is not a reason
             # to install nothing: the non-variant wheel is still there.
             reason = str(error) or "the index does not send a file that its page lists"
@@ -335,7 +328,7 @@ class VariantRepository(RepositoryContainer):
                 raise self._refused(name, str(error)) from None
             self._warn_once(f"{name}: its METADATA could not be checked: {error}")
             return None
-        except _UNAVAILABLE as error:
+        except UNAVAILABLE as error:
             self._warn_once(f"{name}: its METADATA could not be checked: {error}")
             return None
         if content is None:
@@ -378,7 +371,7 @@ async def _read_names(
     async def read(repository: SimpleRepository) -> list[str]:
         try:
             page = await repository.get_project_page(project)
-        except (InputError, *_UNAVAILABLE):
+        except (InputError, *UNAVAILABLE):
             return []
         return [file.filename for file in page.files]
 

@@ -45,6 +45,8 @@ class Index:
 
     pages: Mapping[str, Sequence[model.File]]
     requires: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    contents: Mapping[str, bytes] = field(default_factory=dict)
+    stalled: frozenset[str] = frozenset()
     asked: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -52,15 +54,23 @@ class Index:
         assert project in self.pages
         self.asked.append(file.filename)
         key = "-".join(file.filename.split("-")[:2])
+        if key in self.stalled:
+            await asyncio.Event().wait()
+        if key in self.contents:
+            return self.contents[key]
         if key not in self.requires:
             raise InputError("the server hangs up", path=file.filename)
         lines = [f"Requires-Dist: {text}" for text in self.requires[key]]
-        return "\n".join(["Metadata-Version: 2.1", *lines, ""]).encode()
+        head = ["Metadata-Version: 2.1", f"Name: {project}"]
+        version = f"Version: {key.partition('-')[2]}"
+        return "\n".join([*head, version, *lines, ""]).encode()
 
     async def read_page(self, project: str) -> Sequence[model.File]:
         return self.pages.get(project, ())
 
-    def judge(self, project: str, environment: Environment = OLD) -> list[Build]:
+    def judge(
+        self, project: str, environment: Environment = OLD, patience: float = 60
+    ) -> list[Build]:
         async def work() -> list[Build]:
             judge = PageJudge(
                 environment,
@@ -68,6 +78,7 @@ class Index:
                 self.read_metadata,
                 self.read_page,
                 self.warnings.append,
+                patience=patience,
             )
             return await judge.judge(project, self.pages[project])
 
@@ -206,3 +217,68 @@ def test_releases_are_judged_newest_first() -> None:
     versions = [build.version for build in index.judge("torch")]
     assert versions == sorted(versions, reverse=True)
     assert versions[0] == Version("2.15.0")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "it is of ' '"),
+        (b"\x00\xff\n\n", "it is of ' '"),
+        (b"Name: other\nVersion: 1.0\n", "it is of 'other 1.0'"),
+        (b"Name: demo\nVersion: 2.0\n", "it is of version '2.0'"),
+        (b"Name: demo\nVersion: newest\n", "it is of 'demo newest'"),
+    ],
+)
+def test_metadata_that_is_not_that_of_the_wheel(content: bytes, reason: str) -> None:
+    index = Index({"demo": [linux("demo", "1.0")]}, contents={"demo-1.0": content})
+    assert index.verdicts("demo") == {"1.0": "unknown"}
+    assert [reason in text for text in index.warnings] == [True], index.warnings
+
+
+def test_metadata_without_the_label_of_the_wheel() -> None:
+    """Some publishers only rename the file."""
+    content = b"Name: demo\nVersion: 1.0\nRequires-Dist: nvidia-cublas-cu12==12.8.4.1\n"
+    index = Index(
+        {"demo": [linux("demo", "1.0+foo")]}, contents={"demo-1.0+foo": content}
+    )
+    assert index.verdicts("demo") == {"1.0+foo": "runs"}
+    assert index.warnings == []
+
+
+def test_a_project_is_warned_of_once() -> None:
+    labels = ["cu128", "cu130", "foo"]
+    index = Index({"demo": [linux("demo", f"1.0+{label}") for label in labels]})
+    index.verdicts("demo")
+    assert len(index.asked) == 3
+    assert len(index.warnings) == 1
+
+
+def test_metadata_that_does_not_arrive() -> None:
+    files = [linux("demo", f"{major}.0+cu130") for major in range(1, 9)]
+    stalled = frozenset({"demo-8.0+cu130"})
+    index = Index({"demo": files}, stalled=stalled)
+    verdicts = {b.judgement.verdict for b in index.judge("demo", patience=0.01)}
+    assert verdicts == {"cannot"}
+    assert index.asked == [files[-1].filename]
+    assert len(index.warnings) == 1
+    assert index.warnings[0].endswith("could not be read: not there after 0.01 s")
+
+
+def test_cpu_builds_are_not_asked_for_metadata() -> None:
+    index = Index({"demo": [linux("demo", "1.0+cpu"), linux("demo", "1.0+xpu")]})
+    assert index.verdicts("demo") == {"1.0+cpu": "cpu", "1.0+xpu": "unknown"}
+    assert index.asked == []
+
+
+def test_builds_for_other_platforms_do_not_count_as_read() -> None:
+    """A page has wheels for many platforms, and the limit is for what is read."""
+    files = [
+        wheel(f"demo-{minor}.0{label}-cp311-cp311-{platform}.whl")
+        for minor in range(30)
+        for label in ("+cu130", "+cpu", "+xpu")
+        for platform in ("manylinux_2_28_x86_64", "manylinux_2_28_aarch64", "win_amd64")
+    ]
+    requires = {f"demo-{minor}.0+cu130": ["numpy"] for minor in range(30)}
+    index = Index({"demo": files}, requires)
+    index.verdicts("demo")
+    assert len(index.asked) == 30

@@ -1,0 +1,75 @@
+"""Companions that follow the backend of another project."""
+
+from __future__ import annotations
+
+from packaging.version import Version
+
+from nvidia_variant_provider.builds.backends import parse_backend
+from nvidia_variant_provider.builds.following import find_strays, follow
+from nvidia_variant_provider.builds.page import Build, decide
+from nvidia_variant_provider.builds.verdicts import Judgement, Verdict
+
+
+def build(project: str, version: str, verdict: Verdict = "runs") -> Build:
+    parsed = Version(version)
+    backend = parse_backend(parsed.local)
+    return Build(
+        file=f"{project}-{version}.whl",
+        version=parsed,
+        backend=backend,
+        judgement=Judgement(verdict=verdict, cuda=backend.cuda if backend else None),
+    )
+
+
+# A machine whose GPU only the older CUDA has code for in the newest release.
+TORCH = [
+    build("torch", "2.14.1+cu126"),
+    build("torch", "2.14.1+cu130", "cannot"),
+    build("torch", "2.11.0+cu126"),
+    build("torch", "2.11.0+cu128"),
+    build("torch", "2.9.0+cu129"),
+]
+VISION = [
+    build("torchvision", "0.29.1+cu126"),
+    build("torchvision", "0.29.1+cu130"),
+    build("torchvision", "0.26.0+cu126"),
+    build("torchvision", "0.26.0+cu128"),
+    build("torchvision", "0.20.0+cu118"),
+]
+
+
+def backends(requirements: dict[Version, str]) -> dict[str, str]:
+    decisions = decide(TORCH, driver=True)
+    followed = follow(VISION, requirements, TORCH, decisions)
+    return {str(release): backend.label for release, backend in followed.items()}
+
+
+def test_the_release_that_it_requires() -> None:
+    requirements = {
+        Version("0.29.1"): "torch==2.14.1",
+        Version("0.26.0"): "torch==2.9.0",
+    }
+    assert backends(requirements)["0.29.1"] == "cu126"
+    assert backends(requirements)["0.26.0"] == "cu129"
+
+
+def test_the_release_with_the_same_labels() -> None:
+    assert backends({}) == {"0.29.1": "cu126", "0.26.0": "cu128", "0.20.0": "cu126"}
+
+
+def test_a_requirement_that_no_release_meets() -> None:
+    assert backends({Version("0.26.0"): "torch==3.0"})["0.26.0"] == "cu126"
+
+
+def test_nothing_to_follow() -> None:
+    plain = [build("torch", "2.10.0")]
+    assert follow(VISION, {}, plain, decide(plain, driver=True)) == {}
+
+
+def test_releases_that_cannot_follow() -> None:
+    followed = follow(VISION, {}, TORCH, decide(TORCH, driver=True))
+    decisions = decide(VISION, driver=True, follow=followed)
+    strays = find_strays(decisions, followed)
+    assert {str(release): (a.label, b.label) for release, (a, b) in strays.items()} == {
+        "0.20.0": ("cu118", "cu126")
+    }

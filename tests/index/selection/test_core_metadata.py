@@ -1,0 +1,75 @@
+"""METADATA of wheels: read once, compared with its hash, and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import pytest
+from simple_repository import model
+from support.label_index import Pages
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.index.http.client import Client
+from nvidia_variant_provider.index.selection.core_metadata import CoreMetadataReader
+from nvidia_variant_provider.index.selection.files import FileReader
+
+NAME = "demo-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+TEXT = "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n"
+
+
+def file(wheel: str = "a", metadata: bool | dict[str, str] = True) -> model.File:
+    return model.File(
+        filename=NAME,
+        url=f"https://files.example/{wheel}/{NAME}",
+        hashes={"sha256": wheel * 64},
+        dist_info_metadata=metadata,
+    )
+
+
+def reader(text: str, folder: Path | None = None) -> tuple[CoreMetadataReader, Pages]:
+    source = Pages({"demo": ""}, {f"{NAME}.metadata": text})
+    return CoreMetadataReader(FileReader(source, Client()), folder), source
+
+
+def test_it_is_read_once_for_ever(tmp_path: Path) -> None:
+    for _ in range(2):
+        metadata, source = reader(TEXT, tmp_path)
+        for _ in range(2):
+            content = asyncio.run(metadata.read("demo", file()))
+            assert content == TEXT.encode()
+        assert metadata.find(NAME) == content
+    # The second reader has found it in the folder.
+    assert source.asked == []
+
+
+def test_it_belongs_to_the_hash_of_the_wheel(tmp_path: Path) -> None:
+    asyncio.run(reader(TEXT, tmp_path)[0].read("demo", file("a")))
+    metadata, _ = reader(f"{TEXT}Summary: another\n", tmp_path)
+    assert b"another" not in asyncio.run(metadata.read("demo", file("a")))
+    assert b"another" in asyncio.run(metadata.read("demo", file("b")))
+    assert b"another" in (metadata.find(NAME) or b"")
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_the_hash_that_the_page_gives(upper: bool) -> None:
+    digest = hashlib.sha256(TEXT.encode()).hexdigest()
+    announced = {"sha256": digest.upper() if upper else digest}
+    metadata, _ = reader(TEXT)
+    assert asyncio.run(metadata.read("demo", file(metadata=announced)))
+
+
+def test_another_hash_than_the_page_gives(tmp_path: Path) -> None:
+    metadata, _ = reader(TEXT, tmp_path)
+    with pytest.raises(InputError, match="another sha256 than the page says"):
+        asyncio.run(metadata.read("demo", file(metadata={"sha256": "0" * 64})))
+    assert metadata.find(NAME) is None
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_it_is_too_large(tmp_path: Path) -> None:
+    metadata, _ = reader(TEXT + "x" * 10_000_000, tmp_path)
+    with pytest.raises(InputError, match="larger than 4 MiB"):
+        asyncio.run(metadata.read("demo", file()))
+    assert metadata.find(NAME) is None
