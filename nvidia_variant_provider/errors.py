@@ -125,6 +125,8 @@ def printable(text: str) -> str:
     Line ends, terminal escapes, other control characters and lone surrogates are
     replaced by their Python escapes; everything else stays as it is.
     """
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

@@ -163,11 +163,14 @@ def _innermost(place: str, known: Collection[str]) -> str:
 def _count_lines(text: str, offsets: Iterable[int]) -> dict[int, tuple[int, int]]:
     """Return line and column of each offset; the text is read once for all of them."""
     pairs: dict[int, tuple[int, int]] = {}
-    line, last = 1, 0
+    line, last, line_end = 1, 0, -1
     for offset in sorted(offsets):
         line += text.count("\n", last, offset)
+        # The search ends at the last offset: going back to the begin of a long line
+        # for each offset would take quadratic time.
+        line_end = max(line_end, text.rfind("\n", last, offset))
         last = offset
-        pairs[offset] = line, offset - text.rfind("\n", 0, offset)
+        pairs[offset] = line, offset - line_end
     return pairs
 
 

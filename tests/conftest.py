@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,10 @@ from nvidia_variant_provider.cli import main
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
     from referencing import Registry
+
+# `tools` and `benchmarks` are not installed. At the end of the path, the checkout
+# provides them, and the tests still import the installed package.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 
 @pytest.fixture(scope="session")

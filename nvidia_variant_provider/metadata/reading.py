@@ -18,7 +18,7 @@ from .document_reader import read_document
 from .model import VariantsMetadata
 from .names import parse_metadata_name
 
-__all__ = ["metadata_from_dict", "read_metadata"]
+__all__ = ["metadata_from_dict", "read_metadata", "read_parsed"]
 
 
 def read_metadata(
@@ -34,14 +34,23 @@ def read_metadata(
     :raises InputError: the source cannot be read, or is not valid.
     """
     if isinstance(source, Mapping):
-        document: object = source
-    elif isinstance(source, bytes) or (
+        return read_parsed(source, path=path)
+    if isinstance(source, bytes) or (
         isinstance(source, str) and source.lstrip().startswith("{")
     ):
-        document = parse_json(source, path)
-    else:
-        path = str(source)
-        document = parse_json(read_bytes(source), path)
+        return read_parsed(parse_json(source, path), path=path)
+    path = str(source)
+    return read_parsed(parse_json(read_bytes(source), path), path=path)
+
+
+def read_parsed(document: object, *, path: str | None = None) -> VariantsMetadata:
+    """Return the metadata of what `parse_json` returned, whatever its type is.
+
+    `read_metadata` would take a document that is only a string for a path.
+
+    :param path: the name to use in messages; it may name the project and the release.
+    :raises InputError: the document is not valid.
+    """
     release = parse_metadata_name(os.path.basename(path)) if path else None
     name, version = (release.name, release.version) if release else (None, None)
     try:

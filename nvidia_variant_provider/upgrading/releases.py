@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import InputError, join
-from ..metadata import VariantsMetadata, read_metadata, versions
+from ..metadata import VariantsMetadata, versions
 from ..metadata.names import SUFFIX, metadata_name, parse_metadata_name
+from ..metadata.reading import read_parsed
 from ..metadata.writing import replace_file, to_text
 from ..strict_json import parse_json, read_bytes, unreadable
 from ..wheels.merging import combine
@@ -87,7 +88,7 @@ def upgrade_text(name: str, data: bytes) -> UpgradedFile:
         the one that is written.
     """
     document = parse_json(data, name)
-    metadata = read_metadata(document, path=name)
+    metadata = read_parsed(document, path=name)
     try:
         outcome = upgrade(metadata, document)
     except InputError as error:

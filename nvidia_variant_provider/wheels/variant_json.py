@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from ..errors import InputError, shown
-from ..metadata import VariantsMetadata, read_metadata
+from ..metadata import VariantsMetadata
+from ..metadata.reading import read_parsed
 from ..strict_json import parse_json
 from .archive import open_wheel, parse_requires, read_dist_info
 
@@ -79,7 +80,7 @@ def read_wheel_metadata(
         message = "no file *.dist-info/variant.json in a wheel with a label"
         raise InputError(message, path=name, hint="build the wheel again")
     document = parse_json(data, f"{name}/variant.json")
-    metadata = read_metadata(document, path=f"{name}/variant.json")
+    metadata = read_parsed(document, path=f"{name}/variant.json")
     # PEP 825: "it MUST contain exactly one entry, whose key is the variant label
     # present in that wheel's filename."
     if list(metadata.variants) != [label]:

@@ -50,6 +50,18 @@ class TestFile:
         assert (outcome.code, outcome.err) == (0, "")
         assert json.loads(outcome.out) == json.loads(current.read_bytes())
 
+    @pytest.mark.parametrize("kind", ["a string", "a number", "a list", "null"])
+    def test_a_document_that_is_no_object_is_not_taken_for_a_path(
+        self, run: Run, current: Path, tmp_path: Path, kind: str
+    ) -> None:
+        value = {"a string": str(current), "a number": 0, "a list": []}.get(kind)
+        path = tmp_path / "demo-1.0-variants.json"
+        path.write_text(json.dumps(value))
+        outcome = run(path)
+        assert (outcome.code, outcome.out) == (3, "")
+        message = f"top level: expected an object, found {kind}; correct the type"
+        assert outcome.err == f"error: {path}: {message}\n"
+
     def test_output_file_may_be_the_input_file(
         self, run: Run, tutorial: Path, tmp_path: Path
     ) -> None:

@@ -66,6 +66,8 @@ class TestWheels:
             {"a/b.dist-info/variant.json": "{}"},
             {"a.dist-info/variant.json": "{}"},
             {"a.dist-info/variant.json": "["},
+            {"a.dist-info/variant.json": "[]"},
+            {"a.dist-info/variant.json": '"variant.json"'},
             {"a.dist-info/variant.json": json.dumps(TORCH)},
             {"a.dist-info/variant.json": json.dumps(of_one("cu128"))},
             {
