@@ -52,12 +52,20 @@ def rejected(resolution: Resolution | None) -> dict[str, list[dict[str, object]]
     }
 
 
-def why_no_gpu(release: str, resolution: Resolution) -> list[str]:
+def why_no_gpu(
+    release: str, resolution: Resolution, *, label: str | None = "null"
+) -> list[str]:
     """Explain why a machine with a GPU gets no build for it, and what helps.
 
-    Return no lines where there is nothing to explain, because the machine has no GPU
-    or the release has no build for one.
+    Return no lines where there is nothing to explain: the machine has no GPU, the
+    release has no build for one, or such a build fits and something else, such as a
+    required hash, made the installer take another one.
+
+    :param label: what was taken; ``None`` for the non-variant wheel, of which the
+        metadata does not say whether it uses the GPU.
     """
+    if any(uses_gpu(other, resolution) for other in resolution.compatible):
+        return []
     environment = resolution.environment
     builds = [
         label
@@ -66,7 +74,10 @@ def why_no_gpu(release: str, resolution: Resolution) -> list[str]:
     ]
     if not builds or not _has_nvidia(environment):
         return []
-    title = f"{release} comes without GPU support on this machine{_facts(environment)}"
+    facts = _facts(environment)
+    title = f"{release} comes without GPU support on this machine{facts}"
+    if label is None:
+        title = f"no variant of {release} for a GPU fits this machine{facts}"
     return [title, *_reasons(builds, resolution)]
 
 

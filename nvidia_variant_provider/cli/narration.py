@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .build_text import block, uses_gpu, why_no_gpu, why_nothing
 from .render import complain, say
+from .taken_text import cannot_run, why_not_newest, without_gpu
 
 if TYPE_CHECKING:
     from ..index.pip.session import Outcome
@@ -30,6 +31,7 @@ class Narration:
         self._lock = threading.RLock()
         self.chosen: dict[tuple[str, str], tuple[Choice, str | None]] = {}
         self.warnings: list[str] = []
+        self.notes: list[str] = []
 
     def start(self, places: Mapping[str, str]) -> None:
         """Say which local URLs stand for which indexes in the output of pip."""
@@ -58,7 +60,7 @@ class Narration:
                     message = f"{release}: {label} does not fit this machine"
                     self.warn(f"{message}: {reason.sentence}")
             elif not uses_gpu(label, resolution):
-                self._explain(why_no_gpu(release, resolution))
+                self._explain(why_no_gpu(release, resolution, label=label))
 
     def warn(self, message: str) -> None:
         """Print a warning, and keep it for the report."""
@@ -82,8 +84,16 @@ class Narration:
             for item in outcome.installed
             if item.label or (item.project, item.version) in self.chosen
         ]
+        taken = outcome.taken
+        self.notes += filter(None, map(why_not_newest, taken))
         if not self._quiet:
-            say(lines, aside=self._aside)
+            say([*lines, *self.notes], aside=self._aside)
+        for item in taken:
+            sentence = cannot_run(item, dry_run=dry_run)
+            if sentence is None and outcome.has_driver:
+                sentence = without_gpu(item)
+            if sentence is not None:
+                self.warn(sentence)
 
     def _explain(self, lines: list[str]) -> None:
         self.warnings += lines[:1]

@@ -17,6 +17,7 @@ from .build_text import rejected
 from .narration import Narration
 from .parsers import add_examples
 from .result import Result
+from .taken_text import kept
 
 if TYPE_CHECKING:
     from ..index.pip.command import Pip, PipCommand
@@ -159,6 +160,7 @@ def _run(
     options: argparse.Namespace,
     environ: Mapping[str, str],
 ) -> Result:
+    from ..index.http.urls import redacted
     from ..index.pip.session import run
     from ..index.pip.signals import ENDING, handling
 
@@ -185,8 +187,28 @@ def _run(
     pins = selection.pins
     for item in outcome.stale:
         narration.warn(_advice(item, pins, [*options.ours, *_words(command)]))
+    for kept_build in outcome.kept:
+        words = [*options.ours, *_words(command), kept_build.best]
+        line = shlex.join(["pip", "install", *map(redacted, words)])
+        narration.warn(kept(kept_build, f"nvidia-variant-provider {line}"))
     narration.finish(outcome, pins, dry_run=bool(command.options["dry_run"]))
+    given = _given_machine(options)
+    if given and not (outcome.judged or outcome.seen):
+        narration.warn(
+            f"nothing was chosen by {given}: nothing that pip looked at has variants, "
+            "or builds whose GPU code is known"
+        )
     return _result(outcome.status, narration, outcome, command)
+
+
+def _given_machine(options: argparse.Namespace) -> str:
+    """Return the options on the command line that say which machine is meant."""
+    given = {
+        "--cuda-driver": options.cuda_driver,
+        "--sm-arch": options.sm_arch,
+        "--environment": options.environment,
+    }
+    return " ".join(f"{name} {text}" for name, text in given.items() if text)
 
 
 def _end(number: int, _: object) -> None:
@@ -274,6 +296,9 @@ def _result(
             ],
             "installed": [x.to_dict() for x in outcome.installed] if outcome else [],
             "stale": [x.to_dict() for x in outcome.stale] if outcome else [],
+            "builds": [x.to_dict() for x in outcome.taken] if outcome else [],
+            "kept": [x.to_dict() for x in outcome.kept] if outcome else [],
+            "notes": narration.notes,
             "warnings": narration.warnings,
         },
     )

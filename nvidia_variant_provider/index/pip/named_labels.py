@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from .command import PipCommand
 
-__all__ = ["find_named_labels", "requires_hashes"]
+__all__ = ["find_named_labels", "read_lines", "requires_hashes"]
 
 _PIN = re.compile(
     r"\s*(?P<project>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*"
@@ -29,7 +29,7 @@ def find_named_labels(command: PipCommand) -> Mapping[str, frozenset[str]]:
     :returns: the labels by normalized project.
     """
     labels: dict[str, set[str]] = {}
-    for line in (*command.positional, *_lines(command)):
+    for line in (*command.positional, *read_lines(command)):
         match = _PIN.match(line)
         if match is not None:
             project = canonicalize_name(match["project"])
@@ -41,10 +41,11 @@ def requires_hashes(command: PipCommand) -> bool:
     """Return whether pip will accept only files with the hashes that the user gave."""
     if command.options.get("require_hashes"):
         return True
-    return any("--hash" in line for line in _lines(command))
+    return any("--hash" in line for line in read_lines(command))
 
 
-def _lines(command: PipCommand) -> Iterator[str]:
+def read_lines(command: PipCommand) -> Iterator[str]:
+    """Yield the lines of the requirements and constraints files on the command line."""
     for option in _FILES:
         names: Iterable[str] = command.options.get(option) or ()
         for name in names:

@@ -6,26 +6,27 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
-from urllib.parse import urlsplit
+from typing import Protocol
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from ...errors import InputError
-from ...strict_json import parse_json, read_bytes
 from ..http.client import Client
 from ..http.urls import is_http, redacted
+from ..selection.builds import JudgedPage
 from ..selection.options import Selection
 from ..selection.repository import Choice
 from ..server.access import Access
 from ..server.local_index import LocalIndex
 from .command import Pip, PipCommand
 from .installed import InstalledVariant, find_installed
+from .named_labels import read_lines
+from .reports import Installed, read_report
 from .requirements_files import Places, rewrite
 from .settings import make_settings
+from .taking import Kept, Taken, explain_taken, find_kept
 
 __all__ = ["Installed", "Narrator", "Outcome", "Stale", "run"]
 
@@ -52,22 +53,6 @@ class Narrator(Protocol):
 
     def warn(self, message: str) -> None:
         """Tell what is ignored, or goes wrong; called from any thread."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Installed:
-    """A distribution that pip reports to have installed.
-
-    :param label: ``None`` for a non-variant wheel or an sdist.
-    """
-
-    project: str
-    version: str
-    label: str | None
-
-    def to_dict(self) -> dict[str, object]:
-        """Keys: ``name``, ``version``, ``label``."""
-        return {"name": self.project, "version": self.version, "label": self.label}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,12 +83,20 @@ class Outcome:
     :param installed: what pip installed or, in a dry run, would have installed.
     :param stale: what stays installed although another build is better.
     :param seen: every release with variants that pip was shown.
+    :param taken: the ordinary wheels of projects whose builds were judged.
+    :param kept: the ordinary builds that stay installed although another one fits.
+    :param judged: builds of a project that pip looked at were judged.
+    :param has_driver: they were judged for a machine with an NVIDIA driver.
     """
 
     status: int
     installed: tuple[Installed, ...] = ()
     stale: tuple[Stale, ...] = ()
     seen: tuple[Choice, ...] = ()
+    taken: tuple[Taken, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    judged: bool = False
+    has_driver: bool = False
 
 
 def run(
@@ -163,14 +156,43 @@ def run(
                 quiet=quiet,
             )
             logger.info("pip ended with status %d", status)
-            installed = _read_report(report) if status == 0 else ()
-            stale = (
-                _find_stale(command, installed, local_index.find_choices)
-                if status == 0 and command.command == "install"
-                else ()
-            )
-    seen = tuple(local_index.all_choices())
-    return Outcome(status=status, installed=installed, stale=stale, seen=seen)
+            outcome = Outcome(status=status)
+            if status == 0:
+                outcome = _explain(command, read_report(report), local_index)
+    judged = any(page.decisions.files for page in local_index.all_judged())
+    machine = selection.machine() if judged and selection.machine else None
+    return replace(
+        outcome,
+        seen=tuple(local_index.all_choices()),
+        judged=judged,
+        has_driver=machine is not None and machine.cuda_driver_version is not None,
+    )
+
+
+def _explain(
+    command: PipCommand, installed: tuple[Installed, ...], local_index: LocalIndex
+) -> Outcome:
+    """Find out why pip took what it took; the local index still serves."""
+    pages: dict[str, list[JudgedPage]] = {}
+    for page in local_index.all_judged():
+        pages.setdefault(page.project, []).append(page)
+    asked = [*command.positional, *read_lines(command)]
+    outcome = Outcome(
+        status=0,
+        installed=installed,
+        taken=explain_taken(installed, lambda name: pages.get(name, []), asked),
+    )
+    if command.command != "install":
+        return outcome
+    target = command.options["target_dir"]
+    paths = [target] if target else [p for p in command.paths if os.path.isdir(p)]
+    return replace(
+        outcome,
+        stale=_find_stale(command, installed, paths, local_index.find_choices),
+        kept=find_kept(
+            asked, {item.project for item in installed}, paths, local_index.find_judged
+        ),
+    )
 
 
 def _remote_files(command: PipCommand) -> list[str]:
@@ -260,37 +282,10 @@ def _proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, str]:
     return variables
 
 
-def _read_report(path: str | None) -> tuple[Installed, ...]:
-    """Read pip's installation report, unless pip printed it."""
-    if path is None or path == "-":
-        return ()
-    try:
-        report: Any = parse_json(read_bytes(path))
-        return tuple(
-            Installed(
-                project=canonicalize_name(item["metadata"]["name"]),
-                version=item["metadata"]["version"],
-                label=_label_of(item["download_info"]["url"]),
-            )
-            for item in report["install"]
-        )
-    except (InputError, KeyError, TypeError):
-        return ()
-
-
-def _label_of(url: str) -> str | None:
-    """Return the label in the URL of a file of the local index."""
-    parts = urlsplit(url).path.split("/")
-    # .../f/{project}/{label}/{digest}/{name}
-    if len(parts) < 6 or parts[-5] != "f" or parts[-3] == "-":
-        return None
-    # A label that consists of dots has a dash before it.
-    return parts[-3].lstrip("-")
-
-
 def _find_stale(
     command: PipCommand,
     installed: Sequence[Installed],
+    paths: Sequence[str],
     find_choices: Callable[[str], Mapping[str, Choice]],
 ) -> tuple[Stale, ...]:
     """Find what was asked for and is installed already, but not as the best build."""
@@ -298,10 +293,8 @@ def _find_stale(
         name for text in command.positional if (name := _project_of(text)) is not None
     }
     fresh = {item.project for item in installed}
-    paths = [path for path in command.paths if os.path.isdir(path)]
-    target = command.options["target_dir"]
     stale = []
-    for item in find_installed([target] if target else paths):
+    for item in find_installed(paths):
         if item.project in fresh or item.project not in asked:
             continue
         choice = find_choices(item.project).get(item.version)

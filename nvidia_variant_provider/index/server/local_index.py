@@ -224,6 +224,20 @@ class LocalIndex:
         """Return what was found out about ordinary wheels, index by index."""
         return [page for item in self._builds for page in item.all_judged()]
 
+    def find_judged(self, project: str) -> list[JudgedPage]:
+        """Return what is known of a project's page in each index that has it.
+
+        Call it only while the index serves.
+        """
+        pages = []
+        for repository in self._builds:
+            try:
+                self._server.call(repository.get_project_page(project))
+            except (InputError, errors.PackageNotFoundError):
+                continue
+            pages.append(repository.judged(project))
+        return pages
+
     def find_choices(self, project: str) -> Mapping[str, Choice]:
         """Return what is shown of a project in the first index that has it.
 

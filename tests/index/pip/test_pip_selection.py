@@ -138,6 +138,9 @@ def test_json_report(
             {"name": "torch", "version": "2.8.0", "label": "cu126"},
         ],
         "stale": [],
+        "builds": [],
+        "kept": [],
+        "notes": [],
         "warnings": [],
     }
     # The output of pip itself is on stderr.

@@ -1,0 +1,121 @@
+"""Why an installer did not take the newest release: what to tell people.
+
+The verdicts are about wheels; people ask about releases. Releases in a row that cannot
+be taken for the same reason are therefore told of together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from .page import Build, Decision
+
+__all__ = ["PassedOver", "find_passed_over", "nearest_refusal", "without_source"]
+
+_REQUIRES = re.compile(r"it requires ([A-Za-z0-9._-]*[A-Za-z0-9])[^,]*, and none of ")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PassedOver:
+    """Releases in a row that are not shown, for one reason.
+
+    :param versions: newest first.
+    :param reason: a sentence without a full stop, such as ``it needs a driver for
+        CUDA 13, this one is for CUDA 12.8``.
+    """
+
+    versions: tuple[Version, ...]
+    reason: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Keys: ``versions``, ``reason``."""
+        return {"versions": list(map(str, self.versions)), "reason": self.reason}
+
+
+def find_passed_over(
+    decided: Iterable[tuple[Build, Decision]],
+    taken: Build,
+    *,
+    allows: Callable[[Version], bool] = lambda _: True,
+) -> tuple[PassedOver, ...]:
+    """Find the releases that are newer than ``taken``, and why none was taken.
+
+    Releases count that have a wheel for the same Python and platform. Pre-releases do
+    not count, unless a pre-release was taken.
+
+    :param decided: each wheel of the project, and what became of it, of all indexes.
+    :param allows: whether the user and the other requirements allow a release.
+    """
+    releases: dict[Version, list[tuple[Build, Decision]]] = {}
+    for build, decision in decided:
+        release = build.release
+        if release.is_prerelease and not taken.release.is_prerelease:
+            continue
+        if release > taken.release and _is_for_same(build, taken):
+            releases.setdefault(release, []).append((build, decision))
+    groups: list[PassedOver] = []
+    for release in sorted(releases, reverse=True):
+        group = releases[release]
+        if not allows(release) or any(d.action == "show" for _, d in group):
+            continue
+        reason = _reason(group)
+        if groups and groups[-1].reason == reason:
+            versions = (*groups[-1].versions, release)
+            groups[-1] = PassedOver(versions=versions, reason=reason)
+        else:
+            groups.append(PassedOver(versions=(release,), reason=reason))
+    return tuple(groups)
+
+
+def nearest_refusal(builds: Iterable[Build]) -> tuple[Build, str] | None:
+    """Return the build that is nearest to running, and why it does not run.
+
+    Of several builds that cannot run, the one for the oldest CUDA requires the
+    smallest change of the machine.
+    """
+    refused = [
+        build
+        for build in builds
+        if build.judgement.verdict == "cannot"
+        and build.judgement.reasons
+        and not (build.backend and build.backend.is_foreign)
+    ]
+    if not refused:
+        return None
+    nearest = min(refused, key=lambda build: build.judgement.cuda or (0, 0))
+    return nearest, without_source(nearest.judgement.reasons[0])
+
+
+def without_source(reason: str) -> str:
+    """Return a reason without the place in parentheses that it was read from."""
+    start, bracket, _ = reason.rpartition(" (")
+    return start if bracket and reason.endswith(")") else reason
+
+
+def _reason(group: Sequence[tuple[Build, Decision]]) -> str:
+    nearest = nearest_refusal(build for build, _ in group)
+    if nearest is not None:
+        # Each release may require another version: what they have in common is short.
+        required = _REQUIRES.match(nearest[1])
+        if required:
+            return f"it requires a {required[1]} that does not run here"
+        return nearest[1]
+    yanked = [decision for _, decision in group if decision.action == "yank"]
+    return without_source((yanked or [group[0][1]])[0].reason)
+
+
+def _is_for_same(build: Build, other: Build) -> bool:
+    """Return whether a wheel is for a Python and the platform of another one."""
+    pythons, abi, platform = _tags(build.file)
+    if build.platform != other.platform and platform != {"any"}:
+        return False
+    return "py3" in pythons or "abi3" in abi or bool(pythons & _tags(other.file)[0])
+
+
+def _tags(name: str) -> tuple[frozenset[str], ...]:
+    parts = name.removesuffix(".whl").split("-")
+    return tuple(frozenset(part.split(".")) for part in parts[-3:])

@@ -1,0 +1,106 @@
+"""Which releases were passed over, and the reason that they have in common."""
+
+from __future__ import annotations
+
+from packaging.version import Version
+
+from nvidia_variant_provider.builds.backends import parse_backend
+from nvidia_variant_provider.builds.page import Build, Decision
+from nvidia_variant_provider.builds.passing import find_passed_over
+from nvidia_variant_provider.builds.verdicts import UNKNOWN, Judgement
+from nvidia_variant_provider.machine.environment import CudaVersion
+
+DRIVER = "it needs a driver for CUDA 13, this one is for CUDA 12.8"
+SHOW = Decision(action="show")
+
+
+def build(
+    version: str, reason: str | None = None, *, tag: str = "cp311", cuda: int = 13
+) -> tuple[Build, Decision]:
+    """Return a wheel that is shown, or yanked for ``reason``."""
+    judgement = Judgement(
+        verdict="cannot" if reason else "runs",
+        reasons=(f"{reason} (table of builds, 2026-11-21)",) if reason else (),
+        cuda=CudaVersion(cuda, 0),
+    )
+    made = Build(
+        file=f"torch-{version}-{tag}-{tag}-manylinux_2_28_x86_64.whl",
+        version=Version(version),
+        backend=parse_backend(Version(version).local),
+        judgement=judgement,
+        platform="linux_x86_64",
+    )
+    return made, Decision(action="yank", reason=reason) if reason else SHOW
+
+
+TAKEN = build("2.10.0")
+
+
+def passed_over(*others: tuple[Build, Decision]) -> list[tuple[list[str], str]]:
+    groups = find_passed_over([TAKEN, *others], TAKEN[0])
+    return [(list(map(str, group.versions)), group.reason) for group in groups]
+
+
+def test_releases_with_one_reason_are_one_group() -> None:
+    versions = ("2.15.0", "2.9.0", "2.11.0", "2.14.1")
+    found = passed_over(*(build(version, DRIVER) for version in versions))
+    assert found == [(["2.15.0", "2.14.1", "2.11.0"], DRIVER)]
+
+
+def test_another_reason_in_between_makes_three_groups() -> None:
+    found = passed_over(
+        build("2.15.0", DRIVER), build("2.14.0", "it lies"), build("2.13.0", DRIVER)
+    )
+    assert [versions for versions, _ in found] == [["2.15.0"], ["2.14.0"], ["2.13.0"]]
+
+
+def test_a_release_with_a_build_that_is_shown_was_not_passed_over() -> None:
+    assert passed_over(build("2.15.0+cu130", DRIVER), build("2.15.0+cu128")) == []
+
+
+def test_releases_for_other_pythons_and_platforms_do_not_count() -> None:
+    other, decision = build("2.15.0", DRIVER, tag="cp314")
+    assert passed_over((other, decision)) == []
+    found = passed_over(
+        build("2.15.0", DRIVER), (build("2.15.0", tag="cp39")[0], decision)
+    )
+    assert found == [(["2.15.0"], DRIVER)]
+    mac = Build(
+        file="torch-2.15.0-cp311-none-macosx_14_0_arm64.whl",
+        version=Version("2.15.0"),
+        backend=None,
+        judgement=UNKNOWN,
+    )
+    assert passed_over(build("2.15.0", DRIVER), (mac, SHOW)) == [(["2.15.0"], DRIVER)]
+
+
+def test_pre_releases_do_not_count_unless_one_was_taken() -> None:
+    assert passed_over(build("2.16.0.dev1", DRIVER)) == []
+    nightly = build("2.16.0.dev0")
+    found = find_passed_over([nightly, build("2.16.0.dev1", DRIVER)], nightly[0])
+    assert [group.versions for group in found] == [(Version("2.16.0.dev1"),)]
+
+
+def test_releases_that_were_not_allowed_do_not_count() -> None:
+    found = find_passed_over(
+        [TAKEN, build("2.15.0", DRIVER)],
+        TAKEN[0],
+        allows=lambda release: release < Version("2.12"),
+    )
+    assert found == ()
+
+
+def test_the_reason_is_that_of_the_build_for_the_oldest_cuda() -> None:
+    far = build("2.15.0+cu140", "it needs a driver for CUDA 14", cuda=14)
+    assert passed_over(far, build("2.15.0+cu130", DRIVER)) == [(["2.15.0"], DRIVER)]
+
+
+def test_requirements_that_differ_are_one_reason() -> None:
+    reasons = [
+        f"it requires torch{text}, and none of these runs here: 9: {DRIVER}"
+        for text in (">=2.14.0", "==2.11.0")
+    ]
+    found = passed_over(build("2.15.0", reasons[0]), build("2.14.0", reasons[1]))
+    assert found == [
+        (["2.15.0", "2.14.0"], "it requires a torch that does not run here")
+    ]
