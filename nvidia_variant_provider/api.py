@@ -8,12 +8,12 @@ wrong, where, and what to do next.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import IO, Any, TypeAlias
 
 from . import detection
+from ._logs import Logger
 from .errors import InputError
 from .machine.environment import Environment
 from .machine.overrides import minor_version_compatibility
@@ -60,7 +60,7 @@ Release: TypeAlias = (
 """
 
 
-_logger = logging.getLogger(__name__)
+_logger = Logger(__name__)
 
 _SNAPSHOT = "make one with: nvidia-variant-provider detect --json"
 
@@ -156,7 +156,7 @@ def resolve(
         len(metadata.variants),
         resolution.selected,
     )
-    if _logger.isEnabledFor(logging.DEBUG):  # reasons take long to write
+    if _logger.logs_debug():  # reasons take long to write
         for label, reasons in resolution.rejected.items():
             causes = "; ".join(reason.sentence for reason in reasons)
             _logger.debug("%s does not fit: %s", label, causes)

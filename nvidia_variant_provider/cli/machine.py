@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable, Mapping
 
 from ..api import detect, read_environment
-from ..detection.cache import NO_CACHE
 from ..errors import DetectionError, OverrideError
 from ..machine import reasons
 from ..machine.environment import Environment
@@ -149,6 +148,8 @@ def find_environment(
 
 def cache_folder(environ: Mapping[str, str]) -> str | None:
     """Return the folder for what is read once, unless the user wants no cache."""
+    from ..detection.cache import NO_CACHE
+
     if environ.get(NO_CACHE) == "1":
         return None
     import platformdirs

@@ -47,18 +47,19 @@ def detect(environ: Mapping[str, str]) -> Environment:
 
 
 def _detect_or_load(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
-    from . import logs
+    from .._logs import Logger
     from .cache import cache_file, cache_key, load, store
 
-    logs.info("traces of an NVIDIA driver: %s", ", ".join(traces))
+    logger = Logger(__name__)
+    logger.info("traces of an NVIDIA driver: %s", ", ".join(traces))
     path = cache_file(environ)
     key = cache_key(environ, traces) if path else None
     if path is not None and key is not None:
         kept = load(path, key)
         if kept is not None:
-            logs.info("using the result that %s holds", path)
+            logger.info("using the result that %s holds", path)
             return kept
-        logs.debug("%s holds no result for this machine", path)
+        logger.debug("%s holds no result for this machine", path)
     from .probe import probe
 
     environment = probe(environ, traces)
@@ -68,12 +69,12 @@ def _detect_or_load(environ: Mapping[str, str], traces: Sequence[str]) -> Enviro
 
 
 def _logged(environment: Environment) -> Environment:
-    # An installer has not imported `logging`, and does not load `logs` either.
+    # An installer has not imported `logging`, and does not load `_logs` either.
     if "logging" in sys.modules:
-        from . import logs
+        from .._logs import Logger
 
         gpus = ", ".join(map(str, environment.compute_capabilities)) or "none"
-        logs.info(
+        Logger(__name__).info(
             "environment: CUDA %s, kernel driver %s, compute capabilities %s, "
             "source %s, reason %s",
             environment.cuda_driver_version or "none",

@@ -11,10 +11,10 @@ import os
 import sys
 import time
 
+from .._logs import Logger
 from ..machine import reasons
 from ..machine.environment import Environment
 from ..machine.overrides import detection_timeout
-from . import logs
 from .presence import is_wsl_only, kernel_driver_version, library_path
 from .quick_json import loads
 from .spawn import run
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = ["BOOTSTRAP", "probe"]
+
+_logger = Logger(__name__)
 
 BOOTSTRAP = """\
 import sys
@@ -104,7 +106,7 @@ def _variables(environ: Mapping[str, str]) -> dict[str, str]:
 def _ask(library: str, variables: Mapping[str, str], end: float) -> Environment:
     """Return the last document of a child; a hang or a crash becomes its reason."""
     environment = _run_child(library, variables, end)
-    logs.info(
+    _logger.info(
         "%s: CUDA %s, %d GPUs, reason %s",
         library,
         environment.cuda_driver_version or "none",
@@ -128,11 +130,11 @@ def _run_child(library: str, variables: Mapping[str, str], end: float) -> Enviro
         return Environment(reason=reasons.PROBE_FAILED)
     seconds = str(int(left) + 2)
     command = [sys.executable, "-I", "-S", "-c", BOOTSTRAP, library, seconds, *folders]
-    logs.debug("asking %s in a child process, for at most %.1f s", library, left)
+    _logger.debug("asking %s in a child process, for at most %.1f s", library, left)
     try:
         output, in_time = run(command, variables, left)
     except (OSError, ValueError) as error:
-        logs.info("the child process cannot be started: %s", error)
+        _logger.info("the child process cannot be started: %s", error)
         return Environment(reason=reasons.PROBE_FAILED)
     return _read_output(output.decode("ascii", "replace"), in_time=in_time)
 

@@ -10,12 +10,15 @@ from typing import Any
 from ..machine.environment import Environment
 from ..machine.properties import VariantProperty
 from ..machine.supported import NAMESPACE, SM_ARCH, left_out, supported_sm_arch
-from ..metadata.markers import SelectedVariant
 from ..metadata.model import VariantsMetadata
 from .explain import Reason, explain
 from .ordering import Mismatch, Ordering, Rejections, order
 from .priorities import Priorities
 from .providers import Answer, find_answers, own_answer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..metadata.markers import SelectedVariant
 
 __all__ = ["Resolution", "resolve_metadata"]
 
@@ -106,6 +109,8 @@ class Resolution:
         PEP 825: "The set of expanded triples is filtered to the variant properties that
         the target system supports".
         """
+        from ..metadata.markers import SelectedVariant
+
         return SelectedVariant(
             label=label,
             properties=frozenset(
