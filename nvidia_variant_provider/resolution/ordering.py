@@ -6,6 +6,8 @@ comments are the steps of "Variant ordering" in PEP 825.
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -100,16 +102,15 @@ class Candidates:
     """
 
     def __init__(self, variants: Mapping[str, Properties]) -> None:
-        numbers: dict[tuple[str, str, tuple[str, ...]], int] = {}
+        numbers: defaultdict[tuple[str, str, tuple[str, ...]], int]
+        numbers = defaultdict(itertools.count().__next__)
         self._variants = variants
-        self._labels: dict[str, tuple[int, ...]] = {}
+        self._labels: dict[str, list[int]] = {}
         for label, properties in variants.items():
-            items = []
+            self._labels[label] = items = []
             for namespace, features in properties.items():
                 for feature, wanted in features.items():
-                    item = (namespace, feature, wanted)
-                    items.append(numbers.setdefault(item, len(numbers)))
-            self._labels[label] = tuple(items)
+                    items.append(numbers[namespace, feature, wanted])
         self._lists = list(numbers)
 
     def order(
