@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from .build_text import block, uses_gpu, why_no_gpu, why_nothing
 from .render import complain, say
-from .taken_text import cannot_run, why_not_newest, without_gpu
+from .taken_text import about_page, cannot_run, why_not_newest, without_gpu
 
 if TYPE_CHECKING:
     from ..index.pip.session import Outcome
+    from ..index.selection.builds import JudgedPage
     from ..index.selection.options import Pins
     from ..index.selection.repository import Choice
 
@@ -23,10 +24,13 @@ class Narration:
 
     :param aside: print blocks on stderr, because stdout is a document.
     :param quiet: print warnings, but no blocks.
+    :param brief: print one line for each choice on stderr, and no line twice.
     """
 
-    def __init__(self, *, aside: bool, quiet: bool) -> None:
+    def __init__(self, *, aside: bool, quiet: bool, brief: bool = False) -> None:
         self._aside = aside
+        self._brief = brief
+        self._told: set[str] = set()
         self._quiet = quiet
         self._lock = threading.RLock()
         self.chosen: dict[tuple[str, str], tuple[Choice, str | None]] = {}
@@ -39,6 +43,12 @@ class Narration:
             lines = [f"{here} stands for {there}" for here, there in places.items()]
             say(lines, aside=self._aside)
 
+    def page(self, judged: JudgedPage) -> None:
+        """Say what the page of a project shows of its ordinary wheels."""
+        line = about_page(judged)
+        if line is not None:
+            self._tell(line)
+
     def pick(self, choice: Choice, label: str | None) -> None:
         """Say which build an installer fetches, once for each release."""
         with self._lock:
@@ -48,6 +58,9 @@ class Narration:
                 return
             self.chosen[key] = choice, label
             release = _release(choice)
+            if self._brief:
+                what = "the non-variant wheel" if label is None else f"variant {label}"
+                self._tell(f"{choice.project} {choice.version}: {what}")
             if label is not None and not self._quiet:
                 say(block(release, label, choice.resolution), aside=self._aside)
             resolution = choice.resolution
@@ -94,6 +107,12 @@ class Narration:
                 sentence = without_gpu(item)
             if sentence is not None:
                 self.warn(sentence)
+
+    def _tell(self, line: str) -> None:
+        with self._lock:
+            if line not in self._told:
+                self._told.add(line)
+                complain(line)
 
     def _explain(self, lines: list[str]) -> None:
         self.warnings += lines[:1]

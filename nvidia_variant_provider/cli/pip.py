@@ -179,10 +179,16 @@ def _run(
             quiet=options.json,
             asks=sys.stdin is not None and sys.stdin.isatty(),
         )
-    if command.command == "lock" or report is not None:
+    if command.command == "lock" and command.options["output_file"] == "-":
         narration.warn(
-            "the lock or report that pip wrote has URLs of this run (127.0.0.1), so "
-            "it cannot be used for a later installation"
+            "the lock on stdout has URLs of this run (127.0.0.1) for variant wheels; "
+            "write it to a file to get the URLs of the real files"
+        )
+    if outcome.written_variants:
+        wheels = ", ".join(outcome.written_variants)
+        narration.warn(
+            f"what pip wrote has the URLs of variant wheels, which no released pip "
+            f"installs: {wheels}"
         )
     pins = selection.pins
     for item in outcome.stale:

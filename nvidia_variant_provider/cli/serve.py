@@ -147,7 +147,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     if options.unit:
         return _describe_unit(options, indexes, port)
     # Print no blocks: stdout says where the index is.
-    narration = Narration(aside=True, quiet=True)
+    narration = Narration(aside=True, quiet=True, brief=True)
     local_index = LocalIndex(
         Client(make_settings(command, environ), ask_credentials=ask_credentials),
         Selection(
@@ -164,6 +164,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         ),
         warn=narration.warn,
         on_pick=narration.pick,
+        on_page=narration.page,
         host=host,
         port=port or 0,
         listening=listening,

@@ -39,6 +39,7 @@ OPTIONS: Any = {
     "build_constraints": [],
     "isolated_mode": False,
     "require_hashes": False,
+    "output_file": None,
 }
 
 SIGN = "pip_probe"

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from ...errors import InputError
 from ...strict_json import parse_json, read_bytes
 
-__all__ = ["Installed", "read_report"]
+__all__ = ["Installed", "label_of", "read_report"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,13 +51,13 @@ def _installed(item: Mapping[str, Any]) -> Installed:
     return Installed(
         project=canonicalize_name(metadata["name"]),
         version=metadata["version"],
-        label=_label_of(url),
+        label=label_of(url),
         file=unquote(urlsplit(url).path.rpartition("/")[2]),
         requires=tuple(metadata.get("requires_dist") or ()),
     )
 
 
-def _label_of(url: str) -> str | None:
+def label_of(url: str) -> str | None:
     """Return the label in the URL of a file of the local index."""
     parts = urlsplit(url).path.split("/")
     # .../f/{project}/{label}/{digest}/{name}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from .installed import InstalledVariant, find_installed
 from .named_labels import read_lines
 from .reports import Installed, read_report
 from .requirements_files import Places, rewrite
+from .restoring import restore_file
 from .settings import make_settings
 from .taking import Kept, Taken, explain_taken, find_kept
 
@@ -86,6 +88,8 @@ class Outcome:
     :param taken: the ordinary wheels of projects whose builds were judged.
     :param kept: the ordinary builds that stay installed although another one fits.
     :param judged: builds of a project that pip looked at were judged.
+    :param written_variants: the variant wheels in the report or lock file that the
+        user asked for, such as ``torch 2.9.0 (cu128)``.
     :param has_driver: they were judged for a machine with an NVIDIA driver.
     """
 
@@ -97,6 +101,7 @@ class Outcome:
     kept: tuple[Kept, ...] = ()
     judged: bool = False
     has_driver: bool = False
+    written_variants: tuple[str, ...] = ()
 
 
 def run(
@@ -143,8 +148,11 @@ def run(
             )
         if fixed_proxy:
             arguments += ["--proxy", ""]
-        report = options["json_report_file"]
-        if command.command == "install" and report is None:
+        # pip writes its report to a file in any case: it is read here, and gets the
+        # URLs of the real files before the user gets it.
+        wanted = options["json_report_file"]
+        report = wanted
+        if command.command == "install" and wanted in (None, "-"):
             report = str(folder / "report.json")
             arguments += ["--report", report]
         if command.command != "list":  # It reads an index only with --outdated.
@@ -159,6 +167,13 @@ def run(
             outcome = Outcome(status=status)
             if status == 0:
                 outcome = _explain(command, read_report(report), local_index)
+                written = _restore(command, report, local_index)
+                outcome = replace(outcome, written_variants=written)
+                if wanted == "-" and report is not None:
+                    # pip would have printed it to the stream that it prints to.
+                    stream = sys.stderr if quiet else sys.stdout
+                    stream.write(Path(report).read_text(encoding="utf-8"))
+                    stream.flush()
     judged = any(page.decisions.files for page in local_index.all_judged())
     machine = selection.machine() if judged and selection.machine else None
     return replace(
@@ -193,6 +208,24 @@ def _explain(
             asked, {item.project for item in installed}, paths, local_index.find_judged
         ),
     )
+
+
+def _restore(
+    command: PipCommand, report: str | None, local_index: LocalIndex
+) -> tuple[str, ...]:
+    """Put the URLs of the real files into what pip has written for the user."""
+    paths = []
+    if command.options["json_report_file"] is not None and report is not None:
+        paths.append(Path(report))
+    lock = command.options.get("output_file")
+    if command.command == "lock" and lock not in (None, "-"):
+        paths.append(Path(lock))
+    variants = [
+        variant
+        for path in paths
+        for variant in restore_file(path, local_index.url, local_index.original_url)
+    ]
+    return tuple(f"{project} ({label})" for project, label in sorted(variants))
 
 
 def _remote_files(command: PipCommand) -> list[str]:

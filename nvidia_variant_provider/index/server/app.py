@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
-from simple_repository import content_negotiation, errors, model, serializer
+from simple_repository import content_negotiation, errors, model
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -29,14 +27,13 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route, Router
 
 from ...errors import InputError
-from ..http.client import Client
 from ..http.pages import LABEL_KEY
 from ..http.urls import UpstreamError, redacted
-from ..selection.builds import METADATA_KEY
+from ..selection.builds import METADATA_KEY, JudgedPage
 from ..selection.evaluating import EvaluatedWheel
 from ..selection.renaming import find_label, project_of
-from ..selection.repository import Choice, VariantRepository
-from .access import Access
+from ..selection.repository import Choice
+from .missing import explain_missing, find_renamed
 from .responses import (
     HEADERS,
     Failures,
@@ -48,9 +45,10 @@ from .responses import (
     respond_not_found,
 )
 from .rewritten import read_pieces, rewrite_pieces
-from .upstream import LinksUpstream, local_path
+from .serializing import find_format, respond_with
+from .source import Source
 
-__all__ = ["OnPick", "Source", "make_app"]
+__all__ = ["OnPage", "OnPick", "make_app"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,55 +57,11 @@ _NO_LABEL = "-"
 
 _PASSED_ON = ("content-length", "content-range", "content-type", "last-modified")
 
-_EXTENSIONS = (
-    *(".whl", ".metadata", ".json", ".zip", ".egg"),
-    *(".gz", ".bz2", ".xz", ".tgz"),
-)
-"""The file name extensions of what an index serves."""
-
 OnPick = Callable[[Choice, "str | None"], None]
 """Called with the label that an installer fetches of a release, or ``None``."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
-    """One upstream, as the server shows it.
-
-    :param path: where it is on the server, such as ``/0``; may be empty.
-    :param url: the URL of the upstream, without credentials.
-    :param repository: the upstream with the variants selected.
-    :param client: reads the files of the upstream.
-    :param access: what the installer can reach without this server.
-    :param links: the upstream itself, if it is a page of links (pip's
-        ``--find-links``) rather than an index.
-    """
-
-    path: str
-    url: str
-    repository: VariantRepository
-    client: Client
-    access: Access
-    links: LinksUpstream | None = None
-
-    def is_reachable(self, url: str) -> bool:
-        """Return whether an installer can download ``url`` without our credentials."""
-        if url.startswith("file:"):
-            return self.access.local
-        if not self.access.direct or not url.startswith(("http://", "https://")):
-            return False
-        # Let the installer apply its own policy for plain-HTTP files.
-        return not self.client.has_credentials(url)
-
-    def may_send(self, path: Path) -> bool:
-        """Return whether a file of this machine belongs to the index.
-
-        A mirror may have been copied from elsewhere, and its pages may name any file
-        of this machine. Mirrors often have pages and files in neighbouring folders.
-        """
-        if self.access.local:
-            return True
-        root = local_path(self.url).resolve().parent
-        return path.resolve().is_relative_to(root) and path.name.endswith(_EXTENSIONS)
+OnPage = Callable[[JudgedPage], None]
+"""Called with what is known of a page that an installer has asked for."""
 
 
 def make_app(
@@ -116,6 +70,7 @@ def make_app(
     prefix: str = "",
     hosts: Sequence[str] = ("*",),
     on_pick: OnPick | None = None,
+    on_page: OnPage | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Starlette:
     """Make the ASGI application that serves ``sources``.
@@ -130,7 +85,8 @@ def make_app(
         Mount(
             prefix + source.path,
             app=Router(
-                _Handlers(source, on_pick, failures).routes(), redirect_slashes=False
+                _Handlers(source, on_pick, on_page, failures, prefix).routes(),
+                redirect_slashes=False,
             ),
         )
         # The empty path comes last: it would take the requests for all other paths.
@@ -157,10 +113,17 @@ class _Handlers:
     """The request handlers below the path of one source."""
 
     def __init__(
-        self, source: Source, on_pick: OnPick | None, failures: Failures
+        self,
+        source: Source,
+        on_pick: OnPick | None,
+        on_page: OnPage | None,
+        failures: Failures,
+        prefix: str,
     ) -> None:
         self._source = source
+        self._root = f"{prefix}{source.path}/"
         self._on_pick = on_pick
+        self._on_page = on_page
         self._failures = failures
         self._asked_for_credentials = False
 
@@ -178,9 +141,9 @@ class _Handlers:
 
     async def projects(self, request: Request) -> Response:
         """Send the list of projects."""
-        form = _format(request)
+        form = find_format(request)
         page = await self._source.repository.get_project_list()
-        return _page(serializer.serialize(page, form), form)
+        return respond_with(page, form)
 
     async def add_slash(self, request: Request) -> Response:
         """Redirect to the URL of a page with its slash."""
@@ -189,7 +152,7 @@ class _Handlers:
 
     async def project(self, request: Request) -> Response:
         """Send the page of a project."""
-        form = _format(request)
+        form = find_format(request)
         name = request.path_params["project"]
         normal = canonicalize_name(name, validate=False)
         if normal != name:
@@ -205,12 +168,12 @@ class _Handlers:
                 self._asked_for_credentials = True
                 return PlainTextResponse(f"{error}\n", 401, headers=HEADERS)
             raise
+        if self._on_page is not None and self._source.find_judged is not None:
+            self._on_page(self._source.find_judged(name))
         files = tuple(self._linked(file, name, "../../") for file in page.files)
         page = replace(page, files=files)
         logger.info("page of %s: %d files", name, len(files))
-        if form is not content_negotiation.Format.JSON_V1:
-            page = _escaped(page)
-        return _page(serializer.serialize(page, form), form)
+        return respond_with(page, form)
 
     async def links(self, _: Request) -> Response:
         """Send all files on one page, as pip's ``--find-links`` expects them."""
@@ -233,7 +196,7 @@ class _Handlers:
                 files[file.filename] = self._linked(file, name, "../")
         form = content_negotiation.Format.HTML_LEGACY
         whole = replace(everything, files=tuple(files.values()))
-        return _page(serializer.serialize(_escaped(whole), form), form)
+        return respond_with(whole, form)
 
     async def file(self, request: Request) -> Response:
         """Send a file, or its METADATA."""
@@ -241,7 +204,20 @@ class _Handlers:
         name = request.path_params["name"]
         if not _is_name(canonicalize_name(project)):
             raise errors.PackageNotFoundError(ascii(project))
-        resource = await self._source.repository.get_resource(project, name)
+        try:
+            resource = await self._source.repository.get_resource(project, name)
+        except errors.ResourceUnavailable:
+            label = request.path_params["label"].lstrip(_NO_LABEL)
+            choices = self._source.repository.choices(project).values()
+            renamed = find_renamed(choices, label, name)
+            if renamed is not None:
+                # The file has another rank in the selection of this machine.
+                location = quote(renamed)
+                return RedirectResponse(location, status_code=302, headers=HEADERS)
+            why = explain_missing(choices, label, name)
+            if why is None:
+                raise
+            return PlainTextResponse(f"{why}\n", 404, headers=HEADERS)
         self._report_pick(project, name.removesuffix(".metadata"))
         if isinstance(resource, model.LocalResource):
             path = resource.path
@@ -363,7 +339,10 @@ class _Handlers:
         # A path segment that consists of dots would mean another folder.
         named = f"{_NO_LABEL}{label}" if label and not label.strip(".") else label
         parts = (project, named or _NO_LABEL, digest[:8], file.filename)
-        return replace(file, url=f"{root}f/{'/'.join(map(_segment, parts))}")
+        path = f"f/{'/'.join(map(_segment, parts))}"
+        if self._source.originals is not None:
+            self._source.originals[self._root + path] = file.url
+        return replace(file, url=root + path)
 
 
 def _segment(text: str) -> str:
@@ -372,46 +351,3 @@ def _segment(text: str) -> str:
 
 def _is_name(name: str) -> bool:
     return name.isascii() and name.replace("-", "").isalnum()
-
-
-def _format(request: Request) -> content_negotiation.Format:
-    accept = request.headers.get("accept", "")
-    try:
-        return content_negotiation.select_response_format(accept)
-    except ValueError:
-        raise errors.UnsupportedSerialization(ascii(accept[:100])) from None
-
-
-def _page(text: str, form: content_negotiation.Format) -> Response:
-    return Response(text, media_type=form.value, headers=HEADERS)
-
-
-def _escaped(page: model.ProjectDetail) -> model.ProjectDetail:
-    """Escape the text of a page for HTML.
-
-    The HTML serializer of simple-repository 0.11.1 escapes ``data-requires-python``
-    alone, and writes all other text of a page as it is.
-    """
-    return replace(
-        page,
-        name=html.escape(page.name),
-        files=tuple(
-            replace(
-                file,
-                filename=html.escape(file.filename),
-                url=html.escape(file.url),
-                yanked=html.escape(file.yanked)
-                if isinstance(file.yanked, str)
-                else file.yanked,
-                hashes=_escaped_pairs(file.hashes),
-                dist_info_metadata=_escaped_pairs(file.dist_info_metadata)
-                if isinstance(file.dist_info_metadata, dict)
-                else file.dist_info_metadata,
-            )
-            for file in page.files
-        ),
-    )
-
-
-def _escaped_pairs(pairs: dict[str, Any]) -> dict[str, str]:
-    return {html.escape(key): html.escape(str(text)) for key, text in pairs.items()}

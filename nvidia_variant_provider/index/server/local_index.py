@@ -24,8 +24,9 @@ from ..selection.options import Selection
 from ..selection.renaming import find_label
 from ..selection.repository import Choice, VariantRepository
 from .access import Access
-from .app import OnPick, Source, make_app
+from .app import OnPage, OnPick, make_app
 from .server import Server
+from .source import Source
 from .upstream import FolderUpstream, HttpUpstream, LinksUpstream, local_path
 
 __all__ = ["LocalIndex"]
@@ -60,6 +61,8 @@ class LocalIndex:
     :param listening: a socket that listens already, instead of ``host`` and ``port``.
     :param on_pick: called with each build that an installer fetches, from another
         thread.
+    :param on_page: called with what is known of each page that an installer asks for,
+        from another thread.
     :param warn: called with a sentence for each thing that is ignored.
     """
 
@@ -74,12 +77,15 @@ class LocalIndex:
         port: int = 0,
         listening: socket.socket | None = None,
         on_pick: OnPick | None = None,
+        on_page: OnPage | None = None,
     ) -> None:
         self._client = client
         self._selection = selection
         self._access = access
         self._warn = warn
         self._on_pick = on_pick
+        self._on_page = on_page
+        self._originals: dict[str, str] = {}
         self._server = Server(host, port, listening=listening)
         self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
         self._upstreams: list[_Upstream] = []
@@ -197,9 +203,12 @@ class LocalIndex:
                 client=self._client,
                 access=self._access,
                 links=upstream.links,
+                find_judged=self._builds[number].judged if self._builds else None,
+                # A server that runs for long would remember ever more of them.
+                originals=self._originals if self._access.local else None,
             )
-            for upstream, repository in zip(
-                self._upstreams, self._repositories, strict=True
+            for number, (upstream, repository) in enumerate(
+                zip(self._upstreams, self._repositories, strict=True)
             )
         ]
         app = make_app(
@@ -207,6 +216,7 @@ class LocalIndex:
             prefix=self._prefix,
             hosts=self._access.hosts,
             on_pick=self._on_pick,
+            on_page=self._on_page,
             warn=self._warn,
         )
         # A local installer has ended by then, so that no response is under way.
@@ -215,6 +225,16 @@ class LocalIndex:
             app, self._client.close, patient=patient, idle=idle, on_end=on_end
         ):
             yield
+
+    def original_url(self, url: str) -> str | None:
+        """Return the URL of the real file that a URL of this index stands for.
+
+        It is known for an installer on this machine alone, and has no credentials.
+        """
+        if not url.startswith(self._server.url):
+            return None
+        original = self._originals.get(url.removeprefix(self._server.url))
+        return None if original is None else split_credentials(original)[0]
 
     def all_choices(self) -> list[Choice]:
         """Return what was shown of each release, index by index."""

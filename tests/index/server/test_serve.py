@@ -16,6 +16,7 @@ from urllib.parse import urljoin
 
 import pytest
 import uv
+from packaging.tags import platform_tags
 from support.builds import gpu_build, metadata
 from support.index_server import serve
 from support.processes import (
@@ -91,6 +92,39 @@ def test_uv_with_another_machine_of_the_same_cache(
         assert done.code == 0, done.text
         found.append(installed_labels(target))
     assert found == [CHOSEN, {"torch": "2.8.0 cu130", "runtime": "13.0 None"}]
+
+
+@posix
+def test_choices_are_told_as_they_are_made(
+    pips: dict[str, Environment],
+    index: str,
+    environ: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    """Each of them is told once, however many clients ask."""
+    extra = tmp_path / "extra"
+    for label in ("1.0+cu126", "2.0+cu130", "2.0+cpu"):
+        tag = f"py3-none-{next(platform_tags())}"
+        stub_wheel(extra / "demo", "demo", label, tag=tag)
+    write_page(extra / "demo")
+    with (
+        serve(extra) as second,
+        serving(
+            *("-i", index, "--extra-index-url", second, *MACHINE), environ=environ
+        ) as server,
+    ):
+        one, two = server.urls
+        words = [pips[PIPS[-1]].python, "-m", "pip", "download", "-q", "-i", one]
+        words += ["--extra-index-url", two, "torch", "demo"]
+        for number in (1, 2):
+            done = run(environ, *words, "--dest", tmp_path / str(number))
+            assert done.code == 0, done.text
+        _, said = server.stop(signal.SIGTERM)
+    assert sorted(said.splitlines()) == [
+        "demo 1.0+cu126 (CUDA 12.6) is the newest shown: 2.0 needs a driver for CUDA "
+        "13, this one is for CUDA 12.9",
+        "torch 2.8.0: variant cu126",
+    ]
 
 
 def test_pip_and_several_indexes(

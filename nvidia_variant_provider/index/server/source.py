@@ -1,0 +1,66 @@
+"""One upstream of the local index, as the server shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..http.client import Client
+from ..selection.builds import JudgedPage
+from ..selection.repository import VariantRepository
+from .access import Access
+from .upstream import LinksUpstream, local_path
+
+__all__ = ["Source"]
+
+_EXTENSIONS = (
+    *(".whl", ".metadata", ".json", ".zip", ".egg"),
+    *(".gz", ".bz2", ".xz", ".tgz"),
+)
+"""The file name extensions of what an index serves."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """One upstream, as the server shows it.
+
+    :param path: where it is on the server, such as ``/0``; may be empty.
+    :param url: the URL of the upstream, without credentials.
+    :param repository: the upstream with the variants selected.
+    :param client: reads the files of the upstream.
+    :param access: what the installer can reach without this server.
+    :param links: the upstream itself, if it is a page of links (pip's
+        ``--find-links``) rather than an index.
+    :param find_judged: returns what is known of the last page of a project.
+    :param originals: gets the URL of the real file for each path that stands for one.
+    """
+
+    path: str
+    url: str
+    repository: VariantRepository
+    client: Client
+    access: Access
+    links: LinksUpstream | None = None
+    find_judged: Callable[[str], JudgedPage] | None = None
+    originals: MutableMapping[str, str] | None = None
+
+    def is_reachable(self, url: str) -> bool:
+        """Return whether an installer can download ``url`` without our credentials."""
+        if url.startswith("file:"):
+            return self.access.local
+        if not self.access.direct or not url.startswith(("http://", "https://")):
+            return False
+        # Let the installer apply its own policy for plain-HTTP files.
+        return not self.client.has_credentials(url)
+
+    def may_send(self, path: Path) -> bool:
+        """Return whether a file of this machine belongs to the index.
+
+        A mirror may have been copied from elsewhere, and its pages may name any file
+        of this machine. Mirrors often have pages and files in neighbouring folders.
+        """
+        if self.access.local:
+            return True
+        root = local_path(self.url).resolve().parent
+        return path.resolve().is_relative_to(root) and path.name.endswith(_EXTENSIONS)
