@@ -300,8 +300,8 @@ def index_of(
 def peak_of(number: int) -> float:
     """Return the peak of a process's resident memory in MiB (Linux)."""
     status = Path(f"/proc/{number}/status").read_text()
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return int(found[1]) / 1024 if found else 0.0
+    match = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(match[1]) / 1024 if match else 0.0
 
 
 def compare_packages(environment: Environment, url: str, runs: int) -> None:

@@ -166,14 +166,14 @@ def print_closure(
     print(f"and {len(later)} by the answer")
     if later:
         print(f"  {' '.join(later)}")
-    found = [
+    forbidden = [
         module
         for module in imported + later
         if any(f"{module}.".startswith(f"{name}.") for name in FORBIDDEN)
     ]
     print(
         f"budget: none of {', '.join(FORBIDDEN)}: "
-        + (f"missed ({' '.join(found)})" if found else "met")
+        + (f"missed ({' '.join(forbidden)})" if forbidden else "met")
     )
 
 

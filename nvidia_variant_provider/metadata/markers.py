@@ -127,10 +127,10 @@ def _split(requirement: str) -> tuple[str, str]:
     """Split a dependency at its semicolon; the marker may be empty."""
     # A URL may hold semicolons: PEP 508 ends it with white space.
     pattern = r"\s;" if re.match(r"[^;(<>=!~\"']*@", requirement) else ";"
-    found = re.search(pattern, requirement)
-    if found is None:
+    semicolon = re.search(pattern, requirement)
+    if semicolon is None:
         return requirement, ""
-    return requirement[: found.end() - 1], requirement[found.end() :]
+    return requirement[: semicolon.end() - 1], requirement[semicolon.end() :]
 
 
 def _write(expression: _Open, inside: str = "") -> str:

@@ -72,8 +72,8 @@ class TestBash:
         self, words: tuple[str, ...], complete: Complete, tmp_path: Path
     ) -> None:
         (tmp_path / "x-1-variants.json").touch()
-        found = complete("nvidia-variant-provider", *words, "x-")
-        assert found == {"x-1-variants.json"}
+        completions = complete("nvidia-variant-provider", *words, "x-")
+        assert completions == {"x-1-variants.json"}
 
     def test_it_is_registered_for_the_name_that_was_called(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
@@ -87,16 +87,16 @@ def test_scripts_of_other_shells(shell: str, run: Run) -> None:
     shtab = pytest.importorskip("shtab")
     if shell not in shtab.SUPPORTED_SHELLS:
         pytest.skip(f"this shtab does not know {shell}")
-    found = run("--print-completion", shell)
-    assert found.code == 0
-    assert "nvidia-variant-provider" in found.out
-    assert all(verb in found.out for verb in VERBS)
+    outcome = run("--print-completion", shell)
+    assert outcome.code == 0
+    assert "nvidia-variant-provider" in outcome.out
+    assert all(verb in outcome.out for verb in VERBS)
 
 
 def test_a_shell_that_is_not_supported(run: Run) -> None:
-    found = run("--print-completion", "ed")
-    assert (found.code, found.out) == (2, "")
-    assert found.err.startswith(
+    outcome = run("--print-completion", "ed")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(
         "error: there is no completion for the shell 'ed'; give one of: bash, zsh"
     )
 

@@ -17,9 +17,9 @@ class TestHelp:
     def test_without_a_verb_the_help_is_printed_as_pip_does(
         self, arguments: tuple[str, ...], run: Run
     ) -> None:
-        found = run(*arguments)
-        assert (found.code, found.err) == (0, "")
-        assert found.out.startswith("usage: nvidia-variant-provider ")
+        outcome = run(*arguments)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert outcome.out.startswith("usage: nvidia-variant-provider ")
 
     def test_verbs_are_grouped_by_what_people_want(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
@@ -54,16 +54,16 @@ class TestHelp:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setenv("COLUMNS", "80")
-        found = run("help", verb)
-        assert found.code == 0
-        assert found.out.startswith(f"usage: nvidia-variant-provider {verb} ")
-        assert "\nexample" in found.out
-        assert f"\n  nvidia-variant-provider {verb} " in found.out
-        assert all(len(line) <= 80 for line in found.out.splitlines())
+        outcome = run("help", verb)
+        assert outcome.code == 0
+        assert outcome.out.startswith(f"usage: nvidia-variant-provider {verb} ")
+        assert "\nexample" in outcome.out
+        assert f"\n  nvidia-variant-provider {verb} " in outcome.out
+        assert all(len(line) <= 80 for line in outcome.out.splitlines())
         with pytest.raises(SystemExit) as caught:
             main([verb, "--help"])
         assert caught.value.code == 0
-        assert capsys.readouterr().out == found.out
+        assert capsys.readouterr().out == outcome.out
 
     @pytest.mark.parametrize("name", ["nvp", "/usr/bin/nvp", "nvp.exe"])
     def test_usage_lines_follow_the_name_by_which_the_command_was_called(

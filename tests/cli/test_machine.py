@@ -27,30 +27,32 @@ class TestMachineOptions:
         monkeypatch.setenv(CUDA, "13.0")
         data = json.loads(run("detect", "--json", "--environment", path).out)["data"]
         assert (data["cuda_driver_version"], data["source"]) == ("12.9", "snapshot")
-        found = run("detect", "--json", "--environment", path, "--sm-arch", "9.0")
-        data = json.loads(found.out)["data"]
+        outcome = run("detect", "--json", "--environment", path, "--sm-arch", "9.0")
+        data = json.loads(outcome.out)["data"]
         assert data["gpus"][0]["compute_capability"] == "9.0"
         assert data["source"] == "snapshot+forced"
 
     def test_a_snapshot_that_is_not_valid(self, run: Run, tmp_path: Path) -> None:
         path = tmp_path / "machine.json"
         path.write_text('{"gpus": []}')
-        found = run("properties", "--environment", path)
-        assert (found.code, found.out) == (3, "")
-        assert found.err.startswith(f"error: {path}: top level: cuda_driver_version is")
+        outcome = run("properties", "--environment", path)
+        assert (outcome.code, outcome.out) == (3, "")
+        assert outcome.err.startswith(
+            f"error: {path}: top level: cuda_driver_version is"
+        )
 
     @pytest.mark.parametrize("verb", ["detect", "properties"])
     def test_the_error_of_a_bad_flag_names_the_flag(self, verb: str, run: Run) -> None:
-        found = run(verb, "--sm-arch", "90")
-        assert found.code == 4
-        assert found.err == (
+        outcome = run(verb, "--sm-arch", "90")
+        assert outcome.code == 4
+        assert outcome.err == (
             "error: --sm-arch: '90' is not a compute capability; give MAJOR.MINOR "
             "such as 9.0\n"
         )
 
     def test_an_empty_flag_is_an_error(self, run: Run) -> None:
-        found = run("detect", "--cuda-driver", "")
-        assert (found.code, found.err) == (
+        outcome = run("detect", "--cuda-driver", "")
+        assert (outcome.code, outcome.err) == (
             4,
             "error: --cuda-driver: is empty; give a value\n",
         )
@@ -59,17 +61,17 @@ class TestMachineOptions:
         self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CUDA, "abc")
-        found = run("detect", "--sm-arch", "9.0")
-        assert found.code == 4
-        assert found.err.startswith(f"error: {CUDA}: 'abc' is not a CUDA version")
+        outcome = run("detect", "--sm-arch", "9.0")
+        assert outcome.code == 4
+        assert outcome.err.startswith(f"error: {CUDA}: 'abc' is not a CUDA version")
 
 
 class TestDetect:
     def test_a_machine_without_a_gpu(self, run: Run) -> None:
-        found = run("detect")
-        assert found.code == 0
-        assert "no-device: no NVIDIA device or driver was found" in found.out
-        assert "Next step: " in found.out
+        outcome = run("detect")
+        assert outcome.code == 0
+        assert "no-device: no NVIDIA device or driver was found" in outcome.out
+        assert "Next step: " in outcome.out
 
     def test_a_forced_gpu(self, run: Run) -> None:
         assert run("detect", *FORCED).out.splitlines() == [
@@ -91,17 +93,17 @@ class TestDetect:
 
 class TestProperties:
     def test_properties_of_a_forced_machine(self, run: Run) -> None:
-        found = run("properties", *FORCED)
-        lines = found.out.splitlines()
+        outcome = run("properties", *FORCED)
+        lines = outcome.out.splitlines()
         assert lines[0] == "nvidia :: cuda_version_lower_bound :: 12.9"
         assert lines[-1] == "nvidia :: sm_arch :: 70_virtual"
-        assert (found.code, found.err) == (0, "")
+        assert (outcome.code, outcome.err) == (0, "")
 
     def test_all_properties(self, run: Run) -> None:
         lines = run("properties", "--all").out.splitlines()
         assert len(lines) == 110 + 110 + 160
 
     def test_empty_output_is_explained(self, run: Run) -> None:
-        found = run("properties")
-        assert (found.code, found.out) == (0, "")
-        assert found.err.startswith("warning: no-device: ")
+        outcome = run("properties")
+        assert (outcome.code, outcome.out) == (0, "")
+        assert outcome.err.startswith("warning: no-device: ")

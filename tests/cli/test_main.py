@@ -34,12 +34,12 @@ class TestErrors:
     def test_wrong_usage_is_exit_2_and_one_line(
         self, arguments: tuple[str, ...], run: Run
     ) -> None:
-        found = run(*arguments)
-        assert found.code == 2
+        outcome = run(*arguments)
+        assert outcome.code == 2
         if "--json" not in arguments:
-            assert found.out == ""
-            assert found.err.startswith("error: ")
-            assert found.err.count("\n") == 1
+            assert outcome.out == ""
+            assert outcome.err.startswith("error: ")
+            assert outcome.err.count("\n") == 1
 
     @pytest.mark.parametrize(
         ("text", "place"),
@@ -57,16 +57,16 @@ class TestErrors:
     ) -> None:
         path = tmp_path / "x-1-variants.json"
         path.write_bytes(text)
-        found = run("resolve", path, *FORCED)
-        assert (found.code, found.out) == (3, "")
-        assert found.err.startswith(f"error: {path}: {place}")
-        assert found.err.count("\n") == 1
+        outcome = run("resolve", path, *FORCED)
+        assert (outcome.code, outcome.out) == (3, "")
+        assert outcome.err.startswith(f"error: {path}: {place}")
+        assert outcome.err.count("\n") == 1
 
     def test_a_broken_variants_toml_is_exit_3(self, run: Run, torch: Path) -> None:
         Path("variants.toml").write_text("[")
-        found = run("resolve", torch, *FORCED)
-        assert found.code == 3
-        assert "variants.toml: not TOML" in found.err
+        outcome = run("resolve", torch, *FORCED)
+        assert outcome.code == 3
+        assert "variants.toml: not TOML" in outcome.err
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -148,27 +148,27 @@ class TestReport:
         report_schema: Draft202012Validator,
     ) -> None:
         words = [str(torch) if word == "TORCH" else word for word in arguments]
-        found = run(*words, "--json")
-        report = json.loads(found.out)
+        outcome = run(*words, "--json")
+        report = json.loads(outcome.out)
         report_schema.validate(report)
         assert report["command"] == next((w for w in words if w in VERBS), None)
-        expected = {0: "ok", 1: "findings"}.get(found.code, "error")
+        expected = {0: "ok", 1: "findings"}.get(outcome.code, "error")
         assert report["status"] == expected
         if report["errors"]:
-            assert report["errors"][0]["exit_code"] == found.code
+            assert report["errors"][0]["exit_code"] == outcome.code
 
     def test_what_follows_two_dashes_is_not_an_option(self, run: Run) -> None:
-        found = run("resolve", *FORCED, "--", "--json")
-        assert (found.code, found.out) == (3, "")
-        assert found.err.startswith("error: --json: ")
+        outcome = run("resolve", *FORCED, "--", "--json")
+        assert (outcome.code, outcome.out) == (3, "")
+        assert outcome.err.startswith("error: --json: ")
 
     @pytest.mark.parametrize("words", [["--format=json"], ["--format", "json"]])
     def test_a_failure_is_reported_in_the_requested_format(
         self, words: list[str], run: Run
     ) -> None:
-        found = run("matrix", "missing", *words)
-        assert (found.code, found.err) == (3, "")
-        assert json.loads(found.out)["errors"][0]["path"] == "missing"
+        outcome = run("matrix", "missing", *words)
+        assert (outcome.code, outcome.err) == (3, "")
+        assert json.loads(outcome.out)["errors"][0]["path"] == "missing"
 
     def test_the_option_may_stand_before_the_verb(self, run: Run) -> None:
         assert run("--json", "detect") == run("detect", "--json")
@@ -185,10 +185,10 @@ class TestReport:
             '{"cuda_driver_version": null, "reason": "driver-mismatch", "gpus": []}'
         )
         for words in (["detect"], ["properties"], ["resolve", torch]):
-            found = run(*words, "--environment", path, "--json")
-            report = json.loads(found.out)
+            outcome = run(*words, "--environment", path, "--json")
+            report = json.loads(outcome.out)
             report_schema.validate(report)
-            assert (found.code, report["status"]) == (4, "error")
+            assert (outcome.code, report["status"]) == (4, "error")
             assert report["data"] is not None
             (error,) = report["errors"]
             assert error["message"].startswith("driver-mismatch: ")
@@ -257,12 +257,12 @@ def test_streams_that_cannot_be_used(torch: Path) -> None:
 def test_closed_streams(redirection: str, code: int, word: str, torch: Path) -> None:
     words = [sys.executable, "-m", "nvidia_variant_provider", "resolve", *FORCED]
     command = f"{shlex.join([*words, str(torch)])} {redirection}"
-    found = subprocess.run(
+    outcome = subprocess.run(
         ["sh", "-c", command], check=False, capture_output=True, text=True
     )
-    assert found.returncode == code
-    assert word in found.stdout + found.stderr
-    assert "Traceback" not in found.stderr
+    assert outcome.returncode == code
+    assert word in outcome.stdout + outcome.stderr
+    assert "Traceback" not in outcome.stderr
 
 
 @pytest.mark.skipif(

@@ -41,9 +41,9 @@ def test_the_session_of_the_tutorial(
 def test_the_drivers_that_the_tutorial_proposes(
     driver: str, sm: str, label: str, run: Run, torch: Path
 ) -> None:
-    found = run("resolve", torch, "--cuda-driver", driver, "--sm-arch", sm)
-    assert found.code == 0
-    assert f" torch==2.8.0; variant_hash={label} ".center(80, "#") in found.out
+    outcome = run("resolve", torch, "--cuda-driver", driver, "--sm-arch", sm)
+    assert outcome.code == 0
+    assert f" torch==2.8.0; variant_hash={label} ".center(80, "#") in outcome.out
 
 
 @pytest.mark.parametrize(
@@ -52,16 +52,16 @@ def test_the_drivers_that_the_tutorial_proposes(
 def test_the_gpus_that_the_tutorial_proposes(
     sm: str, label: str, run: Run, torch: Path
 ) -> None:
-    found = run("resolve", torch, "--cuda-driver", "12.9", "--sm-arch", sm, "--json")
-    assert json.loads(found.out)["data"]["selected"] == label
+    outcome = run("resolve", torch, "--cuda-driver", "12.9", "--sm-arch", sm, "--json")
+    assert json.loads(outcome.out)["data"]["selected"] == label
 
 
 class TestResolve:
     def test_explain_says_why_other_labels_lost(self, run: Run, torch: Path) -> None:
-        found = run(
+        outcome = run(
             "resolve", torch, "--cuda-driver", "12.8", "--sm-arch", "12.0", "--explain"
         )
-        assert found.out.splitlines()[-3:] == [
+        assert outcome.out.splitlines()[-3:] == [
             "Fits, best first: cu128, 00000000",
             "cu126 does not fit: it has no kernels for compute capability 12.0, only "
             "50_real, 60_real, 70_real, 75_real, 80_real, 86_real, 90_real",
@@ -78,9 +78,11 @@ class TestResolve:
         del document["variants"]["00000000"]
         path = tmp_path / "torch-2.8.0-variants.json"
         path.write_text(json.dumps(document))
-        found = run("resolve", path)
-        assert found.code == 1
-        assert found.out.startswith("No label fits this machine.\ncu126 does not fit: ")
+        outcome = run("resolve", path)
+        assert outcome.code == 1
+        assert outcome.out.startswith(
+            "No label fits this machine.\ncu126 does not fit: "
+        )
         report = json.loads(run("resolve", path, "--json").out)
         assert (report["status"], report["data"]["selected"]) == ("findings", None)
 
@@ -89,8 +91,8 @@ class TestResolve:
     ) -> None:
         stdin = io.TextIOWrapper(io.BytesIO(torch.read_bytes()))
         monkeypatch.setattr(sys, "stdin", stdin)
-        found = run("resolve", "-", *FORCED)
-        assert found.out.splitlines()[0] == " variant_hash=cu129 ".center(80, "#")
+        outcome = run("resolve", "-", *FORCED)
+        assert outcome.out.splitlines()[0] == " variant_hash=cu129 ".center(80, "#")
 
     def test_the_file_may_be_a_folder(
         self, run: Run, torch: Path, tmp_path: Path
@@ -102,16 +104,16 @@ class TestResolve:
         )
 
     def test_a_folder_without_metadata(self, run: Run, tmp_path: Path) -> None:
-        found = run("resolve", tmp_path)
-        assert found.code == 3
-        assert "the folder has no file *-variants.json" in found.err
+        outcome = run("resolve", tmp_path)
+        assert outcome.code == 3
+        assert "the folder has no file *-variants.json" in outcome.err
 
     def test_a_folder_with_several_files(self, run: Run, tmp_path: Path) -> None:
         for version in ("2.8.0", "2.9.1"):
             (tmp_path / f"torch-{version}-variants.json").touch()
-        found = run("resolve", tmp_path)
-        assert found.code == 2
-        assert "'torch-2.8.0-variants.json', 'torch-2.9.1-variants.json'" in found.err
+        outcome = run("resolve", tmp_path)
+        assert outcome.code == 2
+        assert "'torch-2.8.0-variants.json', 'torch-2.9.1-variants.json'" in outcome.err
 
     def test_underscores_of_a_file_name_become_dashes(
         self, run: Run, torch: Path, tmp_path: Path
@@ -125,8 +127,8 @@ class TestResolve:
     ) -> None:
         arguments = ("resolve", torch, "--cuda-driver", "12.2", "--sm-arch", "8.0")
         assert "variant_hash=00000000" in run(*arguments).out
-        found = run(*arguments, "--minor-version-compatibility")
-        assert "variant_hash=cu126" in found.out
+        outcome = run(*arguments, "--minor-version-compatibility")
+        assert "variant_hash=cu126" in outcome.out
         lines = run("properties", *arguments[2:], "--minor-version-compatibility").out
         assert "nvidia :: cuda_version_lower_bound :: 12.20" in lines
 
@@ -140,12 +142,12 @@ class TestResolve:
         ]
         path.write_text(json.dumps({"cuda_driver_version": "12.9", "gpus": gpus}))
         arguments = ("resolve", torch, "--environment", path)
-        found = run(*arguments)
-        assert "variant_hash=cu129" in found.out
-        assert "may have no kernels for 7.0" in found.err
-        found = run(*arguments, "--every-gpu")
-        assert "variant_hash=00000000" in found.out
-        assert found.err == (
+        outcome = run(*arguments)
+        assert "variant_hash=cu129" in outcome.out
+        assert "may have no kernels for 7.0" in outcome.err
+        outcome = run(*arguments, "--every-gpu")
+        assert "variant_hash=00000000" in outcome.out
+        assert outcome.err == (
             "warning: no GPU build fits this machine; --explain says why\n"
         )
 
@@ -155,9 +157,9 @@ class TestResolve:
         assert lines[-1].startswith("Next step: ")
 
     def test_notes_go_to_stderr(self, run: Run, torch: Path) -> None:
-        found = run("resolve", torch, "--cuda-driver", "16.0", "--sm-arch", "9.0")
-        assert found.code == 0
-        assert found.err == (
+        outcome = run("resolve", torch, "--cuda-driver", "16.0", "--sm-arch", "9.0")
+        assert outcome.code == 0
+        assert outcome.err == (
             "warning: variant properties cannot name the driver's CUDA 16.0: "
             "it counts as 15.20\n"
         )

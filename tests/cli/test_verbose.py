@@ -21,9 +21,9 @@ class TestVerbose:
     def test_lines_go_to_stderr_with_level_logger_and_message(
         self, arguments: tuple[str, ...], run: Run
     ) -> None:
-        found = run(*arguments)
-        assert found.out == run("detect").out
-        assert found.err.startswith(
+        outcome = run(*arguments)
+        assert outcome.out == run("detect").out
+        assert outcome.err.startswith(
             "INFO nvidia_variant_provider.cli.log: running detect: version "
         )
 

@@ -23,9 +23,9 @@ PLAIN = container(entry(arch=80), entry(1, 90, version=(8, 7)))
 
 
 def report(data: bytes, path: str = "kernels.bin") -> LibraryReport:
-    found = inspect_bytes(data, path)
-    assert found is not None
-    return found
+    library = inspect_bytes(data, path)
+    assert library is not None
+    return library
 
 
 def test_containers_are_found_anywhere_in_a_file() -> None:

@@ -48,16 +48,16 @@ def test_as_cuobjdump_lists(name: str, tmp_path: Path) -> None:
     path = download(name, tmp_path)
     assert path.stat().st_size == FACTS[name]["bytes"]
     report = api.inspect(path, jobs=2)
-    found = {}
+    counts_by_path = {}
     for library in report.libraries:
         counts: Counter[str] = Counter()
         for target, count in library.targets.items():
             # cuobjdump prints f targets of machine code without the f.
             counts[plain_target(target)] += count
         if counts:
-            found[library.path] = dict(counts)
+            counts_by_path[library.path] = dict(counts)
     libraries = FACTS[name]["libraries"].items()
-    assert found == {path: listed(library) for path, library in libraries}
+    assert counts_by_path == {path: listed(library) for path, library in libraries}
     assert report.all_defects == ()
     assert not any(library.unknown for library in report.libraries)
     assert not any(library.unchecked for library in report.libraries)

@@ -282,9 +282,9 @@ def read_rectangle(text: str) -> list[tuple[CudaVersion, ComputeCapability]]:
 
 class TestCommand:
     def test_a_release_that_loses_nothing(self, run: Run, releases: list[Path]) -> None:
-        found = run(*releases[:2])
-        assert (found.code, found.err) == (0, "")
-        lines = found.out.splitlines()
+        outcome = run(*releases[:2])
+        assert (outcome.code, outcome.err) == (0, "")
+        lines = outcome.out.splitlines()
         assert lines[0] == "torch 2.8.0 -> torch 2.9.1"
         assert lines[-1] == "0 lost, 92 changed, 0 gained, 436 same, of 528 lanes"
         assert max(map(len, lines)) <= 80
@@ -297,9 +297,9 @@ class TestCommand:
     def test_a_release_that_loses_lanes(
         self, run: Run, releases: list[Path], cu130_only: Path
     ) -> None:
-        found = run(releases[1], cu130_only)
-        assert (found.code, found.err) == (1, "")
-        blocks = [block.splitlines() for block in found.out.split("\n\n")]
+        outcome = run(releases[1], cu130_only)
+        assert (outcome.code, outcome.err) == (1, "")
+        blocks = [block.splitlines() for block in outcome.out.split("\n\n")]
         lost = [block for block in blocks if block[0].startswith("lost: ")]
         assert lost
         for block in lost:
@@ -319,13 +319,13 @@ class TestCommand:
         assert "same: cu129 -> cu129" in run(releases[0], releases[0], "--all").out
 
     def test_the_report(self, run: Run, releases: list[Path], cu130_only: Path) -> None:
-        found = run(releases[1], cu130_only, "--json")
-        report = json.loads(found.out)
-        assert (found.code, report["status"]) == (1, "findings")
+        outcome = run(releases[1], cu130_only, "--json")
+        report = json.loads(outcome.out)
+        assert (outcome.code, report["status"]) == (1, "findings")
         keys = ["cuda", "sm", "old", "new", "change", "reason", "workaround", "risk"]
         assert all(list(lane) == keys for lane in report["data"]["lanes"])
         assert len(report["data"]["lanes"]) == 528
-        assert run(releases[1], cu130_only, "--format", "json") == found
+        assert run(releases[1], cu130_only, "--format", "json") == outcome
 
     def test_the_function_returns_what_the_verb_reports(
         self, run: Run, releases: list[Path], cu130_only: Path
@@ -350,25 +350,27 @@ class TestCommand:
         assert columns - 20 < max(map(len, lines)) <= columns
 
     def test_markdown(self, run: Run, releases: list[Path], cu130_only: Path) -> None:
-        found = run(releases[1], cu130_only, "--format", "markdown")
-        lines = found.out.splitlines()
-        assert found.code == 1
+        outcome = run(releases[1], cu130_only, "--format", "markdown")
+        lines = outcome.out.splitlines()
+        assert outcome.code == 1
         assert lines[0].startswith("# torch 2.9.1 to torch 2.11.0")
         assert "## Lost: `cu128` to cpu" in lines
         assert "- **workaround**: a driver for CUDA 13.0 gets cu130" in lines
-        assert "sm\\_arch" in found.out
+        assert "sm\\_arch" in outcome.out
 
     def test_different_projects_are_noted(
         self, run: Run, releases: list[Path], tmp_path: Path
     ) -> None:
         other = tmp_path / "other-1-variants.json"
         other.write_text(releases[0].read_text())
-        found = run(releases[0], other)
-        assert found.code == 0
-        assert found.err == "warning: torch 2.8.0 and other 1 are different projects\n"
+        outcome = run(releases[0], other)
+        assert outcome.code == 0
+        assert (
+            outcome.err == "warning: torch 2.8.0 and other 1 are different projects\n"
+        )
 
     def test_errors_of_input_and_usage(self, run: Run, releases: list[Path]) -> None:
         assert run(releases[0], "missing").code == 3
         assert run(releases[0]).code == 2
-        found = run("-", "-")
-        assert (found.code, found.err.count("\n")) == (2, 1)
+        outcome = run("-", "-")
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1)

@@ -143,9 +143,9 @@ class TestText:
     ) -> None:
         path = tmp_path / "torch-2.9.1-variants.json"
         path.write_text(json.dumps(sample))
-        found = run(path)
-        assert (found.code, found.err) == (0, "")
-        lines = found.out.splitlines()
+        outcome = run(path)
+        assert (outcome.code, outcome.err) == (0, "")
+        lines = outcome.out.splitlines()
         assert lines[0].startswith("torch 2.9.1: ")
         assert max(map(len, lines)) <= WIDTH
         read: Picks = {}

@@ -49,10 +49,10 @@ class TestApi:
 
 class TestCommand:
     def test_the_report_has_every_cell(self, run: Run, torch: Path) -> None:
-        found = run(torch, "--json")
-        report = json.loads(found.out)
+        outcome = run(torch, "--json")
+        report = json.loads(outcome.out)
         assert (report["command"], report["status"]) == ("matrix", "ok")
-        assert run(torch, "--format", "json") == found
+        assert run(torch, "--format", "json") == outcome
         data = report["data"]
         assert list(data) == ["cells"]
         assert {tuple(cell) for cell in data["cells"]} == {
@@ -69,25 +69,25 @@ class TestCommand:
         printed = run(torch, "--format", form)
         path = tmp_path / "out"
         path.write_text("old")
-        found = run(torch, "--format", form, "-o", path)
-        assert (found.code, found.out, found.err) == (0, f"{path}: written\n", "")
+        outcome = run(torch, "--format", form, "-o", path)
+        assert (outcome.code, outcome.out, outcome.err) == (0, f"{path}: written\n", "")
         assert path.read_text(encoding="utf-8") == printed.out
         assert run(torch, "--format", form, "-o", "-") == printed
         assert os.listdir(tmp_path) == ["out"]
 
     def test_a_report_and_a_file_in_one_run(self, run: Run, torch: Path) -> None:
-        found = run(torch, "--json", "--format", "svg", "-o", "x.svg")
-        assert json.loads(found.out)["command"] == "matrix"
+        outcome = run(torch, "--json", "--format", "svg", "-o", "x.svg")
+        assert json.loads(outcome.out)["command"] == "matrix"
         ET.fromstring(Path("x.svg").read_text())
 
     @pytest.mark.parametrize("target", ["missing/out", ".", "nul\0"])
     def test_an_output_that_cannot_be_written(
         self, target: str, run: Run, torch: Path
     ) -> None:
-        found = run(torch, "-o", target)
-        assert (found.code, found.out) == (3, "")
-        assert ": cannot be written: " in found.err
-        assert found.err.count("\n") == 1
+        outcome = run(torch, "-o", target)
+        assert (outcome.code, outcome.out) == (3, "")
+        assert ": cannot be written: " in outcome.err
+        assert outcome.err.count("\n") == 1
         assert os.listdir() == []
 
     def test_minor_version_compatibility(

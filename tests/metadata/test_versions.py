@@ -150,8 +150,8 @@ class TestNextVersion:
 
 
 def test_unknown_version_is_read_as_the_known_one_before_it() -> None:
-    found = find_version({"$schema": "https://host/v0.1.5.json"})
-    assert str(found) == "0.1.5"
-    assert found.keys == versions.KNOWN[4].keys
-    assert not found.strict
+    version = find_version({"$schema": "https://host/v0.1.5.json"})
+    assert str(version) == "0.1.5"
+    assert version.keys == versions.KNOWN[4].keys
+    assert not version.strict
     assert find_version({"$schema": "https://host/v0.0.0.json"}) is versions.KNOWN[0]

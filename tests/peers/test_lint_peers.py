@@ -374,9 +374,9 @@ def test_variantlib_writes_metadata_with_defects_of_meaning(tmp_path: Path) -> N
         "nvidia :: cuda_version_upper_bound :: 12.8",
     )
     run_command("generate-index-json", "--directory", str(folder))
-    found = {f.code for f in check_paths([folder]) if f.severity != NOTE}
-    assert found == {"NV304", "NV306", "NV307", "NV315"}
-    assert {RULES[code].severity for code in found} == {ERROR, WARNING}
+    codes = {f.code for f in check_paths([folder]) if f.severity != NOTE}
+    assert codes == {"NV304", "NV306", "NV307", "NV315"}
+    assert {RULES[code].severity for code in codes} == {ERROR, WARNING}
 
 
 @measures("NV407")
@@ -388,11 +388,11 @@ def test_variantlib_keeps_the_first_of_two_wheels_that_differ(tmp_path: Path) ->
         own = {**document, "variants": {"cu12": {"nvidia": features}}}
         stub_wheel(tmp_path, "torch", "2.9.1", "cu12", variant_json=own, tag=tag)
     # Rules on the contents of wheels do not apply: the wheels are stubs.
-    found = check_paths([tmp_path], ignore=["NV5"])
-    assert {f.code for f in found} == {"NV407", "NV409"}
+    findings = check_paths([tmp_path], ignore=["NV5"])
+    assert {f.code for f in findings} == {"NV407", "NV409"}
     run_command("generate-index-json", "--directory", str(tmp_path))
-    found = check_paths([tmp_path], ignore=["NV5"])
-    assert {f.code for f in found if f.severity == ERROR} == {"NV405", "NV407"}
+    findings = check_paths([tmp_path], ignore=["NV5"])
+    assert {f.code for f in findings if f.severity == ERROR} == {"NV405", "NV407"}
 
 
 @measures("NV406")
@@ -414,8 +414,8 @@ def test_variantlib_keeps_the_first_of_two_orders(tmp_path: Path) -> None:
     # Which of the wheels comes first depends on the order of the folder.
     first = written["default-priorities"]["namespace"]
     assert first in (["nvidia", "x86_64"], ["x86_64", "nvidia"])
-    found = check_paths([tmp_path], ignore=["NV5"])
-    assert "NV406" in {f.code for f in found}
+    findings = check_paths([tmp_path], ignore=["NV5"])
+    assert "NV406" in {f.code for f in findings}
 
 
 # All rules

@@ -34,8 +34,8 @@ H100 = forced("12.9", "9.0")
 
 
 def document(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_bytes())
-    return found
+    parsed: dict[str, Any] = json.loads(path.read_bytes())
+    return parsed
 
 
 def upgraded(path: Path) -> dict[str, Any]:
@@ -45,8 +45,8 @@ def upgraded(path: Path) -> dict[str, Any]:
 
 
 def labels_of_original(path: Path, cuda: str, sm: str) -> list[str]:
-    found = api.resolve(path, priorities=Priorities(), environ=forced(cuda, sm))
-    return ["null" if x == "00000000" else x for x in found.compatible]
+    resolution = api.resolve(path, priorities=Priorities(), environ=forced(cuda, sm))
+    return ["null" if x == "00000000" else x for x in resolution.compatible]
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +67,8 @@ def test_uv_installs_what_we_select_of_the_original(
     cuda: str, sm: str, index: UvIndex, projects: list[str]
 ) -> None:
     wanted = labels_of_original(TUTORIAL, cuda, sm)[0]
-    found = index.install(projects, forced(cuda, sm))
-    assert found == [wanted] * len(projects)
+    installed = index.install(projects, forced(cuda, sm))
+    assert installed == [wanted] * len(projects)
 
 
 @pytest.mark.parametrize("path", [TUTORIAL, SCHEMAS[0], SCHEMAS[1], SCHEMAS[2]])

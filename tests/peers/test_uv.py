@@ -53,8 +53,8 @@ def releases(index: UvIndex) -> dict[str, str]:
 
 def check(cuda: str, sm: str, index: UvIndex, releases: dict[str, str]) -> None:
     variables = forced(cuda, sm)
-    found = index.install(list(releases.values()), variables)
-    assert dict(zip(releases, found, strict=True)) == {
+    installed = index.install(list(releases.values()), variables)
+    assert dict(zip(releases, installed, strict=True)) == {
         name: api.resolve(release, priorities=Priorities(), environ=variables).selected
         for name, release in RELEASES.items()
     }
@@ -146,8 +146,8 @@ def check_generated(
     projects = [index.publish(item) for item in metadata]
     for environment in environments:
         variables = forced_as(environment)
-        found = index.install(projects, variables)
-        for item, label in zip(metadata, found, strict=True):
+        labels = index.install(projects, variables)
+        for item, label in zip(metadata, labels, strict=True):
             ours = api.resolve(
                 item, environment=environment, priorities=Priorities(), environ={}
             )

@@ -168,9 +168,9 @@ def test_command_prints_the_configs(
     option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     force(monkeypatch, "16.0", "9.0")  # causes a warning on stderr
-    found = json.loads(run_command("plugins", "get-configs", option))
+    configs = json.loads(run_command("plugins", "get-configs", option))
     expected = our_catalog() if option == "--all" else our_answer()
-    assert found["nvidia"] == [
+    assert configs["nvidia"] == [
         {"name": name, "values": values, "multi_value": multi_value}
         for name, values, multi_value in expected
     ]
@@ -280,8 +280,8 @@ VARIANTS_TOML = {
 RUN_VARIANTLIB = """
 import json, sys
 from variantlib.api import get_variants_by_priority
-found = get_variants_by_priority(variants_json=json.load(sys.stdin))
-print(*(description.label for description in found))
+descriptions = get_variants_by_priority(variants_json=json.load(sys.stdin))
+print(*(description.label for description in descriptions))
 """
 
 

@@ -65,8 +65,8 @@ def fetch(
             connection.putheader(name, value)
         connection.endheaders()
         answer = connection.getresponse()
-        found = {name.lower(): value for name, value in answer.getheaders()}
-        return answer.status, found, answer.read()
+        fields = {name.lower(): value for name, value in answer.getheaders()}
+        return answer.status, fields, answer.read()
     finally:
         connection.close()
 

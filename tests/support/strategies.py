@@ -38,7 +38,7 @@ def _part_of(
     """Draw a mapping with at least one of the keys, without discarding examples."""
     names = st.lists(st.sampled_from(sorted(choices)), min_size=1, unique=True)
     return names.flatmap(
-        lambda found: st.fixed_dictionaries({name: choices[name] for name in found})
+        lambda keys: st.fixed_dictionaries({name: choices[name] for name in keys})
     )
 
 
@@ -83,11 +83,11 @@ def _environment(
     capabilities: st.SearchStrategy[list[ComputeCapability]],
 ) -> st.SearchStrategy[Environment]:
     return st.builds(
-        lambda version, found: Environment(
+        lambda version, capabilities: Environment(
             cuda_driver_version=version,
             gpus=tuple(
                 Gpu(index=index, compute_capability=item)
-                for index, item in enumerate(found)
+                for index, item in enumerate(capabilities)
             ),
         ),
         cuda,
