@@ -58,7 +58,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python",
         metavar="PATH",
-        help="the interpreter or environment whose pip runs (default: this one)",
+        help="the interpreter or environment whose pip runs (default: this one; the "
+        "activated one where pipx or uv installed this program as a tool)",
     )
     add_examples(
         parser,
@@ -92,8 +93,9 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         loading = executor.submit(
             import_module, "nvidia_variant_provider.index.pip.session"
         )
-        pip = Pip(find_python(options.python), environ)
+        pip = Pip(find_python(options.python, environ), environ)
         command = pip.understand(options.arguments)
+        _check_destination(options, command, environ)
         if options.no_variants or not command.uses_index:
             status = pip.run(options.arguments, environ, quiet=options.json)
             narration = Narration(aside=options.json, quiet=False)
@@ -123,6 +125,28 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         environ=environ,
     )
     return _run(pip, command, selection, options, environ)
+
+
+def _check_destination(
+    options: argparse.Namespace, command: PipCommand, environ: Mapping[str, str]
+) -> None:
+    """Refuse to install into the environment that pipx made for this program.
+
+    :raises UsageError: nobody would find the packages there.
+    """
+    from ..index.pip.command import is_tool_environment
+
+    if (
+        command.command == "install"
+        and options.python is None
+        and not environ.get("VIRTUAL_ENV")
+        and not command.options.get("target_dir")
+        and is_tool_environment()
+    ):
+        message = "this program has an environment of its own, and none is activated"
+        raise UsageError(
+            message, hint="activate the environment to install into, or give --python"
+        )
 
 
 def _installs(options: argparse.Namespace) -> bool:

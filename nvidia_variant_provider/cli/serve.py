@@ -317,7 +317,7 @@ def _ask_pip(
     from ..index.pip.command import Pip, PipCommand, find_python
     from ..index.pip.settings import find_netrc_credentials
 
-    pip = Pip(find_python(options.python), environ)
+    pip = Pip(find_python(options.python, environ), environ)
     try:
         command = pip.understand(_pip_arguments(options))
     except InputError:
@@ -360,7 +360,11 @@ def _examples(urls: Sequence[str]) -> list[str]:
     """Return the commands by which installers use all of ``urls``."""
     url, *others = urls
     pip = "".join(f" --extra-index-url {other}" for other in others)
-    uv = "".join(f" --index {other}" for other in others)
+    # For uv the default index comes last, and it asks no further index for a project
+    # that one has; pip compares the releases of all.
+    uv = "".join(f"--index {one} " for one in urls[:-1])
+    uv += f"--default-index {urls[-1]}"
+    uv += " --index-strategy unsafe-best-match" if others else ""
     docker = f" -e PIP_EXTRA_INDEX_URL='{' '.join(others)}'" if others else ""
     # poetry and pdm have a name for each index.
     names = ["variants", *(f"variants-{n}" for n in range(2, len(urls) + 1))]
@@ -368,7 +372,7 @@ def _examples(urls: Sequence[str]) -> list[str]:
     keys = ["pypi.url", *(f"pypi.{name}.url" for name in names[1:])]
     return [
         f"  pip:        pip install --index-url {url}{pip} torch",
-        f"  uv:         uv pip install --default-index {url}{uv} torch",
+        f"  uv:         uv pip install {uv} torch",
         *(f"  poetry:     {poetry} {n} {u}" for n, u in zip(names, urls, strict=True)),
         *(f"  pdm:        pdm config {k} {u}" for k, u in zip(keys, urls, strict=True)),
         f"  containers: docker run --network host -e PIP_INDEX_URL={url}{docker} IMAGE",

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -24,7 +25,7 @@ from ...errors import InputError, UsageError, shown
 from ..http.urls import redacted
 from .signals import ENDING, handling
 
-__all__ = ["Pip", "PipCommand", "find_python"]
+__all__ = ["Pip", "PipCommand", "find_python", "is_tool_environment"]
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ class Pip:
         self._host = python
         self._base = [python, "-m", "pip"]
         self._paths: list[str] | None = None
+        self._search: str | None = None  # where the probe finds pip
 
     def understand(self, arguments: Sequence[str]) -> PipCommand:
         """Return how pip understands ``arguments``; no command runs.
@@ -170,11 +172,14 @@ class Pip:
     def _run_probe(
         self, question: Mapping[str, object]
     ) -> subprocess.CompletedProcess[str] | None:
+        environ = {**self._environ, "PYTHONIOENCODING": "utf-8"}
+        if self._search is not None:
+            environ["PYTHONPATH"] = self._search
         try:
             return subprocess.run(  # noqa: S603
                 [self._host, "-c", _without_folder(_PROBE.read_text("utf-8"))],
                 input=json.dumps(question),
-                env={**self._environ, "PYTHONIOENCODING": "utf-8"},
+                env=environ,
                 capture_output=True,
                 encoding="utf-8",
                 timeout=_TIMEOUT,
@@ -187,14 +192,25 @@ class Pip:
             return None
 
     def _borrow(self) -> None:
-        """Use the pip of this interpreter, which can manage other environments."""
-        if self._host == sys.executable or not importlib.util.find_spec("pip"):
-            hint = f"{self._python} -m ensurepip"
-            raise InputError("has no pip", path=self._python, hint=hint)
-        logger.info("%s has no pip: using that of this interpreter", self._python)
-        self._host = sys.executable
-        self._base = [sys.executable, "-m", "pip", "--python", self._python]
-        self._paths = _find_paths(self._python, self._environ)
+        """Use the pip of this interpreter, or the one that comes with Python itself.
+
+        Both can manage other environments.
+        """
+        host = sys.executable
+        if self._host != host and importlib.util.find_spec("pip"):
+            self._base = [host, "-m", "pip"]
+        else:
+            wheel = _find_bundled_pip()
+            if wheel is None:
+                hint = f"{self._python} -m ensurepip"
+                raise InputError("has no pip", path=self._python, hint=hint)
+            self._base = [host, os.path.join(wheel, "pip")]
+            self._search = wheel
+        logger.info("%s has no pip: using %s", self._python, self._base[-1])
+        self._host = host
+        if self._python != host:
+            self._base += ["--python", self._python]
+            self._paths = _find_paths(self._python, self._environ)
 
 
 def _passing_on(process: subprocess.Popen[bytes]) -> AbstractContextManager[None]:
@@ -238,20 +254,47 @@ def _no_pip(path: str) -> InputError:
     return InputError("is not a Python with a pip", path=path, hint="see --python")
 
 
-def find_python(path: str | None) -> str:
+def find_python(path: str | None, environ: Mapping[str, str] | None = None) -> str:
     """Find the interpreter at ``path``: a program, or the folder of an environment.
 
-    :param path: ``None`` for the running interpreter.
+    :param path: ``None`` for the running interpreter. Where that belongs to a tool
+        such as pipx, the activated environment comes first.
+    :param environ: the environment variables, with ``VIRTUAL_ENV``.
     :raises UsageError: there is no interpreter.
     """
     if path is None:
-        return sys.executable
+        active = (environ or {}).get("VIRTUAL_ENV")
+        if not (active and is_tool_environment()):
+            return sys.executable
+        path = active
     for name in ("", "bin/python", "Scripts/python.exe"):
         program = os.path.join(path, name) if name else path
         if os.path.isfile(program):
             return os.path.abspath(program)
     message = f"{shown(path)} is neither an interpreter nor an environment"
     raise UsageError(message, hint="give the path of one")
+
+
+def is_tool_environment() -> bool:
+    """Return whether pipx or ``uv tool`` made the environment of this program.
+
+    Nobody imports anything from it but this program itself.
+    """
+    marks = ("pipx_metadata.json", "uv-receipt.toml")
+    return any(os.path.isfile(os.path.join(sys.prefix, name)) for name in marks)
+
+
+def _find_bundled_pip() -> str | None:
+    """Find the wheel of pip from which ``ensurepip`` installs it, if there is one."""
+    spec = importlib.util.find_spec("ensurepip")
+    folders = [sysconfig.get_config_var("WHEEL_PKG_DIR")]
+    if spec is not None and spec.origin:
+        folders.append(os.path.join(os.path.dirname(spec.origin), "_bundled"))
+    for folder in filter(None, folders):
+        wheels = sorted(Path(folder).glob("pip-*.whl"))
+        if wheels:
+            return str(wheels[-1])
+    return None
 
 
 def _find_paths(python: str, environ: Mapping[str, str]) -> list[str]:

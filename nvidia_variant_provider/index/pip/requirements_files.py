@@ -62,11 +62,13 @@ class Places:
     :param index: returns the URL that replaces the URL of an index.
     :param links: returns the location that replaces one of ``--find-links``.
     :param environ: the environment variables that ``${NAME}`` stands for.
+    :param copied: called with the path of each file that is copied, and of its copy.
     """
 
     index: Callable[[str], str]
     links: Callable[[str], str]
     environ: Mapping[str, str]
+    copied: Callable[[str, str], None] = lambda _path, _copy: None
 
 
 def rewrite(path: str, folder: Path, places: Places) -> str:
@@ -97,6 +99,7 @@ class _Rewriter:
         # Register the copy before it is written: files may include each other.
         self._copies[path] = str(copy)
         text = "".join(f"{self._line(line, path)}\n" for line in self._read(path))
+        self._places.copied(path, str(copy))
         # Bytes that are not UTF-8 stay as they were read.
         data = text.encode("utf-8", "surrogateescape")
         copy.write_bytes(codecs.BOM_UTF8 + data if path in self._marked else data)
@@ -226,17 +229,22 @@ def _decode(data: bytes) -> tuple[str, bool]:
 
 
 def _join_lines(text: str) -> Iterator[str]:
-    """Join lines that end with a backslash to the next line, as pip does it."""
+    """Join lines that end with a backslash to the next line, as pip does it.
+
+    Empty lines follow a line that was joined, so that the line numbers in the messages
+    of pip are those of the user's file: pip counts a joined line by its first part.
+    """
     start = ""
-    continues = False
+    parts = 0
     for line in text.splitlines():
         is_comment = _COMMENT.match(line) is not None
         if line.endswith("\\") and not is_comment:
             start += line.strip("\\")
-            continues = True
+            parts += 1
             continue
         # A comment ends a continued line, even if it ends with a backslash itself.
-        yield start if is_comment and continues else start + line
-        start, continues = "", False
-    if continues:
+        yield start if is_comment and parts else start + line
+        yield from [""] * parts
+        start, parts = "", 0
+    if parts:
         yield start

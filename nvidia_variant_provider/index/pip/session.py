@@ -140,7 +140,8 @@ def run(
     )
     with tempfile.TemporaryDirectory(prefix="nvidia-variant-provider-") as name:
         folder = Path(name)
-        arguments, variables = _redirect(command, environ, local_index, folder)
+        copies: dict[str, str] = {}
+        arguments, variables = _redirect(command, environ, local_index, folder, copies)
         for url in _remote_files(command):
             narrator.warn(
                 f"pip reads {redacted(url)} itself, so variants are not selected from "
@@ -156,7 +157,9 @@ def run(
             report = str(folder / "report.json")
             arguments += ["--report", report]
         if command.command != "list":  # It reads an index only with --outdated.
-            narrator.start(local_index.places)
+            narrator.start(
+                local_index.places | {copy: path for path, copy in copies.items()}
+            )
         with local_index.serve():
             status = pip.run(
                 [command.command or "", *arguments, *command.positional],
@@ -250,13 +253,21 @@ def _redirect(
     environ: Mapping[str, str],
     local_index: LocalIndex,
     folder: Path,
+    copies: dict[str, str],
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the arguments and variables by which pip uses the local index."""
+    """Return the arguments and variables by which pip uses the local index.
+
+    :param copies: gets the path of each requirements file that is copied, and of the
+        copy.
+    """
     credentials = command.credentials
     indexes = [local_index.add_index(u, credentials.get(u)) for u in command.indexes]
     links = [local_index.add_links(u, credentials.get(u)) for u in command.find_links]
     places = Places(
-        index=local_index.add_index, links=local_index.add_links, environ=environ
+        index=local_index.add_index,
+        links=local_index.add_links,
+        environ=environ,
+        copied=copies.__setitem__,
     )
     arguments: list[str] = []
     for option, spelled, *values in command.words:
@@ -287,8 +298,8 @@ def _redirect(
                 arguments += [f"--{option}", value]
     for option, variable in () if isolated else _FILES.items():
         if files := _configured(command, option):
-            copies = [rewrite(file, folder, places) for file in files]
-            variables[variable] = " ".join(copies)
+            paths = [rewrite(file, folder, places) for file in files]
+            variables[variable] = " ".join(paths)
     return arguments, variables
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import stat
 import subprocess
@@ -9,11 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.processes import Pip
+from support.processes import Pip, make_environment
+from support.wheels import stub_wheel
 
+from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.index.pip.command import Pip as Command
-from nvidia_variant_provider.index.pip.command import PipCommand
+from nvidia_variant_provider.index.pip.command import PipCommand, find_python
 
 PROGRAM = Path(sys.executable).with_name("nvidia-variant-provider")
 
@@ -91,3 +94,68 @@ def test_an_interpreter_that_ends_as_if_it_had_no_pip(tmp_path: Path) -> None:
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     with pytest.raises(InputError, match="is not a Python with a pip"):
         understand(str(program))
+
+
+class TestTools:
+    """pipx and ``uv tool`` give this program an environment of its own."""
+
+    @pytest.fixture(params=["pipx_metadata.json", "uv-receipt.toml"])
+    def prefix(
+        self,
+        request: pytest.FixtureRequest,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> Path:
+        """Make the running interpreter that of a tool."""
+        (tmp_path / request.param).touch()
+        monkeypatch.setattr(sys, "prefix", str(tmp_path))
+        return tmp_path
+
+    @pytest.fixture
+    def active(self, tmp_path: Path) -> Path:
+        program = tmp_path / "active" / "bin" / "python"
+        program.parent.mkdir(parents=True)
+        program.touch()
+        return program
+
+    @pytest.mark.usefixtures("prefix")
+    def test_the_activated_environment_comes_first(self, active: Path) -> None:
+        environ = {"VIRTUAL_ENV": str(active.parents[1])}
+        assert find_python(None, environ) == str(active)
+        assert find_python(sys.executable, environ) == sys.executable
+        assert find_python(None, {}) == sys.executable
+
+    def test_the_environment_of_this_program_comes_first_elsewhere(
+        self, active: Path
+    ) -> None:
+        environ = {"VIRTUAL_ENV": str(active.parents[1])}
+        assert find_python(None, environ) == sys.executable
+
+    @pytest.mark.usefixtures("prefix")
+    def test_nothing_is_installed_into_the_environment_of_the_tool(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+        assert main(["pip", "install", "--dry-run", "torch"]) == 2
+        assert "activate the environment to install into" in capsys.readouterr().err
+
+
+def test_the_pip_that_comes_with_python(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under ``uv tool``, where neither environment has a pip."""
+    bare = make_environment(tmp_path / "bare")
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name: None if name == "pip" else find_spec(name),
+    )
+    pip = Command(str(bare.python), environ)
+    command = pip.understand(["install", "torch"])
+    assert command.command == "install"
+    assert str(bare.packages) in command.paths
+    wheel = stub_wheel(tmp_path, "demo", "1.0")
+    words = ["install", "--no-index", "-q", str(wheel)]
+    assert pip.run(words, environ, quiet=True) == 0
+    assert bare.labels() == {"demo": "1.0 None"}

@@ -128,6 +128,19 @@ def test_places_in_requirements_files(
     }
 
 
+def test_messages_about_a_copy_lead_to_the_file_of_the_user(
+    pip: Pip, index: str, tmp_path: Path
+) -> None:
+    """pip names the copy, and the number of a line of the user's file."""
+    file = tmp_path / "main.txt"
+    file.write_text(f"-i {index}\ntorch>=1 \\\n  ,<9\n\nno requirement !\n")
+    done = pip("install", "-r", file)
+    assert done.code == 1
+    (line,) = [line for line in done.out.splitlines() if line.endswith(f" {file}")]
+    copy = line.removesuffix(f" stands for {file}")
+    assert f"(from line 5 of {copy})" in done.err
+
+
 def test_an_extra_index_in_a_requirements_file(
     pip: Pip, index: str, tmp_path: Path
 ) -> None:
