@@ -46,6 +46,11 @@ class Build:
         """The version without its label."""
         return Version(self.version.public)
 
+    def has_label(self, label: str) -> bool:
+        """Whether a user means it by a label such as ``cu128``."""
+        labels = (self.version.local, self.backend and self.backend.label)
+        return label.lower() in labels
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
@@ -91,7 +96,9 @@ def decide(
     :param driver: the machine has an NVIDIA driver.
     :param named: local version labels that the user pinned, such as ``xpu``. They
         are always shown.
-    :param label: the one backend that the user asked for.
+    :param label: the one label that the user asked for. It decides only on a page
+        that has it: its builds are shown unless they cannot run, and all others are
+        hidden, since an exact pin would let yanked ones in.
     :param follow: by release, the backend of the project that this one depends on.
         A release that has a build for it takes that one.
     """
@@ -102,12 +109,12 @@ def decide(
     newest = max(
         (b.release for b in every if b.judgement.verdict in _RUNNING), default=None
     )
+    if label is not None and any(build.has_label(label) for build in every):
+        return _decide_by_label(every, label, newest)
     files: dict[str, Decision] = {}
     chosen: dict[Version, Backend] = {}
     for release, group in releases.items():
-        choice = _choose(
-            group, driver=driver, label=label, follow=(follow or {}).get(release)
-        )
+        choice = _choose(group, driver=driver, follow=(follow or {}).get(release))
         if choice is not None:
             chosen[release] = choice
         plain = any(
@@ -120,7 +127,6 @@ def decide(
                 newest,
                 driver=driver,
                 named=named,
-                label=label,
                 plain=plain,
             )
     if not any(files[b.file].action == "show" for b in every):
@@ -133,22 +139,33 @@ def decide(
     return Decisions(files=files, newest=newest, chosen=chosen, note=note)
 
 
+def _decide_by_label(
+    builds: Sequence[Build], label: str, newest: Version | None
+) -> Decisions:
+    files: dict[str, Decision] = {}
+    chosen: dict[Version, Backend] = {}
+    for build in builds:
+        if not build.has_label(label):
+            reason = f"another build was asked for: {label}"
+            files[build.file] = Decision(action="hide", reason=reason)
+        elif build.judgement.verdict == "cannot":
+            reason = "; ".join(build.judgement.reasons)
+            files[build.file] = Decision(action="hide", reason=reason)
+        else:
+            files[build.file] = _SHOW
+            if build.backend is not None:
+                chosen[build.release] = build.backend
+    return Decisions(files=files, newest=newest, chosen=chosen)
+
+
 def _choose(
     group: Sequence[Build],
     *,
     driver: bool,
-    label: str | None,
     follow: Backend | None,
 ) -> Backend | None:
     """Choose one backend among the labels of a release; ``None`` if it has none."""
     labelled = [build for build in group if build.backend is not None]
-    wanted = [
-        backend
-        for build in labelled
-        if (backend := build.backend) and label and backend.label == label
-    ]
-    if wanted:
-        return wanted[0]
     same = [
         backend
         for build in labelled
@@ -193,13 +210,14 @@ def _decide_one(
     *,
     driver: bool,
     named: Collection[str],
-    label: str | None,
     plain: bool,
 ) -> Decision:
     backend, judgement = build.backend, build.judgement
-    if build.version.local is not None and build.version.local in named:
+    is_named = build.version.local is not None and build.version.local in named
+    # An exact pin admits a build that cannot run, and then installers print why.
+    if is_named and not (driver and judgement.verdict == "cannot"):
         return _SHOW
-    if backend is not None and backend.is_foreign and backend.label != label:
+    if backend is not None and backend.is_foreign:
         if driver:
             # Not yanked: pip would take the highest local version of yanked files
             # under an exact pin, and that is +xpu.
@@ -215,7 +233,7 @@ def _decide_one(
     if choice is not None and backend.label != choice.label:
         reason = f"+{choice.label} is the build of {build.release} for this machine"
         return Decision(action="yank", reason=reason)
-    is_cpu = backend.kind == "cpu" and backend.label != label
+    is_cpu = backend.kind == "cpu"
     if driver and is_cpu and newest is not None and build.release > newest:
         reason = f"it does not use the GPU; {newest} is the newest release that does"
         return Decision(action="yank", reason=reason)

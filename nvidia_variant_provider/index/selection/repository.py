@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name, canonicalize_version
@@ -23,6 +23,8 @@ from ...machine.environment import Environment
 from ...resolution.resolver import Resolution
 from ..http.client import Client
 from ..http.pages import LABEL_KEY
+from .asked_labels import AskedLabels, has_label, read_names
+from .choice import Choice, keep_label, select_files
 from .core_metadata import CoreMetadataReader
 from .evaluating import Evaluator
 from .files import UNAVAILABLE, FileReader
@@ -34,36 +36,6 @@ from .resolving import ReleaseResolver
 __all__ = ["LABEL_KEY", "Choice", "VariantRepository"]
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
-    """What a machine gets of one release.
-
-    :param resolution: of all labels; ``None`` when the metadata cannot be used.
-    :param offers: the variant wheels that are shown, best first.
-    :param plain: the non-variant wheels that are shown.
-    :param available: the labels of all its wheels.
-    :param rewritten: the labels whose wheels are rewritten, because their dependencies
-        depend on the variant.
-    :param pinned: the label that the user asked for.
-    :param problem: why no variant is shown, when that is a defect.
-    """
-
-    project: str
-    version: str
-    resolution: Resolution | None = None
-    offers: tuple[Offer, ...] = ()
-    plain: frozenset[str] = frozenset()
-    available: frozenset[str] = frozenset()
-    rewritten: frozenset[str] = frozenset()
-    pinned: str | None = None
-    problem: str | None = None
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels that are shown, best first."""
-        return tuple(dict.fromkeys(offer.label for offer in self.offers))
 
 
 Warn = Callable[[str], None]
@@ -97,7 +69,6 @@ class VariantRepository(RepositoryContainer):
         chosen = selection or Selection()
         if machine is not None:
             chosen = replace(chosen, machine=machine)
-        self._pins = chosen.pins
         self._resolver = ReleaseResolver(chosen)
         self._rewrites = chosen.rewrites
         self._requires_hashes = chosen.requires_hashes
@@ -110,6 +81,9 @@ class VariantRepository(RepositoryContainer):
         self._warned: set[str] = set()
         self._choices: dict[str, dict[str, Choice]] = {}
         self._files: dict[str, dict[str, model.File]] = {}
+        self._asked = AskedLabels(
+            chosen.pins, source, [*before, *after], self._warn_once
+        )
 
     async def get_project_page(
         self,
@@ -123,15 +97,21 @@ class VariantRepository(RepositoryContainer):
         )
         project = canonicalize_name(project_name)
         releases = group((file.filename for file in page.files), project)
+        pinned = await self._asked.find(project, page.files)
         if not releases:
             logger.debug("%s: %d files, no variants", project, len(page.files))
             self._choices.pop(project, None)
             self._files.pop(project, None)
-            return page
-        choices = await self._choose_all(project, releases, page)
+            if pinned is None:
+                return page
+            return keep_label(page, pinned, self._asked.find_builds(project))
+        choices = await self._choose_all(project, releases, page, pinned)
         self._choices[project] = choices
         self._files[project] = {file.filename: file for file in page.files}
-        return replace(page, files=tuple(_select(page.files, releases, choices)))
+        chosen = replace(page, files=tuple(select_files(page.files, releases, choices)))
+        if pinned is None:
+            return chosen
+        return keep_label(chosen, pinned, self._asked.find_builds(project))
 
     async def get_resource(
         self,
@@ -173,6 +153,11 @@ class VariantRepository(RepositoryContainer):
                     return choice, offer
         return None
 
+    @property
+    def asked_labels(self) -> Mapping[str, frozenset[str]]:
+        """The labels of each project for which the user asked for one."""
+        return self._asked.labels
+
     def all_choices(self) -> list[Choice]:
         """Return what the last page of each project showed."""
         return [choice for page in self._choices.values() for choice in page.values()]
@@ -182,14 +167,13 @@ class VariantRepository(RepositoryContainer):
         return self._choices.get(canonicalize_name(project), {})
 
     async def _choose_all(
-        self, project: str, releases: Mapping[str, Release], page: model.ProjectDetail
+        self,
+        project: str,
+        releases: Mapping[str, Release],
+        page: model.ProjectDetail,
+        pinned: str | None,
     ) -> dict[str, Choice]:
         files = {file.filename: file for file in page.files}
-        pinned = self._pins.get(project)
-        if pinned is not None and not (
-            _have(releases, pinned) or await self._is_elsewhere(project, pinned)
-        ):
-            pinned = None
         bases = await self._find_bases(project)
         choices = await asyncio.gather(
             *(
@@ -213,12 +197,9 @@ class VariantRepository(RepositoryContainer):
             )
             if choice.problem:
                 self._warn_once(f"{project} {choice.version}: {choice.problem}")
+        if pinned is not None:
+            self._asked.warn_of_refused(pinned, choices)
         return {choice.version: choice for choice in choices}
-
-    async def _is_elsewhere(self, project: str, label: str) -> bool:
-        """Return whether another index has the label, so that this one is not used."""
-        names = await _read_names([*self._before, *self._after], project)
-        return any(_have(group(page, project), label) for page in names)
 
     async def _find_bases(self, project: str) -> dict[str, int]:
         """Find the number above which the ranks of each version start.
@@ -226,7 +207,7 @@ class VariantRepository(RepositoryContainer):
         PEP 825 leaves the order of several indexes to installers. pip compares the
         files of all indexes, so the order has to be in the names.
         """
-        return find_highest_builds(await _read_names(self._after, project), project)
+        return find_highest_builds(await read_names(self._after, project), project)
 
     async def _choose(
         self,
@@ -243,7 +224,13 @@ class VariantRepository(RepositoryContainer):
             available=release.labels,
             pinned=pinned,
             # With a pinned label, a newer release without it must not be installed.
-            plain=frozenset(() if pinned else (w.file_name for w in release.plain)),
+            plain=frozenset(
+                wheel.file_name
+                for wheel in release.plain
+                if pinned is None
+                or has_label(wheel.file_name, pinned)
+                or wheel.file_name in self._asked.find_builds(project)
+            ),
         )
         if pinned is not None and pinned not in release.labels:
             return choice
@@ -262,7 +249,8 @@ class VariantRepository(RepositoryContainer):
                 f"{project} {release.version}: wheels are ignored because {where} "
                 f"does not have their labels: {', '.join(unknown[:5])}"
             )
-        labels = [pinned] if pinned is not None else list(resolution.compatible)
+        # PEP 825 does not let a variant that does not fit be selected.
+        labels = [label for label in resolution.compatible if pinned in (None, label)]
         offers, hidden = await asyncio.to_thread(
             make_offers,
             release,
@@ -363,81 +351,7 @@ class VariantRepository(RepositoryContainer):
             self._warn(message)
 
 
-async def _read_names(
-    repositories: Sequence[SimpleRepository], project: str
-) -> list[list[str]]:
-    """Read the file names of a project; none where the project cannot be read."""
-
-    async def read(repository: SimpleRepository) -> list[str]:
-        try:
-            page = await repository.get_project_page(project)
-        except (InputError, *UNAVAILABLE):
-            return []
-        return [file.filename for file in page.files]
-
-    return await asyncio.gather(*map(read, repositories))
-
-
-def _have(releases: Mapping[str, Release], label: str) -> bool:
-    return any(label in release.labels for release in releases.values())
-
-
 def _has_build_tag(name: str) -> bool:
     """Return whether a wheel has a build tag, as every renamed wheel does."""
     parts = name.split("-", 3)
     return name.endswith(".whl") and len(parts) == 4 and parts[2][:1].isdigit()
-
-
-def _select(
-    files: Iterable[model.File],
-    releases: Mapping[str, Release],
-    choices: Mapping[str, Choice],
-) -> list[model.File]:
-    """Return the files of a page: variant wheels are renamed or left out.
-
-    The order of files matters for two installers. poetry (2.5.1) takes the dependencies
-    of a release from the last wheel for any platform or, without one, from the first
-    wheel: that must be the best build. pdm (2.22.4) ignores build tags, and takes the
-    first of the wheels with equal tags. Wheels for one platform are therefore in the
-    order of the selection; for wheels for any platform, poetry and pdm contradict each
-    other, and poetry wins.
-    """
-    labelled = {w.file_name for r in releases.values() for w in r.labelled}
-    plain = {w.file_name for r in releases.values() for w in r.plain}
-    shown_plain = frozenset().union(*(choice.plain for choice in choices.values()))
-    offers = {o.wheel.file_name: o for c in choices.values() for o in c.offers}
-    rewritten = {
-        o.wheel.file_name
-        for c in choices.values()
-        for o in c.offers
-        if o.label in c.rewritten
-    }
-    renamed: dict[str, model.File] = {}
-    rest: list[model.File] = []
-    for file in files:
-        name = file.filename
-        if name in offers:
-            offer = offers[name]
-            changed = replace(file, filename=offer.name)
-            if name in rewritten:
-                # The hashes and the size are those of the original.
-                changed = replace(
-                    changed, hashes={}, size=None, dist_info_metadata=True
-                )
-            renamed[name] = _with_label(changed, offer.label)
-        elif name in plain:
-            if name in shown_plain:
-                rest.append(_with_label(file, None))
-        elif name not in labelled:
-            rest.append(file)
-    ordered = [renamed[name] for name in offers]
-    anywhere = [file for file in ordered if file.filename.endswith("-any.whl")]
-    first = [file for file in ordered if not file.filename.endswith("-any.whl")]
-    return [*first, *rest, *reversed(anywhere)]
-
-
-def _with_label(file: model.File, label: str | None) -> model.File:
-    private = {**dict(file.private_metadata.items()), LABEL_KEY: label}
-    return replace(
-        file, private_metadata=model.PrivateMetadataMapping.from_any_mapping(private)
-    )

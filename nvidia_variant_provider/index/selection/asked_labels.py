@@ -1,0 +1,143 @@
+"""The label that a user asks for, among the labels of a page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from packaging.version import InvalidVersion, Version
+from simple_repository import model
+from simple_repository.components.core import SimpleRepository
+
+from ...builds.backends import parse_backend
+from ...errors import InputError
+from .builds import BuildRepository
+from .files import UNAVAILABLE
+from .options import Pins
+from .renaming import find_label
+
+if TYPE_CHECKING:
+    from .choice import Choice
+
+__all__ = ["AskedLabels", "find_labels", "has_label", "is_needed", "read_names"]
+
+
+class AskedLabels:
+    """Finds out whether a project has the label that the user asks for.
+
+    :param source: the repository whose pages are changed.
+    :param others: repositories that the installer reads as well.
+    """
+
+    def __init__(
+        self,
+        pins: Pins,
+        source: SimpleRepository,
+        others: Sequence[SimpleRepository],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._pins = pins
+        self._source = source
+        self._others = tuple(others)
+        self._warn = warn
+        self.labels: dict[str, frozenset[str]] = {}
+        """The labels of each project for which the user asked for one."""
+
+    async def find(self, project: str, files: Iterable[model.File]) -> str | None:
+        """Return the label that all wheels of a page must have, if there is one."""
+        pinned = self._pins.get(project)
+        if pinned is None:
+            return None
+        pages = await read_names(self._others, project)
+        labels = find_labels(
+            [*(file.filename for file in files), *(name for p in pages for name in p)]
+        )
+        if isinstance(self._source, BuildRepository):
+            builds = self._source.judged(project).builds
+            labels |= {build.version.local for build in builds if build.version.local}
+            labels |= {build.backend.label for build in builds if build.backend}
+        self.labels[project] = labels
+        if pinned in labels:
+            return pinned
+        if not is_needed(pinned, labels, alone=project in self._pins.projects):
+            return None
+        has = f"it has {', '.join(sorted(labels))}" if labels else "it has no labels"
+        self._warn(f"no {project} has the label {pinned}: {has}")
+        return pinned
+
+    def find_builds(self, project: str) -> frozenset[str]:
+        """Return the ordinary wheels that the user means by the label."""
+        pinned = self._pins.get(project)
+        if pinned is None or not isinstance(self._source, BuildRepository):
+            return frozenset()
+        builds = self._source.judged(project).builds
+        return frozenset(build.file for build in builds if build.has_label(pinned))
+
+    def warn_of_refused(self, pinned: str, choices: Sequence[Choice]) -> None:
+        """Warn of a label that the user asked for, if it fits in no release."""
+        if any(choice.offers for choice in choices):
+            return
+        for choice in sorted(choices, key=lambda c: Version(c.version), reverse=True):
+            rejected = choice.resolution.rejected if choice.resolution else {}
+            if pinned in rejected:
+                reasons = "; ".join(reason.sentence for reason in rejected[pinned])
+                release = f"{choice.project}=={choice.version}"
+                self._warn(f"{release}: {pinned} does not fit this machine: {reasons}")
+                return
+
+
+def find_labels(names: Iterable[str]) -> frozenset[str]:
+    """Return the variant labels and the local version labels of files."""
+    labels = {found for name in names if (found := _label(name)) is not None}
+    return frozenset(labels)
+
+
+def has_label(name: str, label: str) -> bool:
+    """Return whether a wheel is the build that a user asks for by its label."""
+    return _label(name) == label.lower()
+
+
+def is_needed(label: str, labels: Iterable[str], *, alone: bool) -> bool:
+    """Return whether a project without the label must not be installed.
+
+    A label for all projects is for those that have it. Builds for another CUDA than
+    the one that was asked for must not come in all the same.
+
+    :param labels: those that the project has.
+    :param alone: the user asks for the label of this project alone.
+    """
+    if alone:
+        return True
+    return parse_backend(label) is not None and any(map(parse_backend, labels))
+
+
+def _label(name: str) -> str | None:
+    label = find_label(name)
+    if label is not None or "+" not in name or not name.endswith(".whl"):
+        return label
+    return _local(name.split("-", 2)[1])
+
+
+@lru_cache(maxsize=4096)
+def _local(text: str) -> str | None:
+    try:
+        return Version(text.replace("_", "-")).local
+    except InvalidVersion:
+        return None
+
+
+async def read_names(
+    repositories: Sequence[SimpleRepository], project: str
+) -> list[list[str]]:
+    """Read the file names of a project; none where the project cannot be read."""
+
+    async def read(repository: SimpleRepository) -> list[str]:
+        try:
+            page = await repository.get_project_page(project)
+        except (InputError, *UNAVAILABLE):
+            return []
+        return [file.filename for file in page.files]
+
+    return await asyncio.gather(*map(read, repositories))
