@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..index.selection.options import Pins
     from ..index.selection.repository import Choice
 
-__all__ = ["Narration"]
+__all__ = ["Narration", "find_unused"]
 
 
 class Narration:
@@ -68,11 +68,7 @@ class Narration:
                 return
             for note in resolution.notes:
                 self.warn(note)
-            if choice.pinned is not None:
-                for reason in resolution.rejected.get(choice.pinned, ())[:1]:
-                    message = f"{release}: {label} does not fit this machine"
-                    self.warn(f"{message}: {reason.sentence}")
-            elif not uses_gpu(label, resolution):
+            if choice.pinned is None and not uses_gpu(label, resolution):
                 self._explain(why_no_gpu(release, resolution, label=label))
 
     def warn(self, message: str) -> None:
@@ -83,10 +79,11 @@ class Narration:
 
     def finish(self, outcome: Outcome, pins: Pins, *, dry_run: bool) -> None:
         """Say which builds were installed, and which requested labels do not exist."""
-        self._warn_of_unused(outcome.seen, pins)
+        self._tell_unused(outcome, pins)
         if outcome.status:
             for choice in _newest(outcome.seen):
-                if choice.resolution and not (choice.offers or choice.plain):
+                shown = choice.offers or choice.plain or choice.pinned
+                if choice.resolution and not shown:
                     self._explain(why_nothing(_release(choice), choice.resolution))
             return
         would = "Would install" if dry_run else "Installed"
@@ -119,20 +116,25 @@ class Narration:
         for line in lines:
             complain(line)
 
-    def _warn_of_unused(self, seen: Iterable[Choice], pins: Pins) -> None:
-        """Warn of each ``--label`` that no release has."""
-        by_project: dict[str, set[str]] = {}
-        for choice in seen:
-            by_project.setdefault(choice.project, set()).update(choice.available)
-        labels = set().union(*by_project.values())
-        if pins.everywhere and pins.everywhere not in labels:
-            has = f"they have {', '.join(sorted(labels))}" if labels else "none has any"
-            self.warn(f"no release that pip looked at has {pins.everywhere}: {has}")
+    def _tell_unused(self, outcome: Outcome, pins: Pins) -> None:
+        """Tell each ``--label`` that nothing has, unless the index has told it."""
         for project, label in pins.projects.items():
-            own = by_project.get(project, set())
-            if label not in own:
-                has = ", ".join(sorted(own)) or "no variants"
-                self.warn(f"no {project} that pip looked at has {label}: it has {has}")
+            if project not in outcome.labels:
+                self.warn(f"--label {project}={label}: pip did not look at {project}")
+        if find_unused(outcome, pins):
+            message = f"nothing that pip looked at has the label {pins.everywhere}"
+            labels = sorted(set().union(*outcome.labels.values()))
+            has = f"there are {', '.join(labels)}" if labels else "there are no labels"
+            with self._lock:
+                self.warnings.append(f"{message}: {has}")
+                complain(f"error: {message}: {has}")
+
+
+def find_unused(outcome: Outcome, pins: Pins) -> bool:
+    """Return whether no project has the label that was asked for of all projects."""
+    return bool(pins.everywhere and outcome.labels) and not any(
+        pins.everywhere in labels for labels in outcome.labels.values()
+    )
 
 
 def _release(choice: Choice) -> str:

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from ..errors import UsageError
 from ..index.connection import missing_extra
 from . import machine
 from .build_text import rejected
-from .narration import Narration
+from .narration import Narration, find_unused
 from .parsers import add_examples
 from .result import Result
 from .taken_text import kept
@@ -228,7 +229,10 @@ def _run(
             f"nothing was chosen by {given}: nothing that pip looked at has variants, "
             "or builds whose GPU code is known"
         )
-    return _result(outcome.status, narration, outcome, command)
+    result = _result(outcome.status, narration, outcome, command)
+    # pip has succeeded by then, but not with what the user asked for.
+    unused = find_unused(outcome, pins)
+    return replace(result, exit_code=1) if unused and not outcome.status else result
 
 
 def _given_machine(options: argparse.Namespace) -> str:

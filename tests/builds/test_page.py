@@ -92,6 +92,26 @@ class TestOnePage:
         decisions = decide(self.page, driver=True, label="cu126")
         assert taken(decisions) == "2.10.0+cu126"
 
+    def test_other_builds_than_the_one_asked_for_are_hidden(self) -> None:
+        """An exact pin would let yanked ones in."""
+        files = decide(self.page, driver=True, label="cu126").files
+        actions = {decision.action for decision in files.values()}
+        assert actions == {"show", "hide"}
+
+    def test_a_backend_asked_for_that_cannot_run(self) -> None:
+        decisions = decide(self.page, driver=True, label="CU130")
+        assert shown(decisions) == set()
+        assert decisions.files["torch-2.15.0+cu130.whl"].reason == "it cannot run"
+
+    def test_a_backend_asked_for_that_is_for_other_hardware(self) -> None:
+        assert taken(decide(self.page, driver=True, label="xpu")) == "2.15.0+xpu"
+
+    def test_a_label_named_of_a_build_that_cannot_run(self) -> None:
+        """The exact pin lets it in, and the installer prints the reason."""
+        decisions = decide(self.page, driver=True, named=["cu130"])
+        decision = decisions.files["torch-2.15.0+cu130.whl"]
+        assert (decision.action, decision.reason) == ("yank", "it cannot run")
+
     def test_without_a_driver_the_cpu_builds(self) -> None:
         page = tuple(
             build(str(b.version), "cannot")

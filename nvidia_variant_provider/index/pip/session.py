@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -90,6 +90,7 @@ class Outcome:
     :param judged: builds of a project that pip looked at were judged.
     :param written_variants: the variant wheels in the report or lock file that the
         user asked for, such as ``torch 2.9.0 (cu128)``.
+    :param labels: the labels of each project for which the user asked for one.
     :param has_driver: they were judged for a machine with an NVIDIA driver.
     """
 
@@ -102,6 +103,7 @@ class Outcome:
     judged: bool = False
     has_driver: bool = False
     written_variants: tuple[str, ...] = ()
+    labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def run(
@@ -183,6 +185,7 @@ def run(
         outcome,
         seen=tuple(local_index.all_choices()),
         judged=judged,
+        labels=local_index.asked_labels(),
         has_driver=machine is not None and machine.cuda_driver_version is not None,
     )
 

@@ -75,17 +75,25 @@ class AskedLabels:
         builds = self._source.judged(project).builds
         return frozenset(build.file for build in builds if build.has_label(pinned))
 
-    def warn_of_refused(self, pinned: str, choices: Sequence[Choice]) -> None:
-        """Warn of a label that the user asked for, if it fits in no release."""
-        if any(choice.offers for choice in choices):
-            return
-        for choice in sorted(choices, key=lambda c: Version(c.version), reverse=True):
+    def warn_of_refused(self, project: str, choices: Iterable[Choice]) -> None:
+        """Warn that no build with the label fits; say why of the newest one."""
+        pinned = self._pins.get(project) or ""
+        refused: list[tuple[Version, str]] = []
+        for choice in choices:
             rejected = choice.resolution.rejected if choice.resolution else {}
             if pinned in rejected:
                 reasons = "; ".join(reason.sentence for reason in rejected[pinned])
-                release = f"{choice.project}=={choice.version}"
-                self._warn(f"{release}: {pinned} does not fit this machine: {reasons}")
-                return
+                refused.append((Version(choice.version), reasons))
+        if isinstance(self._source, BuildRepository):
+            page = self._source.judged(project)
+            for build in page.builds:
+                if build.has_label(pinned) and build.judgement.verdict == "cannot":
+                    reasons = "; ".join(build.judgement.reasons)
+                    refused.append((build.release, reasons))
+        if refused:
+            version, reasons = max(refused, key=lambda item: item[0])
+            release = f"{project}=={version}"
+            self._warn(f"{release}: {pinned} does not fit this machine: {reasons}")
 
 
 def find_labels(names: Iterable[str]) -> frozenset[str]:

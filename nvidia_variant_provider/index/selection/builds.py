@@ -174,7 +174,6 @@ class BuildRepository(RepositoryContainer):
             label=self._selection.pins.get(project),
             follow=followed,
         )
-        self._warn_of_refused(project, ours, decisions)
         names = {build.file for build in ours}
         decisions = replace(
             decisions,
@@ -195,23 +194,6 @@ class BuildRepository(RepositoryContainer):
             decisions=decisions,
             follows=follows,
             strays=find_strays(decisions, followed),
-        )
-
-    def _warn_of_refused(
-        self, project: str, ours: Sequence[Build], decisions: Decisions
-    ) -> None:
-        """Warn of a label that the user asked for, if none of its builds runs."""
-        label = self._selection.pins.get(project)
-        if label is None:
-            return
-        wanted = [build for build in ours if build.has_label(label)]
-        shown = any(d.action == "show" for d in decisions.files.values())
-        if not wanted or shown:
-            return
-        newest = max(wanted, key=lambda build: build.version)
-        reasons = decisions.files[newest.file].reason
-        self._warn(
-            f"{project}=={newest.release}: {label} does not fit this machine: {reasons}"
         )
 
     async def _prepare(self) -> PageJudge:

@@ -102,16 +102,22 @@ class VariantRepository(RepositoryContainer):
             logger.debug("%s: %d files, no variants", project, len(page.files))
             self._choices.pop(project, None)
             self._files.pop(project, None)
-            if pinned is None:
-                return page
-            return keep_label(page, pinned, self._asked.find_builds(project))
+            return self._with_label(project, page, pinned)
         choices = await self._choose_all(project, releases, page, pinned)
         self._choices[project] = choices
         self._files[project] = {file.filename: file for file in page.files}
         chosen = replace(page, files=tuple(select_files(page.files, releases, choices)))
+        return self._with_label(project, chosen, pinned)
+
+    def _with_label(
+        self, project: str, page: model.ProjectDetail, pinned: str | None
+    ) -> model.ProjectDetail:
         if pinned is None:
-            return chosen
-        return keep_label(chosen, pinned, self._asked.find_builds(project))
+            return page
+        kept = keep_label(page, pinned, self._asked.find_builds(project))
+        if not kept.files:
+            self._asked.warn_of_refused(project, self.choices(project).values())
+        return kept
 
     async def get_resource(
         self,
@@ -197,8 +203,6 @@ class VariantRepository(RepositoryContainer):
             )
             if choice.problem:
                 self._warn_once(f"{project} {choice.version}: {choice.problem}")
-        if pinned is not None:
-            self._asked.warn_of_refused(pinned, choices)
         return {choice.version: choice for choice in choices}
 
     async def _find_bases(self, project: str) -> dict[str, int]:

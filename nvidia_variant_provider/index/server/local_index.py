@@ -240,6 +240,14 @@ class LocalIndex:
         """Return what was shown of each release, index by index."""
         return [c for item in self._repositories for c in item.all_choices()]
 
+    def asked_labels(self) -> dict[str, frozenset[str]]:
+        """Return the labels of each project for which the user asked for one."""
+        found: dict[str, frozenset[str]] = {}
+        for item in self._repositories:
+            for project, labels in item.asked_labels.items():
+                found[project] = found.get(project, frozenset()) | labels
+        return found
+
     def all_judged(self) -> list[JudgedPage]:
         """Return what was found out about ordinary wheels, index by index."""
         return [page for item in self._builds for page in item.all_judged()]

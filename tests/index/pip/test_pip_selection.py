@@ -33,7 +33,7 @@ def digest(path: Path) -> str:
 
 
 def test_pins(pip: Pip, index: str, tmp_path: Path) -> None:
-    """A label that does not fit is installed too, with a warning."""
+    """PEP 825 does not let a variant that does not fit be selected."""
     target = tmp_path / "it"
     words = ("install", "-i", index, "--no-deps", "--upgrade", "--target", target)
     done = pip(*words, "--label", "plain", "torch")
@@ -41,28 +41,31 @@ def test_pins(pip: Pip, index: str, tmp_path: Path) -> None:
     assert installed_labels(target) == {"torch": "2.8.0 plain"}
     assert "warning" not in done.err
     done = pip(*words, "torch==2.7.0", "--label=Torch=cu130")
-    assert done.code == 0, done.text
-    assert installed_labels(target) == {"torch": "2.7.0 cu130"}
+    assert done.code == 1, done.text
+    assert installed_labels(target) == {"torch": "2.8.0 plain"}
     message = (
-        "warning: torch==2.7.0: cu130 does not fit this machine: it needs a driver"
+        "warning: torch==2.8.0: cu130 does not fit this machine: it needs a driver"
     )
     assert message in done.err
 
 
+@pytest.mark.parametrize("words", [["--label=torch=cu1"], ["--label", "cu999"]])
 def test_a_pinned_label_that_the_project_does_not_have(
-    pip: Pip, index: str, tmp_path: Path
+    words: list[str], pip: Pip, index: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "it"
-    done = pip("install", "-i", index, "--target", target, "--label=torch=cu1", "torch")
-    assert done.code == 0, done.text
-    assert "warning: no torch that pip looked at has cu1: it has cu126, cu1" in done.err
+    done = pip("install", "-i", index, "--target", target, *words, "torch")
+    assert done.code == 1, done.text
+    assert f"warning: no torch has the label {words[-1].rpartition('=')[2]}" in done.err
+    assert "it has cu126, cu130, null, plain" in done.err
+    assert not target.exists()
 
 
-def test_a_pinned_label_that_no_project_has(pip: Pip, index: str) -> None:
+def test_a_pinned_label_that_nothing_has(pip: Pip, index: str) -> None:
     words = ("install", "-i", index, "--dry-run", "--no-deps", "torch")
-    done = pip(*words, "--label", "cu999")
-    assert done.code == 0, done.text
-    assert "warning: no release that pip looked at has cu999: they have c" in done.err
+    done = pip(*words, "--label", "unheard")
+    assert done.code == 1, done.text
+    assert "error: nothing that pip looked at has the label unheard: there " in done.err
     done = pip(*words, "--label", "cu126", "--no-variants")
     assert (done.code, done.out) == (2, "")
     assert "--label and --no-variants contradict each other" in done.err

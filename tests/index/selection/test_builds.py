@@ -12,16 +12,19 @@ from packaging.version import Version
 from simple_repository import model
 from support.builds import machine
 from support.label_index import (
+    FILES,
     Pages,
     html_page,
     torch_records,
     union_names,
+    wheel_file,
 )
 
 from benchmarks.selection import DRIVERS, GPUS, works
 from nvidia_variant_provider.index.http.client import Client
 from nvidia_variant_provider.index.selection.builds import BuildRepository
-from nvidia_variant_provider.index.selection.options import Selection
+from nvidia_variant_provider.index.selection.options import Pins, Selection
+from nvidia_variant_provider.index.selection.repository import VariantRepository
 from nvidia_variant_provider.knowledge.tables import can_exist
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
@@ -38,9 +41,12 @@ MACHINES = [
 
 
 def repository(
-    *sources: Pages, environment: Environment, **selection: object
+    *sources: Pages, environment: Environment, refuses: bool = True, **selection: object
 ) -> BuildRepository:
-    """Return the first source as it is shown, next to the others."""
+    """Return the first source as it is shown, next to the others.
+
+    :param refuses: fail at a warning.
+    """
     first, *others = sources
     return BuildRepository(
         first,
@@ -52,7 +58,7 @@ def repository(
         ),
         client=Client(),
         others=others,
-        warn=pytest.fail,
+        warn=pytest.fail if refuses else lambda _: None,
     )
 
 
@@ -103,6 +109,8 @@ def surely_works(version: str, driver: str, gpu: str) -> bool:
 UNION = Pages({"torch": html_page(union_names())})
 PYPI = Pages({"torch": html_page(union_names(plain=True), hashes=False)})
 
+DATE = torch_records()["2.15.0+cu130"].date
+
 
 def test_there_are_69_machines() -> None:
     assert len(MACHINES) == 69
@@ -131,3 +139,165 @@ def test_every_machine_that_can_exist_gets_a_torch_that_runs(
         if found is None or (possible and not surely_works(found, driver, gpu)):
             wrong[driver, gpu] = found
     assert wrong == {}
+
+
+class TestLabels:
+    """``--label`` on the union page, with a driver for CUDA 12.8."""
+
+    def show(self, label: str) -> tuple[list[str], list[str]]:
+        """Return the versions that are shown, and the warnings."""
+        warnings: list[str] = []
+        selection = Selection(
+            machine=lambda: machine("12.8", "8.0"),
+            platform="linux_x86_64",
+            pins=Pins(projects={"torch": label}),
+            environ={},
+        )
+        builds = BuildRepository(
+            UNION, selection=selection, client=Client(), warn=warnings.append
+        )
+        shown = VariantRepository(builds, selection=selection, warn=warnings.append)
+        page = asyncio.run(shown.get_project_page("torch"))
+        return [str(version_of(file)) for file in page.files], warnings
+
+    def test_one_that_the_newest_release_lacks(self) -> None:
+        versions, warnings = self.show("cu128")
+        assert max(versions, key=Version) == "2.11.0+cu128"
+        assert {Version(version).local for version in versions} == {"cu128"}
+        assert warnings == []
+
+    def test_one_that_cannot_run(self) -> None:
+        assert self.show("cu130") == (
+            [],
+            [
+                "torch==2.15.0: cu130 does not fit this machine: it needs a driver for "
+                f"CUDA 13, this one is for CUDA 12.8 (table of builds, {DATE})"
+            ],
+        )
+
+    def test_one_that_exists_nowhere(self) -> None:
+        versions, (warning,) = self.show("cu999")
+        assert versions == []
+        assert warning.startswith("no torch has the label cu999: it has cpu, cu117, cu")
+
+    def test_one_for_other_hardware(self) -> None:
+        versions, warnings = self.show("xpu")
+        assert max(versions, key=Version) == "2.15.0+xpu"
+        assert warnings == []
+
+
+class TestSeveralIndexes:
+    def test_nothing_that_cannot_run_comes_in_from_an_index_of_its_own(self) -> None:
+        """All builds of one index cannot run, and those of the other one can."""
+        names = [name for name in union_names() if "+cu130" in name]
+        only = Pages({"torch": html_page(names)})
+        assert pick_of_all([only, PYPI], machine("12.8", "8.0")) == "2.10.0"
+        assert pick_of_all([PYPI, only], machine("12.8", "8.0")) == "2.10.0"
+        # Where there is nothing else, the installer decides.
+        assert pick_of_all([only], machine("12.8", "8.0")) == "2.15.0+cu130"
+
+    def test_a_folder_for_each_backend(self) -> None:
+        """Wheels of one name, such as those of paddlepaddle-gpu."""
+        name = wheel_file("demo", "3.0")
+        folders = [
+            Pages(
+                {"demo": html_page([name], base=f"{FILES}/{label}")},
+                url=f"https://wheels.example/{label}/",
+            )
+            for label in ("cu118", "cu126", "cu130")
+        ]
+        environment = machine("12.8", "8.0")
+        shown = {}
+        for index in folders:
+            others = [other for other in folders if other is not index]
+            found = repository(index, *others, environment=environment, refuses=False)
+            (file,) = show(found, "demo")
+            shown[index.url.split("/")[-2]] = file.yanked
+        assert shown.pop("cu126") is None
+        assert "cu126 is the build of 3.0" in str(shown["cu118"])
+        assert "it needs a driver for CUDA 13" in str(shown["cu130"])
+
+    def test_copies_in_such_a_folder_are_no_builds(self) -> None:
+        """The files of numpy are the same for each folder, and are not in it."""
+        index = Pages(
+            {"numpy": html_page([wheel_file("numpy", "2.0")])},
+            url="https://wheels.example/cu130/",
+        )
+        found = repository(index, environment=machine("12.8", "8.0"), refuses=False)
+        (file,) = show(found, "numpy")
+        assert not file.yanked
+        assert found.judged("numpy").builds[0].backend is None
+
+    def test_metadata_is_read_from_the_index_that_has_the_file(self) -> None:
+        vision = wheel_file("torchvision", "9.0")
+        torch = wheel_file("torch", "9.0")
+        heads = {
+            name: f"Metadata-Version: 2.1\nName: {name}\nVersion: 9.0\n"
+            for name in ("torch", "torchvision")
+        }
+        first = Pages(
+            {"torchvision": html_page([vision])},
+            {
+                f"{vision}.metadata": heads["torchvision"]
+                + "Requires-Dist: torch==9.0\n"
+            },
+        )
+        second = Pages(
+            {"torch": html_page([torch], base="https://other.example")},
+            {
+                f"{torch}.metadata": heads["torch"]
+                + "Requires-Dist: nvidia-cuda-runtime==13.0.48\n"
+            },
+        )
+        found = repository(first, second, environment=machine("12.8", "8.0"))
+        show(found, "torchvision")
+        (build,) = found.judged("torchvision").builds
+        assert build.judgement.verdict == "cannot"
+        assert build.judgement.reasons[0].startswith("it requires torch==9.0, and none")
+        assert f"{torch}.metadata" in second.asked
+
+    def test_indexes_that_disagree_on_a_file(self) -> None:
+        """The SHA-256 decides whether the table knows a file."""
+        (record,) = [
+            item for version, item in torch_records().items() if version == "2.15.0"
+        ]
+        ((name, digest),) = record.wheels.items()
+        known = f'<a href="{FILES}/{name}#sha256={digest}">it</a>'
+        other = f'<a href="{FILES}/other/{name}#sha256={"0" * 64}">it</a>'
+        first, second = Pages({"torch": known}), Pages({"torch": other})
+        texts = {
+            f"{name}.metadata": "Metadata-Version: 2.1\nName: torch\nVersion: 2.15.0\n"
+        }
+        second.contents = texts
+        environment = machine("12.8", "8.0")
+        verdicts = []
+        for one, two in ((first, second), (second, first)):
+            found = repository(one, two, environment=environment, refuses=False)
+            show(found)
+            verdicts.append(found.judged("torch").builds[0].judgement.verdict)
+        assert verdicts == ["cannot", "unknown"]
+
+
+class TestCompanions:
+    def test_torchvision_follows_the_torch_that_it_requires(self) -> None:
+        """Only the builds for CUDA 12.6 have code for this GPU."""
+        names = [
+            wheel_file("torchvision", f"0.29.1+{label}")
+            for label in ("cu126", "cu130", "cpu", "xpu")
+        ]
+        contents = {
+            f"{name}.metadata": (
+                f"Metadata-Version: 2.1\nName: torchvision\n"
+                f"Version: {name.split('-')[1]}\nRequires-Dist: torch==2.14.1\n"
+            )
+            for name in names
+        }
+        pages = {
+            "torch": html_page(union_names()),
+            "torchvision": html_page(names),
+        }
+        found = repository(Pages(pages, contents), environment=machine("13.0", "7.0"))
+        assert pick(show(found, "torch")) == "2.14.1+cu126"
+        assert pick(show(found, "torchvision")) == "0.29.1+cu126"
+        page = found.judged("torchvision")
+        assert (page.follows, page.strays) == ("torch", {})

@@ -234,8 +234,41 @@ class TestPins:
         found, warnings = repository(
             Memory(torch()), pins=Pins(projects={"torch": "cu999"})
         )
-        assert PLAIN in page(found)
-        assert warnings == []  # Another index may have it.
+        assert page(found) == []
+        (warning,) = warnings
+        assert warning.startswith("no torch has the label cu999: it has cu126, cu128")
+
+    @pytest.mark.parametrize("label", ["cu999", "unheard"])
+    def test_a_label_for_all_that_a_project_does_not_have(self, label: str) -> None:
+        """Builds for another CUDA than the one that was asked for must not come in."""
+        found, warnings = repository(Memory(torch()), pins=Pins(everywhere=label))
+        refused = label == "cu999"
+        assert (page(found) == []) is refused
+        assert len(warnings) == refused
+
+    def test_a_pinned_label_that_does_not_fit(self) -> None:
+        found, warnings = repository(
+            Memory(torch()), pins=Pins(projects={"torch": "cu130"})
+        )
+        assert page(found) == []
+        (warning,) = warnings
+        assert warning.startswith("torch==2.8.0: cu130 does not fit this machine: it ")
+
+    def test_a_pinned_label_that_only_an_older_release_has(self) -> None:
+        files = torch(
+            **{"torch-2.9.0.tar.gz": "", "torch-2.9.0+cu130-py3-none-any.whl": ""}
+        )
+        found, warnings = repository(Memory(files), pins=Pins(everywhere="cu126"))
+        assert page(found) == ["torch-2.8.0-1cu126-py3-none-any.whl"]
+        assert warnings == []
+
+    def test_a_pinned_local_label(self) -> None:
+        name = "torch-2.9.0+cu130-py3-none-any.whl"
+        found, warnings = repository(
+            Memory(torch(**{name: ""})), pins=Pins(projects={"torch": "cu130"})
+        )
+        assert page(found) == [name]
+        assert warnings == []
 
 
 class TestMarkers:
