@@ -90,8 +90,8 @@ CLEAN = {
 
 def main() -> None:
     runs = options(__doc__, 5).parse_args().runs
-    # Files are in memory if there is such a folder. On a disk, the system would write
-    # back the files of one side while the next side is measured.
+    # The files are in memory where the system has a folder for that. On a disk, the
+    # system would write back the files of one side while the next side is measured.
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(prefix="benchmark-", dir=memory) as name:
         folder = Path(name)

@@ -166,7 +166,7 @@ def _count_lines(text: str, offsets: Iterable[int]) -> dict[int, tuple[int, int]
     line, last, line_end = 1, 0, -1
     for offset in sorted(offsets):
         line += text.count("\n", last, offset)
-        # The search ends at the last offset: going back to the begin of a long line
+        # The search ends at the last offset: going back to the start of a long line
         # for each offset would take quadratic time.
         line_end = max(line_end, text.rfind("\n", last, offset))
         last = offset

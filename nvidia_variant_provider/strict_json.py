@@ -40,15 +40,15 @@ MAX_BYTES = 64 * 1024 * 1024
 """The most bytes of a document that are read."""
 
 _OPENED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
-"""How the paths of files begin that the shell has opened already. The user has asked
-for these, and no folder lists them, so that waiting for a pipe is right there."""
+"""The beginnings of the paths of files that the shell has already opened. The user has
+asked for these files, and no folder lists them, so waiting for a pipe is right here."""
 
 
 _NOT_METADATA = "this is not variant metadata"
 
 
 class Flaw(Frozen):
-    """A defect of a JSON text that a parser can get over.
+    """A defect of a JSON text that a parser can tolerate.
 
     :param kind: one of the three constants of the class.
     :param place: the place in the document, such as ``variants.cu126``.
@@ -242,8 +242,8 @@ def _find_flaws(document: object) -> list[Flaw]:
         elif isinstance(value, _Constant):
             message, hint = f"{value} is not JSON", "write a string or a number"
             flaws.append(Flaw(Flaw.CONSTANT, place, message, hint))
-    # A flaw in a value that a later duplicate has replaced is not in the document any
-    # more. The duplicate is, so that there is always a flaw to report.
+    # The document no longer has the values that a later duplicate has replaced, nor
+    # their flaws. The duplicate is a flaw itself, so there is always one to report.
     return flaws
 
 

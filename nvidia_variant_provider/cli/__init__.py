@@ -30,6 +30,9 @@ __all__ = ["PROGRAM", "VERBS", "main"]
 _INTERRUPTED = 130
 """The exit code that a shell reports for a process that SIGINT ended."""
 
+_ELSEWHERE = "send the output to a file or a terminal that can take it"
+"""What to do when stdout cannot be written."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code.
@@ -57,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _discard_stdout()
     except OSError as error:
         _discard_stdout()
-        complain(f"error: stdout: cannot be written: {error.strerror}")
+        complain(f"error: stdout: cannot be written: {error.strerror}; {_ELSEWHERE}")
         return InputError.exit_code
     return result.exit_code
 
@@ -67,7 +70,7 @@ def _prepare_streams() -> bool:
     if sys.stderr is None:  # the caller closed it, and print() would take stdout
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the process's life
     if sys.stdout is None:
-        complain("error: stdout: cannot be written: closed")
+        complain(f"error: stdout: cannot be written: it is closed; {_ELSEWHERE}")
         return False
     for stream in (sys.stdout, sys.stderr):
         # Text from metadata or a driver may not fit the terminal's encoding.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ..errors import UsageError
 from . import machine
-from .parsers import add_examples
+from .parsers import add_examples, add_format
 from .result import Result
 from .wrapping import terminal_width
 
@@ -26,13 +26,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
             help=f"the {name} release: a {{name}}-{{version}}-variants.json, a folder "
             "with one, or - for stdin",
         )
-    parser.add_argument(
-        "--format",
-        choices=_FORMATS,
-        default="text",
-        help="the form of the output, where json means the same as --json (default: "
-        "%(default)s)",
-    )
+    add_format(parser, _FORMATS)
     parser.add_argument(
         "--all", action="store_true", help="show the lanes that stay the same as well"
     )

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from . import machine
-from .parsers import add_examples
+from .parsers import add_examples, add_format
 from .render import render
 from .result import Result, Table
 from .wrapping import terminal_width, wrap_line
@@ -30,13 +30,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a {name}-{version}-variants.json, a folder with one, or - for stdin",
     )
-    parser.add_argument(
-        "--format",
-        choices=_FORMATS,
-        default="text",
-        help="the form of the output, where json means the same as --json (default: "
-        "%(default)s)",
-    )
+    add_format(parser, _FORMATS)
     parser.add_argument(
         "-o",
         "--output",

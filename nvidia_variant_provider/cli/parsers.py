@@ -24,6 +24,7 @@ __all__ = [
     "CommandLine",
     "Parser",
     "add_examples",
+    "add_format",
     "configure_verb",
     "find_verb",
     "has_json_format",
@@ -240,6 +241,17 @@ def add_examples(
     lines = [f"  {program} {example}" for example in examples]
     title = "examples:" if len(lines) > 1 else "example:"
     parser.epilog = "\n".join([*(f"{note}\n" for note in notes), title, *lines])
+
+
+def add_format(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
+    """Add ``--format``, whose default is ``text``."""
+    parser.add_argument(
+        "--format",
+        choices=formats,
+        default="text",
+        help="the form of the output, where json means the same as --json (default: "
+        "%(default)s)",
+    )
 
 
 def _add_common_options(parser: Parser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from .parsers import add_examples
+from .parsers import add_examples, add_format
 from .progress import progress_bar
 from .result import Result
 
@@ -41,13 +41,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="exit with code 1 for warnings as well"
     )
-    parser.add_argument(
-        "--format",
-        choices=_FORMATS,
-        default="text",
-        help="the form of the output, where json means the same as --json (default: "
-        "%(default)s)",
-    )
+    add_format(parser, _FORMATS)
     add_examples(
         parser,
         "validate dist/",

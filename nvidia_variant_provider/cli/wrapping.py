@@ -36,7 +36,7 @@ def terminal_width(stream: IO[str]) -> int | None:
     except ValueError:  # it was closed
         return None
     try:
-        # Not shutil.get_terminal_size, which asks stdout even where stdout is piped.
+        # shutil.get_terminal_size would ask stdout, which may be a pipe.
         columns = int(os.environ.get("COLUMNS") or 0) or _columns_of(stream)
     except ValueError:
         columns = _columns_of(stream)

@@ -43,7 +43,7 @@ object has a section for each of its functions."""
 MAX_SEGMENTS = 256
 MAX_DYNAMIC = 64 * 1024
 MAX_NAMES = 256 * 1024
-"""Bytes that are read of the names of sections, all together."""
+"""The most bytes that are read of the names of all sections together."""
 
 MAX_NEEDED = 512
 MAX_NAME = 256

@@ -48,8 +48,8 @@ _NAMES = 2048
 """Bytes of a cubin that are decompressed first, since they name its sections."""
 
 _MAX_HEADER = 64 * 1024
-"""The longest header of an entry, in bytes. The longest seen has 120; the header of a
-group has 64 and more for each entry of the group."""
+"""The longest header of an entry, in bytes. The longest known one has 120 bytes. The
+header of a group has 64 bytes, and more for each entry of the group."""
 
 _MAX_GROUP = 1024 * 1024
 """The largest groups, in decompressed bytes, that are searched for empty cubins."""

@@ -193,7 +193,7 @@ def recorded_paths(record: str, listing: Listing) -> set[str]:
     :raises csv.Error: the RECORD is malformed.
     """
     paths: set[str] = set()
-    # An iterator, so that there is no list of all lines in memory next to the text.
+    # Use an iterator, so that there is no list of all lines in memory next to the text.
     lines = (match[0] for match in _LINE.finditer(record))
     for row in csv.reader(lines):
         if len(paths) == MAX_RECORDED:

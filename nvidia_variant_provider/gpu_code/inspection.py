@@ -180,13 +180,13 @@ def _inspect_all(
     if jobs < 2 or len(files) < 2:
         return _inspect_each(iter(files), budget, counter)
     # Threads help, since zlib releases the interpreter's lock. The largest file comes
-    # first: taken last, all other threads would wait for it in the end.
+    # first: if it came last, all other threads would wait for it in the end.
     queue = _Queue(sorted(files, key=lambda item: -item.size))
     jobs = min(jobs, len(files))
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            # One task for each thread. An archive may have 50,000 files, and a future
-            # for each of them would take more memory than the files.
+            # There is one task for each thread: an archive may have 50,000 files, and
+            # a future for each of them would take more memory than the files.
             tasks = [
                 pool.submit(_inspect_each, queue, budget, counter) for _ in range(jobs)
             ]

@@ -161,7 +161,7 @@ class RangeFeeder(Generic[T]):
             self._advance(tuple(self._complete))
 
     def _fill(self, data: bytes, start: int) -> None:
-        """Copy to the open ranges what ``data``, which is at ``start``, has of them."""
+        """Copy the bytes of open ranges from ``data``, which begins at ``start``."""
         for index, buffer in list(self._open.items()):
             offset, length = self._wanted[index]
             at = offset + len(buffer) - start

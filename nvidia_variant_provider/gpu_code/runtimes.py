@@ -37,7 +37,7 @@ MAX_PARSED = 500
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runtime:
-    """A CUDA that something is linked with.
+    """A version of CUDA that a file is linked with.
 
     :param version: the lowest that it can be; where only the major is known, the minor
         is 0.
@@ -55,8 +55,9 @@ def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtim
     name, so that the vendored libraries are looked at too.
     """
     runtimes = list(_needed(library))
+    # Wheels with thousands of cubins end here, before the names are looked at.
     if not library.needed:
-        return runtimes  # the quick way out for wheels with thousands of cubins
+        return runtimes
     names = {name.lower() for name in library.needed}
     for item in report.vendored:
         file_name = item.path.rpartition("/")[2].lower()
@@ -82,8 +83,8 @@ def _needed(library: LibraryReport) -> Iterator[Runtime]:
     for name in library.needed:
         match = _SONAME.fullmatch(name.lower()) or _DLL.fullmatch(name.lower())
         if match is not None:
-            # All of CUDA 11 has libcudart.so.11.0: the minor of a name that is
-            # linked with says nothing.
+            # Every CUDA 11 has libcudart.so.11.0, so the minor version in the name
+            # of a library says nothing.
             source = f"{library.path} is linked with {shown(name).strip(chr(39))}"
             yield Runtime(version=CudaVersion(int(match[1])), source=source)
 

@@ -95,7 +95,7 @@ class ProviderReader:
         unreadable = static is None and bool(fields.get("static-properties"))
         if order is None or unreadable or not (order or self._schema.one_source):
             return ()
-        # Reading accepts a missing or empty order; only the linter wants one.
+        # Reading accepts a missing or empty order; only the linter requires one.
         report = self._report.refuse if order else self._report.tolerate
         given = "feature-order" in fields
         if given and not static:

@@ -133,7 +133,7 @@ def ask_plugins(namespaces: Sequence[str]) -> dict[str, Answer]:
     Plugins are other people's code. An exception in one becomes the ``why_not`` of its
     answer, and what it prints goes to stderr, since stdout may carry a report.
     """
-    # Only documents with another provider need this module, which takes its time.
+    # Only documents with another provider need this module, which is slow to import.
     from importlib.metadata import entry_points
 
     installed: dict[str, list[EntryPoint]] = {}

@@ -69,7 +69,7 @@ def plan_rewrite(
 
     :param file: the wheel; the list of its members, METADATA and RECORD are read.
     :returns: ``None`` when METADATA stays as it is.
-    :raises InputError: the archive cannot be read, or is not as wheels are.
+    :raises InputError: the archive cannot be read, or is not built as wheels are.
     """
     with open_wheel(file) as archive:
         infos = sorted(archive.infolist(), key=lambda info: info.header_offset)

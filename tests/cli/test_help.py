@@ -58,7 +58,7 @@ class TestHelp:
         assert outcome.code == 0
         assert outcome.out.startswith(f"usage: nvidia-variant-provider {verb} ")
         assert "\nexample" in outcome.out
-        assert f"\n  nvidia-variant-provider {verb} " in outcome.out
+        assert f"\n  nvidia-variant-provider {verb}" in outcome.out
         assert all(len(line) <= 80 for line in outcome.out.splitlines())
         with pytest.raises(SystemExit) as caught:
             main([verb, "--help"])

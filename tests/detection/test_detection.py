@@ -220,7 +220,7 @@ class TestNvml:
         variables = self.variables(machine("9.0").but(nvml=hang))
         start = time.monotonic()
         environment = detect({**variables, TIMEOUT: "0.5"})
-        # Not a speed limit: without the deadline the call would never return.
+        # This is not a speed limit: without the deadline the call would never return.
         assert time.monotonic() - start < 10
         assert (environment.reason, environment.source) == ("timeout", None)
 

@@ -68,7 +68,7 @@ class TestBranches:
         # There is no toolkit 12.7, and of 13.4 the branch is known but no version.
         assert set(BRANCHES.values()) - seen == {cuda("12.7"), cuda("13.4")}
 
-    def test_on_windows_do_not_mislead(self) -> None:
+    def test_versions_of_windows_drivers_never_give_a_wrong_cuda(self) -> None:
         """The first part of a Windows version may be another number, such as 576."""
         for record in RELEASES:
             if record["windows"] is not None:

@@ -81,7 +81,7 @@ def hidden_members(count: int) -> bytes:
 
 
 def zip64_members(count: int) -> bytes:
-    """Return such a list whose count stands in the zip64 record only."""
+    """Return a list of members whose count is only in the zip64 record."""
     data = many_members(count)[:-22]
     size = len(data)
     end64 = struct.pack(

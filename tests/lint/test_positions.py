@@ -93,7 +93,9 @@ def test_positions_in_a_wheel_are_those_of_variant_json(tmp_path: Path) -> None:
     assert "line=" not in as_github([finding])[0]
 
 
-def test_positions_of_what_a_folder_compares(tmp_path: Path) -> None:
+def test_a_finding_about_a_missing_wheel_points_into_the_metadata(
+    tmp_path: Path,
+) -> None:
     document = json.loads((FOLDER / "clean.json").read_bytes())
     publish(tmp_path, document, "torch", "2.9.1")
     folder = tmp_path / "torch"

@@ -123,7 +123,7 @@ class TestOtherMarkersStay:
             'dep[x]>=1 ;  os_name=="nt" or (extra == "a")',
         ],
     )
-    def test_one_without_variant_markers_is_unchanged(self, line: str) -> None:
+    def test_a_dependency_without_variant_markers_is_unchanged(self, line: str) -> None:
         assert not has_variant_markers(line)
         assert evaluate_requirement(line, CUDA) == line
 
@@ -175,7 +175,7 @@ class TestOperators:
             ("(" * 200 + "variant_label == 'a'" + ")" * 200, "nested too deeply"),
         ],
     )
-    def test_a_use_that_the_pep_does_not_define(
+    def test_a_use_that_the_pep_does_not_define_is_an_error(
         self, marker: str, message: str
     ) -> None:
         with pytest.raises(InputError, match=message):

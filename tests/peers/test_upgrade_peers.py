@@ -61,7 +61,7 @@ def projects(index: UvIndex) -> list[str]:
     return [index.publish(upgraded(path)) for path in (TUTORIAL, *SCHEMAS)]
 
 
-# By default, six of the machines: a GPU for each driver.
+# By default, these are six of the machines: one GPU for each driver.
 @pytest.mark.parametrize(("cuda", "sm"), some_of(GRID, len(CAPABILITIES) + 1))
 def test_uv_installs_what_we_select_of_the_original(
     cuda: str, sm: str, index: UvIndex, projects: list[str]

@@ -192,19 +192,7 @@ def _run(block: Block, work: Path, environ: Mapping[str, str]) -> tuple[Step, ..
         f"status=$?; echo '{_SEPARATOR}'; (exit $status)\n{step.command}\n"
         for step in block.steps
     )
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=work,
-        env=dict(environ),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        check=False,
-    )
-    outputs = done.stdout.split(f"{_SEPARATOR}\n")[1:]
-    if len(outputs) != len(block.steps):
-        raise ValueError(f"the shell stopped early: {done.stdout}")
+    outputs = _outputs(["bash", "-c", script], block, work, environ)
     return tuple(
         Step(command=step.command, output=_normalised(output, work))
         for step, output in zip(block.steps, outputs, strict=True)
@@ -220,10 +208,25 @@ def _run_python(
         f"exec(compile({step.command!r} + chr(10), '<page>', 'single'))\n"
         for step in block.steps
     )
+    outputs = _outputs([sys.executable, "-c", script], block, work, environ)
+    return tuple(
+        Step(command=step.command, output=output)
+        for step, output in zip(block.steps, outputs, strict=True)
+    )
+
+
+def _outputs(
+    command: Sequence[str], block: Block, work: Path, environ: Mapping[str, str]
+) -> list[str]:
+    """Run a program that prints `_SEPARATOR` before each step of a block.
+
+    :raises ValueError: the program did not reach the last step.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        command,
         cwd=work,
         env=dict(environ),
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",
@@ -232,10 +235,7 @@ def _run_python(
     outputs = done.stdout.split(f"{_SEPARATOR}\n")[1:]
     if len(outputs) != len(block.steps):
         raise ValueError(f"the session stopped early: {done.stdout}")
-    return tuple(
-        Step(command=step.command, output=output)
-        for step, output in zip(block.steps, outputs, strict=True)
-    )
+    return outputs
 
 
 def _normalised(output: str, work: Path) -> str:
@@ -250,7 +250,7 @@ def _is_server(command: str) -> bool:
 
 
 def _serve(command: str, work: Path, environ: Mapping[str, str]) -> str:
-    """Run ``serve`` at any free port until it says how to stop it."""
+    """Run ``serve`` on any free port until it says how to stop it."""
     asked = re.search(r"--port (\d+)", command)
     port = asked[1] if asked else "42131"
     words = command.replace(f"--port {port}", "--port 0")

@@ -83,12 +83,12 @@ CONTENT_RULES = (
         severity=ERROR,
         title="lower bound below the linked CUDA",
         clients="both install it where CUDA refuses the driver",
-        what="A library is linked with a CUDA of a newer major than "
+        what="A library is linked with a newer major version of CUDA than "
         "`cuda_version_lower_bound`, or METADATA requires one (`libcudart.so.13`, "
         "`nvidia-cuda-runtime-cu12`), or there is no lower bound.",
         effect="Both install the build with drivers of an older major, which that CUDA "
         'refuses: "CUDA driver version is insufficient for CUDA runtime version".',
-        fix="declare at least the major, such as `13.0`.",
+        fix="declare at least the major version, such as `13.0`.",
     ),
     Rule(
         code="NV507",
