@@ -24,8 +24,10 @@ from .strict_json import parse_json, read_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .builds.releases import ReleaseTable
     from .gpu_code.inspection import Progress
     from .gpu_code.report import WheelReport
+    from .index.releases.reading import Inspect, Watch
     from .lint.findings import Finding
     from .matrix.cells import Matrix
     from .matrix.changes import Differences
@@ -41,6 +43,7 @@ __all__ = [
     "inspect_distribution",
     "matrix",
     "read_environment",
+    "releases",
     "resolve",
     "upgrade",
     "upgrade_index",
@@ -161,6 +164,63 @@ def resolve(
             causes = "; ".join(reason.sentence for reason in reasons)
             _logger.debug("%s does not fit: %s", label, causes)
     return resolution
+
+
+def releases(
+    project: str,
+    *,
+    index_url: str | None = None,
+    extra_index_urls: Sequence[str] = (),
+    environment: Environment | None = None,
+    environ: Mapping[str, str] | None = None,
+    python: str | None = None,
+    inspect: Inspect = False,
+    watch: Watch | None = None,
+) -> ReleaseTable:
+    """List the releases of a project on an index, with the builds that run here.
+
+    The verdicts are those by which ``pip`` and ``serve`` choose. Nothing is
+    installed, and no wheel is read unless ``inspect`` is given. The extra ``index`` is
+    needed.
+
+    :param project: its name, without a version.
+    :param index_url: the index, by default the one that pip is configured for.
+    :param extra_index_urls: further indexes, as pip has them.
+    :param environment: the machine; by default `detect` finds this one.
+    :param environ: environment variables, by default those of the process, from
+        which pip takes its settings.
+    :param python: the interpreter or the environment that wheels are selected for,
+        and whose pip is asked for its indexes; by default, the running one.
+    :param inspect: read the GPU code of large wheels of which nothing is known, newest
+        release first, until one runs, and of at most ten; ``"all"`` reads every one.
+        What is found is kept in the user's cache, and `pip` and `serve` use it.
+    :param watch: called with the name of each wheel that is inspected; the context
+        that it returns gives a function that is called with the bytes that have been
+        read and their total, or ``None``.
+    :return: ``newest`` is the newest release with a build that runs, or ``None``, and
+        ``releases`` has all of them, newest first.
+    :raises InputError: no index has the project, or none can be read.
+    :raises UsageError: the name is malformed, or there is no index or interpreter.
+    :raises MissingExtraError: the extra ``index`` is not installed.
+    """
+    from .index.connection import cache_folder, missing_extra
+
+    try:
+        from .index.releases.reading import list_releases
+    except ImportError as error:
+        raise missing_extra(error) from None
+    environ = os.environ if environ is None else environ
+    return list_releases(
+        project,
+        environment=detect(environ) if environment is None else environment,
+        environ=environ,
+        index_url=index_url,
+        extra_index_urls=extra_index_urls,
+        python=python,
+        inspect=inspect,
+        watch=watch,
+        cache=cache_folder(environ),
+    )
 
 
 def matrix(

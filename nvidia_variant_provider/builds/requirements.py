@@ -15,7 +15,7 @@ from packaging.version import Version
 from ..metadata.requirements import parse_requirement
 from .verdicts import Judgement
 
-__all__ = ["find_refusal", "required_projects"]
+__all__ = ["find_refusal", "judge_by_pin", "required_projects"]
 
 
 def required_projects(
@@ -71,3 +71,37 @@ def find_refusal(
     newest = allowed[-1]
     reason = next(iter(judged[newest][0].reasons), "it cannot run")
     return f"it requires {requirement}, and none of these runs here: {newest}: {reason}"
+
+
+def judge_by_pin(
+    requirement: str, judged: Mapping[Version, Sequence[Judgement]]
+) -> Judgement | None:
+    """Judge a build by the build that it requires exactly.
+
+    torchvision 0.25.0 requires ``torch==2.10.0``: it was built against that release,
+    and runs with it.
+
+    :param requirement: such as ``torch==2.10.0``; a range says nothing, since it does
+        not name what the build was made with.
+    :param judged: by release, the judgement of each of its builds.
+    :returns: ``None`` when no build of that release is known to run.
+    """
+    parsed = parse_requirement(requirement)
+    if parsed is None or [s.operator for s in parsed.specifier] != ["=="]:
+        return None
+    running = [
+        judgement
+        for version in parsed.specifier.filter(judged, prereleases=True)
+        for judgement in judged[version]
+        if judgement.verdict in ("runs", "partly")
+    ]
+    if not running:
+        return None
+    cuda = {judgement.cuda for judgement in running}
+    return Judgement(
+        verdict="runs",
+        evidence="metadata",
+        reasons=(f"it requires {requirement}, which runs here; its code was not read",),
+        cuda=cuda.pop() if len(cuda) == 1 else None,
+        strict=all(judgement.strict for judgement in running),
+    )

@@ -8,7 +8,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from ..knowledge.builds import BuildRecord, LibraryRecord, build_records
-from .needs import Code, Needs
+from .needs import Code, Evidence, Needs
 from .requirements import required_projects
 
 __all__ = ["PROJECTS", "find_record", "needs_of_record", "record_of_needs"]
@@ -60,11 +60,16 @@ def _index(project: str) -> dict[tuple[Version, str | None, str], BuildRecord]:
     }
 
 
-def needs_of_record(record: BuildRecord) -> Needs:
-    """Take the needs of a build from its record."""
+def needs_of_record(
+    record: BuildRecord, *, evidence: Evidence = "table", source: str | None = None
+) -> Needs:
+    """Take the needs of a build from its record.
+
+    :param source: where the record is from; by default, the table of builds.
+    """
     return Needs(
-        evidence="table",
-        source=f"table of builds, {record.date}",
+        evidence=evidence,
+        source=source or f"table of builds, {record.date}",
         cuda=record.cuda,
         pieces=tuple(
             tuple(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from ..api import detect, read_environment
 from ..errors import DetectionError, OverrideError
+from ..index.connection import cache_folder
 from ..machine import reasons
 from ..machine.environment import Environment
 from ..machine.overrides import (
@@ -144,14 +145,3 @@ def find_environment(
             error.path = _FLAGS[error.path]
             error.hint = (error.hint or "").removesuffix(", or unset it")
         raise
-
-
-def cache_folder(environ: Mapping[str, str]) -> str | None:
-    """Return the folder for what is read once, unless the user wants no cache."""
-    from ..detection.cache import NO_CACHE
-
-    if environ.get(NO_CACHE) == "1":
-        return None
-    import platformdirs
-
-    return platformdirs.user_cache_dir("nvidia-variant-provider", appauthor=False)

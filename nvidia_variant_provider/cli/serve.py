@@ -8,9 +8,8 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from ..errors import InputError, UsageError
+from ..errors import UsageError
 from ..index.connection import missing_extra
 from . import machine
 from .narration import Narration
@@ -18,10 +17,6 @@ from .parsers import add_examples
 from .pip import parse_pins
 from .render import render
 from .result import Result
-
-if TYPE_CHECKING:
-    from ..index.http.client import AskCredentials
-    from ..index.pip.command import PipCommand
 
 __all__ = ["configure_parser", "execute"]
 
@@ -121,7 +116,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     try:
         from ..index.http.client import Client
         from ..index.http.urls import is_loopback, redacted
-        from ..index.pip.settings import make_settings
+        from ..index.pip.settings import find_indexes, make_settings
         from ..index.pip.signals import handling
         from ..index.selection.options import Selection
         from ..index.server.access import ANY_HOST, LOOPBACK_NAMES, Access
@@ -142,7 +137,13 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         raise UsageError(message, path="--host", hint=hint)
     if options.unit:
         port = _UNIT_PORT if port is None else port
-    command, ask_credentials = _ask_pip(options, environ)
+    command, ask_credentials = find_indexes(
+        environ,
+        index_url=options.index_url,
+        extra_index_urls=options.extra_index_url,
+        trusted_hosts=options.trusted_host,
+        python=options.python,
+    )
     indexes = _without_own(command.indexes, port)
     if options.unit:
         return _describe_unit(options, indexes, port)
@@ -304,44 +305,6 @@ def _service_command(options: argparse.Namespace, indexes: Sequence[str]) -> lis
     ):
         if getattr(options, option.strip("-").replace("-", "_")):
             words.append(option)
-    return words
-
-
-def _ask_pip(
-    options: argparse.Namespace, environ: Mapping[str, str]
-) -> tuple[PipCommand, AskCredentials]:
-    """Ask pip for its indexes; without a pip, the options have to be enough.
-
-    Users of uv often have environments without a pip.
-    """
-    from ..index.pip.command import Pip, PipCommand, find_python
-    from ..index.pip.settings import find_netrc_credentials
-
-    pip = Pip(find_python(options.python, environ), environ)
-    try:
-        command = pip.understand(_pip_arguments(options))
-    except InputError:
-        if options.index_url is None:
-            raise
-        given = {
-            "index_url": options.index_url,
-            "extra_index_urls": options.extra_index_url,
-            "trusted_hosts": options.trusted_host,
-        }
-        command = PipCommand(command=None, options=given)
-        return command, lambda url: find_netrc_credentials(url, environ)
-    return command, lambda url: pip.ask_credentials(url, command.options)
-
-
-def _pip_arguments(options: argparse.Namespace) -> list[str]:
-    """Return the arguments by which pip would use the same indexes."""
-    words = ["download"]
-    if options.index_url is not None:
-        words += ["--index-url", options.index_url]
-    for url in options.extra_index_url:
-        words += ["--extra-index-url", url]
-    for host in options.trusted_host:
-        words += ["--trusted-host", host]
     return words
 
 

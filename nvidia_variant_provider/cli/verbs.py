@@ -18,6 +18,7 @@ GROUPS = {
         "serve": "serve the index behind pip to other installers",
     },
     "Plan": {
+        "releases": "show which releases of a project this machine can run",
         "resolve": "show which build of a release a machine gets, and why",
         "matrix": "show which build of a release each driver and each GPU gets",
         "diff": "show which machines get another build from a new release",

@@ -13,7 +13,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .http.blocking import BlockingClient
 
-__all__ = ["connect", "missing_extra"]
+__all__ = ["cache_folder", "connect", "missing_extra"]
+
+
+def cache_folder(environ: Mapping[str, str]) -> str | None:
+    """Return the folder for what is read once, unless the user wants no cache."""
+    from ..detection.cache import NO_CACHE
+
+    if environ.get(NO_CACHE) == "1":
+        return None
+    import platformdirs
+
+    return platformdirs.user_cache_dir("nvidia-variant-provider", appauthor=False)
 
 
 def connect(environ: Mapping[str, str], *, python: str | None = None) -> BlockingClient:

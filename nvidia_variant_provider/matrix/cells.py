@@ -24,6 +24,7 @@ __all__ = [
     "all_drivers",
     "every_value",
     "find_cells",
+    "find_how",
     "find_matrix",
     "machine",
 ]
@@ -169,13 +170,14 @@ def _cell(
         cuda=cuda,
         capability=capability,
         label=label,
-        how=_how(resolution.metadata, label, capability),
+        how=find_how(resolution.metadata, label, capability),
     )
 
 
-def _how(
+def find_how(
     metadata: VariantsMetadata, label: str | None, capability: ComputeCapability
 ) -> str:
+    """Return how a GPU runs the build of a label that fits: see `Cell`."""
     features = metadata.variants[label].get(NAMESPACE) if label is not None else None
     if features is None:
         return CPU

@@ -6,16 +6,21 @@ import logging
 import netrc
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from ...errors import InputError
 from ..http.blocking import BlockingClient
 from ..http.client import AskCredentials, Client
 from ..http.settings import Settings
-from .command import Pip, PipCommand
+from .command import Pip, PipCommand, find_python
 
-__all__ = ["find_netrc_credentials", "make_blocking_client", "make_settings"]
+__all__ = [
+    "find_indexes",
+    "find_netrc_credentials",
+    "make_blocking_client",
+    "make_settings",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +64,48 @@ def make_blocking_client(
         )
 
     return BlockingClient(make_client)
+
+
+def find_indexes(
+    environ: Mapping[str, str],
+    *,
+    index_url: str | None = None,
+    extra_index_urls: Sequence[str] = (),
+    trusted_hosts: Sequence[str] = (),
+    python: str | None = None,
+) -> tuple[PipCommand, AskCredentials]:
+    """Ask pip which indexes it would use with these options.
+
+    Without a pip, the options have to be enough: users of uv often have environments
+    that have none.
+
+    :param python: the interpreter or environment whose pip is asked; the running one
+        by default.
+    :returns: what pip says, and how to find credentials.
+    :raises InputError: there is no pip, and no index is given.
+    :raises UsageError: there is no such interpreter.
+    """
+    words = ["download"]
+    if index_url is not None:
+        words += ["--index-url", index_url]
+    for url in extra_index_urls:
+        words += ["--extra-index-url", url]
+    for host in trusted_hosts:
+        words += ["--trusted-host", host]
+    pip = Pip(find_python(python, environ), environ)
+    try:
+        command = pip.understand(words)
+    except InputError:
+        if index_url is None:
+            raise
+        given = {
+            "index_url": index_url,
+            "extra_index_urls": list(extra_index_urls),
+            "trusted_hosts": list(trusted_hosts),
+        }
+        command = PipCommand(command=None, options=given)
+        return command, lambda url: find_netrc_credentials(url, environ)
+    return command, lambda url: pip.ask_credentials(url, command.options)
 
 
 def _understand(

@@ -31,6 +31,7 @@ from ...machine.environment import Environment
 from ..http.client import Client
 from .core_metadata import CoreMetadataReader
 from .files import UNAVAILABLE, FileReader
+from .inspected import Inspections, Progress
 from .judging import PageJudge
 from .options import Selection
 
@@ -89,16 +90,17 @@ class BuildRepository(RepositoryContainer):
     ) -> None:
         super().__init__(source)
         self._selection = selection
-        self._platform = selection.platform or sysconfig.get_platform().replace(
-            "-", "_"
-        )
-        folder = Path(selection.cache, "metadata") if selection.cache else None
+        self.platform = selection.platform or sysconfig.get_platform().replace("-", "_")
+        cache = Path(selection.cache) if selection.cache else None
+        folder = cache and cache / "metadata"
         self._others = tuple(others)
         self._readers = {
             index: CoreMetadataReader(FileReader(index, client), folder)
             for index in (source, *self._others)
         }
         self._metadata = self._readers[source]
+        inspected = cache and cache / "inspected"
+        self._inspections = Inspections(FileReader(source, client), inspected)
         self._folders = {index: _folder_of_index(index) for index in self._readers}
         # Where the files of other indexes are from.
         self._origins: dict[tuple[str, str], SimpleRepository] = {}
@@ -158,12 +160,25 @@ class BuildRepository(RepositoryContainer):
         """Return what is known of the last page of each project."""
         return list(self._pages.values())
 
+    async def inspect(
+        self, project: str, file: model.File, progress: Progress | None = None
+    ) -> bool:
+        """Read the GPU code of a wheel for this platform, and keep what is found.
+
+        The next page of the project is judged by it.
+
+        :returns: whether the wheel could be read completely.
+        :raises InputError: it cannot be read at all.
+        """
+        needs = await self._inspections.inspect(project, file, self.platform, progress)
+        return needs is not None
+
     async def _judge_page(
         self, project: str, files: Sequence[model.File]
     ) -> JudgedPage:
         judge = await self._prepare()
         found = await judge.judge(project, files)
-        ours = [build for build in found if build.platform in (None, self._platform)]
+        ours = [build for build in found if build.platform in (None, self.platform)]
         if all(b.judgement.verdict == "unknown" and not b.backend for b in ours):
             return JudgedPage(project=project, builds=ours)
         follows, followed = await self._find_backends(project, ours, judge)
@@ -204,11 +219,12 @@ class BuildRepository(RepositoryContainer):
                 self._driver = environment.cuda_driver_version is not None
                 self._judge = PageJudge(
                     environment,
-                    self._platform,
+                    self.platform,
                     self._read_metadata,
                     self._read_everywhere,
                     self._warn,
                     folder_of=self._folder_of,
+                    find_inspected=self._inspections.find,
                 )
             return self._judge
 
@@ -225,7 +241,7 @@ class BuildRepository(RepositoryContainer):
             builds += [
                 replace(build, file=f"{number}/{build.file}")
                 for build in await judge.judge(project, files, asks=False)
-                if build.platform in (None, self._platform)
+                if build.platform in (None, self.platform)
             ]
         return builds
 
@@ -278,7 +294,7 @@ class BuildRepository(RepositoryContainer):
             leader = [
                 build
                 for build in await judge.judge(name, files, (project,))
-                if build.platform in (None, self._platform)
+                if build.platform in (None, self.platform)
             ]
             label = self._selection.pins.get(name)
             decisions = decide(leader, driver=self._driver, label=label)

@@ -16,7 +16,7 @@ from simple_repository import model
 from ...errors import InputError
 from .files import FileReader
 
-__all__ = ["CoreMetadataReader"]
+__all__ = ["CoreMetadataReader", "load", "store"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class CoreMetadataReader:
         if known is not None and known[0] == identity:
             return known[1]
         path = self._path(file)
-        content = _load(path)
+        content = load(path, _LONGEST)
         if content is None:
             content = await self._files.read_core_metadata(project, name)
             if len(content) > _LONGEST:
@@ -69,7 +69,7 @@ class CoreMetadataReader:
                 return text
             content = text
             logger.info("%s: read %d bytes of METADATA", name, len(content))
-            _store(path, content)
+            store(path, content)
         self._read[name] = identity, content
         if len(self._read) > _REMEMBERED:
             self._read.popitem(last=False)
@@ -93,18 +93,19 @@ def _check(file: model.File, content: bytes) -> None:
         raise InputError(message, path=file.filename, hint="report it to the index")
 
 
-def _load(path: Path | None) -> bytes | None:
+def load(path: Path | None, longest: int) -> bytes | None:
+    """Return a file of the cache; ``None`` if it is missing or too long."""
     if path is None:
         return None
     try:
         content = path.read_bytes()
     except OSError:
         return None
-    return content if len(content) <= _LONGEST else None
+    return content if len(content) <= longest else None
 
 
-def _store(path: Path | None, content: bytes) -> None:
-    """Keep METADATA; a cache that cannot be written is not an error."""
+def store(path: Path | None, content: bytes) -> None:
+    """Write a file of the cache; a cache that cannot be written is not an error."""
     if path is None:
         return
     with contextlib.suppress(OSError):

@@ -20,7 +20,7 @@ from simple_repository import model
 from ...builds.backends import Backend
 from ...builds.needs import Needs, needs_of_backend, needs_of_requirements
 from ...builds.page import Build
-from ...builds.requirements import find_refusal, required_projects
+from ...builds.requirements import find_refusal, judge_by_pin, required_projects
 from ...builds.table import PROJECTS, find_record, needs_of_record
 from ...builds.verdicts import UNKNOWN, Judgement, judge
 from ...errors import InputError
@@ -50,6 +50,9 @@ _DEEPEST = 2
 
 ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
 """Reads METADATA of a file of a project."""
+
+FindInspected = Callable[[model.File], "Needs | None"]
+"""Finds what an earlier inspection of a file has found."""
 
 ReadPage = Callable[[str], Awaitable[Sequence[model.File]]]
 """Reads the files of a project from every index that the installer uses."""
@@ -85,6 +88,7 @@ class PageJudge:
     :param warn: called with a sentence when METADATA cannot be used, once for each
         project.
     :param folder_of: returns the backend that the folder of an index says of a file.
+    :param find_inspected: finds what `inspect` has read on this machine.
     :param patience: the seconds for reading the METADATA of a page.
     """
 
@@ -97,6 +101,7 @@ class PageJudge:
         warn: Callable[[str], None],
         *,
         folder_of: Callable[[model.File], Backend | None] = lambda _: None,
+        find_inspected: FindInspected = lambda _: None,
         patience: float = _PATIENCE,
     ) -> None:
         self._environment = environment
@@ -105,6 +110,7 @@ class PageJudge:
         self._read_page = read_page
         self._warn = warn
         self._folder_of = folder_of
+        self._find_inspected = find_inspected
         self._patience = patience
         self._warned: set[str] = set()
         self._judged: dict[str, Mapping[Version, list[Judgement]]] = {}
@@ -154,6 +160,7 @@ class PageJudge:
                 not asking
                 and not is_known
                 and not any(g[0].backend for g in groups.values())
+                and not any(self._inspected(group) for group in groups.values())
             ):
                 # Nothing can be known, and a page may have thousands of releases.
                 for group in groups.values():
@@ -187,6 +194,8 @@ class PageJudge:
         """
         first = group[0]
         needs = _known_needs(project, first)
+        if needs is None or needs.evidence == "label":
+            needs = self._inspected(group) or needs
         ours = first.platform is not None and first.platform == self._platform
         large = (first.file.size or _SMALLEST) >= _SMALLEST
         uses_gpu = needs is None or needs.gpu
@@ -194,17 +203,20 @@ class PageJudge:
             if needs is None or needs.evidence == "label":
                 needs = await self._read_needs(project, first, needs, reading)
             if needs is not None:
-                refusal = await self._refusal(
+                judgement = await self._judge_by_requirements(
                     project, first.release, needs, asked_by, reading
                 )
-                if refusal is not None:
-                    return Judgement(
-                        verdict="cannot",
-                        evidence=needs.evidence,
-                        reasons=(refusal,),
-                        cuda=needs.cuda,
-                    )
+                if judgement is not None:
+                    return judgement
         return judge(needs, self._environment)
+
+    def _inspected(self, group: Sequence[Wheel]) -> Needs | None:
+        """Return what was found in one of the wheels of a build."""
+        for wheel in group:
+            needs = self._find_inspected(wheel.file)
+            if needs is not None:
+                return needs
+        return None
 
     async def _read_needs(
         self, project: str, wheel: Wheel, known: Needs | None, reading: _Reading
@@ -251,27 +263,39 @@ class PageJudge:
         self._warned.add(project)
         self._warn(f"{name}: its METADATA could not be read: {reason}")
 
-    async def _refusal(
+    async def _judge_by_requirements(
         self,
         project: str,
         release: Version,
         needs: Needs,
         asked_by: tuple[str, ...],
         reading: _Reading,
-    ) -> str | None:
-        """Say which requirement cannot be met by a build that runs."""
+    ) -> Judgement | None:
+        """Judge a build by what it requires.
+
+        :returns: ``None`` when every requirement may be met by a build that runs, and
+            the build's own needs decide.
+        """
         required = required_projects(needs.requires, PROJECTS)
         if required:
             seen = self.required.setdefault(project, {})
             seen.setdefault(release, {}).update(required)
+        by_pin = None
         for name, text in required.items():
             if name == project or name in asked_by or len(asked_by) >= _DEEPEST:
                 continue
             judged = await self._judge_required(name, (*asked_by, project), reading)
             refusal = find_refusal(text, judged)
             if refusal is not None:
-                return refusal
-        return None
+                return Judgement(
+                    verdict="cannot",
+                    evidence=needs.evidence,
+                    reasons=(refusal,),
+                    cuda=needs.cuda,
+                )
+            by_pin = by_pin or judge_by_pin(text, judged)
+        silent = needs.evidence == "metadata" and needs.cuda is None
+        return by_pin if silent else None
 
     async def _judge_required(
         self, project: str, asked_by: tuple[str, ...], reading: _Reading

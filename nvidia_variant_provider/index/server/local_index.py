@@ -23,6 +23,7 @@ from ..selection.builds import BuildRepository, JudgedPage
 from ..selection.options import Selection
 from ..selection.renaming import find_label
 from ..selection.repository import Choice, VariantRepository
+from ..selection.stacking import stack
 from .access import Access
 from .app import OnPage, OnPick, make_app
 from .server import Server
@@ -173,28 +174,9 @@ class LocalIndex:
         selection = replace(
             self._selection, machine=_once(self._selection), rewrites=True
         )
-        if not selection.unchecked:
-            self._builds = [
-                BuildRepository(
-                    repository,
-                    selection=selection,
-                    client=self._client,
-                    others=[other for other in plain if other is not repository],
-                    warn=self._warn,
-                )
-                for repository in plain
-            ]
-        self._repositories = [
-            VariantRepository(
-                repository,
-                selection=selection,
-                client=self._client,
-                before=plain[:number],
-                after=plain[number + 1 :],
-                warn=self._warn,
-            )
-            for number, repository in enumerate(self._builds or plain)
-        ]
+        self._builds, self._repositories = stack(
+            plain, selection=selection, client=self._client, warn=self._warn
+        )
         sources = [
             Source(
                 path=upstream.path,

@@ -1,0 +1,1 @@
+"""Listing the releases of a project with the builds that a machine can run."""

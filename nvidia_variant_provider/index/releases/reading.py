@@ -1,0 +1,298 @@
+"""Reading the releases of a project from the indexes of a user."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from packaging.utils import InvalidName, canonicalize_name
+from simple_repository import errors, model
+from simple_repository.components.core import RepositoryContainer, SimpleRepository
+
+from ...builds.page import Build
+from ...builds.releases import ReleaseTable
+from ...errors import InputError, UsageError, shown
+from ...machine.environment import Environment
+from ..http.client import Client
+from ..http.urls import is_http, redacted, split_credentials
+from ..pip.command import find_python
+from ..pip.settings import find_indexes, make_settings
+from ..selection.builds import BuildRepository
+from ..selection.inspected import Progress
+from ..selection.options import Selection
+from ..selection.repository import VariantRepository
+from ..selection.stacking import stack
+from ..server.upstream import FolderUpstream, HttpUpstream, local_path
+from .interpreter import Interpreter, find_interpreter
+from .rows import ReadPage, make_table
+
+__all__ = ["Inspect", "Watch", "list_releases"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Inspect: TypeAlias = bool | Literal["all"]
+"""Whether wheels of which nothing is known are read."""
+
+Watch: TypeAlias = Callable[[str], AbstractContextManager[Progress | None]]
+"""Watches the reading of a wheel, by its name."""
+
+_MOST_INSPECTED = 10
+
+_SMALLEST = 1_000_000
+"""Bytes of the smallest wheel that is inspected, as for METADATA."""
+
+
+def list_releases(
+    project: str,
+    *,
+    environment: Environment,
+    environ: Mapping[str, str],
+    index_url: str | None = None,
+    extra_index_urls: Sequence[str] = (),
+    python: str | None = None,
+    inspect: Inspect = False,
+    watch: Watch | None = None,
+    cache: str | None = None,
+) -> ReleaseTable:
+    """Read the releases of a project, and judge their builds for a machine.
+
+    :param cache: the folder for what is read once for ever.
+    :raises InputError: no index has the project, or none can be read.
+    :raises UsageError: the name is malformed, or there is no index or interpreter.
+    """
+    try:
+        name = canonicalize_name(project, validate=True)
+    except InvalidName:
+        message = f"{shown(project)} is not the name of a project"
+        hint = "give the name alone, without a version"
+        raise UsageError(message, hint=hint) from None
+    path = find_python(python, environ)
+    command, ask_credentials = find_indexes(
+        environ,
+        index_url=index_url,
+        extra_index_urls=extra_index_urls,
+        python=python,
+    )
+    interpreter = find_interpreter(path, environ)
+    client = Client(make_settings(command, environ), ask_credentials=ask_credentials)
+    indexes = [
+        _make_index(url, command.credentials.get(url), client)
+        for url in command.indexes
+    ]
+    if not indexes:
+        raise UsageError("there is no index to read", hint="give --index-url")
+    reader = _Reader(
+        name,
+        indexes,
+        client=client,
+        selection=Selection(machine=lambda: environment, cache=cache, environ=environ),
+        interpreter=interpreter,
+    )
+    return _run(reader.read(inspect=inspect, watch=watch or _unwatched))
+
+
+def _make_index(
+    url: str, pair: tuple[str, str] | None, client: Client
+) -> SimpleRepository:
+    bare, own = split_credentials(url)
+    if is_http(bare) and client.is_allowed(bare):
+        if own is not None and (own[1] or pair is None):
+            pair = own
+        if pair is not None:
+            client.add_credentials(bare, pair)
+        return _Remembering(HttpUpstream(bare, client))
+    if not is_http(bare) and os.path.isdir(local_path(bare)):
+        return _Remembering(FolderUpstream(local_path(bare)))
+    message = "is neither the URL of an index nor a folder"
+    hint = "check it; plain HTTP requires a trusted host of pip"
+    raise UsageError(message, path=redacted(url), hint=hint)
+
+
+class _Remembering(RepositoryContainer):
+    """Reads each page once, although several components ask for it."""
+
+    def __init__(self, source: SimpleRepository) -> None:
+        super().__init__(source)
+        self._pages: dict[str, asyncio.Task[model.ProjectDetail]] = {}
+
+    async def get_project_page(
+        self,
+        project_name: str,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.ProjectDetail:
+        """Return the page of a project."""
+        name = canonicalize_name(project_name)
+        if name not in self._pages:
+            work = self.source.get_project_page(name)
+            self._pages[name] = asyncio.ensure_future(work)
+        return await self._pages[name]
+
+
+class _Reader:
+    """Reads one project from all indexes."""
+
+    def __init__(
+        self,
+        project: str,
+        indexes: Sequence[SimpleRepository],
+        *,
+        client: Client,
+        selection: Selection,
+        interpreter: Interpreter,
+    ) -> None:
+        self._project = project
+        self._indexes = indexes
+        self._client = client
+        self._interpreter = interpreter
+        self._notes: list[str] = []
+        self._builds, self._variants = stack(
+            indexes, selection=selection, client=client, warn=self._notes.append
+        )
+
+    async def read(self, *, inspect: Inspect, watch: Watch) -> ReleaseTable:
+        """Return the table."""
+        try:
+            numbers = await self._read_pages()
+            if inspect:
+                for number in numbers:
+                    await self._inspect(number, watch, everything=inspect == "all")
+            pages = [await self._read_page(number) for number in numbers]
+            notes = dict.fromkeys(self._notes)
+            table = make_table(self._project, pages, self._interpreter, notes)
+        finally:
+            await self._client.close()
+        logger.info(
+            "%s: %d releases, the newest that runs is %s",
+            self._project,
+            len(table.releases),
+            table.newest,
+        )
+        return table
+
+    async def _read_pages(self) -> list[int]:
+        """Return the numbers of the indexes that have the project."""
+        results = await asyncio.gather(
+            *(item.get_project_page(self._project) for item in self._indexes),
+            return_exceptions=True,
+        )
+        numbers: list[int] = []
+        failures: list[InputError] = []
+        for number, result in enumerate(results):
+            if isinstance(result, model.ProjectDetail):
+                numbers.append(number)
+            elif isinstance(result, InputError):
+                failures.append(result)
+            elif isinstance(result, errors.SourceRepositoryUnavailable):
+                failures.append(InputError("the index cannot be read"))
+            elif not isinstance(result, errors.PackageNotFoundError):
+                raise result
+        if numbers:
+            self._notes += map(str, failures)
+            return numbers
+        if failures:
+            raise failures[0]
+        message = f"no index has a project {self._project}"
+        raise InputError(message, hint="check the name, or give --index-url")
+
+    async def _read_page(self, number: int) -> ReadPage:
+        builds: BuildRepository = self._builds[number]
+        variants: VariantRepository = self._variants[number]
+        shown = await variants.get_project_page(self._project)
+        files = await self._indexes[number].get_project_page(self._project)
+        return ReadPage(
+            files=files.files,
+            shown=shown.files,
+            judged=builds.judged(self._project),
+            choices=variants.choices(self._project),
+        )
+
+    async def _inspect(self, number: int, watch: Watch, *, everything: bool) -> None:
+        """Inspect wheels of which nothing is known, newest release first.
+
+        Releases older than one that runs are left out, and so are all after the first
+        ten, unless ``everything`` is to be inspected.
+        """
+        builds = self._builds[number]
+        tried: set[tuple[str, str | None]] = set()
+        while everything or len(tried) < _MOST_INSPECTED:
+            page = await self._read_page(number)
+            file = self._find_unknown(page, tried, everything=everything)
+            if file is None:
+                return
+            name = file.filename
+            try:
+                with watch(name) as progress:
+                    complete = await builds.inspect(self._project, file, progress)
+            except InputError as error:
+                self._notes.append(str(error))
+                continue
+            if not complete:
+                self._notes.append(f"{name}: parts of it could not be read")
+
+    def _find_unknown(
+        self,
+        page: ReadPage,
+        tried: set[tuple[str, str | None]],
+        *,
+        everything: bool,
+    ) -> model.File | None:
+        """Find the wheel to inspect next, and add its build to ``tried``."""
+        files = {file.filename: file for file in page.files}
+        listed = {
+            build.file: build
+            for release in make_table(self._project, [page], self._interpreter).releases
+            for build in release.builds
+        }
+        platform = self._builds[0].platform
+        for build in page.judged.builds:
+            if not everything and build.judgement.verdict in ("runs", "partly"):
+                if build.platform == platform:
+                    return None
+                continue
+            key = str(build.release), build.version.local
+            file = files[build.file]
+            if (
+                key not in tried
+                and build.file in listed
+                and build.platform == platform
+                and _is_worth_reading(build, file)
+            ):
+                tried.add(key)
+                return file
+        return None
+
+
+def _is_worth_reading(build: Build, file: model.File) -> bool:
+    foreign = build.backend is not None and build.backend.is_foreign
+    large = (file.size or _SMALLEST) >= _SMALLEST
+    return build.judgement.verdict == "unknown" and large and not foreign
+
+
+@contextlib.contextmanager
+def _unwatched(_: str) -> Any:
+    yield None
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run ``work`` in a thread, since the caller may have an event loop of its own."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(asyncio.run(work))
+        except BaseException as error:  # noqa: BLE001
+            result.set_exception(error)
+
+    # A daemon: a request that hangs does not keep the process alive.
+    threading.Thread(target=run, daemon=True).start()
+    return result.result()

@@ -1,0 +1,51 @@
+"""Putting the selection on top of the indexes of a user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from simple_repository.components.core import SimpleRepository
+
+from ..http.client import Client
+from .builds import BuildRepository
+from .options import Selection
+from .repository import VariantRepository
+
+__all__ = ["stack"]
+
+
+def stack(
+    indexes: Sequence[SimpleRepository],
+    *,
+    selection: Selection,
+    client: Client,
+    warn: Callable[[str], None],
+) -> tuple[list[BuildRepository], list[VariantRepository]]:
+    """Return the components that select builds, for each index.
+
+    :param indexes: in the order in which the user gave them.
+    :returns: those for ordinary wheels, unless the selection leaves them unchecked,
+        and those for variants, which are on top of them.
+    """
+    builds = [
+        BuildRepository(
+            index,
+            selection=selection,
+            client=client,
+            others=[other for other in indexes if other is not index],
+            warn=warn,
+        )
+        for index in (() if selection.unchecked else indexes)
+    ]
+    variants = [
+        VariantRepository(
+            index,
+            selection=selection,
+            client=client,
+            before=indexes[:number],
+            after=indexes[number + 1 :],
+            warn=warn,
+        )
+        for number, index in enumerate(builds or indexes)
+    ]
+    return builds, variants
