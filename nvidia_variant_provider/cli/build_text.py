@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..machine import reasons
-from ..machine.environment import Environment
 from ..machine.supported import NAMESPACE
-from ..resolution.resolver import Resolution
+
+if TYPE_CHECKING:
+    from ..machine.environment import Environment
+    from ..resolution.resolver import Resolution
 
 __all__ = ["block", "rejected", "uses_gpu", "why_no_gpu", "why_nothing"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 
-from ..api import detect, read_environment
 from ..errors import DetectionError, OverrideError
 from ..index.connection import cache_folder
 from ..machine import reasons
@@ -127,6 +126,9 @@ def find_environment(
     :raises OverrideError: a flag or a variable is malformed.
     :raises InputError: the snapshot cannot be read, or is not valid.
     """
+    # Verbs that pass words on to another program start that program first.
+    from ..api import detect, read_environment
+
     flags = {
         CUDA_DRIVER_VERSION: options.cuda_driver,
         SM_ARCH: options.sm_arch,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -78,13 +77,26 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Run pip; ``data`` has its ``status``, what was ``chosen`` and ``installed``."""
     from ..index.pip.command import Pip, find_python
-    from ..index.selection.options import Selection
 
     if not options.arguments:
         hint = "try: nvidia-variant-provider pip install torch"
         raise UsageError("no pip command given", hint=hint)
-    find_machine = machine.find_later(options, environ)
     environ = machine.with_compatibility(options, environ)
+    pip = Pip(find_python(options.python, environ), environ)
+    try:
+        # pip takes longest to load: start it before everything else.
+        pip.start(quiet=options.json)
+        return _execute(pip, options, environ)
+    finally:
+        pip.close()
+
+
+def _execute(
+    pip: Pip, options: argparse.Namespace, environ: Mapping[str, str]
+) -> Result:
+    from concurrent.futures import ThreadPoolExecutor
+
+    find_machine = machine.find_later(options, environ)
     pins = parse_pins(options.label)
     if options.no_variants and options.label:
         message = "--label and --no-variants contradict each other"
@@ -94,26 +106,16 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         loading = executor.submit(
             import_module, "nvidia_variant_provider.index.pip.session"
         )
-        pip = Pip(find_python(options.python, environ), environ)
         command = pip.understand(options.arguments)
         _check_destination(options, command, environ)
         if options.no_variants or not command.uses_index:
-            status = pip.run(options.arguments, environ, quiet=options.json)
-            narration = Narration(aside=options.json, quiet=False)
-            if status == 0 and command.command is None and _installs(options):
-                narration.warn(
-                    "no variants were selected, because this pip did not report how it "
-                    "understands the command"
-                )
-            if command.command == "check" and not options.no_variants:
-                for note in _check_installed(command, find_machine(), environ):
-                    narration.warn(note)
-            return _result(status, narration)
+            return _run_plain(pip, command, find_machine, options, environ)
         try:
             loading.result()
         except ImportError as error:
             raise missing_extra(error) from None
     from ..index.pip.named_labels import find_named_labels, requires_hashes
+    from ..index.selection.options import Selection
 
     selection = Selection(
         machine=find_machine,
@@ -148,6 +150,27 @@ def _check_destination(
         raise UsageError(
             message, hint="activate the environment to install into, or give --python"
         )
+
+
+def _run_plain(
+    pip: Pip,
+    command: PipCommand,
+    find_machine: Callable[[], Environment],
+    options: argparse.Namespace,
+    environ: Mapping[str, str],
+) -> Result:
+    """Run pip with its own indexes."""
+    status = pip.run(options.arguments, environ, quiet=options.json)
+    narration = Narration(aside=options.json, quiet=False)
+    if status == 0 and command.command is None and _installs(options):
+        narration.warn(
+            "no variants were selected, because this pip did not report how it "
+            "understands the command"
+        )
+    if command.command == "check" and not options.no_variants:
+        for note in _check_installed(command, find_machine(), environ):
+            narration.warn(note)
+    return _result(status, narration)
 
 
 def _installs(options: argparse.Namespace) -> bool:

@@ -11,7 +11,7 @@ import base64
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -251,6 +251,14 @@ class Client:
         if pair is not None:
             self._credentials[server] = pair
         return pair
+
+    def prepare(self, url: str) -> None:
+        """Load what the first request to ``url`` needs, such as certificates.
+
+        An error shows when the request is made.
+        """
+        with suppress(InputError, OSError):
+            self._client_for(url)
 
     def _client_for(self, url: str) -> httpx.AsyncClient:
         verify = not self._settings.is_trusted(url)

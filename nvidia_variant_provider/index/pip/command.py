@@ -24,6 +24,7 @@ from typing import Any
 from ...errors import InputError, UsageError, shown
 from ..http.urls import redacted
 from .signals import ENDING, handling
+from .warm import CAN_KEEP, WarmPip
 
 __all__ = ["Pip", "PipCommand", "find_python", "is_tool_environment"]
 
@@ -93,13 +94,31 @@ class Pip:
         self._base = [python, "-m", "pip"]
         self._paths: list[str] | None = None
         self._search: str | None = None  # where the probe finds pip
+        self._warm: WarmPip | None = None
+
+    def start(self, *, quiet: bool) -> None:
+        """Start the process that `understand` asks and that runs pip; call `close`.
+
+        :param quiet: send its stdout to stderr, as in `run`.
+        :raises InputError: the interpreter cannot be run.
+        """
+        if not CAN_KEEP:
+            return
+        try:
+            self._warm = WarmPip(self._probe(), self._environ, quiet=quiet)
+        except OSError as error:
+            raise _not_run(self._host, error) from None
 
     def understand(self, arguments: Sequence[str]) -> PipCommand:
         """Return how pip understands ``arguments``; no command runs.
 
         :raises InputError: there is no pip.
         """
-        reply = self._ask({"arguments": list(arguments)})
+        question = {"arguments": list(arguments)}
+        if self._warm is None:
+            reply = self._ask(question)
+        else:
+            reply = self._ask_warm(self._warm, question)
         if reply is None:
             logger.info("%s: pip refuses the command line", self._host)
             return PipCommand(command=None)
@@ -138,6 +157,12 @@ class Pip:
         :raises InputError: the interpreter cannot be run.
         """
         logger.info("running %s", " ".join([*self._base, *map(redacted, arguments)]))
+        if self._warm is not None:
+            warm, self._warm = self._warm, None
+            with _passing_on(warm.process):
+                warm.become_pip(arguments, environ)
+                status = warm.process.wait()
+            return status if status >= 0 else 128 - status
         try:
             process = subprocess.Popen(  # noqa: S603
                 [*self._base, *arguments],
@@ -145,12 +170,31 @@ class Pip:
                 stdout=2 if quiet else None,
             )
         except OSError as error:
-            raise InputError(
-                f"cannot be run: {error.strerror}", path=self._host, hint="see --python"
-            ) from None
+            raise _not_run(self._host, error) from None
         with _passing_on(process):
             status = process.wait()
         return status if status >= 0 else 128 - status
+
+    def close(self) -> None:
+        """End a process that was kept and has not run pip."""
+        if self._warm is not None:
+            warm, self._warm = self._warm, None
+            warm.end()
+
+    def _ask_warm(self, warm: WarmPip, question: Mapping[str, object]) -> Any:
+        """Return the reply of a probe that is kept, so that it runs pip later."""
+        warm.send(question)
+        sign = warm.read_line(_TIMEOUT)
+        reply = warm.read_line(_TIMEOUT) if sign == _SIGN else None
+        if reply is None:
+            self._warm = None
+            if warm.end() == _NO_PIP:
+                self._borrow()
+                return self._ask(question)
+            if sign != _SIGN:
+                raise _no_pip(self._host)
+            return None
+        return json.loads(reply)
 
     def _ask(self, question: Mapping[str, object]) -> Any:
         """Return the reply of the probe; ``None`` where pip should report an error."""
@@ -177,7 +221,7 @@ class Pip:
             environ["PYTHONPATH"] = self._search
         try:
             return subprocess.run(  # noqa: S603
-                [self._host, "-c", _without_folder(_PROBE.read_text("utf-8"))],
+                self._probe(),
                 input=json.dumps(question),
                 env=environ,
                 capture_output=True,
@@ -186,10 +230,13 @@ class Pip:
                 check=False,
             )
         except OSError as error:
-            message = f"cannot be run: {error.strerror}"
-            raise InputError(message, path=self._host, hint="see --python") from None
+            raise _not_run(self._host, error) from None
         except (ValueError, subprocess.TimeoutExpired):
             return None
+
+    def _probe(self) -> list[str]:
+        """Return the command that runs the probe."""
+        return [self._host, "-c", _without_folder(_PROBE.read_text("utf-8"))]
 
     def _borrow(self) -> None:
         """Use the pip of this interpreter, or the one that comes with Python itself.
@@ -248,6 +295,11 @@ def _without_folder(code: str) -> str:
     """
     first = "import sys; sys.path[:] = [path for path in sys.path if path]"
     return f"{first}\nexec(compile({code!r}, 'pip_probe', 'exec'))"
+
+
+def _not_run(path: str, error: OSError) -> InputError:
+    message = f"cannot be run: {error.strerror}"
+    return InputError(message, path=path, hint="see --python")
 
 
 def _no_pip(path: str) -> InputError:

@@ -8,6 +8,8 @@ another one.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 import json
 import os
@@ -140,6 +142,77 @@ def make_auth(values: dict[str, Any]) -> Any:
     return auth
 
 
+def converse(questions: int, replies: int) -> None:
+    """Reply on descriptors, and then run pip if that is asked for.
+
+    The standard streams are those that pip gets, so nothing is printed before.
+    """
+    for descriptor in (questions, replies):
+        os.set_inheritable(descriptor, False)
+    if importlib.util.find_spec("pip") is None:
+        sys.exit(NO_PIP)
+    with os.fdopen(questions, encoding="utf-8") as lines:
+        with os.fdopen(replies, "w", encoding="utf-8") as out:
+            out.write(f"{SIGN}\n")
+            preload("cli.main_parser", "cli.req_command")
+            question = json.loads(lines.readline())
+            json.dump(describe_silently(question["arguments"]), out)
+            out.write("\n")
+        # What pip imports when it has parsed its command line.
+        preload("cli.main", "resolution.resolvelib.resolver")
+        order = lines.readline()
+    if order:
+        run(json.loads(order))
+
+
+def describe_silently(arguments: list[str]) -> dict[str, Any] | None:
+    """Return how pip parses its arguments; ``None`` if it refuses them.
+
+    What pip prints meanwhile is dropped, because it prints it again when it runs.
+    """
+    # What a sitecustomize has printed comes before.
+    flush()
+    kept = os.dup(1), os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        for stream in (1, 2):
+            os.dup2(nowhere.fileno(), stream)
+    try:
+        return describe(arguments)
+    except (Exception, SystemExit):  # noqa: BLE001  # pip reports its own defects
+        return None
+    finally:
+        flush()
+        for stream, copy in zip((1, 2), kept, strict=False):
+            os.dup2(copy, stream)
+            os.close(copy)
+
+
+def flush() -> None:
+    """Write out what Python holds back of the standard streams."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
+def preload(*names: str) -> None:
+    """Load modules of pip while the other side is busy."""
+    with contextlib.suppress(ImportError):  # Another pip may have them elsewhere.
+        for name in names:
+            importlib.import_module(f"pip._internal.{name}")
+
+
+def run(order: dict[str, Any]) -> None:
+    """Run pip as ``python -m pip`` does, and end with its exit status."""
+    import pip
+    from pip._internal.cli.main import main as run_pip
+
+    os.environ.clear()
+    os.environ.update(order["environ"])
+    sys.argv = [os.path.join(os.path.dirname(pip.__file__), "__main__.py")]
+    sys.argv += order["run"]
+    sys.exit(run_pip(order["run"]))
+
+
 def main() -> None:
     """Reply to the question on stdin."""
     sys.stdout.write(SIGN + "\n")
@@ -158,4 +231,7 @@ def main() -> None:
     reply_to.flush()
 
 
-main()
+if len(sys.argv) == 3:
+    converse(*map(int, sys.argv[1:]))
+else:
+    main()

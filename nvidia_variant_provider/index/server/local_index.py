@@ -206,6 +206,10 @@ class LocalIndex:
         with self._server.serve(
             app, self._client.close, patient=patient, idle=idle, on_end=on_end
         ):
+            for upstream in self._upstreams[:1]:
+                if is_http(upstream.url):
+                    # The installer needs a moment before its first request.
+                    self._server.call_soon(self._client.prepare, upstream.url)
             yield
 
     def original_url(self, url: str) -> str | None:

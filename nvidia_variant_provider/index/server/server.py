@@ -88,6 +88,16 @@ class _Uvicorn(uvicorn.Server):
         while self.server_state.tasks and not self._stopped.is_set():
             await asyncio.sleep(_LAST_REQUESTS)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop serving; the base class waits at least a tenth of a second."""
+        if not self.force_exit:
+            await super().shutdown(sockets)
+            return
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+
     def stop(self, *, patient: bool) -> None:
         """Stop the server, from any thread; ``patient`` lets responses end."""
         self.should_exit = True
@@ -175,6 +185,12 @@ class Server:
             server.stop(patient=patient)
             thread.join(_STOP + 1)
             self._socket.close()
+
+    def call_soon(self, work: Callable[[str], object], argument: str) -> None:
+        """Let the thread that serves call ``work``."""
+        if self._loop is None:
+            raise RuntimeError("not serving")
+        self._loop.call_soon_threadsafe(work, argument)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of ``work``, which runs in the thread that serves."""

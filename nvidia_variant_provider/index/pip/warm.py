@@ -1,0 +1,101 @@
+"""A process that has loaded pip, says how pip understands a command, and then runs it.
+
+Loading pip takes longer than most of what pip does for a small package, so that two
+processes, one that asks pip and one that runs it, would take nearly twice as long as
+pip itself. The probe in the same process runs pip after its reply.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+__all__ = ["CAN_KEEP", "WarmPip"]
+
+logger = logging.getLogger(__name__)
+
+CAN_KEEP = sys.platform != "win32"
+"""Whether descriptors can be passed to a process, as this needs."""
+
+_PIECE = 65536
+
+
+class WarmPip:
+    """A probe that talks on two pipes, and has the standard streams of pip.
+
+    :param command: runs the probe; the numbers of its descriptors are added.
+    :param quiet: send its stdout to stderr.
+    :raises OSError: the interpreter cannot be run.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environ: Mapping[str, str], *, quiet: bool
+    ) -> None:
+        questions, self._questions = os.pipe()
+        self._replies, replies = os.pipe()
+        self._received = b""
+        try:
+            self.process = subprocess.Popen(  # noqa: S603
+                [*command, str(questions), str(replies)],
+                env=dict(environ),
+                stdout=2 if quiet else None,
+                pass_fds=(questions, replies),
+            )
+        except OSError:
+            self._close_pipes()
+            raise
+        finally:
+            os.close(questions)
+            os.close(replies)
+
+    def send(self, message: Mapping[str, object]) -> None:
+        """Send a message; a process that has ended does not receive it."""
+        line = f"{json.dumps(message)}\n".encode()
+        try:
+            while line:
+                line = line[os.write(self._questions, line) :]
+        except BrokenPipeError:
+            logger.info("the probe has ended")
+
+    def read_line(self, timeout: float) -> str | None:
+        """Return what the probe writes up to the next end of a line.
+
+        :param timeout: the seconds to wait at most.
+        """
+        until = time.monotonic() + timeout
+        while b"\n" not in self._received:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self._replies], [], [], left)[0]:
+                return None
+            piece = os.read(self._replies, _PIECE)
+            if not piece:
+                return None
+            self._received += piece
+        line, _, self._received = self._received.partition(b"\n")
+        return line.decode("utf-8", "replace")
+
+    def become_pip(self, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+        """Let the process run pip; it ends with the exit status of pip."""
+        self.send({"run": list(arguments), "environ": dict(environ)})
+        self._close_pipes()
+
+    def end(self) -> int:
+        """End a process that is not to run pip, and return its exit status."""
+        self._close_pipes()
+        try:
+            return self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+    def _close_pipes(self) -> None:
+        for name in ("_questions", "_replies"):
+            if getattr(self, name) >= 0:
+                os.close(getattr(self, name))
+                setattr(self, name, -1)

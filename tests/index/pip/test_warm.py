@@ -1,0 +1,86 @@
+"""The process that says how pip understands a command, and then runs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from support.processes import PIPS, Environment, make_environment, provider
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.index.pip.command import Pip
+
+pytestmark = pytest.mark.skipif(
+    os.name == "nt", reason="descriptors cannot be passed to a process there"
+)
+
+
+@pytest.mark.parametrize("version", PIPS)
+def test_one_process_replies_and_runs_pip(
+    version: str,
+    pips: dict[str, Environment],
+    environ: dict[str, str],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pip = Pip(str(pips[version].python), environ)
+    pip.start(quiet=False)
+    command = pip.understand(["download", "--index-url", "https://a.example/", "x"])
+    assert (command.command, command.indexes) == ("download", ["https://a.example/"])
+    # The variables are those of the run, not of the question.
+    variables = {**environ, "PIP_INDEX_URL": "https://b.example/"}
+    assert pip.run(["config", "debug"], variables, quiet=False) == 0
+    pip.close()
+    captured = capfd.readouterr()
+    assert "PIP_INDEX_URL='https://b.example/'" in captured.out
+    assert captured.err == ""
+
+
+def test_pip_reports_a_wrong_command_line_once(
+    environ: dict[str, str], pips: dict[str, Environment]
+) -> None:
+    python = pips[PIPS[-1]].python
+    words = ("install", "--no-such-option")
+    done = provider("pip", "--python", python, *words, environ=environ)
+    assert done.code == 2
+    assert done.text.count("no such option: --no-such-option") == 1
+
+
+def test_output_of_a_sitecustomize_is_not_taken_for_a_reply(
+    fresh_of_newest: Environment,
+    environ: dict[str, str],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (fresh_of_newest.packages / "sitecustomize.py").write_text("print('pip_probe')")
+    pip = Pip(str(fresh_of_newest.python), environ)
+    pip.start(quiet=True)
+    assert pip.understand(["install", "x"]).command == "install"
+    assert pip.run(["--version"], environ, quiet=True) == 0
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("pip_probe") == 1
+
+
+@pytest.fixture
+def fresh_of_newest(tmp_path: Path) -> Environment:
+    return make_environment(tmp_path / "environment", f"pip=={PIPS[-1]}")
+
+
+def test_process_that_is_not_used_ends(environ: dict[str, str]) -> None:
+    pip = Pip(sys.executable, environ)
+    pip.start(quiet=False)
+    assert pip._warm is not None
+    process = pip._warm.process
+    pip.close()
+    assert process.poll() is not None
+
+
+def test_program_that_is_not_a_python(environ: dict[str, str], tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    pip = Pip(str(program), environ)
+    pip.start(quiet=False)
+    with pytest.raises(InputError, match="is not a Python with a pip"):
+        pip.understand(["install", "x"])
