@@ -24,6 +24,7 @@ __all__ = [
     "fresh_environment",
     "options",
     "print_machine",
+    "print_ratios",
     "print_table",
     "run",
     "time_commands",
@@ -171,3 +172,24 @@ def print_table(
             for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         print("  ".join([first, *others]).rstrip())
+
+
+def print_ratios(
+    title: str,
+    samples: Mapping[str, Sample],
+    limit: float,
+    limits: Mapping[str, float] = {},
+) -> None:
+    """Print each sample next to the first.
+
+    :param limits: the budgets that differ from ``limit``, by the name of the side.
+    """
+    first, *_ = samples.values()
+    rows = []
+    for name, sample in samples.items():
+        ratio = sample.median / first.median
+        judged = sample is not first and not name.startswith("verb")
+        own = limits.get(name, limit)
+        mine = [f"{own}", verdict(ratio, own)] if judged else ["", ""]
+        rows.append([name, str(sample), f"{ratio:.3f}", *mine])
+    print_table(title, ["", "ms", "ratio", "budget", ""], rows)
