@@ -160,7 +160,7 @@ def _read_output(output: str, *, in_time: bool) -> Environment:
         for gpu in environment.gpus
     )
     environment = environment.replace(gpus=gpus)
-    # If there are facts to go by, the reason stands at the GPUs that lack them.
+    # If some facts are known, the reason goes to the GPUs without facts.
     if environment.cuda_driver_version is not None and environment.compute_capabilities:
         return environment
     return environment.replace(reason=environment.reason or broken)

@@ -32,7 +32,7 @@ _NOTHING: Mapping[str, int] = {}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Defect:
-    """Something that could not be read, or is not what it claims to be.
+    """A part that could not be read, or that is not what it claims to be.
 
     :param path: the file in the wheel or folder.
     :param message: a clause without a full stop.

@@ -41,7 +41,7 @@ def as_github(findings: Sequence[Finding]) -> list[str]:
 
 
 def _where(finding: Finding) -> str:
-    """Return ``path:line:column: place``, in the form that editors make links of."""
+    """Return ``path:line:column: place``, in the form that editors turn into links."""
     parts = [finding.path]
     position = "" if finding.line is None else f":{finding.line}:{finding.column}"
     if finding.member is None:

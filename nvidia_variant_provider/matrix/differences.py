@@ -29,7 +29,7 @@ _LABEL = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Lanes with the same change of the same picks for the same cause."""
+    """Lanes in which the same picks change in the same way, for one cause."""
 
     lanes: tuple[Lane, ...]
 

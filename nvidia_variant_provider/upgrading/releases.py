@@ -209,8 +209,8 @@ def _upgrade_release(folder: str, release: _Release) -> UpgradedFile:
         except InputError as error:
             error.path = None
             unreadable_old = (Remark.from_error(error),)
-            # A file that cannot be opened cannot be replaced either. What it says
-            # does not matter when the wheels say it.
+            # A file that cannot be opened cannot be replaced either. The content of
+            # a file does not matter where the metadata comes from the wheels.
             if not release.wheels or data is None:
                 return replace(file, problems=unreadable_old)
     if not release.wheels:
@@ -237,7 +237,7 @@ def _merge(
     :param data: the bytes of the old file.
     """
     if old is not None:
-        # What the old file leaves open is not a problem: the wheels answer it.
+        # What the old file leaves open is not a problem: the wheels say it.
         left_open = [item for item in old.problems if item not in file.problems]
         losses = without_repeats(file.losses, old.losses, left_open)
         file = replace(file, old_version=old.old_version, losses=losses)

@@ -133,7 +133,7 @@ class TestFloors:
             version = CudaVersion(major, 0)
             assert cuda_of_kernel_driver(floor["linux"]) == version
             first = [r["linux"] for r in RELEASES if r["cuda"] == str(version)][-1]
-            # From CUDA 12 on it is the first driver of all that reports the major.
+            # From CUDA 12 on, it is the first driver that reports the major version.
             assert (floor["linux"] == first) == (major > 11)
 
     @pytest.mark.parametrize("major", [11, 12, 13])

@@ -187,7 +187,7 @@ class TestTargets:
         assert (versions[0], versions[-1]) == (cuda(first), newest)
 
     def test_every_target_has_a_span(self) -> None:
-        """A target of a new toolkit belongs into ``SPANS`` above."""
+        """A target of a new toolkit belongs in ``SPANS`` above."""
         assert set(SPANS) == {target for item in TOOLKITS for target in item.targets}
 
     @pytest.mark.parametrize("item", TOOLKITS, ids=lambda item: str(item.version))

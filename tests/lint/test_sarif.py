@@ -63,7 +63,7 @@ def test_sarif_structure() -> None:
 
 def test_sarif_without_findings() -> None:
     (run,) = sarif([])["runs"]
-    # Code scanning closes alerts by an empty list; without the key it refuses.
+    # Code scanning closes alerts where the list is empty, and requires the key.
     assert run["results"] == []
     assert run["tool"]["driver"]["rules"] == []
 
