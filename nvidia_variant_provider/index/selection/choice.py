@@ -73,8 +73,8 @@ def select_files(
     of a release from the last wheel for any platform or, without one, from the first
     wheel: that must be the best build. pdm (2.22.4) ignores build tags, and takes the
     first of the wheels with equal tags. Wheels for one platform are therefore in the
-    order of the selection; for wheels for any platform, poetry and pdm contradict each
-    other, and poetry wins.
+    order of the selection. Of the wheels for any platform, the best one of a release is
+    listed twice: first for pdm, and last for poetry.
     """
     labelled = {w.file_name for r in releases.values() for w in r.labelled}
     plain = {w.file_name for r in releases.values() for w in r.plain}
@@ -107,7 +107,13 @@ def select_files(
     ordered = [renamed[name] for name in offers]
     anywhere = [file for file in ordered if file.filename.endswith("-any.whl")]
     first = [file for file in ordered if not file.filename.endswith("-any.whl")]
-    return [*first, *rest, *reversed(anywhere)]
+    best = [
+        file
+        for choice in choices.values()
+        if choice.offers
+        and (file := renamed[choice.offers[0].wheel.file_name]) in anywhere
+    ]
+    return [*first, *best, *rest, *reversed(anywhere)]
 
 
 def _with_label(file: model.File, label: str | None) -> model.File:

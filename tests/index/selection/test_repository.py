@@ -101,10 +101,11 @@ def test_a_page_shows_the_builds_that_fit() -> None:
     source = Memory(torch())
     found, warnings = repository(source)
     assert page(found) == [
+        # The best build is the first wheel for pdm, and the last one for poetry.
+        "torch-2.8.0-2cu128-py3-none-any.whl",
         PLAIN,
         "torch-2.8.0.tar.gz",
         METADATA,
-        # The best build is the last wheel, for poetry.
         "torch-2.8.0-1cu126-py3-none-any.whl",
         "torch-2.8.0-2cu128-py3-none-any.whl",
     ]

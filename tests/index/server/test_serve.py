@@ -196,6 +196,51 @@ priority = "primary"
     }
 
 
+@pytest.fixture(scope="session")
+def pdm(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    def fill(folder: Path) -> None:
+        # Newer versions of these two have other modules, and another httpx.
+        make_environment(folder, "pdm==2.22.4", "hishel<0.1", "unearth<0.18")
+
+    return Environment(shared_folder(tmp_path_factory, "pdm", fill))
+
+
+def test_pdm(
+    pdm: Environment, server: Serving, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """pdm takes the first of the wheels for any platform, and poetry the last."""
+    project = tmp_path / "project"
+    own = make_environment(project / ".venv")
+    (project / "pyproject.toml").write_text(
+        f"""\
+[project]
+name = "it"
+version = "1"
+requires-python = ">=3.10,<4"
+dependencies = ["narrow", "torch"]
+
+[[tool.pdm.source]]
+name = "pypi"
+url = "{server.urls[0]}"
+verify_ssl = true
+"""
+    )
+    environ |= {
+        "PDM_CACHE_DIR": str(tmp_path / "cache"),
+        "PDM_CHECK_UPDATE": "false",
+        "PDM_PYTHON": str(own.python),
+    }
+    command = (pdm.python, "-m", "pdm")
+    for words in (["lock"], ["sync", "--no-self"]):
+        done = run(environ, *command, *words, cwd=project)
+        assert done.code == 0, done.text
+    assert own.labels() == {
+        **CHOSEN,
+        "narrow": "1.0 b126",
+        "helper": "1.0 None",
+    }
+
+
 @posix
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_stop_it(
