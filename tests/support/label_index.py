@@ -104,13 +104,15 @@ def html_page(
 class Pages(SimpleRepository):
     """An upstream in memory.
 
-    :param pages: the pages in HTML by project.
+    :param pages: the pages by project.
     :param contents: what the files have, METADATA included; other files are not there.
+    :param kind: the content type of the pages.
     """
 
     pages: Mapping[str, str]
     contents: Mapping[str, str] = field(default_factory=dict)
     url: str = "https://wheels.example/whl/"
+    kind: str = "text/html"
     asked: list[str] = field(default_factory=list)
 
     async def get_project_page(
@@ -123,7 +125,7 @@ class Pages(SimpleRepository):
             raise errors.PackageNotFoundError(project_name)
         url = f"{self.url}{project_name}/"
         return parse_page(
-            self.pages[project_name].encode(), "text/html", url, project_name
+            self.pages[project_name].encode(), self.kind, url, project_name
         )
 
     async def get_resource(

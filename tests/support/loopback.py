@@ -134,6 +134,7 @@ def start(
     pins: Pins | None = None,
     prepare: Callable[[Client], object] | None = None,
     links: bool = False,
+    unchecked: bool = False,
     host: str = "127.0.0.1",
     **access: Any,
 ) -> Iterator[Running]:
@@ -150,7 +151,12 @@ def start(
     )
     local_index = LocalIndex(
         client,
-        Selection(machine=lambda: machine, pins=pins or Pins(), environ={}),
+        Selection(
+            machine=lambda: machine,
+            pins=pins or Pins(),
+            environ={},
+            unchecked=unchecked,
+        ),
         Access(**access),
         host=host,
         warn=warnings.append,

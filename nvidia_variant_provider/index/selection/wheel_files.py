@@ -12,9 +12,10 @@ from packaging.version import InvalidVersion, Version
 from simple_repository import model
 
 from ...builds.backends import Backend, parse_backend
+from ...builds.table import PROJECTS
 from ...errors import InputError, shown
 
-__all__ = ["Wheel", "check_metadata", "find_wheels", "platform_of"]
+__all__ = ["Wheel", "check_metadata", "find_wheels", "may_be_build", "platform_of"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +73,17 @@ def find_wheels(
             )
         )
     return wheels
+
+
+def may_be_build(file_name: str) -> bool:
+    """Return whether a wheel is a build by what is known without a request.
+
+    It has a local version label, or is of a project of the table of builds.
+    """
+    if not file_name.endswith(".whl"):
+        return False
+    project, _, rest = file_name.partition("-")
+    return "+" in rest or _normalized(project) in PROJECTS
 
 
 def check_metadata(metadata: bytes, project: str, release: Version) -> None:

@@ -33,6 +33,7 @@ from ..selection.builds import METADATA_KEY, JudgedPage
 from ..selection.evaluating import EvaluatedWheel
 from ..selection.renaming import find_label, project_of
 from ..selection.repository import Choice
+from ..selection.wheel_files import may_be_build
 from .missing import explain_missing, find_renamed
 from .responses import (
     HEADERS,
@@ -183,7 +184,7 @@ class _Handlers:
         projects = {
             project_of(file.filename)
             for file in everything.files
-            if find_label(file.filename) is not None
+            if find_label(file.filename) is not None or may_be_build(file.filename)
         }
         files = {
             file.filename: self._linked(file, project_of(file.filename), "../")

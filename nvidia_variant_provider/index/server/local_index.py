@@ -24,6 +24,7 @@ from ..selection.options import Selection
 from ..selection.renaming import find_label
 from ..selection.repository import Choice, VariantRepository
 from ..selection.stacking import stack
+from ..selection.wheel_files import may_be_build
 from .access import Access
 from .app import OnPage, OnPick, make_app
 from .server import Server
@@ -115,7 +116,7 @@ class LocalIndex:
         return self._add(url, pair, links=False)
 
     def add_links(self, location: str, pair: tuple[str, str] | None = None) -> str:
-        """Return the URL of a page of links here; ``location`` if it has no variants.
+        """Return the URL of a page of links here; ``location`` if it has no builds.
 
         :param location: what pip's ``--find-links`` takes: a folder, a file or a URL.
         """
@@ -124,9 +125,15 @@ class LocalIndex:
                 names = os.listdir(local_path(location))
             except OSError:
                 names = []
-            if all(find_label(name) is None for name in names):
+            if not any(self._may_choose(name) for name in names):
                 return location
         return self._add(location, pair, links=True)
+
+    def _may_choose(self, name: str) -> bool:
+        """Return whether a file is a variant, or a build that may be judged."""
+        if find_label(name) is not None:
+            return True
+        return may_be_build(name) and not self._selection.unchecked
 
     def _add(self, url: str, pair: tuple[str, str] | None, *, links: bool) -> str:
         if (url, links) in self._urls:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 
@@ -10,7 +11,7 @@ import pytest
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 from simple_repository import model
-from support.builds import machine
+from support.builds import gpu_build, machine, metadata
 from support.label_index import (
     FILES,
     Pages,
@@ -184,6 +185,61 @@ class TestLabels:
         versions, warnings = self.show("xpu")
         assert max(versions, key=Version) == "2.15.0+xpu"
         assert warnings == []
+
+
+def test_a_release_that_cannot_run_does_not_hide_an_older_variant() -> None:
+    variants = metadata({"null": {}, "cu126": gpu_build("12.6")})
+    tag = "cp311-cp311-manylinux_2_28_x86_64"
+    names = [
+        wheel_file("torch", "2.15.0"),
+        wheel_file("torch", "2.9.0"),
+        *(f"torch-2.9.0-{tag}-{label}.whl" for label in ("null", "cu126")),
+        "torch-2.9.0-variants.json",
+    ]
+    source = Pages(
+        {"torch": html_page(names, hashes=False, metadata=lambda _: None)},
+        {"torch-2.9.0-variants.json": json.dumps(variants)},
+    )
+    builds = repository(source, environment=machine("12.8", "8.0"))
+    selection = Selection(machine=lambda: machine("12.8", "8.0"), environ={})
+    shown = VariantRepository(builds, selection=selection)
+    files = asyncio.run(shown.get_project_page("torch")).files
+    fitting = [file for file in files if not file.yanked]
+    wheels = [file.filename for file in fitting if file.filename.endswith(".whl")]
+    # pip takes the highest build tag of the highest version.
+    assert max(wheels, key=lambda name: parse_wheel_filename(name)[1:3]) == (
+        f"torch-2.9.0-2cu126-{tag}.whl"
+    )
+
+
+def test_a_machine_without_a_driver() -> None:
+    """CPU builds where there are any, and plain builds as they are."""
+    none = machine(None)
+    assert pick(show(repository(UNION, environment=none))) == "2.15.0+cpu"
+    assert not any(file.yanked for file in show(repository(PYPI, environment=none)))
+
+
+def test_json_upstreams() -> None:
+    """PyPI's page has the size and the hash of each file."""
+    records = torch_records()
+    files = [
+        {
+            "filename": name,
+            "url": f"{FILES}/{name}",
+            "hashes": {"sha256": digest},
+            "size": 800_000_000,
+            "core-metadata": {"sha256": "0" * 64},
+        }
+        for version, item in records.items()
+        if "+" not in version
+        for name, digest in item.wheels.items()
+    ]
+    document = {"meta": {"api-version": "1.1"}, "name": "torch", "files": files}
+    source = Pages({"torch": json.dumps(document)}, kind="application/json")
+    found = repository(source, environment=machine("12.8", "8.0"))
+    assert pick(show(found)) == "2.10.0"
+    # Nothing of these files had to be read.
+    assert source.asked == []
 
 
 class TestSeveralIndexes:

@@ -1,0 +1,199 @@
+"""pip and uv with the local index on a label index such as PyTorch's."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import uv
+from support.builds import machine
+from support.index_server import serve
+from support.label_index import html_page
+from support.loopback import start
+from support.processes import PIPS, Pip, installed_labels
+from support.wheels import stub_wheel
+
+from nvidia_variant_provider.machine.environment import Environment as Machine
+
+pytestmark = pytest.mark.skipif(
+    (sys.platform, platform.machine()) != ("linux", "x86_64"),
+    reason="the wheels are for Linux on x86_64",
+)
+
+TAG = "py3-none-manylinux_2_17_x86_64"
+VERSIONS = {
+    "torch": [
+        *("2.15.0+cu130", "2.15.0+cu132", "2.15.0+cpu", "2.15.0+xpu"),
+        *("2.15.0+rocm7.2", "2.10.0+cu126", "2.10.0+cu128", "2.10.0+cu130"),
+        *("2.10.0+cpu", "2.10.0+xpu", "2.9.1+cu128"),
+    ],
+    "torchvision": [
+        *("0.30.0+cu130", "0.30.0+cpu", "0.25.0+cu126", "0.25.0+cu128"),
+        *("0.25.0+cpu", "0.25.0+xpu"),
+    ],
+}
+REQUIRED = {"0.30.0": "torch==2.15.0", "0.25.0": "torch==2.10.0"}
+MACHINE = ("--cuda-driver", "12.8", "--sm-arch", "8.0")
+
+
+@pytest.fixture(scope="module")
+def union(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the URL of the index, whose files are on another server."""
+    files = tmp_path_factory.mktemp("files")
+    pages = tmp_path_factory.mktemp("pages")
+    with serve(files) as there, serve(pages) as here:
+        for project, versions in VERSIONS.items():
+            names = []
+            for version in versions:
+                requires = REQUIRED.get(version.partition("+")[0], "")
+                wheel = stub_wheel(
+                    files,
+                    project,
+                    version,
+                    tag=TAG,
+                    requires=[requires] if requires else [],
+                )
+                text = f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n"
+                text += f"Requires-Dist: {requires}\n" if requires else ""
+                (files / f"{wheel.name}.metadata").write_text(text)
+                names.append(wheel.name)
+            (pages / project).mkdir()
+            page = html_page(names, base=there.rstrip("/"), hashes=False)
+            (pages / project / "index.html").write_text(page)
+        yield here
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the URL of an index such as PyPI, which names no labels."""
+    folder = tmp_path_factory.mktemp("plain")
+    for version in ("2.15.0", "2.10.0", "2.9.1"):
+        stub_wheel(folder / "torch", "torch", version, tag=TAG)
+    (folder / "torch" / "index.html").write_text(
+        html_page(
+            [path.name for path in (folder / "torch").iterdir()],
+            base="..",
+            hashes=False,
+        )
+        .replace("../", "")
+        .replace('data-dist-info-metadata="true" data-core-metadata="true" ', "")
+    )
+    with serve(folder) as url:
+        yield url
+
+
+@pytest.mark.parametrize("version", [PIPS[0], PIPS[-1]])
+def test_the_newest_build_that_runs(
+    version: str, union: str, pip_of: Callable[[str], Pip], tmp_path: Path
+) -> None:
+    words = ("install", "-i", union, "--target", tmp_path / "it", *MACHINE)
+    done = pip_of(version)(*words, "torchvision", forced=False)
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == {
+        "torch": "2.10.0+cu128 None",
+        "torchvision": "0.25.0+cu128 None",
+    }
+
+
+def test_an_exact_pin_is_honoured_with_the_reason(
+    union: str, pip: Pip, tmp_path: Path
+) -> None:
+    words = ("install", "-i", union, "--target", tmp_path / "it", *MACHINE)
+    done = pip(*words, "torch==2.15.0+cu130", forced=False)
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == {"torch": "2.15.0+cu130 None"}
+    assert "it needs a driver for CUDA 13, this one is for CUDA 12.8" in done.text
+    done = pip(*words, "--upgrade", "torch==2.15.0+xpu", forced=False)
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == {"torch": "2.15.0+xpu None"}
+
+
+def test_a_label(union: str, pip: Pip, tmp_path: Path) -> None:
+    words = ("install", "-i", union, "--target", tmp_path / "it", *MACHINE, "torch")
+    done = pip(*words, "--label", "cu130", forced=False)
+    assert done.code == 1
+    assert "warning: torch==2.15.0: cu130 does not fit this machine: it n" in done.err
+    done = pip(*words, "--label", "cu126", forced=False)
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == {"torch": "2.10.0+cu126 None"}
+
+
+@pytest.mark.parametrize("first", ["plain", "union"])
+def test_an_index_without_labels_next_to_one_with_them(
+    first: str, union: str, plain: str, pip: Pip, tmp_path: Path
+) -> None:
+    indexes = (plain, union) if first == "plain" else (union, plain)
+    words = ("-i", indexes[0], "--extra-index-url", indexes[1])
+    done = pip(
+        *("install", *words, "--target", tmp_path / "it", *MACHINE, "torch"),
+        forced=False,
+    )
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == {"torch": "2.10.0+cu128 None"}
+
+
+def test_a_folder_of_wheels(pip: Pip, tmp_path: Path) -> None:
+    for version in VERSIONS["torch"]:
+        stub_wheel(tmp_path / "wheels", "torch", version, tag=TAG)
+    words = ("--no-index", "--find-links", tmp_path / "wheels")
+    done = pip(
+        *("install", *words, "--target", tmp_path / "it", *MACHINE, "torch"),
+        forced=False,
+    )
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == {"torch": "2.10.0+cu128 None"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        (machine("12.8", "8.0"), "2.10.0+cu128"),
+        (machine("13.0", "8.0"), "2.15.0+cu130"),
+        (machine("12.8", "7.0"), "2.10.0+cu128"),
+        (machine(None), "2.15.0+cpu"),
+    ],
+)
+def test_uv_through_serve(
+    environment: Machine,
+    expected: str,
+    union: str,
+    environ: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    with start(union, machine=environment) as running:
+        done = install_with_uv(running.urls[0], tmp_path / "it", environ, "torch")
+    assert done.returncode == 0, done.stderr
+    assert installed_labels(tmp_path / "it") == {"torch": f"{expected} None"}
+
+
+def test_uv_says_why_a_pinned_build_cannot_run(
+    union: str, environ: dict[str, str], tmp_path: Path
+) -> None:
+    with start(union, machine=machine("12.8", "8.0")) as running:
+        done = install_with_uv(
+            running.urls[0], tmp_path / "it", environ, "torch==2.15.0+cu130"
+        )
+    assert done.returncode == 0, done.stderr
+    assert "it needs a driver for CUDA 13, this one is for CUDA 12.8" in done.stderr
+
+
+def install_with_uv(
+    url: str, target: Path, environ: dict[str, str], requirement: str
+) -> subprocess.CompletedProcess[str]:
+    command = [uv.find_uv_bin(), "pip", "install", "--no-config", "--default-index"]
+    return subprocess.run(
+        [*command, url, "--target", str(target), requirement],
+        env={
+            **environ,
+            "UV_CACHE_DIR": str(target.parent / "uv"),
+            "UV_PYTHON": sys.executable,
+        },
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )

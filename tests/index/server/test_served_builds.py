@@ -1,0 +1,72 @@
+"""What the local index sends of ordinary wheels, and what it reads for that."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from support.builds import machine
+from support.loopback import answers_of, ask, start
+from support.range_server import serve_answers
+from support.wheels import stub_wheel, write_page
+
+pytestmark = pytest.mark.usefixtures("no_noise")
+
+TAG = "cp311-cp311-manylinux_2_17_x86_64"
+OLD = machine("12.8", "8.0")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return an index without METADATA files (PEP 658)."""
+    for version, cuda in (("1.0", "12.8.90"), ("2.0", "13.0.48"), ("3.0", "13.2.1")):
+        major = cuda.partition(".")[0]
+        stub_wheel(
+            tmp_path / "demo",
+            "demo",
+            version,
+            tag=TAG,
+            requires=[f"nvidia-cuda-runtime-cu{major}=={cuda}"],
+        )
+    write_page(tmp_path / "demo")
+    return tmp_path
+
+
+def test_metadata_that_the_index_does_not_send(folder: Path) -> None:
+    with (
+        serve_answers(answers_of(folder, "demo")) as upstream,
+        start(f"{upstream.url}/simple/", machine=OLD) as running,
+    ):
+        files = json.loads(running.page("demo").body)["files"]
+        by_version = {file["filename"].split("-")[1]: file for file in files}
+        assert [bool(by_version[v].get("yanked")) for v in ("1.0", "2.0", "3.0")] == [
+            False,
+            True,
+            True,
+        ]
+        assert "it needs a driver for CUDA 13" in by_version["3.0"]["yanked"]
+        url = running.page("demo").files[by_version["1.0"]["filename"]]
+        metadata = ask(f"{url}.metadata")
+        announced = by_version["1.0"]["core-metadata"]["sha256"]
+        assert hashlib.sha256(metadata.body).hexdigest() == announced
+        assert b"Requires-Dist: nvidia-cuda-runtime-cu12==12.8.90" in metadata.body
+        assert running.warnings == []
+
+
+@pytest.mark.parametrize("unchecked", [False, True])
+def test_a_page_of_links(tmp_path: Path, unchecked: bool) -> None:
+    for version in ("2.15.0+cu130", "2.15.0+xpu", "2.10.0+cu128"):
+        stub_wheel(tmp_path, "torch", version, tag=TAG)
+    stub_wheel(tmp_path, "other", "1.0")
+    with start(str(tmp_path), machine=OLD, links=True, unchecked=unchecked) as running:
+        if unchecked:
+            # pip reads such a folder itself.
+            assert running.urls == [str(tmp_path)]
+            return
+        text = ask(running.urls[0]).text
+    assert "torch-2.10.0" in text
+    assert "other-1.0" in text
+    assert "xpu" not in text
+    assert text.count("data-yanked") == 1
