@@ -205,22 +205,25 @@ def releases(
     """
     from .index.connection import cache_folder, missing_extra
 
+    environ = os.environ if environ is None else environ
+    machine = detect(environ) if environment is None else environment
     try:
-        from .index.releases.reading import list_releases
+        from .index.releases.listing import list_releases
+
+        # Some of its modules are imported while pip is asked for its indexes.
+        return list_releases(
+            project,
+            environment=machine,
+            environ=environ,
+            index_url=index_url,
+            extra_index_urls=extra_index_urls,
+            python=python,
+            inspect=inspect,
+            watch=watch,
+            cache=cache_folder(environ),
+        )
     except ImportError as error:
         raise missing_extra(error) from None
-    environ = os.environ if environ is None else environ
-    return list_releases(
-        project,
-        environment=detect(environ) if environment is None else environment,
-        environ=environ,
-        index_url=index_url,
-        extra_index_urls=extra_index_urls,
-        python=python,
-        inspect=inspect,
-        watch=watch,
-        cache=cache_folder(environ),
-    )
 
 
 def matrix(

@@ -7,33 +7,31 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from packaging.utils import InvalidName, canonicalize_name
+from packaging.utils import canonicalize_name
 from simple_repository import errors, model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
 from ...builds.page import Build
 from ...builds.releases import ReleaseTable
-from ...errors import InputError, UsageError, shown
-from ...machine.environment import Environment
+from ...errors import InputError, UsageError
 from ..http.client import Client
 from ..http.urls import is_http, redacted, split_credentials
-from ..pip.command import find_python
-from ..pip.settings import find_indexes, make_settings
+from ..pip.command import PipCommand
 from ..selection.builds import BuildRepository
 from ..selection.inspected import Progress
 from ..selection.options import Selection
 from ..selection.repository import VariantRepository
 from ..selection.stacking import stack
 from ..server.upstream import FolderUpstream, HttpUpstream, local_path
-from .interpreter import Interpreter, find_interpreter
+from .interpreter import Interpreter
 from .rows import ReadPage, make_table
 
-__all__ = ["Inspect", "Watch", "list_releases"]
+__all__ = ["Inspect", "Watch", "read_table"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,39 +49,24 @@ _SMALLEST = 1_000_000
 """Bytes of the smallest wheel that is inspected, as for METADATA."""
 
 
-def list_releases(
+def read_table(
     project: str,
+    command: PipCommand,
+    client: Client,
     *,
-    environment: Environment,
-    environ: Mapping[str, str],
-    index_url: str | None = None,
-    extra_index_urls: Sequence[str] = (),
-    python: str | None = None,
-    inspect: Inspect = False,
-    watch: Watch | None = None,
-    cache: str | None = None,
+    selection: Selection,
+    interpreter: Interpreter,
+    inspect: Inspect,
+    watch: Watch | None,
 ) -> ReleaseTable:
     """Read the releases of a project, and judge their builds for a machine.
 
-    :param cache: the folder for what is read once for ever.
+    :param project: the normalized name.
+    :param command: a command of pip, which has the indexes.
+    :param watch: watches the reading of each wheel that is inspected.
     :raises InputError: no index has the project, or none can be read.
-    :raises UsageError: the name is malformed, or there is no index or interpreter.
+    :raises UsageError: there is no index.
     """
-    try:
-        name = canonicalize_name(project, validate=True)
-    except InvalidName:
-        message = f"{shown(project)} is not the name of a project"
-        hint = "give the name alone, without a version"
-        raise UsageError(message, hint=hint) from None
-    path = find_python(python, environ)
-    command, ask_credentials = find_indexes(
-        environ,
-        index_url=index_url,
-        extra_index_urls=extra_index_urls,
-        python=python,
-    )
-    interpreter = find_interpreter(path, environ)
-    client = Client(make_settings(command, environ), ask_credentials=ask_credentials)
     indexes = [
         _make_index(url, command.credentials.get(url), client)
         for url in command.indexes
@@ -91,11 +74,7 @@ def list_releases(
     if not indexes:
         raise UsageError("there is no index to read", hint="give --index-url")
     reader = _Reader(
-        name,
-        indexes,
-        client=client,
-        selection=Selection(machine=lambda: environment, cache=cache, environ=environ),
-        interpreter=interpreter,
+        project, indexes, client=client, selection=selection, interpreter=interpreter
     )
     return _run(reader.read(inspect=inspect, watch=watch or _unwatched))
 

@@ -84,7 +84,7 @@ def make_table(
         kept |= {name.version for name in names if not name.file.yanked}
         for version in _find_versions(page.files, names):
             builds.setdefault(version, {})
-        for version, order, wheel in _candidates(page, interpreter):
+        for version, order, wheel in _candidates(page, names, interpreter):
             if version not in selected or order > selected[version][0]:
                 selected[version] = order, wheel
         for version, key, build in _list_builds(page, names, interpreter):
@@ -109,7 +109,7 @@ _Order = tuple[Version, int, "tuple[()] | tuple[int, str]"]
 
 
 def _candidates(
-    page: ReadPage, interpreter: Interpreter
+    page: ReadPage, names: Sequence[_Name], interpreter: Interpreter
 ) -> Iterable[tuple[Version, _Order, str]]:
     """Yield the wheels that pip compares, with their names on the index."""
     renamed = {
@@ -117,7 +117,7 @@ def _candidates(
         for choice in page.choices.values()
         for offer in choice.offers
     }
-    for name in _parse_all(page.shown):
+    for name in _parse_all(page.shown, {name.file.filename: name for name in names}):
         rank = interpreter.rank(name.parts.tags)
         file = name.file
         if (
@@ -240,11 +240,20 @@ def _how(label: str, resolution: Resolution) -> How | None:
     return "ptx" if how == "ptx" else "native" if how == "native" else None
 
 
-def _parse_all(files: Iterable[model.File]) -> list[_Name]:
-    """Parse the names of the wheels; those of other files are left out."""
+def _parse_all(
+    files: Iterable[model.File], known: Mapping[str, _Name] | None = None
+) -> list[_Name]:
+    """Parse the names of the wheels; those of other files are left out.
+
+    :param known: names that have been parsed.
+    """
+    known = known or {}
     names = []
     for file in files:
         if not file.filename.endswith(".whl"):
+            continue
+        if file.filename in known:
+            names.append(known[file.filename]._replace(file=file))
             continue
         try:
             parts = parse_wheel_name(file.filename)

@@ -1,0 +1,73 @@
+"""Listing the releases of a project for a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from packaging.utils import InvalidName, canonicalize_name
+
+from ...errors import UsageError, shown
+from ...machine.environment import Environment
+from ..http.client import Client
+from ..pip.command import find_python
+from ..pip.settings import find_indexes, make_settings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ...builds.releases import ReleaseTable
+    from .reading import Inspect, Watch
+
+__all__ = ["list_releases"]
+
+
+def list_releases(
+    project: str,
+    *,
+    environment: Environment,
+    environ: Mapping[str, str],
+    index_url: str | None = None,
+    extra_index_urls: Sequence[str] = (),
+    python: str | None = None,
+    inspect: Inspect = False,
+    watch: Watch | None = None,
+    cache: str | None = None,
+) -> ReleaseTable:
+    """Read the releases of a project, and judge their builds for a machine.
+
+    :param cache: the folder for what is read once for ever.
+    :raises InputError: no index has the project, or none can be read.
+    :raises UsageError: the name is malformed, or there is no index or interpreter.
+    """
+    try:
+        name = canonicalize_name(project, validate=True)
+    except InvalidName:
+        message = f"{shown(project)} is not the name of a project"
+        hint = "give the name alone, without a version"
+        raise UsageError(message, hint=hint) from None
+    path = find_python(python, environ)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(
+            find_indexes,
+            environ,
+            index_url=index_url,
+            extra_index_urls=extra_index_urls,
+            python=python,
+        )
+        # pip takes half a second to say what its indexes are. Import the rest and
+        # look at the interpreter meanwhile.
+        from ..selection.options import Selection
+        from .interpreter import find_interpreter
+        from .reading import read_table
+
+        interpreter = find_interpreter(path, environ)
+        command, ask_credentials = asked.result()
+    return read_table(
+        name,
+        command,
+        Client(make_settings(command, environ), ask_credentials=ask_credentials),
+        selection=Selection(machine=lambda: environment, cache=cache, environ=environ),
+        interpreter=interpreter,
+        inspect=inspect,
+        watch=watch,
+    )
