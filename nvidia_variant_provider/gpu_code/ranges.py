@@ -181,7 +181,7 @@ class RangeFeeder(Generic[T]):
         except ValueError as error:
             self.done, self.error = True, error
             return
-        # Offsets and lengths come from the file and may be wrong: nothing lies behind
+        # Offsets and lengths come from the file and may be wrong: nothing is after
         # its end, and what one request may hold in memory is bounded.
         self._wanted = [
             (start, max(0, min(length, self._size - start, MAX_RANGE)))
