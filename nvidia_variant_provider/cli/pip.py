@@ -114,7 +114,11 @@ def _execute(
             loading.result()
         except ImportError as error:
             raise missing_extra(error) from None
-    from ..index.pip.named_labels import find_named_labels, requires_hashes
+    from ..index.pip.named_labels import (
+        find_named_labels,
+        find_pinned_versions,
+        requires_hashes,
+    )
     from ..index.selection.options import Selection
 
     selection = Selection(
@@ -122,6 +126,7 @@ def _execute(
         pins=pins,
         named=find_named_labels(command),
         requires_hashes=requires_hashes(command),
+        pinned=find_pinned_versions(command),
         unchecked=options.unchecked,
         cache=machine.cache_folder(environ),
         every_gpu=options.every_gpu,

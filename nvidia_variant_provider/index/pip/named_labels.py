@@ -10,11 +10,15 @@ from packaging.utils import canonicalize_name
 
 from .command import PipCommand
 
-__all__ = ["find_named_labels", "read_lines", "requires_hashes"]
+__all__ = ["find_named_labels", "find_pinned_versions", "read_lines", "requires_hashes"]
 
 _PIN = re.compile(
     r"\s*(?P<project>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*"
     r"===?\s*[^\s;,#+]+\+(?P<label>[A-Za-z0-9._-]+)"
+)
+_EXACT = re.compile(
+    r"\s*(?P<project>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*"
+    r"===?\s*(?P<version>[^\s;,#*\\]+)"
 )
 _FILES = ("requirements", "constraints")
 _LONGEST = 1_000_000
@@ -35,6 +39,17 @@ def find_named_labels(command: PipCommand) -> Mapping[str, frozenset[str]]:
             project = canonicalize_name(match["project"])
             labels.setdefault(project, set()).add(match["label"].lower())
     return {project: frozenset(found) for project, found in labels.items()}
+
+
+def find_pinned_versions(command: PipCommand) -> Mapping[str, frozenset[str]]:
+    """Find the versions that exact pins name, by normalized project."""
+    versions: dict[str, set[str]] = {}
+    for line in (*command.positional, *read_lines(command)):
+        match = _EXACT.match(line)
+        if match is not None:
+            project = canonicalize_name(match["project"])
+            versions.setdefault(project, set()).add(match["version"])
+    return {project: frozenset(found) for project, found in versions.items()}
 
 
 def requires_hashes(command: PipCommand) -> bool:

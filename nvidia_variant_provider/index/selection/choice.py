@@ -111,7 +111,9 @@ def select_files(
         file
         for choice in choices.values()
         if choice.offers
-        and (file := renamed[choice.offers[0].wheel.file_name]) in anywhere
+        and (file := renamed[choice.offers[0].wheel.file_name]).filename.endswith(
+            "-any.whl"
+        )
     ]
     return [*first, *best, *rest, *reversed(anywhere)]
 

@@ -42,6 +42,7 @@ class Selection:
         whose dependencies depend on the variant is refused.
     :param requires_hashes: the installer accepts only files with the hashes that the
         user gave.
+    :param pinned: by project, the versions that the user pins exactly.
     :param unchecked: show ordinary wheels as the index does, without asking whether
         they run.
     :param platform: the platform that ordinary wheels are installed on, such as
@@ -58,6 +59,7 @@ class Selection:
     named: Mapping[str, Collection[str]] = field(default_factory=dict)
     rewrites: bool = False
     requires_hashes: bool = False
+    pinned: Mapping[str, Collection[str]] = field(default_factory=dict)
     unchecked: bool = False
     platform: str | None = None
     cache: str | None = None

@@ -27,6 +27,7 @@ from ..selection.stacking import stack
 from ..selection.wheel_files import may_be_build
 from .access import Access
 from .app import OnPage, OnPick, make_app
+from .hashing import HashingRepository
 from .server import Server
 from .source import Source
 from .upstream import FolderUpstream, HttpUpstream, LinksUpstream, local_path
@@ -177,7 +178,7 @@ class LocalIndex:
         :param idle: seconds without a request after which the server ends by itself.
         :param on_end: called when the server has ended, from its thread.
         """
-        plain = [upstream.repository for upstream in self._upstreams]
+        plain = [self._with_hashes(upstream) for upstream in self._upstreams]
         selection = replace(
             self._selection, machine=_once(self._selection), rewrites=True
         )
@@ -218,6 +219,14 @@ class LocalIndex:
                     # The installer needs a moment before its first request.
                     self._server.call_soon(self._client.prepare, upstream.url)
             yield
+
+    def _with_hashes(self, upstream: _Upstream) -> SimpleRepository:
+        """Return the repository of an upstream, with all hashes that are required."""
+        if not self._selection.requires_hashes:
+            return upstream.repository
+        return HashingRepository(
+            upstream.repository, self._client, self._selection.pinned
+        )
 
     def original_url(self, url: str) -> str | None:
         """Return the URL of the real file that a URL of this index stands for.

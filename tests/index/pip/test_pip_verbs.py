@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.index_server import serve
 from support.json_index import serve_json
 from support.processes import PIPS, Environment, Pip, installed_labels
 
@@ -132,6 +135,29 @@ def test_a_hash_selects_its_build(
     assert installed_labels(target)["torch"] == f"2.8.0 {label}"
     # The hash made pip take it. No reason is given that is about the machine.
     assert "does not fit" not in done.text
+
+
+@pytest.mark.parametrize("label", ["cu126", None])
+def test_a_hash_selects_its_build_on_a_page_without_hashes(
+    label: str | None, pip: Pip, published: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "index"
+    shutil.copytree(published / "torch", folder / "torch")
+    shutil.copytree(published / "runtime", folder / "runtime")
+    for page in folder.glob("*/index.html"):
+        page.write_text(re.sub("#sha256=[0-9a-f]+", "", page.read_text()))
+    (wheel,) = (folder / "torch").glob(f"torch-2.8.0-*-{label or 'any'}.whl")
+    (runtime,) = (folder / "runtime").glob("runtime-12.6-*.whl")
+    file = tmp_path / "requirements.txt"
+    file.write_text(
+        f"torch==2.8.0 \\\n  --hash=sha256:{digest(wheel)}\n"
+        f"runtime==12.6 --hash=sha256:{digest(runtime)}\n"
+    )
+    target = tmp_path / "it"
+    with serve(folder) as index:
+        done = pip("install", "-i", index, "-r", file, "--target", target)
+    assert done.code == 0, done.text
+    assert installed_labels(target)["torch"] == f"2.8.0 {label}"
 
 
 def test_a_hash_of_a_build_that_does_not_fit_is_not_found(
