@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from nvidia_variant_provider.builds.requirements import find_refusal, required_projects
+from nvidia_variant_provider.builds.requirements import (
+    find_refusal,
+    judge_by_pin,
+    required_projects,
+)
 from nvidia_variant_provider.builds.verdicts import Judgement
+from nvidia_variant_provider.machine.environment import CudaVersion
 
 RUNS = Judgement(verdict="runs")
 CPU = Judgement(verdict="cpu")
@@ -67,3 +72,32 @@ def test_only_projects_with_gpu_builds_count() -> None:
         "torch": "Torch==2.11.0",
         "vllm": "vllm",
     }
+
+
+@pytest.mark.parametrize(
+    ("requirement", "verdict"),
+    [
+        ("torch==2.10.0", "runs"),
+        ("torch==2.9.1", None),  # it has only a build for CPUs
+        ("torch==2.8.0", None),  # there is none
+        ("torch>=2.10.0", None),  # a range does not name what it was built with
+        ("torch", None),
+        ("not a requirement !", None),
+    ],
+)
+def test_a_build_is_judged_by_the_one_release_that_it_requires(
+    requirement: str, verdict: str | None
+) -> None:
+    cuda = CudaVersion(12, 8)
+    judged = {
+        Version("2.10.0"): [
+            Judgement(verdict="cannot"),
+            Judgement(verdict="runs", cuda=cuda, how="native"),
+        ],
+        Version("2.9.1"): [Judgement(verdict="cpu")],
+    }
+    judgement = judge_by_pin(requirement, judged)
+    assert (judgement and judgement.verdict) == verdict
+    if judgement is not None:
+        assert (judgement.cuda, judgement.how) == (cuda, None)
+        assert judgement.reasons[0].startswith("it requires torch==2.10.0, which runs")
