@@ -23,6 +23,7 @@ from ..server.access import Access
 from ..server.local_index import LocalIndex
 from .command import Pip, PipCommand
 from .installed import InstalledVariant, find_installed
+from .mixing import find_mixed
 from .named_labels import read_lines
 from .reports import Installed, read_report
 from .requirements_files import Places, rewrite
@@ -179,6 +180,8 @@ def run(
                     stream = sys.stderr if quiet else sys.stdout
                     stream.write(Path(report).read_text(encoding="utf-8"))
                     stream.flush()
+    for sentence in find_mixed(outcome.installed):
+        narrator.warn(sentence)
     judged = any(page.decisions.files for page in local_index.all_judged())
     machine = selection.machine() if judged and selection.machine else None
     return replace(
