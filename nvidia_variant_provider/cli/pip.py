@@ -187,9 +187,12 @@ def parse_pins(texts: Sequence[str]) -> Pins:
 
     :raises UsageError: a value is not a label.
     """
+    from ..index.selection.options import Pins
+
+    if not texts:  # Most runs have none, and the grammar takes a moment to load.
+        return Pins()
     from packaging.utils import canonicalize_name
 
-    from ..index.selection.options import Pins
     from ..metadata.grammar import GRAMMARS, explain
 
     everywhere = None
