@@ -6,8 +6,6 @@ comments are the steps of "Variant ordering" in PEP 825.
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -102,15 +100,16 @@ class Candidates:
     """
 
     def __init__(self, variants: Mapping[str, Properties]) -> None:
-        numbers: defaultdict[tuple[str, str, tuple[str, ...]], int]
-        numbers = defaultdict(itertools.count().__next__)
+        numbers: dict[tuple[str, str, tuple[str, ...]], int] = {}
         self._variants = variants
-        self._labels: dict[str, list[int]] = {}
+        self._labels: dict[str, tuple[int, ...]] = {}
         for label, properties in variants.items():
-            self._labels[label] = items = []
+            items = []
             for namespace, features in properties.items():
                 for feature, wanted in features.items():
-                    items.append(numbers[namespace, feature, wanted])
+                    item = (namespace, feature, wanted)
+                    items.append(numbers.setdefault(item, len(numbers)))
+            self._labels[label] = tuple(items)
         self._lists = list(numbers)
 
     def order(
