@@ -10,7 +10,7 @@ from ..machine.environment import CudaVersion
 from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND
 from ..matrix.cells import all_capabilities, all_drivers, every_value, machine
 from ..metadata.model import Properties, VariantsMetadata
-from ..resolution.ordering import Candidates
+from ..resolution.ordering import order
 from ..resolution.providers import own_answer
 from .collector import Checks, Problem
 from .labels import Claim, claim_of
@@ -88,16 +88,10 @@ def check_nv315(metadata: VariantsMetadata) -> Iterator[Problem]:
 
 
 def _claims_with_machine_code(metadata: VariantsMetadata) -> list[Claim]:
-    """Return the different claims of the labels that have machine code."""
-    # Many labels make the same claim, and the rules ask only which claims there are.
-    different = {
-        (features.get(LOWER_BOUND), features.get(SM_ARCH)): features
-        for properties in metadata.variants.values()
-        if (features := properties.get(NAMESPACE)) is not None
-    }
     claims = (
-        claim_of({feature: list(values) for feature, values in features.items()})
-        for features in different.values()
+        claim_of({f: list(v) for f, v in properties[NAMESPACE].items()})
+        for properties in metadata.variants.values()
+        if NAMESPACE in properties
     )
     return [claim for claim in claims if claim.real]
 
@@ -121,14 +115,14 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
     reported, since they were not tried.
     """
     variants = metadata.variants
-    candidates = Candidates(variants)
     machines = list(_distinct_answers(metadata))
     winners: dict[str, dict[str, None]] = {}
     selected: set[str] = set()
 
     def select(other: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
         for own in machines:
-            labels = candidates.order(
+            labels = order(
+                variants,
                 namespaces=metadata.namespaces,
                 supported={**other, NAMESPACE: own},
                 feature_priorities=metadata.feature_priorities,

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from ..metadata.model import Properties
 
-__all__ = ["Candidates", "Mismatch", "Ordering", "Rejections", "order"]
+__all__ = ["Mismatch", "Ordering", "Rejections", "order"]
 
 _END = 1 << 62
 """A number above every key. Each list of keys ends with it, so that a list comes after
 the longer lists that start with the same keys."""
 
 _UNSUPPORTED = -1
-"""This number stands for a feature without a supported value. No key is negative."""
+"""A number below every key, which stands for a feature without a supported value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,71 +90,6 @@ class Ordering:
     rejected: Rejections
 
 
-class Candidates:
-    """The labels of one document, prepared for being ordered for many machines.
-
-    Many labels list the same values. Each different list gets a number here, so that
-    an ordering looks at each list once, and at a label only for its numbers.
-
-    :param variants: ``{label: {namespace: {feature: (value, ...)}}}``.
-    """
-
-    def __init__(self, variants: Mapping[str, Properties]) -> None:
-        numbers: dict[tuple[str, str, tuple[str, ...]], int] = {}
-        self._variants = variants
-        self._labels: dict[str, tuple[int, ...]] = {}
-        for label, properties in variants.items():
-            items = []
-            for namespace, features in properties.items():
-                for feature, wanted in features.items():
-                    item = (namespace, feature, wanted)
-                    items.append(numbers.setdefault(item, len(numbers)))
-            self._labels[label] = tuple(items)
-        self._lists = list(numbers)
-
-    def order(
-        self,
-        *,
-        namespaces: Sequence[str],
-        supported: Mapping[str, Mapping[str, Sequence[str]]],
-        feature_priorities: Mapping[str, Sequence[str]] | None = None,
-        property_priorities: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
-    ) -> Ordering:
-        """Filter and order the labels, in linear time except for one sort.
-
-        :param namespaces: the namespaces, highest priority first.
-        :param supported: ``{namespace: {feature: [value, ...]}}``; features and values
-            are ordered, best first. A namespace that is missing is not supported.
-        :param feature_priorities: for each namespace, the features that come before
-            all others (from PEP 817's metadata or from the user's ``variants.toml``).
-        :param property_priorities: for each namespace and feature, the values that
-            come before all others.
-        """
-        ranks = _ranks(
-            namespaces, supported, feature_priorities or {}, property_priorities or {}
-        )
-        best = [
-            _best(wanted, ranks.get((namespace, feature)))
-            for namespace, feature, wanted in self._lists
-        ]
-        groups: dict[tuple[int, ...], list[str]] = {}
-        rejected: list[str] = []
-        for label, numbers in self._labels.items():
-            keys = [best[number] for number in numbers]
-            if _UNSUPPORTED in keys:
-                rejected.append(label)
-                continue
-            # 6. "sort the list constructed in step 4 using the sort keys"
-            keys.sort()
-            # 7. "the group with more keys is sorted earlier"
-            keys.append(_END)
-            groups.setdefault(tuple(keys), []).append(label)
-        # 7. "they are ordered lexically by the variant label, ascending"
-        compatible = [label for key in sorted(groups) for label in sorted(groups[key])]
-        rejections = Rejections(self._variants, rejected, supported)
-        return Ordering(tuple(compatible), rejections)
-
-
 def order(
     variants: Mapping[str, Properties],
     *,
@@ -163,13 +98,44 @@ def order(
     feature_priorities: Mapping[str, Sequence[str]] | None = None,
     property_priorities: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
 ) -> Ordering:
-    """Filter and order labels once; see `Candidates`."""
-    return Candidates(variants).order(
-        namespaces=namespaces,
-        supported=supported,
-        feature_priorities=feature_priorities,
-        property_priorities=property_priorities,
+    """Filter and order labels, in linear time except for one sort.
+
+    :param variants: ``{label: {namespace: {feature: (value, ...)}}}``.
+    :param namespaces: the namespaces, highest priority first.
+    :param supported: ``{namespace: {feature: [value, ...]}}``; features and values are
+        ordered, best first. A namespace that is missing is not supported.
+    :param feature_priorities: for each namespace, the features that come before all
+        others (from PEP 817's metadata or from the user's ``variants.toml``).
+    :param property_priorities: for each namespace and feature, the values that come
+        before all others.
+    """
+    ranks = _ranks(
+        namespaces, supported, feature_priorities or {}, property_priorities or {}
     )
+    groups: dict[tuple[int, ...], list[str]] = {}
+    rejected: list[str] = []
+    # Many labels list the same values: the best value of each list is computed once.
+    best: dict[tuple[str, str, tuple[str, ...]], int] = {}
+    for label, properties in variants.items():
+        keys: list[int] = []
+        for namespace, features in properties.items():
+            for feature, wanted in features.items():
+                item = (namespace, feature, wanted)
+                key = best.get(item)
+                if key is None:
+                    key = best[item] = _best(wanted, ranks.get((namespace, feature)))
+                keys.append(key)
+        # 6. "sort the list constructed in step 4 using the sort keys"
+        keys.sort()
+        # 7. "the group with more keys is sorted earlier"
+        keys.append(_END)
+        if keys[0] == _UNSUPPORTED:
+            rejected.append(label)
+        else:
+            groups.setdefault(tuple(keys), []).append(label)
+    # 7. "they are ordered lexically by the variant label, ascending"
+    compatible = [label for key in sorted(groups) for label in sorted(groups[key])]
+    return Ordering(tuple(compatible), Rejections(variants, rejected, supported))
 
 
 def _best(wanted: Sequence[str], ranks: Mapping[str, int] | None) -> int:
