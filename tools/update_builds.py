@@ -48,8 +48,6 @@ ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "nvidia_variant_provider" / "knowledge" / "builds.json"
 SCRIPTS = ROOT / "tools" / "sources" / "torch_builds.json"
 
-_INSPECTED = "inspected"
-
 
 def main() -> None:
     """Read wheels, or write the table."""
