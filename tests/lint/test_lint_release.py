@@ -227,8 +227,11 @@ def lint(path: Path) -> list[Finding]:
     return check_paths([path], ignore=["NV5"])
 
 
-def errors_and_warnings(findings: list[Finding]) -> set[str]:
-    return {f.code for f in findings if f.severity != "note"}
+def of_the_release(findings: list[Finding]) -> set[str]:
+    # The document has notes of its own.
+    return {
+        f.code for f in findings if f.severity != "note" or f.code.startswith("NV4")
+    }
 
 
 def test_a_good_release_has_no_findings(tmp_path: Path) -> None:
@@ -245,7 +248,7 @@ def test_damaged_release_has_the_finding(name: str, tmp_path: Path) -> None:
     if "NV410" not in name:
         folder.settle()
     findings = lint(folder.files)
-    assert errors_and_warnings(findings) == CASES[name].codes
+    assert of_the_release(findings) == CASES[name].codes
     for finding in findings:
         assert finding.severity == RULES[finding.code].severity
         assert finding.path.startswith(str(folder.files))
@@ -260,7 +263,7 @@ def test_near_miss_has_no_finding(name: str, tmp_path: Path) -> None:
     CASES[name].near_miss(folder)
     if "NV410" not in name:
         folder.settle()
-    assert errors_and_warnings(lint(folder.files)) == set()
+    assert of_the_release(lint(folder.files)) == set()
 
 
 def test_every_rule_has_a_trigger_and_a_near_miss() -> None:
@@ -275,7 +278,7 @@ def test_a_metadata_file_with_a_capital_in_its_name_is_not_used(tmp_path: Path) 
     rename_index(folder, "Torch-2.9.1-variants.json")
     folder.settle()
     # The file is not read at all, so the wheels have no metadata.
-    assert errors_and_warnings(lint(folder.files)) == {"NV401", "NV409"}
+    assert of_the_release(lint(folder.files)) == {"NV401", "NV409"}
 
 
 @pytest.mark.parametrize("version", ["2.9.1RC1", "v2.9.1", "2.09.1", "2.9.1.post-1"])

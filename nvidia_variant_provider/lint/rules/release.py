@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .model import ERROR, WARNING, Rule
+from .model import ERROR, NOTE, WARNING, Rule
 
 __all__ = ["RELEASE_RULES"]
 
@@ -85,15 +85,17 @@ RELEASE_RULES = (
     ),
     Rule(
         code="NV408",
-        severity=ERROR,
+        severity=NOTE,
         title="variant markers in METADATA",
         clients="no installer accepts them today",
         what="METADATA has requirements with variant markers, such as "
         "`variant_properties`.",
-        effect="No installer accepts them today. uv and pip 26.3 reject the wheel. "
-        "pip 25.3 installs it, and then every later command of pip fails.",
-        fix="resolve the marker when the wheel is built. Each label has requirements "
-        "of its own.",
+        effect="PEP 825 allows them, but no installer evaluates them today. uv and "
+        "pip 26.3 reject the wheel when they read its requirements. pip 25.3 installs "
+        "it, and then every later command of pip fails. The wheel installs through "
+        "`nvidia-variant-provider pip` and `serve`, which evaluate the markers.",
+        fix="resolve the marker when the wheel is built, if installers have to take "
+        "the wheel by themselves. Each label has requirements of its own.",
         example='Requires-Dist: nvidia-nccl-cu12; "cu126" == variant_label',
     ),
     Rule(
