@@ -27,6 +27,7 @@ from ..selection.inspected import Progress
 from ..selection.options import Selection
 from ..selection.repository import VariantRepository
 from ..selection.stacking import stack
+from ..selection.wheel_files import is_large
 from ..server.upstream import FolderUpstream, HttpUpstream, local_path
 from .interpreter import Interpreter
 from .rows import ReadPage, make_table
@@ -44,9 +45,6 @@ Watch: TypeAlias = Callable[[str], AbstractContextManager[Progress | None]]
 """Watches the reading of a wheel, by its name."""
 
 _MOST_INSPECTED = 10
-
-_SMALLEST = 1_000_000
-"""Bytes of the smallest wheel that is inspected, as for METADATA."""
 
 
 def read_table(
@@ -253,8 +251,7 @@ class _Reader:
 
 def _is_worth_reading(build: Build, file: model.File) -> bool:
     foreign = build.backend is not None and build.backend.is_foreign
-    large = (file.size or _SMALLEST) >= _SMALLEST
-    return build.judgement.verdict == "unknown" and large and not foreign
+    return build.judgement.verdict == "unknown" and is_large(file) and not foreign
 
 
 @contextlib.contextmanager

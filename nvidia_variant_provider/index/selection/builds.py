@@ -34,6 +34,7 @@ from .files import UNAVAILABLE, FileReader
 from .inspected import Inspections, Progress
 from .judging import PageJudge
 from .options import Selection
+from .wheel_files import is_large
 
 __all__ = ["METADATA_KEY", "BuildRepository", "JudgedPage"]
 
@@ -43,9 +44,6 @@ METADATA_KEY = "_nvidia_variant_provider_metadata"
 """Marks a file whose METADATA this repository sends although the upstream does not."""
 
 _PAGES = 256
-
-_SMALLEST = 1_000_000
-"""Bytes of the smallest wheel that the folder of an index says something of."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,7 +176,7 @@ class BuildRepository(RepositoryContainer):
     ) -> JudgedPage:
         judge = await self._prepare()
         found = await judge.judge(project, files)
-        ours = [build for build in found if build.platform in (None, self.platform)]
+        ours = self._for_here(found)
         if all(b.judgement.verdict == "unknown" and not b.backend for b in ours):
             return JudgedPage(project=project, builds=ours)
         follows, followed = await self._find_backends(project, ours, judge)
@@ -238,12 +236,16 @@ class BuildRepository(RepositoryContainer):
         for number, index in enumerate(self._others):
             files = await self._read_files(index, project)
             # Indexes may have different files of one name.
+            judged = await judge.judge(project, files, asks=False)
             builds += [
                 replace(build, file=f"{number}/{build.file}")
-                for build in await judge.judge(project, files, asks=False)
-                if build.platform in (None, self.platform)
+                for build in self._for_here(judged)
             ]
         return builds
+
+    def _for_here(self, builds: Sequence[Build]) -> list[Build]:
+        """Return the builds for this platform, and those that run anywhere."""
+        return [build for build in builds if build.platform in (None, self.platform)]
 
     async def _read_everywhere(self, project: str) -> Sequence[model.File]:
         files: list[model.File] = []
@@ -276,7 +278,7 @@ class BuildRepository(RepositoryContainer):
         """
         index = self._origins.get((file.filename, file.url), self.source)
         backend = self._folders[index]
-        if backend is None or (file.size or _SMALLEST) < _SMALLEST:
+        if backend is None or not is_large(file):
             return None
         words = re.split(r"[/-]", unquote(urlsplit(file.url).path).lower())
         return backend if backend.label.lower() in words else None
@@ -291,11 +293,7 @@ class BuildRepository(RepositoryContainer):
         required = judge.required.get(project, {})
         for name in sorted({name for texts in required.values() for name in texts}):
             files = await self._read_everywhere(name)
-            leader = [
-                build
-                for build in await judge.judge(name, files, (project,))
-                if build.platform in (None, self.platform)
-            ]
+            leader = self._for_here(await judge.judge(name, files, (project,)))
             label = self._selection.pins.get(name)
             decisions = decide(leader, driver=self._driver, label=label)
             requirements = {

@@ -27,14 +27,11 @@ from ...errors import InputError
 from ...machine.environment import Environment
 from ...wheels.archive import parse_requires
 from .files import UNAVAILABLE
-from .wheel_files import Wheel, check_metadata, find_wheels
+from .wheel_files import Wheel, check_metadata, find_wheels, is_large
 
 __all__ = ["PageJudge"]
 
 logger = logging.getLogger(__name__)
-
-_SMALLEST = 1_000_000
-"""Bytes of the smallest wheel that is asked for METADATA."""
 
 _MOST_READ = 64
 """Wheels of one page that are asked for METADATA. vllm has 20 releases in a row that
@@ -197,7 +194,7 @@ class PageJudge:
         if needs is None or needs.evidence == "label":
             needs = self._inspected(group) or needs
         ours = first.platform is not None and first.platform == self._platform
-        large = (first.file.size or _SMALLEST) >= _SMALLEST
+        large = is_large(first.file)
         uses_gpu = needs is None or needs.gpu
         if reading and ours and large and uses_gpu and not _is_foreign(first):
             if needs is None or needs.evidence == "label":

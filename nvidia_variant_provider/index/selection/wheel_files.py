@@ -15,7 +15,17 @@ from ...builds.backends import Backend, parse_backend
 from ...builds.table import PROJECTS
 from ...errors import InputError, shown
 
-__all__ = ["Wheel", "check_metadata", "find_wheels", "may_be_build", "platform_of"]
+__all__ = [
+    "Wheel",
+    "check_metadata",
+    "find_wheels",
+    "is_large",
+    "may_be_build",
+    "platform_of",
+]
+
+_SMALLEST = 1_000_000
+"""Bytes of the smallest wheel that is taken for one with GPU code."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +94,14 @@ def may_be_build(file_name: str) -> bool:
         return False
     project, _, rest = file_name.partition("-")
     return "+" in rest or _normalized(project) in PROJECTS
+
+
+def is_large(file: model.File) -> bool:
+    """Return whether a wheel may hold GPU code by its size.
+
+    Pages in HTML have no sizes; a wheel of unknown size may hold some.
+    """
+    return (file.size or _SMALLEST) >= _SMALLEST
 
 
 def check_metadata(metadata: bytes, project: str, release: Version) -> None:
