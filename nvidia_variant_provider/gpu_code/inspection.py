@@ -215,12 +215,16 @@ class _Queue:
 def _inspect_each(
     files: Iterator[File], budget: Budget, counter: _Counter
 ) -> list[LibraryReport]:
-    reports = []
+    reports: list[LibraryReport] = []
     try:
         for item in files:
             report = _inspect(item, budget, counter)
             if report is not None:
                 reports.append(report)
+    except _StoppedError:
+        # The caller asks the threads for their results one after the other. A thread
+        # that was told to stop must not hide the error of the thread that failed.
+        return reports
     except BaseException:
         counter.stopped = True
         raise

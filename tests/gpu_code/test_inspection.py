@@ -15,7 +15,7 @@ from support.range_server import Answer, serve_answers
 
 from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.gpu_code import compression, files
+from nvidia_variant_provider.gpu_code import compression, files, inspection
 from nvidia_variant_provider.gpu_code.library import inspect_library
 from nvidia_variant_provider.gpu_code.report import (
     LibraryReport,
@@ -282,6 +282,26 @@ def test_an_interrupt_ends_all_threads(jobs: int, tmp_path: Path) -> None:
     with pytest.raises(Enough):
         api.inspect(wheel(tmp_path), jobs=jobs, progress=progress)
     assert threading.active_count() == before
+
+
+def test_the_error_of_the_thread_that_failed_is_raised() -> None:
+    counter = inspection._Counter(2, None)
+
+    def read_until_told_to_stop() -> Iterator[bytes]:
+        while not counter.stopped:
+            yield bytes(1)
+        yield bytes(1)
+
+    def fail() -> Iterator[bytes]:
+        raise OSError("the disk is gone")
+
+    # The first thread takes the larger file, and its result is asked for first.
+    items = [
+        files.File(path="large.so", size=2, pieces=read_until_told_to_stop),
+        files.File(path="small.so", size=1, pieces=fail),
+    ]
+    with pytest.raises(OSError, match="the disk is gone"):
+        inspection._inspect_all(items, 2, counter)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
