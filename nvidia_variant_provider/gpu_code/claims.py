@@ -109,7 +109,7 @@ def find_claim(report: WheelReport) -> TrueClaim:
     real = [value for value in (*sm_arch, *exact) if value.endswith("_real")]
     native = bool(real) and all(
         unit.how(gpu) == NATIVE
-        for unit in units
+        for unit in _loaded(units)
         for value in real
         for gpu in gpus_of(value)
     )

@@ -104,6 +104,17 @@ def test_lint_and_inspect_loosen_a_bound_alike(targets: list[str]) -> None:
     assert hints == [f"a lower bound of {claim.relaxed.version} would reach them"]
 
 
+def test_a_library_of_empty_cubins_does_not_loosen_or_tighten_a_bound() -> None:
+    """Nothing of it can be loaded (deepspeed 0.16.5 for Windows has such libraries)."""
+    full = lib("80_real", "100_real", needed=["cudart64_12.dll"])
+    empty = lib("80_real", path="b.so", stubs={"80_real": 1})
+    claim = find_claim(wheel(full, empty))
+    assert claim == find_claim(wheel(full))
+    assert claim.relaxed.version == CudaVersion(12)
+    # Without any code that can be loaded, there is nothing to promise.
+    assert find_claim(wheel(empty)).sm_arch == ()
+
+
 def test_the_name_of_a_vendored_runtime_has_its_full_version() -> None:
     name = "libcudart-b5a066d7.so.12"
     report = wheel(
