@@ -17,7 +17,6 @@ from ..wheels.archive import MAX_REQUIRES, open_wheel, parse_requires, read_dist
 from .library import BrokenError, Pieces
 from .loose import is_text
 from .report import Defect
-from .vendoring import is_vendored
 from .zip_members import PIECE, Source, list_members
 
 __all__ = ["ARCHIVES", "File", "Listing", "list_folder", "recorded_paths"]
@@ -41,13 +40,11 @@ class File:
     :param path: where it is in the wheel or folder, with ``/``.
     :param size: the bytes that it claims to have.
     :param pieces: reads it.
-    :param vendored: whether it was copied into the wheel from elsewhere.
     """
 
     path: str
     size: int
     pieces: Pieces
-    vendored: bool = False
 
 
 @dataclass(kw_only=True, slots=True)
@@ -57,12 +54,15 @@ class Listing:
     :param size: the bytes of the archive, or of all files of a folder.
     :param members: how many files there are, text included.
     :param requires: ``Requires-Dist`` of the METADATA.
+    :param projects: the project of each archive, by what the names of its members begin
+        with; the empty beginning stands for what is in no archive.
     """
 
     size: int = 0
     files: list[File] = field(default_factory=list)
     members: int = 0
     requires: tuple[str, ...] = ()
+    projects: dict[str, str] = field(default_factory=dict)
     _defects: list[Defect] = field(default_factory=list)
     _unlisted: int = 0
 
@@ -82,11 +82,10 @@ class Listing:
             defects[MAX_DEFECTS:] = [Defect(path="", message=_more_defects(unlisted))]
         return tuple(defects)
 
-    def add_path(self, path: str, name: str, project: str = "") -> None:
+    def add_path(self, path: str, name: str) -> None:
         """Add a file of a folder, with its members if it is an archive.
 
         :param name: what to call it, with ``/`` between folders.
-        :param project: the project that it is installed with, if that is known.
         """
         try:
             status = os.stat(path)
@@ -103,15 +102,12 @@ class Listing:
             return
         self.members += 1
         if status.st_size and not is_text(name):
-            vendored = is_vendored(name, project)
-            self.add_local(path, name, status.st_size, vendored=vendored)
+            self.add_local(path, name, status.st_size)
 
-    def add_local(
-        self, path: str, name: str, size: int, *, vendored: bool = False
-    ) -> None:
+    def add_local(self, path: str, name: str, size: int) -> None:
         """Add a file on disk, whatever its name."""
         pieces = partial(_read, path, size)
-        self.files.append(File(path=name, size=size, pieces=pieces, vendored=vendored))
+        self.files.append(File(path=name, size=size, pieces=pieces))
 
     def add_archive(
         self, source: str | IO[bytes], file_name: str, prefix: str = ""
@@ -129,7 +125,7 @@ class Listing:
         for defect in defects:
             self.add_defect(f"{prefix}{defect.path}", defect.message)
         self.members += len(members) + len(defects)
-        project = file_name.partition("-")[0]
+        self.projects[prefix] = file_name.partition("-")[0]
         shared = Source(source)
         for member in members:
             if is_text(member.name):
@@ -139,7 +135,6 @@ class Listing:
                     path=prefix + member.name,
                     size=member.size,
                     pieces=partial(member.pieces, shared),
-                    vendored=is_vendored(member.name, project),
                 )
             )
 

@@ -8,8 +8,9 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import IO
 
 from ..errors import InputError, shown
@@ -18,6 +19,7 @@ from .budget import Budget
 from .files import ARCHIVES, File, Listing, list_folder, recorded_paths
 from .library import inspect_library
 from .report import LibraryReport, WheelReport
+from .vendoring import copied_paths
 
 __all__ = ["Progress", "inspect_distribution", "inspect_path"]
 
@@ -107,7 +109,7 @@ def inspect_distribution(
     if record is None:
         message = f"{shown(name)} does not list its files"
         raise InputError(message, hint="name the folder that it is in")
-    listing = Listing()
+    listing = Listing(projects={"": name})
     try:
         paths = recorded_paths(record, listing)
     except csv.Error as error:
@@ -121,7 +123,7 @@ def inspect_distribution(
         listing.add_metadata(metadata.encode())
     for path in sorted(paths):
         located = str(installed.locate_file(path))
-        listing.add_path(located, path.replace("\\", "/"), name)
+        listing.add_path(located, path.replace("\\", "/"))
     return _report(listing, name, "distribution", jobs, progress)
 
 
@@ -150,10 +152,40 @@ def _report(
         kind=kind,
         size=listing.size,
         members=listing.members,
-        libraries=tuple(sorted(libraries, key=lambda item: (item.path, item.size))),
+        libraries=_marked(libraries, listing.projects),
         defects=listing.defects(defect for item in others for defect in item.defects),
         requires=listing.requires,
     )
+
+
+def _marked(
+    libraries: list[LibraryReport], projects: Mapping[str, str]
+) -> tuple[LibraryReport, ...]:
+    """Return the libraries by path, with a mark on copies from elsewhere.
+
+    :param projects: the project of each archive, by the start of its members' paths.
+    """
+    archives: dict[str, list[LibraryReport]] = {}
+    for item in libraries:
+        start = _archive(item.path, projects)
+        inside = replace(item, path=item.path.removeprefix(start)) if start else item
+        archives.setdefault(start, []).append(inside)
+    copied = {
+        start + path
+        for start, items in archives.items()
+        for path in copied_paths(items, projects.get(start, ""))
+    }
+    return tuple(
+        replace(item, vendored=True) if item.path in copied else item
+        for item in sorted(libraries, key=lambda item: (item.path, item.size))
+    )
+
+
+def _archive(path: str, projects: Mapping[str, str]) -> str:
+    """Return what the paths of the members of a file's archive begin with."""
+    parts = path.split("/")
+    starts = ("/".join(parts[:i]) + "/" for i in range(len(parts) - 1, 0, -1))
+    return next((start for start in starts if start in projects), "")
 
 
 class _Counter:
@@ -250,9 +282,7 @@ def _inspect(item: File, budget: Budget, counter: _Counter) -> LibraryReport | N
             yield piece
 
     started = time.monotonic()
-    report = inspect_library(
-        item.path, item.size, pieces, vendored=item.vendored, budget=budget
-    )
+    report = inspect_library(item.path, item.size, pieces, budget=budget)
     seconds = time.monotonic() - started
     logger.debug("%s: %d bytes in %.3f seconds", item.path, item.size, seconds)
     return report

@@ -106,7 +106,6 @@ def inspect_library(
     size: int,
     pieces: Pieces,
     *,
-    vendored: bool = False,
     budget: Budget | None = None,
 ) -> LibraryReport | None:
     """Find the GPU code of a file; ``None`` for other files without GPU code.
@@ -115,7 +114,6 @@ def inspect_library(
     :param size: the length in bytes that the file claims to have.
     :param pieces: reads the file, and is called at most three times; it may raise
         `BrokenError`, which becomes a defect.
-    :param vendored: whether the library was copied into the wheel from elsewhere.
     :param budget: what may be spent; the files of one report share it.
     """
     tally = _Tally(path)
@@ -150,7 +148,7 @@ def inspect_library(
     for message in dict.fromkeys(errors):
         tally.add_defect(None, message)
     form = form or guess_format(path, head)
-    return _report(tally, form, size, tables, vendored=vendored)
+    return _report(tally, form, size, tables)
 
 
 _Feeder = RangeFeeder[Image] | RangeFeeder[Code] | RangeFeeder[tuple[str, ...]]
@@ -193,8 +191,6 @@ def _report(
     form: str,
     size: int,
     tables: Sequence[Image | Code | tuple[str, ...] | None],
-    *,
-    vendored: bool,
 ) -> LibraryReport | None:
     image: Image | None = None
     needed: tuple[str, ...] = ()
@@ -217,7 +213,6 @@ def _report(
         format=form,
         machine=image.machine if image else "",
         size=size,
-        vendored=vendored,
         targets=sort_targets(tally.targets),
         lto=sort_targets(tally.lto),
         stubs=sort_targets(tally.stubs),

@@ -11,7 +11,7 @@ from ..gpu_code.claims import gpus_of
 from ..gpu_code.files import MAX_DEFECTS
 from ..gpu_code.report import WheelReport, target_key
 from ..gpu_code.units import Unit, parse_target, ptx_toolkit
-from ..gpu_code.vendoring import is_vendored
+from ..gpu_code.vendoring import links_kernels_of_nvidia
 from ..knowledge.tables import PTX, gpu_models
 from ..machine.environment import ComputeCapability, CudaVersion
 from ..machine.supported import LOWER_BOUND, OLDEST, SM_ARCH
@@ -229,7 +229,7 @@ def check_nv510(wheel: DeclaringWheel) -> Iterator[Problem]:
     own = wheel.report.own
     # GPU code may also come from LTO-IR, from entries of a kind that is not known
     # yet, or from a CUDA library that the wheel links, such as cuBLAS.
-    if any(x.lto or x.unknown or any(map(_has_kernels, x.needed)) for x in own):
+    if any(x.lto or x.unknown or links_kernels_of_nvidia(x.needed) for x in own):
         return
     if wheel.pure and not any(library.format in ("elf", "pe") for library in own):
         return
@@ -319,11 +319,6 @@ def _first_driver(gpu: ComputeCapability) -> CudaVersion:
 def _lower_bound(wheel: DeclaringWheel) -> str:
     lower = wheel.declared.lower
     return "there is no lower bound" if lower is None else f"the lower bound is {lower}"
-
-
-def _has_kernels(name: str) -> bool:
-    """Return whether a linked library is one of NVIDIA's that bring kernels."""
-    return is_vendored(name) and "cudart" not in name.lower()
 
 
 def _in_libraries(failing: Sequence[Unit], loaded: Sequence[Unit]) -> str:

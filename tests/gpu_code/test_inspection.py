@@ -22,7 +22,6 @@ from nvidia_variant_provider.gpu_code.report import (
     WheelReport,
     sort_targets,
 )
-from nvidia_variant_provider.gpu_code.vendoring import is_vendored
 
 PLAIN = (BINARIES / "plain.so").read_bytes()
 CUBIN = (BINARIES / "new-80.cubin").read_bytes()
@@ -332,29 +331,6 @@ def test_a_failing_network_is_an_error_and_not_a_defect(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="HTTP 500"):
         api.inspect(Remote(wheel(tmp_path).read_bytes()))
-
-
-@pytest.mark.parametrize(
-    ("path", "project", "vendored"),
-    [
-        ("demo/lib.so", "demo", False),
-        ("demo.libs/libgomp-e985bcbb.so.1", "demo", True),
-        ("demo/.dylibs/libomp.dylib", "demo", True),
-        # A repair can move the project's own library into that folder.
-        ("ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5", "ctranslate2", False),
-        ("my_demo.libs/libmydemo-12.so", "my_demo", False),
-        ("torch/lib/libtorch_cuda.so", "torch", False),
-        ("torch/lib/libcudart-c3a75b33.so.12", "torch", True),
-        ("torch/lib/libcudnn_engines_precompiled.so.9", "torch", True),
-        ("torch/lib/cublasLt64_12.dll", "torch", True),
-        ("nvidia/curand/bin/curand64_10.dll", "demo", True),
-        ("nvidia/curand/bin/curand64_10.dll", "nvidia_curand_cu12", False),
-        ("libnvjpeg.so.13", "", True),
-        ("demo/nccl_wrapper.so", "demo", False),
-    ],
-)
-def test_vendored(path: str, project: str, *, vendored: bool) -> None:
-    assert is_vendored(path, project) is vendored
 
 
 def test_major_versions_of_the_linked_runtime() -> None:

@@ -71,7 +71,7 @@ not read, since the index would have to send all of them: download such wheels, 
 
 Only libraries that the project built itself count, and each of them has to run: what
 all of them have can be declared, and not what one of them has. Libraries that were
-copied into the wheel (`*.libs/`, NVIDIA's own) have targets of their own. A program
+copied into the wheel, such as cuBLAS, have targets of their own. A program
 loads one of several loose cubins, or of several libraries whose names differ only by
 the number of a CUDA version or of a GPU (`lib_cuda126.so`, `sm90/ops.so`), so these
 count together. Machine code for a family (`100f`) counts as plain code. `inspect` shows
