@@ -20,6 +20,7 @@ from ..selection.builds import JudgedPage
 from ..selection.options import Selection
 from ..selection.repository import Choice
 from ..server.access import Access
+from ..server.callers import with_token
 from ..server.local_index import LocalIndex
 from .command import Pip, PipCommand
 from .installed import InstalledVariant, find_installed
@@ -293,9 +294,11 @@ def _redirect(
         "find-links": links,
     }
     variables = _proxies(command, environ)
+    if local_index.token is not None:
+        variables |= with_token(environ, local_index.token)
     for option, values in replaced.items():
-        # Prefer variables: other users of this machine can read arguments, and
-        # variables override configuration files. pip splits their values at spaces.
+        # Prefer variables: they override configuration files, and other users of this
+        # machine can read arguments. pip splits the values of variables at spaces.
         plain = [v for v in values if not (isolated or any(map(str.isspace, v)))]
         if plain:
             variables[f"PIP_{option.replace('-', '_').upper()}"] = " ".join(plain)

@@ -34,13 +34,17 @@ from ..selection.evaluating import EvaluatedWheel
 from ..selection.renaming import find_label, project_of
 from ..selection.repository import Choice
 from ..selection.wheel_files import may_be_build
+from .callers import TokenCheck
 from .missing import explain_missing, find_renamed
 from .responses import (
+    FILE_HEADERS,
     HEADERS,
+    OCTETS,
     Failures,
     HostCheck,
     LocalFileResponse,
     UpstreamResponse,
+    find_range,
     respond_forbidden,
     respond_not_acceptable,
     respond_not_found,
@@ -56,7 +60,7 @@ logger = logging.getLogger(__name__)
 _NO_LABEL = "-"
 """Stands in the path of files that are not shown as a variant."""
 
-_PASSED_ON = ("content-length", "content-range", "content-type", "last-modified")
+_PASSED_ON = ("content-length", "content-range", "last-modified")
 
 OnPick = Callable[[Choice, "str | None"], None]
 """Called with the label that an installer fetches of a release, or ``None``."""
@@ -70,6 +74,7 @@ def make_app(
     *,
     prefix: str = "",
     hosts: Sequence[str] = ("*",),
+    token: str | None = None,
     on_pick: OnPick | None = None,
     on_page: OnPage | None = None,
     warn: Callable[[str], None] | None = None,
@@ -78,6 +83,7 @@ def make_app(
 
     :param prefix: what all paths start with, such as ``/secret``.
     :param hosts: the names by which the server may be called.
+    :param token: what the ``User-Agent`` of each request must have, if anything.
     :param warn: called with a sentence when an upstream fails.
     """
     failures = Failures(warn or (lambda _: None))
@@ -93,9 +99,12 @@ def make_app(
         # The empty path comes last: it would take the requests for all other paths.
         for source in sorted(sources, key=lambda source: not source.path)
     ]
+    checks = [Middleware(HostCheck, hosts=frozenset(hosts))]
+    if token is not None:
+        checks.append(Middleware(TokenCheck, token=token))
     app = Starlette(
         routes=mounts,
-        middleware=[Middleware(HostCheck, hosts=frozenset(hosts))],
+        middleware=checks,
         exception_handlers={
             UpstreamError: failures.respond,
             InputError: failures.respond,
@@ -225,7 +234,7 @@ class _Handlers:
             if not (os.path.isfile(path) and self._source.may_send(path)):
                 raise errors.ResourceUnavailable(name)
             logger.info("%s: sent from %s", name, path)
-            return LocalFileResponse(path, media_type="application/octet-stream")
+            return LocalFileResponse(path)
         if isinstance(resource, model.TextResource):
             return PlainTextResponse(resource.text, headers=HEADERS)
         if isinstance(resource, EvaluatedWheel):
@@ -243,8 +252,8 @@ class _Handlers:
     async def _stream(self, url: str, request: Request) -> Response:
         # Ask for raw bytes: a Content-Encoding would change the length.
         wanted = {"Accept-Encoding": "identity"}
-        if "range" in request.headers:
-            wanted["Range"] = request.headers["range"]
+        if (part := find_range(request.headers)) is not None:
+            wanted["Range"] = part
         stack = AsyncExitStack()
         response = await stack.enter_async_context(
             self._source.client.stream(url, wanted)
@@ -252,6 +261,7 @@ class _Handlers:
         headers = {
             key: response.headers[key] for key in _PASSED_ON if key in response.headers
         }
+        headers |= {"Content-Type": OCTETS, **FILE_HEADERS}
         if request.method == "HEAD":
             await stack.aclose()
             return Response(status_code=response.status_code, headers=headers)
@@ -270,7 +280,12 @@ class _Handlers:
 
     async def _rewrite(self, wheel: EvaluatedWheel, request: Request) -> Response:
         """Send a wheel with other METADATA, as the original arrives."""
-        headers = {"Content-Length": str(wheel.plan.size), "Accept-Ranges": "none"}
+        headers = {
+            "Content-Length": str(wheel.plan.size),
+            "Accept-Ranges": "none",
+            "Content-Type": OCTETS,
+            **FILE_HEADERS,
+        }
         if request.method == "HEAD":
             return Response(headers=headers)
         stack = AsyncExitStack()
@@ -297,7 +312,6 @@ class _Handlers:
             rewrite_pieces(pieces, wheel.plan, wheel.sha256),
             stack,
             tell,
-            media_type="application/octet-stream",
             headers=headers,
         )
 

@@ -27,6 +27,7 @@ from ..selection.stacking import stack
 from ..selection.wheel_files import may_be_build
 from .access import Access
 from .app import OnPage, OnPick, make_app
+from .callers import system_tells
 from .hashing import HashingRepository
 from .server import Server
 from .source import Source
@@ -89,7 +90,14 @@ class LocalIndex:
         self._on_pick = on_pick
         self._on_page = on_page
         self._originals: dict[str, str] = {}
-        self._server = Server(host, port, listening=listening)
+        checks_users = access.secret and system_tells()
+        self.token: str | None = None
+        """What requests must have in their ``User-Agent``; see `callers`."""
+        if access.secret and not checks_users:
+            self.token = secrets.token_urlsafe(16)
+        self._server = Server(
+            host, port, listening=listening, on_stranger=warn if checks_users else None
+        )
         self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
         self._upstreams: list[_Upstream] = []
         self._urls: dict[tuple[str, bool], str] = {}
@@ -205,6 +213,7 @@ class LocalIndex:
             sources,
             prefix=self._prefix,
             hosts=self._access.hosts,
+            token=self.token,
             on_pick=self._on_pick,
             on_page=self._on_page,
             warn=self._warn,

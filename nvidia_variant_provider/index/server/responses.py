@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHUNK",
+    "FILE_HEADERS",
     "HEADERS",
+    "OCTETS",
     "Failures",
     "HostCheck",
     "LocalFileResponse",
     "UpstreamResponse",
+    "find_range",
     "respond_forbidden",
     "respond_not_acceptable",
     "respond_not_found",
@@ -39,6 +43,15 @@ CHUNK = 1024 * 1024
 
 HEADERS = {"Cache-Control": "no-store"}
 """A page depends on the machine, and so does the file that a name on it means."""
+
+FILE_HEADERS = {"X-Content-Type-Options": "nosniff"}
+"""Files come from strangers: a browser must not take one for a page of this server."""
+
+OCTETS = "application/octet-stream"
+"""The type of every file, whatever the upstream calls it."""
+
+_RANGE = re.compile(r"bytes=(?:\d+-\d*|-\d+)", re.ASCII)
+"""A single range of bytes (RFC 9110, section 14.1.2)."""
 
 _PORT = re.compile(r":\d*\Z")
 
@@ -66,10 +79,31 @@ class HostCheck:
         await app(scope, receive, send)
 
 
+def find_range(headers: Headers) -> str | None:
+    """Return the range that a request asks for.
+
+    RFC 9110, section 14.2: "A server MAY ignore the Range header field." Other units
+    and malformed ranges are ignored, and several ranges at once, whose response would
+    have another type.
+    """
+    wanted = headers.get("range", "")
+    return wanted if _RANGE.fullmatch(wanted) else None
+
+
 class LocalFileResponse(FileResponse):
     """A file of this machine, sent in large pieces."""
 
     chunk_size = CHUNK
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path, media_type=OCTETS, headers=FILE_HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file; the base class refuses a range that it does not know."""
+        if find_range(Headers(scope=scope)) is None:
+            others = [item for item in scope["headers"] if item[0] != b"range"]
+            scope = {**scope, "headers": others}
+        await super().__call__(scope, receive, send)
 
 
 class UpstreamResponse(StreamingResponse):

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from ...errors import InputError, UsageError
+from .callers import OwnUserSocket
 from .idleness import IdleWatch
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class Server:
     :param port: 0 for any free port.
     :param listening: a socket that listens already, instead of ``host`` and ``port``.
         Whoever handed it over starts the server again at the next request.
+    :param on_stranger: close connections of other users, and call this for the first
+        of them; only where `callers.system_tells`.
     :raises InputError: the address cannot be used.
     """
 
@@ -121,9 +124,13 @@ class Server:
         port: int = 0,
         *,
         listening: socket.socket | None = None,
+        on_stranger: Callable[[str], None] | None = None,
     ) -> None:
         self._renews = listening is not None
-        self._socket = _bind(host, port) if listening is None else listening
+        kind = socket.socket if on_stranger is None else OwnUserSocket
+        self._socket = _bind(kind, host, port) if listening is None else listening
+        if isinstance(self._socket, OwnUserSocket):
+            self._socket.on_stranger = on_stranger
         self._loop: asyncio.AbstractEventLoop | None = None
         address = self._socket.getsockname()
         if listening is not None:
@@ -199,9 +206,9 @@ class Server:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _bind(kind: type[socket.socket], host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound = kind(family, socket.SOCK_STREAM)
     try:
         if port and hasattr(socket, "SO_REUSEADDR"):
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,0 +1,85 @@
+"""What another user of this machine sees and reaches."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+__all__ = ["ROOT", "STRANGER", "needs_root", "read_as", "visible_urls"]
+
+ROOT, STRANGER = 0, 61234
+"""Root, and a user who has no account, no files and no processes."""
+
+needs_root = pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != ROOT,
+    reason="only root can run programs as another user",
+)
+
+# The interpreter may be where the other user cannot read: import before changing users.
+_AS_USER = """
+import encodings.idna, http.client, json, os, sys, urllib.parse
+user = int(sys.argv[1])
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+"""
+
+_READ = """
+bodies = []
+for url in sys.argv[2:]:
+    parts = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=20)
+    try:
+        connection.request("GET", parts.path)
+        reply = connection.getresponse()
+        bodies.append(reply.read().decode() if reply.status == 200 else None)
+    except OSError:
+        bodies.append(None)
+print(json.dumps(bodies))
+"""
+
+_LIST = """
+lines = []
+for number in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        with open(f"/proc/{number}/cmdline") as file:
+            lines.append(file.read())
+    except OSError:
+        pass
+print(json.dumps(lines))
+"""
+
+
+def read_as(user: int, urls: Sequence[str]) -> list[str | None]:
+    """Read ``urls`` as a user; ``None`` stands for each that is refused."""
+    return _run_as(user, _READ, *urls)
+
+
+def visible_urls(pattern: str) -> list[str]:
+    """Return the URLs of indexes that another user sees in command lines.
+
+    :param pattern: matches the whole URL.
+    """
+    lines = _run_as(STRANGER, _LIST)
+    words = {word for line in lines if line for word in line.split("\0")}
+    return sorted(word for word in words if re.fullmatch(pattern, word))
+
+
+def _run_as(user: int, code: str, *arguments: str) -> list[str | None]:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", _AS_USER + code, str(user), *arguments],
+        cwd="/",
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result: list[str | None] = json.loads(done.stdout)
+    return result
