@@ -283,13 +283,18 @@ def _metadata(release: Release) -> VariantsMetadata:
 
 
 def upgrade(
-    source: str | bytes | os.PathLike[str], *, name: str | None = None
+    source: str | bytes | os.PathLike[str],
+    *,
+    name: str | None = None,
+    for_uv: bool = False,
 ) -> UpgradedFile:
     """Rewrite variant metadata in the current schema version; nothing is written.
 
     :param source: a path or a JSON text, in one of the forms of `Release`.
     :param name: the name of the metadata in the result and in messages, by default
         the path, or ``metadata`` for a text.
+    :param for_uv: name the provider of ``nvidia`` in the one way that makes uv use its
+        own NVIDIA provider.
     :return: ``text`` is the upgraded document, or ``None`` where the publisher has to
         say something first; ``losses``, ``notes`` and ``problems`` are the remarks.
     :raises InputError: the metadata cannot be read, is not valid, or has a newer
@@ -300,12 +305,13 @@ def upgrade(
     if isinstance(source, str) and source.lstrip().startswith("{"):
         source = source.encode()
     if isinstance(source, bytes):
-        return upgrade_text(name or "metadata", source)
-    return upgrade_text(name or os.fspath(source), read_bytes(source))
+        return upgrade_text(name or "metadata", source, for_uv=for_uv)
+    name = name or os.fspath(source)
+    return upgrade_text(name, read_bytes(source), for_uv=for_uv)
 
 
 def upgrade_index(
-    folder: str | os.PathLike[str], *, write: bool = True
+    folder: str | os.PathLike[str], *, write: bool = True, for_uv: bool = False
 ) -> list[UpgradedFile]:
     """Rewrite the metadata of all releases in a folder.
 
@@ -313,13 +319,14 @@ def upgrade_index(
 
     :param write: replace the files that change, each completely or not at all;
         otherwise nothing is written.
+    :param for_uv: as for `upgrade`.
     :return: what became of each file, sorted by path.
     :raises InputError: the folder cannot be read or has no release, or a file cannot
         be written.
     """
     from .upgrading.releases import upgrade_folder
 
-    return upgrade_folder(os.fspath(folder), write=write)
+    return upgrade_folder(os.fspath(folder), write=write, for_uv=for_uv)
 
 
 def validate(

@@ -45,9 +45,16 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="upgrade all metadata files of a folder in place; a release whose wheels "
         "are in the folder gets a file made from them",
     )
+    parser.add_argument(
+        "--for-uv",
+        action="store_true",
+        help="name the provider of nvidia in the one way that uv recognises; otherwise "
+        "all uv users may get the CPU build (NV314)",
+    )
     add_examples(
         parser,
         "upgrade torch-2.8.0-variants.json --output new.json",
+        "upgrade torch-2.10.0-variants.json --for-uv --output new.json",
         "upgrade --index dist/",
     )
 
@@ -60,15 +67,15 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result: 
         if options.output is not None:
             message = "--index writes each file in its place"
             raise UsageError(message, path="--output", hint="leave --output out")
-        files = api.upgrade_index(options.path)
+        files = api.upgrade_index(options.path, for_uv=options.for_uv)
         return _result(files, [f"{file.path}: {_describe(file)}" for file in files])
     if os.path.isdir(options.path):
         hint = "name a file in the folder, or add --index"
         raise UsageError("this is a folder", path=options.path, hint=hint)
-    return _upgrade_file(options.path, options.output)
+    return _upgrade_file(options.path, options.output, for_uv=options.for_uv)
 
 
-def _upgrade_file(path: str, output: str | None) -> Result:
+def _upgrade_file(path: str, output: str | None, *, for_uv: bool) -> Result:
     from pathlib import Path
 
     from .. import api
@@ -76,9 +83,9 @@ def _upgrade_file(path: str, output: str | None) -> Result:
     from ..strict_json import read_stdin
 
     if path == "-":
-        file = api.upgrade(read_stdin(), name="stdin")
+        file = api.upgrade(read_stdin(), name="stdin", for_uv=for_uv)
     else:
-        file = api.upgrade(Path(path), name=path)
+        file = api.upgrade(Path(path), name=path, for_uv=for_uv)
     if file.text is None:
         return _result([file], [])
     if output is None:

@@ -1,4 +1,4 @@
-"""NV104 to NV117 and NV201 to NV211: the format of a document.
+"""NV104 to NV118 and NV201 to NV211: the format of a document.
 
 The reader of `metadata` walks over a document once and reports each defect with its
 kind. Most rules here are one kind of defect; the others look at what could be read.
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..errors import join
+from ..errors import join, shown
 from ..metadata import versions
 from ..metadata.checking import CheckedDocument, check_document
 from ..metadata.defects import Kind
+from ..metadata.unanswered import find_unanswered
 from .collector import Collector, Problem
 from .rules import Code
 
@@ -58,6 +59,7 @@ def check_structure(document: object, collector: Collector) -> CheckedDocument:
             ("NV104", check_nv104(document)),
             ("NV106", check_nv106(document, checked, in_wheel=in_wheel)),
             ("NV115", check_nv115(checked)),
+            ("NV118", check_nv118(checked)),
         )
         for code, problems in checks:
             for problem in problems:
@@ -102,6 +104,32 @@ def check_nv115(checked: CheckedDocument) -> Iterator[Problem]:
             yield Problem(place, message, "keep one of the two labels")
         else:
             first[key] = label
+
+
+def check_nv118(checked: CheckedDocument) -> Iterator[Problem]:
+    """Report labels that the answers in the metadata itself rule out."""
+    metadata = checked.metadata
+    for item in find_unanswered(metadata):
+        yield Problem(item.place, item.message, item.hint)
+    # Another rule says what is wrong with a document that cannot be read.
+    if not checked.is_readable:
+        return
+    for label, properties in metadata.variants.items():
+        for namespace, features in properties.items():
+            provider = metadata.providers.get(namespace)
+            static = None if provider is None else provider.static_properties
+            if static is None or not any(static.values()):
+                continue
+            for feature, values in features.items():
+                known = static.get(feature, ())
+                if values and not set(values) & set(known):
+                    listed = ", ".join(map(shown, known)) or "no value"
+                    yield Problem(
+                        join(join(join("variants", label), namespace), feature),
+                        f"the static properties list {listed} of the feature, so that "
+                        "the label fits no machine",
+                        "correct the value, or add it to the static properties",
+                    )
 
 
 def labels_of(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

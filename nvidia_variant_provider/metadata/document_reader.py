@@ -71,7 +71,7 @@ class _DocumentReader:
         statics = self._read_named_features(fields, "static-properties", "")
         providers = self._read_providers(fields, schema, statics, property_priorities)
         if namespaces is not None and "providers" in schema.keys:
-            self._compare_providers(fields, namespaces)
+            self._compare_providers(fields, namespaces, schema)
         return VariantsMetadata(
             name=name,
             version=version,
@@ -159,7 +159,10 @@ class _DocumentReader:
         return providers
 
     def _compare_providers(
-        self, fields: Mapping[str, Any], namespaces: tuple[str, ...]
+        self,
+        fields: Mapping[str, Any],
+        namespaces: tuple[str, ...],
+        schema: SchemaVersion,
     ) -> None:
         """Report namespaces without a provider, and providers without a namespace."""
         tolerate = self._report.tolerate
@@ -170,7 +173,17 @@ class _DocumentReader:
         if not isinstance(fields["providers"], Mapping):
             return
         named = set(fields["providers"])
-        for name in sorted(named - set(namespaces)):
+        # PEP 817: "it MUST NOT be listed in providers metadata".
+        for name in sorted(named & schema.reserved):
+            message = f"{name} is reserved, and no provider answers for it"
+            tolerate(
+                "providers-differ",
+                join("providers", name),
+                message,
+                "remove the provider; labels may use the namespace without one",
+            )
+        named |= schema.reserved & set(namespaces)
+        for name in sorted(named - set(namespaces) - schema.reserved):
             hint = "add it there, or remove the provider"
             place = join("providers", name)
             tolerate("providers-differ", place, UNDECLARED, hint)
@@ -187,7 +200,9 @@ class _DocumentReader:
         namespaces: tuple[str, ...] | None,
     ) -> dict[str, Properties]:
         section = self._fields.required_section(fields, "variants") or {}
-        declared = None if namespaces is None else frozenset(namespaces)
+        declared = None
+        if namespaces is not None:
+            declared = schema.reserved.union(namespaces)
         nulls = NULL_LABELS if schema.old_null else NULL_LABELS[:1]
         variants: dict[str, Properties] = {}
         for label, item in section.items():
@@ -203,7 +218,7 @@ class _DocumentReader:
                 hint = "shorten the label, or upgrade the file"
                 place = join("variants", label)
                 self._report.tolerate("long-label", place, message, hint)
-            properties = self._read_label(label, item, declared, nulls)
+            properties = self._read_label(label, item, declared, nulls, schema.reserved)
             if properties is not None:
                 variants[label] = properties
         return variants
@@ -214,6 +229,7 @@ class _DocumentReader:
         item: object,
         declared: frozenset[str] | None,
         nulls: tuple[str, ...],
+        reserved: frozenset[str],
     ) -> Properties | None:
         place = join("variants", label)
         fields = self._fields.typed(as_object, item, place)
@@ -226,8 +242,16 @@ class _DocumentReader:
             # properties". Those in the list have been checked there.
             if thorough or declared is None or namespace not in declared:
                 self._check_use(namespace, declared, place)
-            features = None if thorough else valid_features(items)
-            if not features:
+            features: Features | None = None
+            if namespace in reserved:
+                from .abi_dependency import read_dependencies
+
+                where = join(place, namespace)
+                features = read_dependencies(items, where, self._fields)
+                self._check_features(features, where)
+            elif not thorough:
+                features = valid_features(items)
+            if not features and namespace not in reserved:
                 features = self._read_features(items, join(place, namespace))
             if features is not None:
                 properties[namespace] = features
@@ -256,12 +280,16 @@ class _DocumentReader:
     def _read_features(self, items: object, place: str) -> Features | None:
         """Return the features of one namespace of a label."""
         features = self._fields.features(items, place, if_empty=self._report.refuse)
+        self._check_features(features, place)
+        return features
+
+    def _check_features(self, features: Features | None, place: str) -> None:
+        """Report a namespace without features, and values in another order."""
         if features is not None and not features:
             hint = "remove the namespace"
             self._report.refuse("null-rules", place, "no feature is given", hint)
         if self._report.thorough:
             self._check_order(features or {}, place)
-        return features
 
     def _check_order(self, features: Features, place: str) -> None:
         for feature, values in features.items():

@@ -48,6 +48,7 @@ class SchemaVersion:
         817 tells tools to ignore them.
     :param one_source: whether a provider names exactly one source of its answer.
     :param old_null: whether ``00000000`` is a spelling of the null label as well.
+    :param reserved: namespaces that labels may use without a provider.
     :param label_limit: the most characters of a label; ``None`` without a limit.
     """
 
@@ -59,6 +60,7 @@ class SchemaVersion:
     strict: bool
     one_source: bool = False
     old_null: bool = False
+    reserved: frozenset[str] = frozenset()
     label_limit: int | None = None
 
     def __str__(self) -> str:
@@ -88,6 +90,7 @@ _V0_0_3 = replace(
     url=f"{_HOST}/v0.0.3.json",
     keys=_V0_0_1.keys | {"static-properties"},
     provider_keys=_V0_0_1.provider_keys | {"install-time"},
+    reserved=frozenset({"abi_dependency"}),
 )
 _V0_1_0 = SchemaVersion(
     number=(0, 1, 0),

@@ -64,8 +64,13 @@ def find_answers(
     used = {space for properties in metadata.variants.values() for space in properties}
     answers: dict[str, Answer] = {}
     plugins: list[str] = []
+    for namespace in (used & metadata.schema.reserved) - given.keys():
+        # PEP 817: "Tools that do not implement this feature MUST treat the variants
+        # using it as incompatible".
+        unknown = "only an installer knows the versions of dependencies (PEP 817)"
+        answers[namespace] = Answer(why_not=unknown)
     for namespace in metadata.namespaces:
-        if namespace not in used:
+        if namespace not in used or namespace in answers:
             continue
         provider = metadata.providers.get(namespace, Provider())
         enabled = (

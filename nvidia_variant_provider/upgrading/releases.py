@@ -23,6 +23,7 @@ from ..strict_json import parse_json, read_bytes, unreadable
 from ..wheels.merging import combine
 from ..wheels.names import parse_wheel_name
 from ..wheels.variant_json import read_wheel_metadata
+from .for_uv import rewrite_for_uv
 from .remarks import Remark, Upgrade, without_repeats
 from .upgrade import find_unread, upgrade
 
@@ -79,11 +80,12 @@ class UpgradedFile:
         }
 
 
-def upgrade_text(name: str, data: bytes) -> UpgradedFile:
+def upgrade_text(name: str, data: bytes, *, for_uv: bool = False) -> UpgradedFile:
     """Return the upgraded metadata of a file; nothing is written.
 
     :param name: the path of the file, or a name for messages.
     :param data: the bytes of the file.
+    :param for_uv: name the provider of ``nvidia`` as uv recognises it.
     :raises InputError: the bytes are not valid metadata, or have a newer version than
         the one that is written.
     """
@@ -94,6 +96,8 @@ def upgrade_text(name: str, data: bytes) -> UpgradedFile:
     except InputError as error:
         error.path = name
         raise
+    if for_uv:
+        outcome = rewrite_for_uv(outcome)
     file = UpgradedFile(
         path=name,
         old_version=str(metadata.schema),
@@ -104,10 +108,13 @@ def upgrade_text(name: str, data: bytes) -> UpgradedFile:
     return _with_metadata(file, outcome.metadata, data)
 
 
-def upgrade_folder(folder: str, *, write: bool = True) -> list[UpgradedFile]:
+def upgrade_folder(
+    folder: str, *, write: bool = True, for_uv: bool = False
+) -> list[UpgradedFile]:
     """Upgrade the metadata of all releases in a folder, sorted by path.
 
     :param write: replace each file that changes, and write the files that are missing.
+    :param for_uv: name the provider of ``nvidia`` as uv recognises it.
     :raises InputError: the folder cannot be read or has no release, or a file cannot
         be written.
     """
@@ -118,7 +125,7 @@ def upgrade_folder(folder: str, *, write: bool = True) -> list[UpgradedFile]:
     releases, misnamed = _group(folder, names)
     files = [
         *misnamed,
-        *(_upgrade_release(folder, release) for release in releases),
+        *(_upgrade_release(folder, release, for_uv) for release in releases),
     ]
     if not files:
         message = f"the folder has no file *{SUFFIX} and no wheel with a label"
@@ -190,7 +197,7 @@ def _parse_name(file_name: str) -> tuple[tuple[str, str] | None, str | None]:
     return (normalized.name, normalized.version), None
 
 
-def _upgrade_release(folder: str, release: _Release) -> UpgradedFile:
+def _upgrade_release(folder: str, release: _Release, for_uv: bool) -> UpgradedFile:
     """Return the upgraded file of a release, made from its wheels if it has any."""
     name = release.files[0] if release.files else release.name
     path = os.path.join(folder, name)
@@ -205,7 +212,7 @@ def _upgrade_release(folder: str, release: _Release) -> UpgradedFile:
     if release.files:
         try:
             data = read_bytes(path)
-            old = upgrade_text(path, data)
+            old = upgrade_text(path, data, for_uv=for_uv)
         except InputError as error:
             error.path = None
             unreadable_old = (Remark.from_error(error),)
@@ -217,6 +224,8 @@ def _upgrade_release(folder: str, release: _Release) -> UpgradedFile:
         return old or file
     logger.info("reading %d wheels for %s", len(release.wheels), path)
     outcome = _read_wheels(folder, release.wheels)
+    if for_uv:
+        outcome = rewrite_for_uv(outcome)
     file = replace(
         file,
         losses=without_repeats(unreadable_old, outcome.losses),

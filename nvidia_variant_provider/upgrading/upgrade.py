@@ -7,7 +7,7 @@ problem; there is no result then, since a guess could give users another build.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,10 +24,12 @@ from ..metadata.model import (
     Provider,
     VariantsMetadata,
 )
-from ..metadata.requirements import marker_holds, parse_requirement
+from ..metadata.requirements import marker_holds
 from ..metadata.writing import find_defects
+from .for_uv import UNKNOWN_TO_UV, is_known_to_uv
 from .remarks import Remark, Upgrade
 from .reordering import find_difference
+from .unwritable import find_unwritable, without_reserved
 
 __all__ = ["find_unread", "upgrade"]
 
@@ -87,6 +89,10 @@ def upgrade(
     remarks = _Remarks()
     if document is not None:
         remarks.losses += find_unread(document, metadata)
+    problems = list(find_unwritable(metadata))
+    # A place that has a problem already is not looked at again.
+    settled = {problem.place for problem in problems}
+    metadata = without_reserved(metadata)
     used = {space for properties in metadata.variants.values() for space in properties}
     providers: dict[str, Provider] = {}
     for namespace in metadata.namespaces:
@@ -94,6 +100,8 @@ def upgrade(
         place = join("providers", namespace)
         if old.enable_if is not None:
             _report_marker(namespace, old, used, remarks)
+        if place in settled:
+            continue
         new = _provider(namespace, old, metadata, remarks)
         if new is not None:
             providers[namespace] = new
@@ -105,7 +113,7 @@ def upgrade(
             message = f"{UNDECLARED}: left out"
             place = join("providers", namespace)
             remarks.lose(place, message, _NO_LABEL)
-    _report_priorities(metadata, providers, used, remarks)
+    _report_priorities(metadata, providers, used, remarks, settled)
     if metadata.schema.number < versions.FIRST_IN_WHEELS.number:
         # Measured: uv selects from the upgraded file of the index, and then fails to
         # install the wheel.
@@ -122,12 +130,13 @@ def upgrade(
         property_priorities={},
         variants=_variants(metadata, remarks),
     )
-    problems = tuple(map(Remark.from_error, find_defects(upgraded)))
+    defects = map(Remark.from_error, find_defects(upgraded))
+    problems += [defect for defect in defects if defect.place not in settled]
     return Upgrade(
         metadata=None if problems else upgraded,
         losses=tuple(remarks.losses),
         notes=tuple(remarks.notes),
-        problems=problems,
+        problems=tuple(problems),
     )
 
 
@@ -176,10 +185,8 @@ def _plugin_provider(namespace: str, old: Provider, remarks: _Remarks) -> Provid
         message = f"added: {REQUIRES}"
         remarks.note(place, message, "installers need it to ask for an answer")
         return replace(new, requires=(REQUIRES,), plugin_api=PLUGIN_API)
-    if namespace == NAMESPACE and not _known_to_uv(new):
-        message = "uv 0.13.8 does not know the provider by these names"
-        hint = f"it knows requires [{REQUIRES!r}] and plugin-api {PLUGIN_API!r}"
-        remarks.note(place, message, hint)
+    if namespace == NAMESPACE and not is_known_to_uv(new):
+        remarks.notes.append(UNKNOWN_TO_UV)
     return new
 
 
@@ -198,23 +205,6 @@ def _lose_other_sources(
             message = f"version {versions.WRITTEN} has no such key next to {source}"
             hint = f"installers asked no plugin here: the answer is {source}"
             remarks.lose(place, message, hint)
-
-
-def _known_to_uv(provider: Provider) -> bool:
-    """Return whether uv 0.13.8 takes this for the provider that it has built in.
-
-    The conditions were measured.
-    """
-    if len(provider.requires) != 1:
-        return False
-    item = parse_requirement(provider.requires[0])
-    return (
-        item is not None
-        and provider.plugin_api == PLUGIN_API
-        and item.name == "nvidia-variant-provider"
-        and not (item.marker or item.extras or item.url)
-        and item.specifier.contains("0.0.1")
-    )
 
 
 def _folded(
@@ -342,6 +332,7 @@ def _report_priorities(
     providers: Mapping[str, Provider],
     used: set[str],
     remarks: _Remarks,
+    settled: Collection[str],
 ) -> None:
     """Report the priorities of namespaces whose answer comes from a plugin.
 
@@ -349,6 +340,8 @@ def _report_priorities(
     """
     features, values = metadata.feature_priorities, metadata.property_priorities
     for namespace in dict.fromkeys((*features, *values)):
+        if join("providers", namespace) in settled:
+            continue
         provider = providers.get(namespace)
         if provider is not None and provider.static_properties is not None:
             continue  # `_folded` has put these priorities into the answer.

@@ -112,3 +112,53 @@ def test_uv_refuses_wheels_that_were_not_upgraded(tmp_path: Path) -> None:
         )
         with pytest.raises(InstallError, match=r"variant\.json"):
             index.install(["torch"], H100)
+
+
+# --for-uv
+
+PUBLISHED = Path(__file__).parents[2] / "fixtures" / "published"
+NAMED_FOR_OTHERS = ["torch-2.9.0", "torch-2.10.0", "torchvision-0.25.0"]
+
+
+@pytest.mark.parametrize("release", NAMED_FOR_OTHERS)
+def test_uv_selects_gpu_builds_of_published_releases(
+    release: str, index: UvIndex
+) -> None:
+    """Without the option every user of uv gets the CPU build of these releases."""
+    path = PUBLISHED / f"{release}-variants.json"
+    plain = api.upgrade(path).document
+    for_uv = api.upgrade(path, for_uv=True).document
+    assert plain is not None
+    assert for_uv is not None
+    projects = [index.publish(plain), index.publish(for_uv)]
+    for cuda, sm, label in (
+        ("12.6", "7.0", "cuda12.8"),
+        ("12.9", "6.1", "cuda12.6"),
+        ("13.0", "9.0", "cuda13.0"),
+        ("11.8", "8.0", "null"),
+    ):
+        machine = forced(cuda, sm)
+        assert index.install(projects, machine) == ["null", label]
+        assert api.resolve(path, priorities=Priorities(), environ=machine).selected == (
+            label
+        )
+
+
+def test_wheels_have_to_name_the_provider_for_uv_as_well(tmp_path: Path) -> None:
+    """uv selects by the file of the index, and then asks by ``variant.json``."""
+    path = PUBLISHED / "torch-2.10.0-variants.json"
+    plain, for_uv = api.upgrade(path).document, api.upgrade(path, for_uv=True)
+    assert plain is not None
+    assert "build the wheels with that as well" in str(for_uv.notes)
+    with uv_index(tmp_path) as index:
+        project = index.publish(plain)
+        assert for_uv.text is not None
+        name = project.replace("-", "_")
+        folder = tmp_path / "index" / project
+        file = folder / f"{name}-1.0-variants.json"
+        file.write_text(for_uv.text)
+        page = folder / "index.html"
+        names = sorted(item.name for item in folder.iterdir() if item != page)
+        page.write_text("".join(f'<a href="{name}">{name}</a>' for name in names))
+        with pytest.raises(InstallError):
+            index.install([project], H100)

@@ -46,6 +46,7 @@ REFUSED_BY_BOTH = [
 
 SILENT = {
     "NV115-same-properties": "cu12",
+    "NV118-value-not-listed": "null",
     "NV206-not-sorted": "cu12",
     # The other values still match; without them, another build would be selected.
     "NV302-unknown-value": "cu12",

@@ -231,4 +231,20 @@ STRUCTURE_RULES = (
         fix="remove the key that belongs to another kind of provider.",
         example='"x86_64": {"builtin": "x86_64", "plugin-api": "x:Y"}',
     ),
+    Rule(
+        code="NV118",
+        severity=ERROR,
+        title="label that static properties rule out",
+        clients="both give every machine another build",
+        what="The answer of a provider is in the metadata itself, and it has none of "
+        "the values that a label needs. In version 0.0.3 such an answer is easily "
+        "forgotten: with `install-time` of `false` no provider is asked, and the "
+        "answer is in `static-properties` at the top level. In version 0.0.2, with "
+        "`plugin-use` of `none`, it is in `default-priorities.property`.",
+        effect="The label fits no machine, and all of them get another build without "
+        "any message.",
+        fix="add the values to the static properties, the best first.",
+        example='"priority": {"install-time": false}   '
+        '<- "static-properties": {"priority": {"order": ["1", "2"]}}',
+    ),
 )
