@@ -15,10 +15,13 @@ from . import machine
 from .narration import Narration
 from .parsers import add_examples
 from .pip import parse_pins
-from .render import render
+from .render import complain, render
 from .result import Result
 
 __all__ = ["configure_parser", "execute"]
+
+_MOST_NAMED = 10
+"""The projects that are named at the end."""
 
 _UNIT_PORT, _UNIT_IDLE = 8642, 600
 """The port and the seconds of a service, where the user gives none."""
@@ -203,7 +206,20 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         # Print the result now, not at the end: people need it while the index runs.
         render(result, command="serve", as_json=options.json)
         stopped.wait()
+    # A server that ended because it was idle starts again at the next request.
+    if local_index.passing and not options.idle:
+        complain(_passing(local_index.passing))
     return Result(said=True)
+
+
+def _passing(projects: Mapping[str, str]) -> str:
+    """Return the sentence about files whose URLs end with this server."""
+    names = [f"{project} ({why})" for project, why in sorted(projects.items())]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return (
+        f"Lock files with URLs of this server need it again, at the same port: "
+        f"{', '.join(names[:_MOST_NAMED])}{more}"
+    )
 
 
 def _without_own(urls: Sequence[str], port: int | None) -> list[str]:

@@ -37,6 +37,27 @@ def pips(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Environment]:
     return {version: Environment(folder / version) for version in PIPS}
 
 
+@pytest.fixture(scope="session")
+def poetry(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """Return an environment with poetry."""
+
+    def fill(folder: Path) -> None:
+        make_environment(folder, "poetry==2.5.1")
+
+    return Environment(shared_folder(tmp_path_factory, "poetry", fill))
+
+
+@pytest.fixture(scope="session")
+def pdm(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """Return an environment with pdm."""
+
+    def fill(folder: Path) -> None:
+        # Newer versions of these two have other modules, and another httpx.
+        make_environment(folder, "pdm==2.22.4", "hishel<0.1", "unearth<0.18")
+
+    return Environment(shared_folder(tmp_path_factory, "pdm", fill))
+
+
 @pytest.fixture
 def fresh(pips: dict[str, Environment], tmp_path: Path) -> Callable[[str], Environment]:
     """Return a function that makes an environment with a version of pip."""

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 from simple_repository import content_negotiation, errors, model
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -180,7 +181,13 @@ class _Handlers:
             raise
         if self._on_page is not None and self._source.find_judged is not None:
             self._on_page(self._source.find_judged(name))
-        files = tuple(self._linked(file, name, "../../") for file in page.files)
+        self._report_plain(name)
+        # Only pip downloads a whole wheel to look at its dependencies.
+        reads_parts = not request.headers.get("user-agent", "").startswith("pip/")
+        files = tuple(
+            self._linked(file, name, "../../", reads_parts=reads_parts)
+            for file in page.files
+        )
         page = replace(page, files=files)
         logger.info("page of %s: %d files", name, len(files))
         return respond_with(page, form)
@@ -341,13 +348,48 @@ class _Handlers:
             if name in choice.plain:
                 self._on_pick(choice, None)
 
-    def _linked(self, file: model.File, project: str, root: str) -> model.File:
-        """Return ``file`` with the URL at which an installer gets it."""
+    def _report_plain(self, project: str) -> None:
+        """Report the non-variant wheel of the newest release, if no variant fits.
+
+        Where that wheel has its own URL, no request for it arrives here.
+        """
+        choices = self._source.repository.choices(project).values()
+        if self._on_pick is None or not choices or self._source.access.local:
+            return
+        newest = max(choices, key=lambda choice: Version(choice.version))
+        if newest.plain and not newest.offers:
+            self._on_pick(newest, None)
+
+    def _linked(
+        self, file: model.File, project: str, root: str, *, reads_parts: bool = False
+    ) -> model.File:
+        """Return ``file`` with the URL at which an installer gets it.
+
+        A file keeps its own URL wherever that is possible, since lock files record it
+        and outlive this server.
+
+        :param reads_parts: the installer reads METADATA out of a wheel by ranges.
+        """
         label: Any = file.private_metadata.get(LABEL_KEY, _NO_LABEL)
-        # A file whose METADATA only this server has must not keep its own URL.
+        # A file whose METADATA only this server has must not keep its own URL, unless
+        # the installer can do without that METADATA.
         ours = METADATA_KEY in file.private_metadata
-        if label == _NO_LABEL and not ours and self._source.is_reachable(file.url):
-            return file
+        if not self._source.access.local:
+            # Requests for a non-variant wheel tell what pip has taken, and what the
+            # pip of the verb writes is corrected. Nobody corrects what others write.
+            label = label or _NO_LABEL
+        is_reachable = self._source.is_reachable(file.url)
+        if label == _NO_LABEL and is_reachable:
+            if not ours:
+                return file
+            if reads_parts and not self._source.access.local:
+                return replace(file, dist_info_metadata=None)
+        self._source.passing.setdefault(
+            project,
+            "variants"
+            if label not in (None, _NO_LABEL)
+            else self._source.why_not_own(file.url),
+        )
         digest = (
             file.hashes.get("sha256") or hashlib.sha256(file.url.encode()).hexdigest()
         )

@@ -90,6 +90,8 @@ class LocalIndex:
         self._on_pick = on_pick
         self._on_page = on_page
         self._originals: dict[str, str] = {}
+        self.passing: dict[str, str] = {}
+        """Why files of a project have URLs of this index, which end with it."""
         checks_users = access.secret and system_tells()
         self.token: str | None = None
         """What requests must have in their ``User-Agent``; see `callers`."""
@@ -204,6 +206,7 @@ class LocalIndex:
                 find_judged=self._builds[number].judged if self._builds else None,
                 # A server that runs for long would remember ever more of them.
                 originals=self._originals if self._access.local else None,
+                passing=self.passing,
             )
             for number, (upstream, repository) in enumerate(
                 zip(self._upstreams, self._repositories, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..http.client import Client
@@ -34,6 +34,8 @@ class Source:
         ``--find-links``) rather than an index.
     :param find_judged: returns what is known of the last page of a project.
     :param originals: gets the URL of the real file for each path that stands for one.
+    :param passing: gets, for each project with files whose URLs are those of this
+        server, the reason why.
     """
 
     path: str
@@ -44,6 +46,7 @@ class Source:
     links: LinksUpstream | None = None
     find_judged: Callable[[str], JudgedPage] | None = None
     originals: MutableMapping[str, str] | None = None
+    passing: MutableMapping[str, str] = field(default_factory=dict)
 
     def is_reachable(self, url: str) -> bool:
         """Return whether an installer can download ``url`` without our credentials."""
@@ -53,6 +56,12 @@ class Source:
             return False
         # Let the installer apply its own policy for plain-HTTP files.
         return not self.client.has_credentials(url)
+
+    def why_not_own(self, url: str) -> str:
+        """Say why a file that is no variant does not keep its own URL."""
+        if self.is_reachable(url):
+            return "METADATA that its index lacks"
+        return "a folder" if url.startswith("file:") else "credentials or a proxy"
 
     def may_send(self, path: Path) -> bool:
         """Return whether a file of this machine belongs to the index.

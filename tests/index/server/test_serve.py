@@ -28,13 +28,14 @@ from support.processes import (
     provider,
 )
 from support.serving import Serving, fetch, serving
-from support.shared import shared_folder
 from support.wheels import publish, stub_wheel, write_page
 
 from nvidia_variant_provider import api
 
 CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
 MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
+
+LOCKS = "Lock files with URLs of this server need it again, at the same port: "
 
 posix = pytest.mark.skipif(os.name == "nt", reason="the signals are those of POSIX")
 
@@ -119,6 +120,7 @@ def test_choices_are_told_as_they_are_made(
             assert done.code == 0, done.text
         _, said = server.stop(signal.SIGTERM)
     assert sorted(said.splitlines()) == [
+        f"{LOCKS}demo (METADATA that its index lacks), torch (variants)",
         "demo 1.0+cu126 (CUDA 12.6) is the newest shown: 2.0 needs a driver for CUDA "
         "13, this one is for CUDA 12.9",
         "torch 2.8.0: variant cu126",
@@ -144,14 +146,6 @@ def test_pip_and_several_indexes(
         )
     assert done.code == 0, done.text
     assert installed_labels(target) == {**CHOSEN, "other": "1.0 gpu"}
-
-
-@pytest.fixture(scope="session")
-def poetry(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    def fill(folder: Path) -> None:
-        make_environment(folder, "poetry==2.5.1")
-
-    return Environment(shared_folder(tmp_path_factory, "poetry", fill))
 
 
 def test_poetry(
@@ -192,15 +186,6 @@ priority = "primary"
         "narrow": "1.0 b126",
         "helper": "1.0 None",
     }
-
-
-@pytest.fixture(scope="session")
-def pdm(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    def fill(folder: Path) -> None:
-        # Newer versions of these two have other modules, and another httpx.
-        make_environment(folder, "pdm==2.22.4", "hishel<0.1", "unearth<0.18")
-
-    return Environment(shared_folder(tmp_path_factory, "pdm", fill))
 
 
 def test_pdm(
@@ -246,7 +231,7 @@ def test_signals_stop_it(
 ) -> None:
     with serving("-i", index, *MACHINE, environ=environ) as server:
         assert fetch(server.urls[0] + "torch/")[0] == 200
-        assert server.stop(number) == (0, "")
+        assert server.stop(number) == (0, f"{LOCKS}torch (variants)\n")
         with pytest.raises(ConnectionRefusedError):
             fetch(server.urls[0])
 

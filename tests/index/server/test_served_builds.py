@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from support.builds import machine
@@ -39,7 +40,8 @@ def test_metadata_that_the_index_does_not_send(folder: Path) -> None:
         serve_answers(answers_of(folder, "demo")) as upstream,
         start(f"{upstream.url}/simple/", machine=OLD) as running,
     ):
-        files = json.loads(running.page("demo").body)["files"]
+        pip = 'pip/26.3 {"installer":{}}'
+        files = json.loads(running.page("demo", User_Agent=pip).body)["files"]
         by_version = {file["filename"].split("-")[1]: file for file in files}
         assert [bool(by_version[v].get("yanked")) for v in ("1.0", "2.0", "3.0")] == [
             False,
@@ -47,11 +49,20 @@ def test_metadata_that_the_index_does_not_send(folder: Path) -> None:
             True,
         ]
         assert "it needs a driver for CUDA 13" in by_version["3.0"]["yanked"]
-        url = running.page("demo").files[by_version["1.0"]["filename"]]
+        name = by_version["1.0"]["filename"]
+        url = running.page("demo", User_Agent=pip).files[name]
         metadata = ask(f"{url}.metadata")
         announced = by_version["1.0"]["core-metadata"]["sha256"]
         assert hashlib.sha256(metadata.body).hexdigest() == announced
         assert b"Requires-Dist: nvidia-cuda-runtime-cu12==12.8.90" in metadata.body
+        # Others read parts of the wheel, and their locks record the URL of the file.
+        (other,) = (
+            file
+            for file in json.loads(running.page("demo").body)["files"]
+            if file["filename"] == name
+        )
+        assert other["url"] == f"{upstream.url}/simple/demo/{quote(name)}"
+        assert "core-metadata" not in other
         assert running.warnings == []
 
 

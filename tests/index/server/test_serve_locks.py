@@ -1,0 +1,222 @@
+"""``serve``: what the lock files of other installers record, and how long it lasts."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import uv
+from packaging.tags import platform_tags
+from support.builds import gpu_build, metadata
+from support.index_server import serve
+from support.processes import Environment, clean_environ
+from support.serving import Serving, serving
+from support.wheels import publish, stub_wheel, write_page
+
+MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
+
+
+class Served(NamedTuple):
+    """An index with its URL, and the server in front of it."""
+
+    upstream: str
+    server: Serving
+
+    def shown(self, text: str) -> str:
+        """Return a lock file with names for the two servers."""
+        here = self.server.urls[0].removesuffix("simple/")
+        return text.replace(self.upstream, "UPSTREAM/").replace(here, "SERVE/")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Serve builds with local labels, an ordinary wheel, and variants."""
+    folder = tmp_path_factory.mktemp("locks")
+    for version in ("1.0+cu126", "2.0+cu130", "2.0+cpu"):
+        stub_wheel(folder / "demo", "demo", version, tag=HERE, requires=["helper"])
+    stub_wheel(folder / "helper", "helper", "1.0")
+    publish(folder, metadata({"cu126": gpu_build("12.6")}), "torch", "1.0")
+    for name in ("demo", "helper"):
+        write_page(folder / name)
+    environ = clean_environ(tmp_path_factory.mktemp("server"))
+    with (
+        serve(folder) as upstream,
+        serving("-i", upstream, *MACHINE, environ=environ) as server,
+    ):
+        yield Served(upstream, server)
+
+
+PROJECT = """\
+[project]
+name = "it"
+version = "1"
+requires-python = ">=3.10,<4"
+dependencies = ["demo", "torch"]
+"""
+
+HERE = f"py3-none-{next(platform_tags())}"
+
+REAL = [
+    f"UPSTREAM/demo/demo-1.0+cu126-{HERE}.whl",
+    "UPSTREAM/helper/helper-1.0-py3-none-any.whl",
+    "UPSTREAM/torch/torch-1.0-py3-none-any.whl",
+]
+"""The files that keep their own URLs: a build, an ordinary wheel, a non-variant one."""
+
+
+@pytest.fixture
+def project(environ: dict[str, str], tmp_path: Path) -> Path:
+    """Return the folder of a project, without the index that it uses."""
+    environ |= {
+        "UV_CACHE_DIR": str(tmp_path / "uv"),
+        "UV_PYTHON": sys.executable,
+        "POETRY_CACHE_DIR": str(tmp_path / "poetry"),
+        "POETRY_VIRTUALENVS_USE_POETRY_PYTHON": "true",
+        "POETRY_KEYRING_ENABLED": "false",
+        "PDM_CACHE_DIR": str(tmp_path / "pdm"),
+        "PDM_CHECK_UPDATE": "false",
+        "PDM_PYTHON": sys.executable,
+    }
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+def run(environ: dict[str, str], cwd: Path, *words: object) -> str:
+    done = subprocess.run(
+        [str(word) for word in words],
+        env=environ,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def real_urls(text: str) -> list[str]:
+    """Return the URLs of wheels of the upstream that a lock file records."""
+    words = {word for word in text.split('"') if word.endswith(".whl")}
+    return sorted(word for word in words if word.startswith("UPSTREAM/"))
+
+
+def own_urls(text: str) -> set[str]:
+    """Return the URLs of wheels of the server that a lock file records."""
+    words = {word for word in text.split('"') if word.endswith(".whl")}
+    return {word.split("/")[2] for word in words if word.startswith("SERVE/f/")}
+
+
+def test_uv_lock_and_export(
+    served: Served, environ: dict[str, str], project: Path
+) -> None:
+    url = served.server.urls[0]
+    source = f'[[tool.uv.index]]\nurl = "{url}"\ndefault = true\n'
+    (project / "pyproject.toml").write_text(PROJECT + source)
+    run(environ, project, uv.find_uv_bin(), "lock")
+    lock = served.shown((project / "uv.lock").read_text())
+    words = ("export", "--frozen", "--no-emit-project", "--format", "pylock.toml")
+    exported = served.shown(run(environ, project, uv.find_uv_bin(), *words))
+    for text in (lock, exported):
+        assert real_urls(text) == REAL
+        # The label is in the path, and a lock made elsewhere gets a reason.
+        assert own_urls(text) == {"torch"}
+    # uv records the index that it was given beside the files.
+    assert lock.count('registry = "SERVE/simple/"') == 3
+    assert exported.count('index = "SERVE/simple/"') == 3
+
+
+def test_uv_pip_compile(served: Served, environ: dict[str, str], project: Path) -> None:
+    (project / "it.in").write_text("demo\ntorch\n")
+    words = ("pip", "compile", "--no-config", "--default-index", served.server.urls[0])
+    program = uv.find_uv_bin()
+    form = ("--format", "pylock.toml")
+    text = served.shown(run(environ, project, program, *words, *form, "it.in"))
+    assert real_urls(text) == REAL
+    assert own_urls(text) == {"torch"}
+    assert "index = " not in text
+    form = ("--generate-hashes", "--emit-index-url")
+    text = served.shown(run(environ, project, program, *words, *form, "it.in"))
+    # Requirements have no URLs of files, and name the index only when they are told.
+    assert "--index-url SERVE/simple/" in text
+    assert "SERVE/f/" not in text
+    assert text.count("--hash=sha256:") >= 4
+
+
+def test_a_lock_of_uv_outlives_the_server(
+    served: Served, environ: dict[str, str], project: Path
+) -> None:
+    """Without variants, nothing that is installed from the lock needs the server."""
+    target = project / ".venv"
+    with serving("-i", served.upstream, *MACHINE, environ=environ) as server:
+        source = f'[[tool.uv.index]]\nurl = "{server.urls[0]}"\ndefault = true\n'
+        text = PROJECT.replace('"demo", "torch"', '"demo"') + source
+        (project / "pyproject.toml").write_text(text)
+        run(environ, project, uv.find_uv_bin(), "lock")
+    assert server.process.wait(60) != 0
+    run(environ, project, uv.find_uv_bin(), "sync", "--frozen", "--no-cache")
+    assert Environment(target).labels() == {
+        "demo": "1.0+cu126 None",
+        "helper": "1.0 None",
+    }
+
+
+def test_poetry_lock(
+    served: Served, poetry: Environment, environ: dict[str, str], project: Path
+) -> None:
+    """poetry records the index, and names and hashes of files, but no URLs of them."""
+    source = (
+        "[tool.poetry]\npackage-mode = false\n[[tool.poetry.source]]\n"
+        f'name = "variants"\nurl = "{served.server.urls[0]}"\npriority = "primary"\n'
+    )
+    (project / "pyproject.toml").write_text(PROJECT + source)
+    run(environ, project, poetry.python, "-m", "poetry", "-n", "lock")
+    text = served.shown((project / "poetry.lock").read_text())
+    assert text.count('url = "SERVE/simple"') == 3
+    assert "http://" not in text
+    for url in REAL:
+        assert f'file = "{url.rpartition("/")[2]}", hash = "sha256:' in text
+
+
+def test_pdm_lock(
+    served: Served, pdm: Environment, environ: dict[str, str], project: Path
+) -> None:
+    """pdm records URLs with ``--static-urls`` only, and then those of the files.
+
+    It has no files of a release with a local version label, with or without a server.
+    """
+    source = f'[[tool.pdm.source]]\nname = "pypi"\nurl = "{served.server.urls[0]}"\n'
+    (project / "pyproject.toml").write_text(PROJECT + source)
+    own = (pdm.python, "-m", "pdm", "lock")
+    run(environ, project, *own)
+    plain = served.shown((project / "pdm.lock").read_text())
+    assert "http://" not in plain
+    assert "SERVE" not in plain
+    assert 'file = "helper-1.0-py3-none-any.whl", hash = "sha256:' in plain
+    run(environ, project, *own, "--static-urls")
+    text = served.shown((project / "pdm.lock").read_text())
+    assert real_urls(text) == REAL[1:]
+    assert own_urls(text) == {"torch"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the signals are those of POSIX")
+def test_what_does_not_last_is_said(
+    served: Served, environ: dict[str, str], project: Path
+) -> None:
+    with serving("-i", served.upstream, *MACHINE, environ=environ) as server:
+        (project / "it.in").write_text("demo\ntorch\n")
+        words = ("pip", "compile", "--no-config", "--default-index", server.urls[0])
+        run(environ, project, uv.find_uv_bin(), *words, "it.in")
+        code, said = server.stop(signal.SIGTERM)
+    assert code == 0
+    assert said.splitlines()[-1] == (
+        "Lock files with URLs of this server need it again, at the same port: torch "
+        "(variants)"
+    )
