@@ -1,9 +1,9 @@
-"""Build the GPU table and the driver table from checked-in sources.
+"""Build the tables of GPUs, drivers and older toolkits from checked-in sources.
 
-``python -m tools.build_tables`` writes ``gpus.json`` and ``drivers.json`` in
-``nvidia_variant_provider/knowledge``, and ``machine/driver_table.py``, the part of
-them that installers load. ``--check`` writes nothing and exits with 1 if a file would
-change.
+``python -m tools.build_tables`` writes ``gpus.json``, ``drivers.json`` and
+``older_toolkits.json`` in ``nvidia_variant_provider/knowledge``, and
+``machine/driver_table.py``, the part of them that installers load. ``--check`` writes
+nothing and exits with 1 if a file would change.
 
 The sources are ``toolkits.json``, which ``python -m tools.measure`` writes, and the
 files in ``tools/sources``. Those quote public documents, each with its URL and the day
@@ -12,7 +12,7 @@ on which it was read:
 - ``ptx_history.json``: which CUDA release and driver branch brought each target;
 - ``drivers.json``: the drivers of toolkit releases, and where a GPU's branches differ
   from the rule in `first_branch`;
-- ``gpus.json``: names of GPUs.
+- ``gpus.json``: names of GPUs, and the last toolkit of those that no measured one has.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from tools.records import KNOWLEDGE, MACHINE, SOURCES, read, render
 __all__ = ["build", "main"]
 
 Record = dict[str, Any]
+
+OLDEST = (9, 0)
+"""The oldest toolkit of the table; wheels were built with it in 2018."""
 
 _GENERATED = '''\
 """What a detected machine needs to know about driver versions.
@@ -69,8 +72,10 @@ def build(toolkits: list[Record]) -> Mapping[Path, str]:
     sources = read(SOURCES / "drivers.json")
     gpus = build_gpus(toolkits, history, read(SOURCES / "gpus.json"))
     drivers = build_drivers(gpus, history, sources)
+    older = build_older_toolkits(toolkits, gpus, history)
     return {
         KNOWLEDGE / "gpus.json": render(gpus),
+        KNOWLEDGE / "older_toolkits.json": render(older),
         KNOWLEDGE / "drivers.json": render(drivers),
         MACHINE / "driver_table.py": build_module(drivers, sources),
     }
@@ -82,28 +87,39 @@ def build_gpus(
     """Return the GPU table.
 
     The first and the last toolkit are measured. Where the oldest measured toolkit
-    already knows a GPU, the history of PTX says which release brought it.
+    already knows a GPU, or no longer does, the history of PTX says which release
+    brought it.
     """
     records = []
     for gpu in sources["gpus"]:
         target = gpu["compute_capability"].replace(".", "")
         having = [kit["version"] for kit in toolkits if target in kit["targets"]]
-        if not having:
+        ended = gpu.get("last_toolkit")
+        if not having and ended is None:
             raise SystemExit(
                 "no toolkit in toolkits.json compiles for "
                 f"{gpu['compute_capability']}; add one that does to "
                 "tools/sources/toolkits.json, and measure it"
             )
-        first, last = having[0], having[-1]
-        basis = "first and last toolkit: ptxas of the toolkits on PyPI"
+        measured = "ptxas of the toolkits on PyPI"
         dates = [max(kit["date"] for kit in toolkits)]
-        if first == toolkits[0]["version"]:
+        basis = f"first and last toolkit: {measured}"
+        if having and having[0] != toolkits[0]["version"]:
+            first, last = having[0], having[-1]
+        else:
             (first,) = (
                 r["cuda"] for r in history["releases"] if target in r["new_targets"]
             )
-            basis = f"first toolkit: {_cite(history['document'])}; last toolkit: "
-            basis += "ptxas of the toolkits on PyPI"
             dates.append(history["document"]["read"])
+            basis = f"first toolkit: {_cite(history['document'])}; last toolkit: "
+            if having:
+                last = having[-1]
+                basis += measured
+            else:
+                ending = sources["documents"][ended["document"]]
+                last = ended["cuda"]
+                basis += _cite(ending)
+                dates.append(ending["read"])
         document = sources["documents"].get(gpu["document"])
         if document is not None:
             dates.append(document["read"])
@@ -120,6 +136,44 @@ def build_gpus(
                 "date": max(dates),
             }
         )
+    return records
+
+
+def build_older_toolkits(
+    toolkits: list[Record], gpus: list[Record], history: Record
+) -> list[Record]:
+    """Return the toolkits from `OLDEST` up to the first one that was measured.
+
+    Such a toolkit has the targets that it or an older one brought, without those that
+    it no longer compiles for.
+    """
+    measured = _numbers(toolkits[0]["version"])
+    ends = {
+        gpu["compute_capability"].replace(".", ""): gpu["last_toolkit"] for gpu in gpus
+    }
+    records, targets = [], []
+    for release in sorted(history["releases"], key=lambda r: _numbers(r["cuda"])):
+        version = _numbers(release["cuda"])
+        targets += release["new_targets"]
+        if OLDEST <= version < measured:
+            kept = [
+                target
+                for target in sorted(targets, key=int)
+                if ends[target] is None or version <= _numbers(ends[target])
+            ]
+            records.append(
+                {
+                    "version": release["cuda"],
+                    "ptx_isa": release["ptx_isa"],
+                    "targets": kept,
+                    "source": f"{_cite(history['document'])}; without the targets "
+                    "whose last toolkit is older, by gpus.json",
+                    "date": max(
+                        history["document"]["read"],
+                        *(gpu["date"] for gpu in gpus if gpu["last_toolkit"]),
+                    ),
+                }
+            )
     return records
 
 

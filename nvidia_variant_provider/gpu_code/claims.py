@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ..knowledge.tables import NATIVE, PTX, gpu_models
+from ..knowledge.tables import NATIVE, PTX, can_exist, gpu_models
 from ..machine.environment import ComputeCapability, CudaVersion
-from ..machine.supported import SM_ARCH, all_features
+from ..machine.supported import SM_ARCH, all_features, supported_sm_arch
 from .bounds import Bound, find_bounds
 from .report import WheelReport, target_key
 from .units import Unit, parse_target, split_units
@@ -128,12 +128,22 @@ def find_claim(report: WheelReport) -> TrueClaim:
 
 
 def find_gpus(report: WheelReport) -> tuple[GpuSupport, ...]:
-    """Judge each known GPU, in ascending order; none for a wheel without GPU code."""
+    """Judge each known GPU, in ascending order; none for a wheel without GPU code.
+
+    GPUs that are too old for properties to name are left out, unless it runs on them
+    with a driver that exists.
+    """
     units = split_units(report)
     if not any(unit.targets for unit in units):
         return ()
     strict, _ = find_bounds(report, units, real=(), native=True)
-    return tuple(_support(capability, units, strict) for capability in gpu_models())
+    judged = [_support(capability, units, strict) for capability in gpu_models()]
+    return tuple(
+        gpu
+        for gpu in judged
+        if supported_sm_arch(gpu.capability)
+        or (gpu.driver is not None and can_exist(gpu.driver, gpu.capability))
+    )
 
 
 def _support(

@@ -23,6 +23,7 @@ from ..knowledge.tables import (
     toolkits,
 )
 from ..machine.environment import ComputeCapability, CudaVersion
+from ..machine.supported import OLDEST
 from .report import LibraryReport, WheelReport
 
 __all__ = ["Unit", "first_toolkit", "parse_target", "ptx_toolkit", "split_units"]
@@ -160,13 +161,11 @@ def parse_target(target: str) -> tuple[int, str, str]:
 def ptx_toolkit(isa: tuple[int, int]) -> CudaVersion | None:
     """Return the first toolkit that emits a version of PTX; ``None`` if none is known.
 
-    A driver for the toolkit's CUDA version, or for a newer one, compiles it. PTX 7.0 to
-    7.8 came with CUDA 11.0 to 11.8 (PTX ISA, "Release Notes"). Older versions count as
-    11.0, the first version that properties can name.
+    A driver for the toolkit's CUDA version, or for a newer one, compiles it. What is
+    older than CUDA 11.0 counts as 11.0, the first version that properties can name.
     """
-    if isa < (8, 0):
-        return CudaVersion(11, min(isa[1], 8) if isa[0] == 7 else 0)
-    return next((v for v, known in toolkits().items() if known.ptx_isa >= isa), None)
+    first = next((v for v, known in toolkits().items() if known.ptx_isa >= isa), None)
+    return None if first is None else max(first, OLDEST)
 
 
 @cache

@@ -98,7 +98,11 @@ class GpuDrivers:
 
 @cache
 def gpu_models() -> Mapping[ComputeCapability, GpuModel]:
-    """Return the GPUs by compute capability, ascending."""
+    """Return the GPUs by compute capability, ascending.
+
+    They begin with those for which wheels were built in 2018. Properties of variants
+    can name GPUs from 5.0 on.
+    """
     models = [
         GpuModel(
             compute_capability=ComputeCapability.parse(record["compute_capability"]),
@@ -118,7 +122,11 @@ def gpu_models() -> Mapping[ComputeCapability, GpuModel]:
 
 @cache
 def toolkits() -> Mapping[CudaVersion, Toolkit]:
-    """Return the toolkits by version, ascending; 12.7 was never published."""
+    """Return the toolkits from CUDA 9.0 on by version, ascending.
+
+    There is no 12.7. Those before 11.7 are as documents describe them, since no package
+    index has them; the others are measured.
+    """
     releases = [
         Toolkit(
             version=CudaVersion.parse(record["version"]),
@@ -127,7 +135,7 @@ def toolkits() -> Mapping[CudaVersion, Toolkit]:
             source=record["source"],
             date=record["date"],
         )
-        for record in _read("toolkits")
+        for record in [*_read("older_toolkits"), *_read("toolkits")]
     ]
     return {toolkit.version: toolkit for toolkit in sorted(releases, key=_by_version)}
 

@@ -85,8 +85,8 @@ def all_drivers() -> tuple[CudaVersion, ...]:
 
 
 def all_capabilities() -> tuple[ComputeCapability, ...]:
-    """Return the known compute capabilities, in ascending order."""
-    return tuple(gpu_models())
+    """Return the compute capabilities that properties can name, in ascending order."""
+    return tuple(filter(supported_sm_arch, gpu_models()))
 
 
 def machine(cuda: CudaVersion, capability: ComputeCapability | None) -> Environment:

@@ -44,6 +44,10 @@ from nvidia_variant_provider.machine.supported import LOWER_BOUND, SM_ARCH
             "11.0",
         ),
         ([lib("80_real", "90_virtual", isa="99.0")], [], None, None),
+        # Toolkits before CUDA 11, which properties cannot name, emit code for these.
+        ([lib("35_real", "80_real", "35_virtual", isa="7.0")], [], "11.0", "11.0"),
+        ([lib("20_virtual", "80_real", isa="4.0")], [], "11.0", "11.0"),
+        ([lib("30_real", "32_real", "37_real", "80_real")], [], "11.0", "11.0"),
         ([lib("80_real")], ["nvidia-cuda-runtime-cu12==12.8.90"], "12.8", "12.0"),
         ([lib("80_real")], ["cuda-toolkit[cublas]==13.*"], "13.0", "13.0"),
         ([lib("80_real")], ["nvidia-cublas-cu12>=12.4"], "12.0", "12.0"),

@@ -24,7 +24,7 @@ from nvidia_variant_provider.gpu_code.units import ptx_toolkit, split_units
 from nvidia_variant_provider.knowledge.tables import gpu_models, toolkits
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.machine.supported import all_features, supported_sm_arch
-from nvidia_variant_provider.matrix.cells import machine
+from nvidia_variant_provider.matrix.cells import all_capabilities, machine
 
 CATALOG = next(f.values for f in all_features() if f.name == "sm_arch")
 
@@ -177,7 +177,8 @@ def test_no_toolkit_is_older_than_the_first_with_its_ptx() -> None:
     for version, toolkit in toolkits().items():
         first = ptx_toolkit(toolkit.ptx_isa)
         assert first is not None
-        assert first <= version
+        # Properties cannot name what is older than 11.0.
+        assert first <= max(version, CudaVersion(11))
 
 
 @pytest.mark.parametrize(
@@ -192,13 +193,32 @@ def test_requirements_that_tell_no_minor_version(text: str) -> None:
 # GPUs
 
 
+@pytest.mark.parametrize(
+    ("targets", "needed", "listed"),
+    [
+        (["35_real"], "libcudart.so.11.0", {"3.5": "11.0", "3.7": "11.0"}),
+        (["37_real"], "libcudart.so.11.0", {"3.7": "11.0"}),
+        # Drivers for Kepler end with CUDA 11.4, and those for Fermi with 9.1.
+        (["35_virtual"], "libcudart.so.12", {}),
+        (["20_real"], "libc.so.6", {}),
+        (["50_real"], "libcudart.so.11.0", {}),
+    ],
+)
+def test_gpus_that_properties_cannot_name_count_where_it_runs(
+    targets: list[str], needed: str, listed: Mapping[str, str]
+) -> None:
+    gpus = find_gpus(wheel(lib(*targets, isa="7.0", needed=[needed])))
+    old = [gpu for gpu in gpus if gpu.capability < ComputeCapability(5, 0)]
+    assert {str(gpu.capability): str(gpu.driver) for gpu in old} == listed
+
+
 def test_gpus_of_a_plain_library() -> None:
     gpus = how(api.inspect(BINARIES / "plain.so"))
     assert gpus["7.0"] == ("no", None)
     assert gpus["8.9"] == ("native", "13.0")
     assert gpus["8.7"] == ("no", None)
     assert gpus["12.0"] == ("ptx", "13.5")
-    assert list(gpus) == [str(capability) for capability in gpu_models()]
+    assert list(gpus) == [str(capability) for capability in all_capabilities()]
 
 
 def test_gpu_that_is_newer_than_the_build() -> None:
@@ -275,7 +295,7 @@ def test_hostile_names_and_numbers_raise_nothing(
     report = wheel(library, lib("80_real"), requires=needed)
     claim = find_claim(report)
     assert claim.to_dict()
-    assert len(find_gpus(report)) in (0, len(gpu_models()))
+    assert len(find_gpus(report)) in (0, len(all_capabilities()))
     assert set(claim.sm_arch) <= set(CATALOG)
     suggest(claim, path, "wheel")
 
@@ -290,7 +310,7 @@ def test_work_grows_linearly_with_the_number_of_cubins() -> None:
     copies = (lib(path=f"x.libs/{i}.so", vendored=True) for i in range(2000))
     report = wheel(*cubins, *copies)
     assert find_claim(report).sm_arch == ("80_real", "90_real", "100_real")
-    assert len(find_gpus(report)) == len(gpu_models())
+    assert len(find_gpus(report)) == len(all_capabilities())
 
 
 def test_gpus_of_a_value_are_those_that_the_provider_gives_it() -> None:

@@ -12,8 +12,7 @@ from support.command import Run
 from support.html_page import Page
 
 from nvidia_variant_provider import api
-from nvidia_variant_provider.knowledge.tables import gpu_models
-from nvidia_variant_provider.matrix.cells import all_drivers
+from nvidia_variant_provider.matrix.cells import all_capabilities, all_drivers
 from nvidia_variant_provider.metadata import read_metadata
 
 VERB = "matrix"
@@ -60,7 +59,7 @@ class TestCommand:
         }
         cell = {"cuda": "12.9", "sm": "9.0", "label": "cu128", "how": "native"}
         assert cell in data["cells"]
-        assert len(data["cells"]) == len(all_drivers()) * len(gpu_models())
+        assert len(data["cells"]) == len(all_drivers()) * len(all_capabilities())
 
     @pytest.mark.parametrize("form", ["text", "markdown", "html", "svg", "json"])
     def test_a_file_has_what_would_be_printed(
