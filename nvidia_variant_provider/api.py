@@ -227,15 +227,20 @@ def releases(
 
 
 def matrix(
-    variants_json: Release, *, environ: Mapping[str, str] | None = None
+    variants_json: Release,
+    *,
+    assume: Collection[str] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> Matrix:
     """Return which build of a release each driver and each GPU gets.
 
     Drivers are CUDA versions such as 12.9, and GPUs are compute capabilities such as
     9.0: all that the tables of `knowledge` know. Every value of other namespaces
-    counts as supported. The user's ``variants.toml`` does not count.
+    counts as supported, except of those that name hardware of other makers
+    (`matrix.cells.OTHER_MAKERS`). The user's ``variants.toml`` does not count.
 
     :param variants_json: the metadata of the release; see `Release`.
+    :param assume: namespaces of other makers' hardware that count as supported too.
     :param environ: environment variables, by default those of the process. Only the
         opt-in to minor-version compatibility counts.
     :return: ``cells`` has a cell for each driver with each GPU: all GPUs of the oldest
@@ -246,6 +251,7 @@ def matrix(
 
     return find_matrix(
         _metadata(variants_json),
+        assume=assume,
         minor_version_compatibility=minor_version_compatibility(
             os.environ if environ is None else environ
         ),
@@ -253,12 +259,17 @@ def matrix(
 
 
 def diff(
-    old: Release, new: Release, *, environ: Mapping[str, str] | None = None
+    old: Release,
+    new: Release,
+    *,
+    assume: Collection[str] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> Differences:
     """Return which machines get another build from a new release, and why.
 
     :param old: the metadata of the old release; see `Release`.
     :param new: the metadata of the new release.
+    :param assume: as for `matrix`.
     :param environ: environment variables, as for `matrix`.
     :return: ``lanes`` has a lane for each driver with each GPU, in the order of the
         cells of `matrix`. Its ``change`` is ``"lost"``, ``"changed"``, ``"gained"`` or
@@ -270,6 +281,7 @@ def diff(
     return find_differences(
         _metadata(old),
         _metadata(new),
+        assume=assume,
         minor_version_compatibility=minor_version_compatibility(
             os.environ if environ is None else environ
         ),

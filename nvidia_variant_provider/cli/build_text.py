@@ -116,7 +116,7 @@ def _facts(environment: Environment) -> str:
 
 def _what_helps(resolution: Resolution) -> list[str]:
     """Return the smallest changes that would get the machine a GPU build."""
-    from ..knowledge.tables import driver_branches
+    from ..knowledge.tables import driver_versions
 
     environment = resolution.environment
     if environment.source == "forced" and not environment.compute_capabilities:
@@ -133,7 +133,7 @@ def _what_helps(resolution: Resolution) -> list[str]:
     ).selected
     if uses_gpu(relaxed, resolution):
         changes.append(f"--minor-version-compatibility gets {relaxed}")
-    for cuda in (c for c in driver_branches().values() if c > driver):
+    for cuda in (c for c in driver_versions() if c > driver):
         newer = environment.replace(cuda_driver_version=cuda)
         label = resolution.resolve_again(newer).selected
         if uses_gpu(label, resolution):

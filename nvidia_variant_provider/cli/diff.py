@@ -30,6 +30,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="show the lanes that stay the same as well"
     )
+    machine.add_assume_option(parser)
     machine.add_compatibility_option(parser)
     add_examples(
         parser,
@@ -52,8 +53,9 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     if options.old == options.new == "-":
         raise UsageError("OLD and NEW are both stdin", hint="name a file for one")
     old, new = read_release(options.old), read_release(options.new)
+    machine.check_assumed(options, old, new)
     environ = machine.with_compatibility(options, environ)
-    differences = diff(old, new, environ=environ)
+    differences = diff(old, new, assume=options.assume, environ=environ)
     notes = []
     if old.name and new.name and old.name != new.name:
         notes.append(f"{differences.old} and {differences.new} are different projects")

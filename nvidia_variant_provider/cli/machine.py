@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 
-from ..errors import DetectionError, OverrideError
+from ..errors import DetectionError, OverrideError, UsageError, shown
 from ..index.connection import cache_folder
 from ..machine import reasons
 from ..machine.environment import Environment
@@ -18,11 +18,17 @@ from ..machine.overrides import (
     forced_cuda_version,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..metadata import VariantsMetadata
+
 __all__ = [
+    "add_assume_option",
     "add_compatibility_option",
     "add_every_gpu_option",
     "add_options",
     "cache_folder",
+    "check_assumed",
     "detection_errors",
     "find_environment",
     "find_later",
@@ -60,6 +66,31 @@ def add_compatibility_option(parser: argparse.ArgumentParser) -> None:
         help="accept builds for a newer minor version of the driver's CUDA major "
         "version as well, after all others",
     )
+
+
+def add_assume_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--assume``, to verbs that look at many machines at once."""
+    parser.add_argument(
+        "--assume",
+        metavar="NAMESPACE",
+        action="append",
+        default=[],
+        help="assume that all machines have what this namespace names, such as intel; "
+        "hardware of other makers is absent otherwise",
+    )
+
+
+def check_assumed(options: argparse.Namespace, *releases: VariantsMetadata) -> None:
+    """Refuse a namespace of ``--assume`` that no release has.
+
+    :raises UsageError: it would change nothing.
+    """
+    known = {name for metadata in releases for name in metadata.namespaces}
+    for name in options.assume:
+        if name not in known:
+            message = f"no label uses the namespace {shown(name)}"
+            hint = f"there are {', '.join(sorted(known))}" if known else "leave it out"
+            raise UsageError(message, path="--assume", hint=hint)
 
 
 def add_every_gpu_option(parser: argparse.ArgumentParser) -> None:

@@ -38,6 +38,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="write the document to this file, completely or not at all; --json still "
         "prints its report",
     )
+    machine.add_assume_option(parser)
     machine.add_compatibility_option(parser)
     add_examples(
         parser,
@@ -53,8 +54,11 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     from ..metadata.writing import replace_file
     from .release_file import read_release
 
+    release = read_release(options.file)
+    machine.check_assumed(options, release)
     builds = matrix(
-        read_release(options.file),
+        release,
+        assume=options.assume,
         environ=machine.with_compatibility(options, environ),
     )
     data = builds.to_dict()

@@ -23,8 +23,10 @@ __all__ = [
     "Toolkit",
     "can_exist",
     "driver_branches",
+    "driver_versions",
     "gpu_drivers",
     "gpu_models",
+    "newest_cuda",
     "parse_isa",
     "ptx_targets",
     "runs_machine_code",
@@ -147,6 +149,24 @@ def driver_branches() -> Mapping[int, CudaVersion]:
         record["branch"]: CudaVersion.parse(record["cuda"])
         for record in _read("drivers")["branches"]
     }
+
+
+def newest_cuda() -> CudaVersion:
+    """Return the newest CUDA version of which a toolkit or a driver is known."""
+    return max(*toolkits(), *driver_branches().values())
+
+
+@cache
+def driver_versions() -> tuple[CudaVersion, ...]:
+    """Return the CUDA versions that drivers report, ascending.
+
+    Toolkits are published before drivers for them are in the table, and releases are
+    prepared for the next toolkit. So the list goes on to one minor version past
+    `newest_cuda`.
+    """
+    known, newest = set(driver_branches().values()), newest_cuda()
+    later = {version for version in toolkits() if version > max(known)}
+    return tuple(sorted({*known, *later, CudaVersion(newest.major, newest.minor + 1)}))
 
 
 @cache

@@ -3,14 +3,16 @@
 A cell is a driver's CUDA version with a compute capability. Every value of a
 namespace other than ``nvidia`` counts as supported, in the order in which the
 metadata lists the values, so that the cells show what the driver and the GPU decide.
+Namespaces that name hardware of other makers are absent, because these machines have
+NVIDIA GPUs; the caller can assume some of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..knowledge.tables import NATIVE, PTX, driver_branches, gpu_models
+from ..knowledge.tables import NATIVE, PTX, driver_versions, gpu_models
 from ..machine.environment import ComputeCapability, CudaVersion, Environment, Gpu
 from ..machine.supported import NAMESPACE, SM_ARCH, supported_sm_arch
 from ..metadata.model import VariantsMetadata
@@ -18,10 +20,12 @@ from ..resolution.resolver import Resolution, resolve_metadata
 
 __all__ = [
     "CPU",
+    "OTHER_MAKERS",
     "Cell",
     "Matrix",
     "all_capabilities",
     "all_drivers",
+    "assumed_values",
     "every_value",
     "find_cells",
     "find_how",
@@ -31,6 +35,15 @@ __all__ = [
 
 CPU = "cpu"
 """How a build runs that does not use the GPU; see `knowledge.tables.NATIVE`."""
+
+
+OTHER_MAKERS = frozenset({"amd", "ascend", "google", "intel", "rocm", "xpu"})
+"""Namespaces of hardware that NVIDIA does not make.
+
+``amd`` and ``intel`` are those of the published providers (amd-variant-provider,
+intel-variant-provider), which the metadata of torch names since 2.9; the others are
+what labels and projects of such hardware are called.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,11 +81,13 @@ class Matrix:
         first, both ascending.
     :param minor_version_compatibility: whether builds for a newer minor version of
         the driver's CUDA major version were accepted.
+    :param absent: the namespaces of the metadata that counted as absent.
     """
 
     metadata: VariantsMetadata
     cells: tuple[Cell, ...]
     minor_version_compatibility: bool
+    absent: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return the ``data`` of the report of ``matrix --json``."""
@@ -81,7 +96,7 @@ class Matrix:
 
 def all_drivers() -> tuple[CudaVersion, ...]:
     """Return the CUDA versions that drivers report, in ascending order."""
-    return tuple(driver_branches().values())
+    return driver_versions()
 
 
 def all_capabilities() -> tuple[ComputeCapability, ...]:
@@ -117,17 +132,43 @@ def every_value(metadata: VariantsMetadata) -> dict[str, dict[str, list[str]]]:
     }
 
 
+def assumed_values(
+    metadata: VariantsMetadata, assume: Collection[str] = ()
+) -> dict[str, dict[str, list[str]]]:
+    """Return `every_value`, where namespaces of other makers' hardware have no values.
+
+    They have an answer all the same: without one, a plugin that is installed on this
+    machine would be asked.
+
+    :param assume: such namespaces that keep their values.
+    """
+    return {
+        namespace: {} if namespace in OTHER_MAKERS - {*assume} else answer
+        for namespace, answer in every_value(metadata).items()
+    }
+
+
 def find_matrix(
-    metadata: VariantsMetadata, *, minor_version_compatibility: bool = False
+    metadata: VariantsMetadata,
+    *,
+    assume: Collection[str] = (),
+    minor_version_compatibility: bool = False,
 ) -> Matrix:
-    """Return the builds of a release for all drivers and all GPUs."""
+    """Return the builds of a release for all drivers and all GPUs.
+
+    :param assume: namespaces of other makers' hardware that all machines have.
+    """
+    answers = assumed_values(metadata, assume)
     cells = find_cells(
-        metadata, minor_version_compatibility=minor_version_compatibility
+        metadata,
+        supported=answers,
+        minor_version_compatibility=minor_version_compatibility,
     )
     return Matrix(
         metadata=metadata,
         cells=tuple(cells),
         minor_version_compatibility=minor_version_compatibility,
+        absent=tuple(sorted(name for name, answer in answers.items() if not answer)),
     )
 
 
@@ -141,9 +182,9 @@ def find_cells(
 ) -> list[Cell]:
     """Return the cells of all drivers, each with all GPUs; both ascending.
 
-    :param supported: the answers of other namespaces, instead of `every_value`.
+    :param supported: the answers of other namespaces, instead of `assumed_values`.
     """
-    answers = every_value(metadata) if supported is None else supported
+    answers = assumed_values(metadata) if supported is None else supported
     columns = tuple(all_capabilities() if capabilities is None else capabilities)
     return [
         _cell(

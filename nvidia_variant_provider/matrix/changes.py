@@ -23,7 +23,7 @@ from .cells import (
     Cell,
     all_capabilities,
     all_drivers,
-    every_value,
+    assumed_values,
     find_cells,
     machine,
 )
@@ -145,11 +145,20 @@ def find_differences(
     old: VariantsMetadata,
     new: VariantsMetadata,
     *,
+    assume: Collection[str] = (),
     minor_version_compatibility: bool = False,
 ) -> Differences:
-    """Return what a new release changes for all drivers and all GPUs."""
+    """Return what a new release changes for all drivers and all GPUs.
+
+    :param assume: namespaces of other makers' hardware that all machines have.
+    """
     names = release_names(old, new)
-    lanes = compare(old, new, minor_version_compatibility=minor_version_compatibility)
+    lanes = compare(
+        old,
+        new,
+        assume=assume,
+        minor_version_compatibility=minor_version_compatibility,
+    )
     return Differences(old=names[0], new=names[1], lanes=tuple(lanes))
 
 
@@ -159,6 +168,7 @@ def compare(
     *,
     drivers: Iterable[CudaVersion] | None = None,
     capabilities: Iterable[ComputeCapability] | None = None,
+    assume: Collection[str] = (),
     minor_version_compatibility: bool = False,
 ) -> list[Lane]:
     """Return the lanes of all drivers, each with all GPUs; both ascending."""
@@ -169,6 +179,7 @@ def compare(
             metadata,
             drivers=rows,
             capabilities=columns,
+            supported=assumed_values(metadata, assume),
             minor_version_compatibility=minor_version_compatibility,
         )
         for metadata in (old, new)
@@ -177,7 +188,7 @@ def compare(
         old=old,
         new=new,
         names=release_names(old, new),
-        answers=every_value(new),
+        answers=assumed_values(new, assume),
         after={(cell.cuda, cell.capability): cell for cell in after},
         relaxed=minor_version_compatibility,
     )

@@ -107,8 +107,18 @@ def grid_of(matrix: Matrix) -> Grid:
         variants=metadata.variants,
         notes=[
             *([opt_in] if matrix.minor_version_compatibility else []),
+            *([_absent(matrix.absent)] if matrix.absent else []),
             *describe_risks(matrix),
         ],
+    )
+
+
+def _absent(namespaces: Sequence[str]) -> str:
+    """Say which namespaces count as absent, and how that is changed."""
+    names = ", ".join(namespaces)
+    return (
+        f"Hardware of other makers ({names}) counts as absent; "
+        f"--assume {namespaces[0]} turns it on"
     )
 
 

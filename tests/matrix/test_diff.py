@@ -286,11 +286,11 @@ class TestCommand:
         assert (outcome.code, outcome.err) == (0, "")
         lines = outcome.out.splitlines()
         assert lines[0] == "torch 2.8.0 -> torch 2.9.1"
-        assert lines[-1] == "0 lost, 92 changed, 0 gained, 436 same, of 528 lanes"
+        assert lines[-1] == "0 lost, 122 changed, 0 gained, 450 same, of 572 lanes"
         assert max(map(len, lines)) <= 80
         start = lines.index("changed: cu126 -> cu128")
         assert lines[start + 1 : start + 3] == [
-            "  lanes:      drivers 12.8-13.4, GPUs 7.0-7.2",
+            "  lanes:      drivers 12.8-13.6, GPUs 7.0-7.2",
             "  reason:     cu126 still fits, cu128 goes before it",
         ]
 
@@ -306,7 +306,7 @@ class TestCommand:
             names = dict.fromkeys(line[2:13].strip() for line in block[1:])
             kept_apart = ["lanes:", "reason:", "default:", "workaround:", "open risk:"]
             assert [name for name in names if name] == kept_apart
-        assert re.fullmatch(r"\d+ lost, .* same, of 528 lanes", blocks[-1][-1])
+        assert re.fullmatch(r"\d+ lost, .* same, of 572 lanes", blocks[-1][-1])
 
     def test_all_shows_the_lanes_that_stay_the_same(
         self, run: Run, releases: list[Path]
@@ -314,7 +314,7 @@ class TestCommand:
         same = run(releases[0], releases[0])
         assert same.out.splitlines()[1:] == [
             "",
-            "0 lost, 0 changed, 0 gained, 528 same, of 528 lanes",
+            "0 lost, 0 changed, 0 gained, 572 same, of 572 lanes",
         ]
         assert "same: cu129 -> cu129" in run(releases[0], releases[0], "--all").out
 
@@ -324,7 +324,7 @@ class TestCommand:
         assert (outcome.code, report["status"]) == (1, "findings")
         keys = ["cuda", "sm", "old", "new", "change", "reason", "workaround", "risk"]
         assert all(list(lane) == keys for lane in report["data"]["lanes"])
-        assert len(report["data"]["lanes"]) == 528
+        assert len(report["data"]["lanes"]) == 572
         assert run(releases[1], cu130_only, "--format", "json") == outcome
 
     def test_the_function_returns_what_the_verb_reports(
