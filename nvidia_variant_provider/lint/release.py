@@ -1,4 +1,4 @@
-"""NV401 to NV410: whether the files of a release agree with each other."""
+"""NV401 to NV410 and NV416: whether the files of a release agree with each other."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import InputError, join, shown
 from ..metadata.names import SUFFIX
+from ..metadata.requirements import parse_requirement
 from .collector import Checks, Collector, Problem
 from .documents import check_text
 from .findings import Finding
@@ -47,11 +48,14 @@ class CheckedRelease:
     :param document: the metadata; ``None`` if there is none that is plain JSON.
     :param wheels: labelled wheels that can be compared: the file, the label and
         ``variant.json``.
+    :param requires: labelled wheels with METADATA: the file, the label and
+        ``Requires-Dist``.
     """
 
     release: Release
     document: Mapping[str, Any] | None
     wheels: Sequence[tuple[IndexFile, str, Mapping[str, Any]]]
+    requires: Sequence[tuple[IndexFile, str, Sequence[str]]]
 
 
 def check_files(
@@ -91,9 +95,12 @@ def _check_release(release: Release, path: str) -> list[Finding]:
         document = check_text(text, inside, Scope(has_plain_wheel=bool(release.plain)))
     findings: list[Finding] = []
     wheels: list[tuple[IndexFile, str, Mapping[str, Any]]] = []
+    requires: list[tuple[IndexFile, str, Sequence[str]]] = []
     for file, name, label in release.labelled:
         checked = check_wheel(file, name)
         findings += checked.findings
+        if checked.requires is not None:
+            requires.append((file, label, checked.requires))
         if checked.document is not None:
             wheels.append((file, label, checked.document))
     # Non-variant wheels alone are no release of variants, and not checked here.
@@ -103,6 +110,7 @@ def _check_release(release: Release, path: str) -> list[Finding]:
         release=release,
         document=document if isinstance(document, dict) else None,
         wheels=wheels,
+        requires=requires,
     )
     METADATA_CHECKS.run(subject, inside)
     RELEASE_CHECKS.run(subject, outside)
@@ -235,6 +243,34 @@ def check_nv410(checked: CheckedRelease) -> Iterator[Problem]:
             f"the file is older than some of its wheels, such as {min(newer)}",
             f"write it again: {_UPGRADE}",
         )
+
+
+@RELEASE_CHECKS.rule("NV416")
+def check_nv416(checked: CheckedRelease) -> Iterator[Problem]:
+    """Report wheels of one label that have different requirements."""
+    first: dict[str, tuple[IndexFile, frozenset[str]]] = {}
+    reported: set[str] = set()
+    for file, label, requires in checked.requires:
+        other, known = first.setdefault(label, (file, frozenset(requires)))
+        if label in reported or known == frozenset(requires):
+            continue
+        # Most wheels of a label have equal texts, so that few are parsed.
+        mine, theirs = _normalised(requires), _normalised(known)
+        for text in sorted(mine ^ theirs)[:1]:
+            reported.add(label)
+            one, two = (file, other) if text in mine else (other, file)
+            yield Problem(
+                "",
+                f"{one.name} requires {shown(text, 100)}, and {two.name} of the same "
+                "label does not",
+                "give both the same requirements, with markers where platforms differ",
+            )
+
+
+def _normalised(requires: Iterable[str]) -> set[str]:
+    """Return requirements in a form that does not depend on how they are written."""
+    parsed = ((text, parse_requirement(text)) for text in requires)
+    return {text if item is None else str(item) for text, item in parsed}
 
 
 def _as_sets(properties: object) -> object:

@@ -1,8 +1,8 @@
-"""NV404, NV408, NV411 and NV412: what one wheel says about its variant."""
+"""NV404, NV408 and NV411 to NV415: what one wheel says about itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +34,22 @@ VARIANT_JSON_CHECKS: Checks[OpenedWheel] = Checks()
 
 _MEMBER = "variant.json"
 
+_MAX_NAMED = 4
+"""How many tags a message names."""
+
+_MAX_TAG = 500
+"""The most characters of a compressed tag that is expanded."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenedWheel:
     """A wheel that could be opened.
 
+    :param file_name: the name of the file.
     :param document: its ``variant.json``; ``None`` if it has none that is plain JSON.
     """
 
+    file_name: str
     name: WheelName
     content: WheelContent
     document: Mapping[str, Any] | None
@@ -59,10 +67,12 @@ class CheckedWheel:
 
     :param document: its ``variant.json``; ``None`` if that is not for the label of
         the file name.
+    :param requires: ``Requires-Dist`` of METADATA; ``None`` if that cannot be read.
     """
 
     findings: list[Finding]
     document: Mapping[str, Any] | None = None
+    requires: Sequence[str] | None = None
 
 
 def check_wheel(file: IndexFile, name: WheelName) -> CheckedWheel:
@@ -82,6 +92,7 @@ def check_wheel(file: IndexFile, name: WheelName) -> CheckedWheel:
         scope = Scope(whole_release=False, by_cuda=_has_library_by_cuda(report))
         document = check_text(text, inside, scope)
     wheel = OpenedWheel(
+        file_name=file.name,
         name=name,
         content=content,
         document=document if isinstance(document, dict) else None,
@@ -94,7 +105,11 @@ def check_wheel(file: IndexFile, name: WheelName) -> CheckedWheel:
         from .content_rules import check_content
 
         check_content(report, name, own, outside=outside, inside=inside)
-    return CheckedWheel(findings=outside.findings + inside.findings, document=own)
+    return CheckedWheel(
+        findings=outside.findings + inside.findings,
+        document=own,
+        requires=content.requires,
+    )
 
 
 @WHEEL_CHECKS.rule("NV404")
@@ -120,6 +135,59 @@ def check_nv408(wheel: OpenedWheel) -> Iterator[Problem]:
         )
 
 
+@WHEEL_CHECKS.rule("NV413")
+def check_nv413(wheel: OpenedWheel) -> Iterator[Problem]:
+    """Report METADATA, or its folder, of another release than the file name."""
+    name, content = wheel.name, wheel.content
+    release = f"{name.name}-{name.version}"
+    hint = "build the wheel again: renaming does not change what is inside"
+    if not _is_release(content.name, content.version, name):
+        said = f"{shown(content.name)} {shown(content.version)}"
+        message = f"METADATA is of {said}, and the file name says {release}"
+        yield Problem("METADATA", message, hint)
+    project, _, version = content.folder.removesuffix(".dist-info").partition("-")
+    if not _is_release(project, version, name):
+        message = f"the folder is {shown(content.folder)}, and the file name says "
+        yield Problem("METADATA", f"{message}{release}", hint)
+
+
+@WHEEL_CHECKS.rule("NV414")
+def check_nv414(wheel: OpenedWheel) -> Iterator[Problem]:
+    """Report tags in WHEEL that differ from those in the file name."""
+    from packaging.tags import parse_tag
+
+    if not wheel.content.tags:
+        return
+    inside: set[str] = set()
+    for text in wheel.content.tags:
+        if text.count("-") == 2 and len(text) <= _MAX_TAG:
+            inside |= {str(tag) for tag in parse_tag(text)}
+        else:
+            inside.add(shown(text, 50))
+    outside = {str(tag) for tag in wheel.name.tags}
+    if inside != outside:
+        yield Problem(
+            "WHEEL",
+            f"it has the tags {_listed(inside)}, and the file name has "
+            f"{_listed(outside)}",
+            "rename wheels with `wheel tags`, which writes both",
+        )
+
+
+@WHEEL_CHECKS.rule("NV415")
+def check_nv415(wheel: OpenedWheel) -> Iterator[Problem]:
+    """Report a project or a version that is not normalised in the file name."""
+    given = wheel.file_name.split("-")[:2]
+    normalised = [wheel.name.name, wheel.name.version]
+    if given != normalised:
+        yield Problem(
+            "",
+            f"the file name begins with {shown('-'.join(given))}, whose normal form "
+            f"is {'-'.join(normalised)}",
+            "build the wheel with a tool that normalises the name",
+        )
+
+
 @VARIANT_JSON_CHECKS.rule("NV412")
 def check_nv412(wheel: OpenedWheel) -> Iterator[Problem]:
     """Report ``variant.json`` of another label than that of the file name."""
@@ -130,6 +198,24 @@ def check_nv412(wheel: OpenedWheel) -> Iterator[Problem]:
             f"variant.json is for {labels}",
             f"the label of the file name is {wheel.name.label}; they have to agree",
         )
+
+
+def _is_release(project: str, version: str, name: WheelName) -> bool:
+    """Return whether a project and a version are those of a file name."""
+    from packaging.utils import canonicalize_name
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        same = Version(version.replace("_", "-")) == Version(name.version)
+    except InvalidVersion:
+        return False
+    return same and canonicalize_name(project) == canonicalize_name(name.name)
+
+
+def _listed(tags: Collection[str]) -> str:
+    first = sorted(tags)[:_MAX_NAMED]
+    more = f" and {len(tags) - _MAX_NAMED} more" if len(tags) > _MAX_NAMED else ""
+    return f"{', '.join(first)}{more}"
 
 
 def _has_library_by_cuda(report: WheelReport | None) -> bool:

@@ -1,10 +1,12 @@
-"""What a wheel says about its variant: ``variant.json``, and markers in METADATA."""
+"""What ``*.dist-info`` of a wheel says: ``variant.json``, METADATA and WHEEL."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from email.message import Message
+from email.parser import HeaderParser
 from typing import IO, Any
 
 from ..errors import InputError, shown
@@ -28,22 +30,39 @@ _MARKERS = (
     "variant_properties",
 )
 
+MAX_TAGS = 1000
+"""The most tags of a wheel that are read; real wheels have fewer than twenty."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelContent:
-    """What a wheel says about its variant, unread and unchecked.
+    """What a wheel says about itself, unread and unchecked.
 
     :param variant_json: the bytes of ``*.dist-info/variant.json``; ``None`` when there
         is no such file.
-    :param markers: the requirements in METADATA that use variant markers.
+    :param folder: the name of the ``*.dist-info`` folder that METADATA is in.
+    :param name: the project, as METADATA says it; empty if it does not.
+    :param version: the release, as METADATA says it; empty if it does not.
+    :param requires: ``Requires-Dist`` of METADATA.
+    :param tags: the tags in WHEEL, such as ``py3-none-any``; ``None`` when there is no
+        such file, which older builders left out.
     """
 
     variant_json: bytes | None
-    markers: Sequence[str] = ()
+    folder: str = ""
+    name: str = ""
+    version: str = ""
+    requires: Sequence[str] = ()
+    tags: Sequence[str] | None = None
+
+    @property
+    def markers(self) -> Sequence[str]:
+        """The requirements that use variant markers."""
+        return [text for text in self.requires if _has_variant_marker(text)]
 
 
 def read_wheel(source: str | IO[bytes]) -> WheelContent:
-    """Return ``variant.json`` and the variant markers of a wheel.
+    """Return what ``*.dist-info`` of a wheel says.
 
     :param source: a path, or an open file.
     :raises InputError: the archive cannot be read or has no METADATA.
@@ -53,10 +72,29 @@ def read_wheel(source: str | IO[bytes]) -> WheelContent:
         if metadata is None:
             hint = "build the wheel again"
             raise InputError("has no *.dist-info/METADATA", hint=hint)
+        wheel = read_dist_info(archive, "WHEEL")
+        headers = _headers(metadata)
         return WheelContent(
             variant_json=read_dist_info(archive, "variant.json"),
-            markers=find_variant_markers(metadata),
+            folder=next(filter(None, map(_metadata_folder, archive.namelist())), ""),
+            name=str(headers.get("Name", "")).strip(),
+            version=str(headers.get("Version", "")).strip(),
+            requires=parse_requires(metadata),
+            tags=None if wheel is None else _tags(wheel),
         )
+
+
+def _headers(data: bytes) -> Message:
+    return HeaderParser().parsestr(data.decode("utf-8", "replace"))
+
+
+def _tags(wheel: bytes) -> list[str]:
+    return [str(tag).strip() for tag in _headers(wheel).get_all("Tag", [])[:MAX_TAGS]]
+
+
+def _metadata_folder(member: str) -> str | None:
+    folder, _, name = member.partition("/")
+    return folder if name == "METADATA" and folder.endswith(".dist-info") else None
 
 
 def read_wheel_metadata(
@@ -96,8 +134,8 @@ def find_variant_markers(metadata: bytes) -> list[str]:
 
     Neither `packaging` nor a released installer can evaluate such markers.
     """
-    return [
-        text
-        for text in parse_requires(metadata)
-        if any(marker in text.partition(";")[2] for marker in _MARKERS)
-    ]
+    return list(filter(_has_variant_marker, parse_requires(metadata)))
+
+
+def _has_variant_marker(requirement: str) -> bool:
+    return any(marker in requirement.partition(";")[2] for marker in _MARKERS)

@@ -18,6 +18,7 @@ import pytest
 from support.client_outcomes import CASES, CONTENT, OTHER_MACHINES
 from support.documents import forced
 from support.outcomes import REFUSED, uv_outcome
+from support.release_cases import edit_wheel
 from support.uv_installer import InstallError, UvIndex, uv_index
 from support.variantlib_peer import isolate, run_command, variantlib_outcome
 from support.wheels import stub_wheel, variants_json_name, wheel_name
@@ -178,6 +179,10 @@ class Release:
         """Write the wheel of cu12 again."""
         stub_wheel(self.files, self.project, "1.0", "cu12", variant_json=variant_json)
 
+    def edit(self, old: str, new: str) -> None:
+        """Change a text in the ``*.dist-info`` of the wheel."""
+        edit_wheel(self.wheel, {}, {old: new})
+
     def link(self) -> None:
         """Write the page of the project again, without hashes of the files."""
         page = self.files / "index.html"
@@ -212,6 +217,19 @@ DAMAGED: dict[str, tuple[Callable[[Release], object], str | None]] = {
     "NV410": (lambda r: os.utime(r.metadata, (1, 1)), "cu12"),
     "NV411": (lambda r: r.wheel.write_bytes(b"<html>"), FAILS),
     "NV412": (lambda r: r.rewrite(of("cu13")), FAILS),
+    "NV413 version": (lambda r: r.edit("Version: 1.0", "Version: 1.1"), FAILS),
+    "NV413 name": (lambda r: r.edit("Name: ", "Name: x-"), FAILS),
+    "NV414": (lambda r: r.edit("Tag: py3-none-any", "Tag: py2-none-any"), "cu12"),
+    "NV415": (lambda r: r.wheel.rename(r.files / r.wheel.name.capitalize()), "cu12"),
+    "NV416": (
+        lambda r: stub_wheel(
+            *(r.files, r.project, "1.0", "cu12"),
+            variant_json=of("cu12"),
+            tag="py2-none-any",
+            requires=["x"],
+        ),
+        "cu12",
+    ),
 }
 
 

@@ -143,4 +143,56 @@ RELEASE_RULES = (
         fix="build each label with a `variant.json` of its own, instead of renaming "
         "wheels.",
     ),
+    Rule(
+        code="NV413",
+        severity=ERROR,
+        title="METADATA of another release",
+        clients="uv and pip fail to install the wheel",
+        what="METADATA, or the `*.dist-info` folder that it is in, has another project "
+        "or another version than the file name. This happens when wheels are renamed, "
+        "such as to add a local version.",
+        effect="uv and pip fail to install the wheel. variantlib does not look at it.",
+        fix="build the wheel again, with the name and the version that it should have.",
+        example="torch-2.9.1+cu126-...whl   <- Version: 2.9.1",
+    ),
+    Rule(
+        code="NV414",
+        severity=WARNING,
+        title="WHEEL has other tags than the name",
+        clients="neither checks it",
+        what="The tags in `*.dist-info/WHEEL` are not those of the file name.",
+        effect="Neither client checks this. Installers go by the file name; tools that "
+        "look at an installed package go by WHEEL, such as `pip check`, which may say "
+        "that it is not supported on this platform.",
+        fix="rename wheels with `wheel tags`, or repair them with `auditwheel`, which "
+        "both write WHEEL as well.",
+        example="demo-1.0-py3-none-manylinux_2_28_x86_64.whl   "
+        "<- Tag: py3-none-linux_x86_64",
+    ),
+    Rule(
+        code="NV415",
+        severity=WARNING,
+        title="wheel name not normalised",
+        clients="both accept it",
+        what="The project or the version in the file name is not in its normal form: "
+        "lower case, `_` for `-` and `.` in the name, the version as `packaging` "
+        "writes it.",
+        effect="Both accept it. Tools that compare names as texts do not find the "
+        "wheel, and the metadata file of its release has the normal form.",
+        fix="build the wheel with a current version of its build backend.",
+        example="My.Torch-2.09-py3-none-any.whl   <- my_torch-2.9-py3-none-any.whl",
+    ),
+    Rule(
+        code="NV416",
+        severity=WARNING,
+        title="requirements differ within a label",
+        clients="neither checks it",
+        what="Two wheels of one label, such as those for two platforms, have different "
+        "`Requires-Dist`. The order and the spelling do not matter.",
+        effect="Neither client checks this. Resolvers that make a lock for all "
+        "platforms, such as `uv lock`, read METADATA of one wheel and take it for "
+        "that of the others.",
+        fix="give all wheels of a label the same requirements, with markers such as "
+        '`platform_system == "Linux"` where they differ.',
+    ),
 )
