@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-__all__ = ["Runtime", "library_runtimes", "required_runtimes"]
+__all__ = ["Runtime", "library_runtimes", "major_of_name", "required_runtimes"]
 
 # Libraries with the major version of CUDA; cuFFT, cuSPARSE and others have their own.
 _SONAME = re.compile(
@@ -71,6 +71,13 @@ def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtim
     return runtimes
 
 
+def major_of_name(file_name: str) -> int | None:
+    """Return the CUDA major that a library of CUDA is of, by its file name."""
+    name = file_name.lower()
+    match = _SONAME.fullmatch(name) or _DLL.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
 def _is_runtime_of(file_name: str, names: set[str]) -> bool:
     """Return whether a file is a longer version of one of ``names``.
 
@@ -81,12 +88,12 @@ def _is_runtime_of(file_name: str, names: set[str]) -> bool:
 
 def _needed(library: LibraryReport) -> Iterator[Runtime]:
     for name in library.needed:
-        match = _SONAME.fullmatch(name.lower()) or _DLL.fullmatch(name.lower())
-        if match is not None:
+        major = major_of_name(name)
+        if major is not None:
             # Every CUDA 11 has libcudart.so.11.0, so the minor version in the name
             # of a library says nothing.
             source = f"{library.path} is linked with {shown(name).strip(chr(39))}"
-            yield Runtime(version=CudaVersion(int(match[1])), source=source)
+            yield Runtime(version=CudaVersion(major), source=source)
 
 
 def required_runtimes(requires: Iterable[str]) -> list[Runtime]:

@@ -18,6 +18,7 @@ from ..machine.supported import LOWER_BOUND, OLDEST, SM_ARCH
 from ..wheels.names import WheelName
 from .collector import Checks, Collector, Problem
 from .content import DeclaringWheel, Lack, SilentWheel, describe_wheel, letter_of
+from .library_rules import LIBRARY_CHECKS, WheelLibraries
 
 __all__ = ["DECLARING_CHECKS", "READING_CHECKS", "SILENT_CHECKS", "check_content"]
 
@@ -47,6 +48,7 @@ def check_content(
     :param inside: for findings that point into ``variant.json``.
     """
     READING_CHECKS.run(report, outside)
+    LIBRARY_CHECKS.run(WheelLibraries(report=report, name=name), outside)
     # What seems to be missing may be in what could not be read.
     if report.all_defects:
         return

@@ -176,5 +176,24 @@ CONTENT: dict[Code, tuple[Wheel, tuple[str, str], str | None]] = {
         ("11.8", "7.0"),
         None,
     ),
+    "NV513": (
+        Wheel(
+            libraries={"demo/lib.so": library().replace(b"\x3e\0", b"\xb7\0", 1)},
+            label=None,
+            tag=TAG,
+        ),
+        ("13.0", "9.0"),
+        None,
+    ),
+    "NV514": (
+        Wheel(
+            libraries=PLAIN_SO,
+            label=None,
+            tag=TAG,
+            requires=["nvidia-cuda-runtime-cu12"],
+        ),
+        ("13.0", "9.0"),
+        None,
+    ),
 }
 """By rule, a wheel, a driver and a GPU, and what uv installs there."""

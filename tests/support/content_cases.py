@@ -12,6 +12,13 @@ from nvidia_variant_provider.gpu_code.fatbin import MAGIC
 
 __all__ = ["CASES", "Case"]
 
+AARCH64 = "cp312-cp312-manylinux_2_28_aarch64"
+ARM = library().replace(b"\x3e\0", b"\xb7\0", 1)
+"""A library for aarch64."""
+
+OTHER = library().replace(b"\x3e\0", b"\xf7\0", 1)
+"""An ELF file for eBPF, which is no processor."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -312,5 +319,99 @@ CASES = {
         ),
         says=["cut off"],
         near=[Wheel(libraries=one("80_real", "90_real"), label=None)],
+    ),
+    "NV513": Case(
+        trigger=Wheel(libraries={"demo/lib.so": library()}, label=None, tag=AARCH64),
+        says=["demo/lib.so", "Linux on x86_64", AARCH64.rpartition("-")[2]],
+        near=[
+            Wheel(libraries={"demo/lib.so": library()}, label=None),
+            Wheel(libraries={"demo/lib.so": ARM}, label=None, tag=AARCH64),
+            # The wheel is for any platform, or for one whose libraries are not read.
+            Wheel(libraries={"demo/lib.so": ARM}, label=None, tag="py3-none-any"),
+            Wheel(
+                libraries={"demo/lib.so": ARM},
+                label=None,
+                tag="cp312-cp312-macosx_11_0_arm64",
+            ),
+            # One of the two platforms is enough.
+            Wheel(
+                libraries={"demo/lib.so": library()},
+                label=None,
+                tag="py3-none-linux_aarch64.linux_x86_64",
+            ),
+            # Next to libraries of the right machine, a file for another one is data.
+            Wheel(
+                libraries={"demo/lib.so": ARM, "demo/device/helper.so": library()},
+                label=None,
+                tag=AARCH64,
+            ),
+            Wheel(libraries={"demo/code.bin": OTHER}, label=None, tag=AARCH64),
+        ],
+    ),
+    "NV513-extension": Case(
+        trigger=Wheel(
+            libraries={"demo/a.so": ARM, "demo/_c.cpython-312-x.so": library()},
+            label=None,
+            tag=AARCH64,
+        ),
+        says=["demo/_c.cpython-312-x.so"],
+        near=[
+            Wheel(
+                libraries={
+                    "demo/_c.cpython-312-aarch64-linux-gnu.so": ARM,
+                    "demo/_c.cpython-312-x86_64-linux-gnu.so": library(),
+                },
+                label=None,
+                tag=AARCH64,
+            ),
+        ],
+    ),
+    "NV513-windows": Case(
+        trigger=Wheel(
+            libraries={"demo/lib.dll": binary("plain.dll")},
+            label=None,
+            tag="cp312-cp312-win_arm64",
+        ),
+        says=["Windows on x86_64"],
+        near=[
+            Wheel(
+                libraries={"demo/lib.dll": binary("plain.dll")},
+                label=None,
+                tag="cp312-cp312-win_amd64",
+            )
+        ],
+        others=frozenset({"NV511"}),
+    ),
+    "NV514": Case(
+        trigger=Wheel(
+            libraries=PLAIN_SO,
+            label="cu135",
+            lower="13.5",
+            sm=PLAIN,
+            requires=["nvidia-cuda-runtime-cu12==12.8.90", "nvidia-nccl-cu12"],
+        ),
+        says=["libcudart.so.13", "nvidia-cuda-runtime-cu12==12.8.90", "CUDA 13"],
+        near=[
+            Wheel(libraries=PLAIN_SO, label=None, requires=[text])
+            for text in (
+                "nvidia-cudnn-cu13",
+                "cuda-toolkit[cublas]==13.0.2",
+                "nvidia-nccl-cu12; extra == 'old'",
+                "numpy",
+            )
+        ]
+        + [
+            # The library that is linked is in the wheel.
+            Wheel(
+                libraries={**PLAIN_SO, "demo.libs/libcudart.so.13": library()},
+                label=None,
+                requires=["nvidia-nccl-cu12"],
+            ),
+            Wheel(
+                libraries=PLAIN_SO,
+                label=None,
+                requires=["nvidia-nccl-cu12", "nvidia-cublas-cu13"],
+            ),
+        ],
     ),
 }

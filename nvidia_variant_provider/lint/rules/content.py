@@ -164,4 +164,34 @@ CONTENT_RULES = (
         effect="Neither client notices before the wheel is installed or loaded.",
         fix="build the wheel again, or upload it again.",
     ),
+    Rule(
+        code="NV513",
+        severity=ERROR,
+        title="library of another machine",
+        clients="neither checks it",
+        what="The libraries are for another processor or another system than the "
+        "platform tag of the file name says. Where some libraries suit the tag, only "
+        "extension modules and what suitable libraries link count, since wheels may "
+        "bring files for other machines as data.",
+        effect="Both install the wheel, and then it cannot be imported.",
+        fix="build the library for the platform of the wheel, or correct the tag.",
+        example="demo-1.0-cp312-cp312-manylinux_2_28_aarch64.whl   "
+        "<- demo/lib.so is for x86_64",
+    ),
+    Rule(
+        code="NV514",
+        severity=ERROR,
+        title="requirements of another CUDA",
+        clients="neither checks it",
+        what="METADATA requires packages of one CUDA major, such as "
+        "`nvidia-cublas-cu12`, and all libraries of the project are linked with "
+        "another, such as `libcudart.so.13`. Libraries that are in the wheel itself do "
+        "not count.",
+        effect="Both install the wheel with those packages, and then it fails with "
+        '"libcudart.so.13: cannot open shared object file", unless another package '
+        "happens to bring the library.",
+        fix="require the packages of the CUDA that the build is linked with.",
+        example="Requires-Dist: nvidia-cuda-runtime-cu12   "
+        "<- demo/lib.so is linked with libcudart.so.13",
+    ),
 )

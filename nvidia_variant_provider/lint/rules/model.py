@@ -98,6 +98,8 @@ Code = Literal[
     "NV510",
     "NV511",
     "NV512",
+    "NV513",
+    "NV514",
 ]
 """The code of a rule. Mypy refuses a code that is not in this list."""
 
