@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .urls import UpstreamError, redacted
+from .urls import NoRangesError, redacted
 
 __all__ = ["RangeFile", "RangeRequest"]
 
@@ -33,7 +33,7 @@ _KEPT_BLOCKS = 32
 class RangeFile(io.RawIOBase):
     """A remote file that is read in parts, where its reader asks for them.
 
-    Every read raises `UpstreamError` when the server does not serve ranges.
+    Every read raises `NoRangesError` when the server does not serve ranges.
 
     :param url: where the file is; errors show it redacted.
     :param request: requests a range of that URL.
@@ -47,7 +47,7 @@ class RangeFile(io.RawIOBase):
         self._blocks: dict[int, bytes] = {}
         # The block after the last request, and how many blocks that had.
         self._following, self._count = -1, 0
-        self._size = self._find_size()
+        self._size, self._tail = self._read_tail()
 
     def readable(self) -> bool:
         """Return true."""
@@ -71,23 +71,30 @@ class RangeFile(io.RawIOBase):
         """Fill ``buffer``; fill less of it only at the end of the file."""
         end = min(self._position + len(buffer), self._size)
         start = self._position
+        tail = self._size - len(self._tail)
         while self._position < end:
-            block, skip = divmod(self._position, _BLOCK)
-            piece = self._read_block(block)[skip : skip + end - self._position]
+            if self._position >= tail:
+                piece = self._tail[self._position - tail : end - tail]
+            else:
+                block, skip = divmod(self._position, _BLOCK)
+                piece = self._read_block(block)[skip : skip + end - self._position]
             at = self._position - start
             buffer[at : at + len(piece)] = piece
             self._position += len(piece)
         return self._position - start
 
-    def _find_size(self) -> int:
+    def _read_tail(self) -> tuple[int, bytes]:
+        """Return the size of the file, and its last bytes."""
         # The list of a zip file is at its end, so the first request asks for that.
-        _, headers = self._request(f"bytes=-{_TAIL}", _TAIL)
+        data, headers = self._request(f"bytes=-{_TAIL}", _TAIL)
         match = re.fullmatch(
-            r"bytes \d+-\d+/(\d{1,18})", headers.get("content-range", "")
+            r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", headers.get("content-range", "")
         )
         if match is None:
             raise self._error("the server does not say how long the file is")
-        return int(match[1])
+        first, last, size = map(int, match.groups())
+        is_tail = last == size - 1 and first == size - len(data)
+        return size, data if is_tail else b""
 
     def _read_block(self, number: int) -> bytes:
         if number not in self._blocks:
@@ -97,7 +104,7 @@ class RangeFile(io.RawIOBase):
             self._count = min(ahead, _MOST_BLOCKS)
             self._following = number + self._count
             start = number * _BLOCK
-            end = min(self._following * _BLOCK, self._size) - 1
+            end = min(self._following * _BLOCK, self._size - len(self._tail)) - 1
             data, _ = self._request(f"bytes={start}-{end}", end - start + 1)
             if len(data) != end - start + 1:
                 raise self._error("the server sent a range that was not requested")
@@ -108,5 +115,5 @@ class RangeFile(io.RawIOBase):
                 self._blocks[number + index] = piece
         return self._blocks[number]
 
-    def _error(self, message: str) -> UpstreamError:
-        return UpstreamError(message, path=self._shown_url, hint="download it first")
+    def _error(self, message: str) -> NoRangesError:
+        return NoRangesError(message, path=self._shown_url, hint="download it first")

@@ -23,6 +23,7 @@ from ...strict_json import MAX_BYTES
 from .byte_ranges import RangeRequest
 from .settings import Settings
 from .urls import (
+    NoRangesError,
     UpstreamError,
     redacted,
     server_of,
@@ -177,9 +178,14 @@ class Client:
         try:
             return await self.get(url, {"Range": wanted}, limit=_WHOLE_FILE)
         except _TooLargeError as error:
-            error.message = f"{error.message}, and the server does not serve parts"
-            error.hint = "download it first"
-            raise
+            message = f"{error.message}, and the server does not serve parts"
+        except UpstreamError as error:
+            # Some servers refuse ranges of this form instead of ignoring them.
+            if error.status not in (416, 501):
+                raise
+            message = error.message
+        hint = "download it first"
+        raise NoRangesError(message, path=redacted(url), hint=hint)
 
     @asynccontextmanager
     async def stream(

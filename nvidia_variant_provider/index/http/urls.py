@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from ...errors import InputError
 
 __all__ = [
+    "NoRangesError",
     "UpstreamError",
     "is_http",
     "is_loopback",
@@ -38,6 +39,10 @@ class UpstreamError(InputError):
     def __init__(self, message: str, *, status: int = 502, **places: Any) -> None:
         super().__init__(message, **places)
         self.status = status
+
+
+class NoRangesError(UpstreamError):
+    """A server does not send the parts of a file that it was asked for."""
 
 
 def is_http(location: str) -> bool:

@@ -8,7 +8,6 @@ as `nvidia_variant_provider.builds.page` decides.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import re
 import sysconfig
@@ -29,6 +28,8 @@ from ...builds.page import Build, Decision, Decisions, decide
 from ...errors import InputError
 from ...machine.environment import Environment
 from ..http.client import Client
+from ..http.range_support import RangeSupport
+from .announcing import Announcer
 from .core_metadata import CoreMetadataReader
 from .files import UNAVAILABLE, FileReader
 from .inspected import Inspections, Progress
@@ -36,12 +37,9 @@ from .judging import PageJudge
 from .options import Selection
 from .wheel_files import is_large
 
-__all__ = ["METADATA_KEY", "BuildRepository", "JudgedPage"]
+__all__ = ["BuildRepository", "JudgedPage"]
 
 logger = logging.getLogger(__name__)
-
-METADATA_KEY = "_nvidia_variant_provider_metadata"
-"""Marks a file whose METADATA this repository sends although the upstream does not."""
 
 _PAGES = 256
 
@@ -74,6 +72,7 @@ class BuildRepository(RepositoryContainer):
     :param client: reads the files that ``source`` names on other servers.
     :param others: repositories that the installer reads as well. What a build requires
         may be on one of them.
+    :param ranges: knows which servers send parts of files.
     :param warn: called with a sentence for each thing that cannot be used.
     """
 
@@ -84,6 +83,7 @@ class BuildRepository(RepositoryContainer):
         selection: Selection,
         client: Client,
         others: Sequence[SimpleRepository] = (),
+        ranges: RangeSupport | None = None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(source)
@@ -96,7 +96,13 @@ class BuildRepository(RepositoryContainer):
             index: CoreMetadataReader(FileReader(index, client), folder)
             for index in (source, *self._others)
         }
-        self._metadata = self._readers[source]
+        self.metadata = self._readers[source]
+        """Reads METADATA of the wheels of ``source``."""
+        self._announcer = (
+            Announcer(self.metadata, ranges or RangeSupport(client), self.platform)
+            if selection.announces
+            else None
+        )
         inspected = cache and cache / "inspected"
         self._inspections = Inspections(FileReader(source, client), inspected)
         self._folders = {index: _folder_of_index(index) for index in self._readers}
@@ -126,10 +132,12 @@ class BuildRepository(RepositoryContainer):
             self._pages.popitem(last=False)
         decisions = judged.decisions.files
         files = [
-            self._with_metadata(changed)
+            changed
             for file in page.files
             if (changed := _apply(file, decisions.get(file.filename))) is not None
         ]
+        if self._announcer is not None:
+            files = await self._announcer.announce(project, files)
         return replace(page, files=tuple(files))
 
     async def get_resource(
@@ -139,12 +147,16 @@ class BuildRepository(RepositoryContainer):
         *,
         request_context: model.RequestContext | None = None,
     ) -> model.Resource:
-        """Return a file; METADATA that has been read is sent from memory."""
+        """Return a file, or METADATA that the page announces."""
         name = resource_name.removesuffix(".metadata")
-        if name != resource_name:
-            kept = self._metadata.find(name)
-            if kept is not None:
-                return model.TextResource(text=kept.decode("utf-8", "replace"))
+        if name != resource_name and self._announcer is not None:
+            project = canonicalize_name(project_name)
+            if not self._announcer.knows(project):
+                # An installer that has kept the page asks for METADATA alone.
+                await self.get_project_page(project)
+            text = await self._announcer.read(project, name)
+            if text is not None:
+                return model.TextResource(text=text)
         return await self.source.get_resource(
             project_name, resource_name, request_context=request_context
         )
@@ -304,21 +316,6 @@ class BuildRepository(RepositoryContainer):
             if followed := follow(ours, requirements, leader, decisions):
                 return name, followed
         return None, {}
-
-    def _with_metadata(self, file: model.File) -> model.File:
-        """Announce METADATA (PEP 658) that the upstream does not send as a file."""
-        kept = None if file.dist_info_metadata else self._metadata.find(file.filename)
-        if kept is None:
-            return file
-        private: Mapping[str, object] = {
-            **dict(file.private_metadata.items()),
-            METADATA_KEY: True,
-        }
-        return replace(
-            file,
-            dist_info_metadata={"sha256": hashlib.sha256(kept).hexdigest()},
-            private_metadata=model.PrivateMetadataMapping.from_any_mapping(private),
-        )
 
 
 def _folder_of_index(index: SimpleRepository) -> Backend | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from simple_repository import model
 
@@ -25,6 +25,8 @@ class Choice:
     :param available: the labels of all its wheels.
     :param rewritten: the labels whose wheels are rewritten, because their dependencies
         depend on the variant.
+    :param unread: why METADATA could not be read, by label. Such wheels may have
+        variant markers, and are not shown.
     :param pinned: the label that the user asked for.
     :param problem: why no variant is shown, when that is a defect.
     """
@@ -36,6 +38,7 @@ class Choice:
     plain: frozenset[str] = frozenset()
     available: frozenset[str] = frozenset()
     rewritten: frozenset[str] = frozenset()
+    unread: Mapping[str, str] = field(default_factory=dict)
     pinned: str | None = None
     problem: str | None = None
 

@@ -8,7 +8,7 @@ import logging
 import os
 import tempfile
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from simple_repository import model
@@ -37,26 +37,35 @@ class CoreMetadataReader:
         self._folder = folder
         self._read: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
 
-    def find(self, name: str) -> bytes | None:
+    def find(self, file: model.File) -> bytes | None:
         """Return METADATA of a file if it has been read."""
-        found = self._read.get(name)
-        return None if found is None else found[1]
+        known = self._read.get(file.filename)
+        # The page may have another file of this name by now.
+        return known[1] if known is not None and known[0] == _identity(file) else None
 
-    async def read(self, project: str, file: model.File) -> bytes:
+    async def read(
+        self,
+        project: str,
+        file: model.File,
+        *,
+        without_ranges: Callable[[], None] | None = None,
+    ) -> bytes:
         """Read METADATA of a wheel.
 
+        :param without_ranges: as for `FileReader.read_core_metadata`.
         :raises InputError: it cannot be read, or is not what the page announces.
         """
         name = file.filename
-        # The page may have another file of this name by now.
-        identity = file.hashes.get("sha256") or file.url
+        identity = _identity(file)
         known = self._read.get(name)
         if known is not None and known[0] == identity:
             return known[1]
         path = self._path(file)
         content = load(path, _LONGEST)
         if content is None:
-            content = await self._files.read_core_metadata(project, name)
+            content = await self._files.read_core_metadata(
+                project, name, without_ranges=without_ranges
+            )
             if len(content) > _LONGEST:
                 message = f"its METADATA is larger than {_LONGEST >> 20} MiB"
                 raise InputError(message, path=name, hint="report it to the index")
@@ -80,6 +89,10 @@ class CoreMetadataReader:
         if self._folder is None or len(digest) != 64 or not _HEX.issuperset(digest):
             return None
         return self._folder / digest[:2] / f"{digest}.metadata"
+
+
+def _identity(file: model.File) -> str:
+    return file.hashes.get("sha256") or file.url
 
 
 def _check(file: model.File, content: bytes) -> None:

@@ -89,9 +89,12 @@ class Evaluator:
 
     async def depends_on_variant(
         self, project: str, file: model.File, variant: SelectedVariant
-    ) -> bool:
-        """Return whether a wheel will be rewritten; unreadable wheels are not."""
+    ) -> bool | str:
+        """Return whether a wheel will be rewritten, or why that cannot be known."""
         try:
             return await self.evaluate(project, file, variant) is not None
-        except (InputError, *UNAVAILABLE):
-            return False
+        except InputError as error:
+            return str(error)
+        except UNAVAILABLE:
+            # The texts of that library name the request, which says nothing here.
+            return "the index does not send it"

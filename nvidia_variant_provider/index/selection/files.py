@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import io
+import logging
+import tempfile
 from collections.abc import Callable
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar, cast
 
 from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
@@ -15,9 +17,11 @@ from ...strict_json import read_bytes
 from ...wheels.archive import open_wheel, read_dist_info
 from ..http.byte_ranges import RangeFile
 from ..http.client import Client
-from ..http.urls import UpstreamError
+from ..http.urls import NoRangesError, UpstreamError, redacted
 
 __all__ = ["UNAVAILABLE", "FileReader"]
+
+logger = logging.getLogger(__name__)
 
 UNAVAILABLE = (
     errors.PackageNotFoundError,
@@ -89,9 +93,40 @@ class FileReader:
             message = f"cannot be read: {error.strerror or error}"
             raise InputError(message, path=name) from None
 
-    async def read_core_metadata(self, project: str, name: str) -> bytes:
+    async def open_copy(
+        self, project: str, name: str, read: Callable[[BinaryIO], T]
+    ) -> T:
+        """Return what ``read`` finds in a file, which is downloaded in full.
+
+        :raises InputError: it cannot be read.
+        """
+        resource = await self._source.get_resource(project, name)
+        if not isinstance(resource, model.HttpResource):
+            return await self.open(project, name, read)
+        wanted = {"Accept-Encoding": "identity"}
+        logger.info("%s: downloading it to look into it", redacted(resource.url))
+        try:
+            with tempfile.TemporaryFile(prefix="nvidia-variant-provider-") as copy:
+                async with self._client.stream(resource.url, wanted) as response:
+                    async for piece in response.aiter_raw():
+                        await asyncio.to_thread(copy.write, piece)
+                # On Windows it is a wrapper of such a file.
+                return await asyncio.to_thread(read, cast(BinaryIO, copy))
+        except OSError as error:
+            message = f"cannot be read: {error.strerror or error}"
+            raise InputError(message, path=name) from None
+
+    async def read_core_metadata(
+        self,
+        project: str,
+        name: str,
+        *,
+        without_ranges: Callable[[], None] | None = None,
+    ) -> bytes:
         """Read METADATA of a wheel, from the index or else out of the wheel.
 
+        :param without_ranges: called before the whole of a large wheel is downloaded
+            because its server sends no parts of it; without it, that is an error.
         :raises InputError: it cannot be read.
         """
         try:
@@ -107,7 +142,13 @@ class FileReader:
             with open_wheel(file) as archive:
                 return read_dist_info(archive, "METADATA") or b""
 
-        return await self.open(project, name, find)
+        try:
+            return await self.open(project, name, find)
+        except NoRangesError:
+            if without_ranges is None:
+                raise
+        without_ranges()
+        return await self.open_copy(project, name, find)
 
 
 def _unknown(name: str) -> UpstreamError:

@@ -40,6 +40,8 @@ class Selection:
         ``xpu`` of ``torch==2.10.0+xpu``.
     :param rewrites: the server can send an `EvaluatedWheel`. Without that, a wheel
         whose dependencies depend on the variant is refused.
+    :param announces: pages announce METADATA of large wheels (PEP 658), which is read
+        on demand, where an index does not.
     :param requires_hashes: the installer accepts only files with the hashes that the
         user gave.
     :param pinned: by project, the versions that the user pins exactly.
@@ -58,6 +60,7 @@ class Selection:
     pins: Pins = Pins()
     named: Mapping[str, Collection[str]] = field(default_factory=dict)
     rewrites: bool = False
+    announces: bool = False
     requires_hashes: bool = False
     pinned: Mapping[str, Collection[str]] = field(default_factory=dict)
     unchecked: bool = False

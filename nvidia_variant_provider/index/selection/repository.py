@@ -9,12 +9,14 @@ a request for such a name returns the wheel itself, unchanged.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name, canonicalize_version
+from packaging.version import Version
 from simple_repository import errors, model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
@@ -24,6 +26,7 @@ from ...resolution.resolver import Resolution
 from ..http.client import Client
 from ..http.pages import LABEL_KEY
 from .asked_labels import AskedLabels, has_label, read_names
+from .builds import BuildRepository
 from .choice import Choice, keep_label, select_files
 from .core_metadata import CoreMetadataReader
 from .evaluating import Evaluator
@@ -75,7 +78,12 @@ class VariantRepository(RepositoryContainer):
         files = FileReader(source, client or Client())
         folder = Path(chosen.cache, "metadata") if chosen.cache else None
         self._reader = ReleaseReader(files)
-        self._evaluator = Evaluator(files, CoreMetadataReader(files, folder))
+        metadata = (
+            source.metadata
+            if isinstance(source, BuildRepository)
+            else CoreMetadataReader(files, folder)
+        )
+        self._evaluator = Evaluator(files, metadata)
         self._before, self._after = tuple(before), tuple(after)
         self._warn = warn or (lambda _: None)
         self._warned: set[str] = set()
@@ -203,7 +211,23 @@ class VariantRepository(RepositoryContainer):
             )
             if choice.problem:
                 self._warn_once(f"{project} {choice.version}: {choice.problem}")
+        self._warn_of_unread(project, choices)
         return {choice.version: choice for choice in choices}
+
+    def _warn_of_unread(self, project: str, choices: Sequence[Choice]) -> None:
+        """Warn of wheels whose METADATA cannot be read, in one sentence."""
+        unread = [choice for choice in choices if choice.unread]
+        if not unread:
+            return
+        newest = max(unread, key=lambda choice: Version(choice.version))
+        ((label, reason), *_) = newest.unread.items()
+        more = sum(len(choice.unread) for choice in unread) - 1
+        others = f", like {more} more" if more else ""
+        self._warn_once(
+            f"{project} {newest.version}: variant {label} is passed over{others}, "
+            "because its METADATA cannot be read, and may have variant markers that "
+            f"no released installer reads: {reason}"
+        )
 
     async def _find_bases(self, project: str) -> dict[str, int]:
         """Find the number above which the ranks of each version start.
@@ -255,39 +279,46 @@ class VariantRepository(RepositoryContainer):
             )
         # PEP 825 does not let a variant that does not fit be selected.
         labels = [label for label in resolution.compatible if pinned in (None, label)]
-        offers, hidden = await asyncio.to_thread(
+        make = functools.partial(
             make_offers,
             release,
-            labels,
             base=base,
             conditions={
                 name: (file.requires_python, bool(file.yanked))
                 for name, file in files.items()
             },
         )
+        offers, hidden = await asyncio.to_thread(make, labels)
+        markers = await self._find_markers(project, offers, resolution, files)
+        unread = {label: why for label, why in markers.items() if isinstance(why, str)}
+        if unread:
+            # An installer that gets such a wheel unchanged cannot read its markers.
+            readable = [label for label in labels if label not in unread]
+            offers, hidden = await asyncio.to_thread(make, readable)
         return replace(
             choice,
             resolution=resolution,
-            rewritten=await self._find_rewritten(project, offers, resolution, files),
+            rewritten=frozenset(label for label, has in markers.items() if has is True),
+            unread=unread,
             offers=tuple(offers),
             plain=choice.plain.difference(hidden),
         )
 
-    async def _find_rewritten(
+    async def _find_markers(
         self,
         project: str,
         offers: Sequence[Offer],
         resolution: Resolution,
         files: Mapping[str, model.File],
-    ) -> frozenset[str]:
-        """Find the labels whose wheels have dependencies that depend on the variant.
+    ) -> dict[str, bool | str]:
+        """Find out by label whether the dependencies of wheels depend on the variant.
 
         One wheel of each label is read: wheels of one label are built from one project.
         """
         if not self._rewrites:
-            return frozenset()
+            return {}
         first = {offer.label: offer for offer in reversed(offers)}
-        rewritten = await asyncio.gather(
+        replies = await asyncio.gather(
             *(
                 self._evaluator.depends_on_variant(
                     project,
@@ -297,9 +328,7 @@ class VariantRepository(RepositoryContainer):
                 for offer in first.values()
             )
         )
-        return frozenset(
-            label for label, changed in zip(first, rewritten, strict=True) if changed
-        )
+        return dict(zip(first, replies, strict=True))
 
     async def _evaluated(
         self, choice: Choice, offer: Offer, *, metadata: bool
@@ -316,7 +345,7 @@ class VariantRepository(RepositoryContainer):
         try:
             content = await self._evaluator.evaluate(choice.project, file, variant)
         except InputError as error:
-            if "PEP 825" in (error.hint or ""):
+            if "PEP 825" in (error.hint or "") or offer.label in choice.rewritten:
                 raise self._refused(name, str(error)) from None
             self._warn_once(f"{name}: its METADATA could not be checked: {error}")
             return None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from simple_repository.components.core import SimpleRepository
 
 from ..http.client import Client
+from ..http.range_support import RangeSupport
 from .builds import BuildRepository
 from .options import Selection
 from .repository import VariantRepository
@@ -27,12 +28,15 @@ def stack(
     :returns: those for ordinary wheels, unless the selection leaves them unchecked,
         and those for variants, which are on top of them.
     """
+    # The files of several indexes are often on one server.
+    ranges = RangeSupport(client)
     builds = [
         BuildRepository(
             index,
             selection=selection,
             client=client,
             others=[other for other in indexes if other is not index],
+            ranges=ranges,
             warn=warn,
         )
         for index in (() if selection.unchecked else indexes)

@@ -16,6 +16,7 @@ from ...builds.table import PROJECTS
 from ...errors import InputError, shown
 
 __all__ = [
+    "SMALLEST",
     "Wheel",
     "check_metadata",
     "find_wheels",
@@ -24,7 +25,7 @@ __all__ = [
     "platform_of",
 ]
 
-_SMALLEST = 1_000_000
+SMALLEST = 1_000_000
 """Bytes of the smallest wheel that is taken for one with GPU code."""
 
 
@@ -101,7 +102,7 @@ def is_large(file: model.File) -> bool:
 
     Pages in HTML have no sizes; a wheel of unknown size may hold some.
     """
-    return (file.size or _SMALLEST) >= _SMALLEST
+    return (file.size or SMALLEST) >= SMALLEST
 
 
 def check_metadata(metadata: bytes, project: str, release: Version) -> None:

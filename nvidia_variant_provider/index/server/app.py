@@ -30,7 +30,8 @@ from starlette.routing import Mount, Route, Router
 from ...errors import InputError
 from ..http.pages import LABEL_KEY
 from ..http.urls import UpstreamError, redacted
-from ..selection.builds import METADATA_KEY, JudgedPage
+from ..selection.announcing import METADATA_KEY
+from ..selection.builds import JudgedPage
 from ..selection.evaluating import EvaluatedWheel
 from ..selection.renaming import find_label, project_of
 from ..selection.repository import Choice

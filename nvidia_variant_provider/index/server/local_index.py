@@ -190,7 +190,10 @@ class LocalIndex:
         """
         plain = [self._with_hashes(upstream) for upstream in self._upstreams]
         selection = replace(
-            self._selection, machine=_once(self._selection), rewrites=True
+            self._selection,
+            machine=_once(self._selection),
+            rewrites=True,
+            announces=True,
         )
         self._builds, self._repositories = stack(
             plain, selection=selection, client=self._client, warn=self._warn

@@ -39,7 +39,7 @@ def test_it_is_read_once_for_ever(tmp_path: Path) -> None:
         for _ in range(2):
             content = asyncio.run(metadata.read("demo", file()))
             assert content == TEXT.encode()
-        assert metadata.find(NAME) == content
+        assert metadata.find(file()) == content
     # The second reader has found it in the folder.
     assert source.asked == []
 
@@ -49,7 +49,8 @@ def test_it_belongs_to_the_hash_of_the_wheel(tmp_path: Path) -> None:
     metadata, _ = reader(f"{TEXT}Summary: another\n", tmp_path)
     assert b"another" not in asyncio.run(metadata.read("demo", file("a")))
     assert b"another" in asyncio.run(metadata.read("demo", file("b")))
-    assert b"another" in (metadata.find(NAME) or b"")
+    assert b"another" in (metadata.find(file("b")) or b"")
+    assert metadata.find(file("a")) is None
 
 
 @pytest.mark.parametrize("upper", [False, True])
@@ -64,7 +65,7 @@ def test_another_hash_than_the_page_gives(tmp_path: Path) -> None:
     metadata, _ = reader(TEXT, tmp_path)
     with pytest.raises(InputError, match="another sha256 than the page says"):
         asyncio.run(metadata.read("demo", file(metadata={"sha256": "0" * 64})))
-    assert metadata.find(NAME) is None
+    assert metadata.find(file()) is None
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -72,4 +73,4 @@ def test_it_is_too_large(tmp_path: Path) -> None:
     metadata, _ = reader(TEXT + "x" * 10_000_000, tmp_path)
     with pytest.raises(InputError, match="larger than 4 MiB"):
         asyncio.run(metadata.read("demo", file()))
-    assert metadata.find(NAME) is None
+    assert metadata.find(file()) is None

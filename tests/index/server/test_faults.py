@@ -11,6 +11,7 @@ import socket
 import zipfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -193,11 +194,15 @@ class TestPages:
         ]
         for label in ("cu126", "cu128"):
             name = f"torch-1.0-py3-none-any-{label}.whl"
-            files.append({"filename": name, "url": name, "hashes": {}})
+            item = {"filename": name, "url": name, "hashes": {}, "core-metadata": True}
+            files.append(item)
         name = "torch-1.0-variants.json"
         files.append({"filename": name, "url": name, "hashes": {}})
         answers = page_of(*files)
         answers[f"{PAGE}{name}"] = Answer(body=json.dumps(TORCH).encode())
+        for label in ("cu126", "cu128"):
+            name = f"torch-1.0-py3-none-any-{label}.whl.metadata"
+            answers[f"{PAGE}{name}"] = Answer(body=b"Name: torch\nVersion: 1.0\n")
         with (
             serve_answers(answers) as server,
             start(f"{server.url}/simple/") as running,
@@ -307,18 +312,47 @@ class TestMarkers:
             other = running.page().files[BEST.replace("3cu128", "2cu126")]
             assert ask(other).status == 302
 
-    def test_metadata_that_cannot_be_read_is_left_to_the_installer(
-        self, folder: Path
+    @pytest.mark.parametrize(
+        ("changes", "reason"),
+        [
+            ({"status": 500}, "HTTP 500"),
+            ({"status": 404}, "HTTP 404"),
+            ({"body": b"no wheel"}, "not a readable archive"),
+            ({"large": True}, "and the server does not serve parts"),
+        ],
+    )
+    def test_a_wheel_whose_metadata_cannot_be_read_is_passed_over(
+        self,
+        folder: Path,
+        changes: dict[str, Any],
+        reason: str,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        """It may have variant markers, and pip would install it unchanged."""
         answers = answers_of(folder)
-        answers[WHEEL] = Answer(status=500, ranges=False)
+        if changes.pop("large", False):
+            module = "nvidia_variant_provider.index.http.client"
+            monkeypatch.setattr(f"{module}._WHOLE_FILE", 100_000)
+            changes = {"body": b"x" * 200_000 + answers[WHEEL].body}
+        answers[WHEEL] = replace(answers[WHEEL], ranges=False, **changes)
         with (
             serve_answers(answers) as server,
             start(f"{server.url}/simple/") as running,
         ):
-            # The installer gets the file, and reports the error itself.
-            assert ask(running.page().files[BEST]).status == 302
-            assert "METADATA could not be checked" in running.warnings[0]
+            assert sorted(set(wheels(running))) == [
+                "torch-2.8.0-1null-py3-none-any.whl",
+                "torch-2.8.0-2cu126-py3-none-any.whl",
+                PLAIN,
+            ]
+            (warning,) = running.warnings
+            assert warning.startswith(
+                "torch 2.8.0: variant cu128 is passed over, because its METADATA "
+                "cannot be read, and may have variant markers that no released "
+                "installer reads: "
+            )
+            assert reason in warning
+            running.page()
+            assert len(running.warnings) == 1
 
 
 def test_indexes_with_the_same_release_are_apart(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -199,10 +200,9 @@ class TestHostileUpstreams:
     def test_urls_of_an_upstream_cannot_add_headers(
         self, credentials: tuple[str, str] | None
     ) -> None:
-        variant = "torch-2.8.0-py3-none-any-cu128.whl"
         answers = answers_for_json(
             {
-                "filename": variant,
+                "filename": PLAIN,
                 "url": "x/\r\nX-Evil: 1\r\n\r\nbody/\u00e9 {}|^\x00.whl",
                 "hashes": {},
             }
@@ -214,8 +214,8 @@ class TestHostileUpstreams:
                     client.add_credentials(server.url, credentials)
 
             with start(f"{server.url}/simple/", prepare=prepare) as running:
-                files = running.page().files
-                reply = ask(files[CU128.replace("3cu", "1cu")])
+                root = running.urls[0].removesuffix("simple/")
+                reply = ask(f"{root}f/torch/-/0/{PLAIN}")
                 assert "x-evil" not in reply.headers
                 assert reply.status in ((302,) if credentials is None else (404, 502))
                 assert reply.headers.get("location", "").isascii()
@@ -258,6 +258,10 @@ class TestHostileUpstreams:
         answers = answers_of(folder)
         path = "/simple/torch/torch-2.8.0-py3-none-any-cu128.whl"
         answers[path] = Answer(body=b"x" * 3_000_000, fault="cut")
+        answers[f"{path}.metadata"] = Answer(body=b"Name: torch\nVersion: 2.8.0\n")
+        page = answers["/simple/torch/"]
+        text = page.body.decode().replace("<a ", "<a data-core-metadata=true ")
+        answers["/simple/torch/"] = replace(page, body=text.encode())
         with serve_answers(answers) as server:
 
             def prepare(client: Client) -> None:

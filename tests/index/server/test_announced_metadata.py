@@ -1,0 +1,258 @@
+"""METADATA (PEP 658) that the local index announces where an upstream does not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+import pytest
+from support.builds import machine
+from support.loopback import JSON, Running, ask, start
+from support.processes import PIPS, Pip
+from support.range_server import Answer, RangeServer, serve_answers
+from support.wheels import stub_wheel
+
+from nvidia_variant_provider.machine.environment import Environment
+
+pytestmark = pytest.mark.usefixtures("no_noise")
+
+TAG = "py3-none-manylinux_2_17_x86_64"
+SIZE = 2_000_000
+MACHINE = machine("12.8", "8.0")
+WITHOUT_GPU = machine(None)
+"""For this machine, no METADATA is read before a page is sent."""
+
+PIP = "pip/26.3 {}"
+
+
+def upstream(
+    *wheels: Path, size: int | None = SIZE, **changes: Any
+) -> dict[str, Answer]:
+    """Return an index whose pages have no METADATA, and say a size for each wheel."""
+    answers = {}
+    projects: dict[str, list[dict[str, Any]]] = {}
+    for wheel in wheels:
+        body = wheel.read_bytes()
+        url = f"/files/{wheel.name}"
+        answers[url] = Answer(body=body, **changes)
+        item: dict[str, Any] = {
+            "filename": wheel.name,
+            "url": url,
+            "hashes": {"sha256": hashlib.sha256(body).hexdigest()},
+        }
+        item |= {} if size is None else {"size": size}
+        projects.setdefault(wheel.name.partition("-")[0], []).append(item)
+    for name, files in projects.items():
+        document = {"meta": {"api-version": "1.0"}, "name": name, "files": files}
+        body = json.dumps(document).encode()
+        answers[f"/simple/{name}/"] = Answer(body=body, kind=JSON)
+    return answers
+
+
+@contextmanager
+def serve(
+    answers: Mapping[str, Answer], environment: Environment = MACHINE
+) -> Iterator[tuple[RangeServer, Running]]:
+    with (
+        serve_answers(answers) as server,
+        start(f"{server.url}/simple/", machine=environment) as running,
+    ):
+        yield server, running
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """Return a wheel of a project of which the table of builds knows nothing."""
+    return stub_wheel(tmp_path, "demo", "1.0", tag=TAG, requires=["six"])
+
+
+def page(running: Running, agent: str = PIP) -> dict[str, dict[str, Any]]:
+    reply = running.page("demo", User_Agent=agent)
+    files = json.loads(reply.body)["files"]
+    return {file["filename"]: {**file, "to": reply.files} for file in files}
+
+
+def of_files(server: RangeServer) -> list[str]:
+    return [text for text in server.requests if text.startswith("/files/")]
+
+
+def test_it_is_read_by_ranges_when_it_is_asked_for(tmp_path: Path) -> None:
+    """Older releases than the first one are not read for the page."""
+    wheels = [
+        stub_wheel(tmp_path, "demo", version, tag=TAG, requires=["six"])
+        for version in ("1.0", "2.0")
+    ]
+    with serve(upstream(*wheels)) as (server, running):
+        files = page(running)
+        old, new = (files[wheel.name] for wheel in wheels)
+        assert old["core-metadata"] is True
+        # That of the newest release has been read for the page.
+        reply = ask(f"{new['to'][wheels[1].name]}.metadata")
+        digest = hashlib.sha256(reply.body).hexdigest()
+        assert new["core-metadata"] == {"sha256": digest}
+        before = len(server.requests)
+        for _ in range(2):
+            reply = ask(f"{old['to'][wheels[0].name]}.metadata")
+            assert (reply.status, "Requires-Dist: six" in reply.text) == (200, True)
+        assert server.requests[before:] == [f"/files/{wheels[0].name} bytes=-65536"]
+        # pip downloads the file itself.
+        reply = ask(old["to"][wheels[0].name])
+        assert reply.headers["location"] == f"{server.url}/files/{wheels[0].name}"
+        assert running.warnings == []
+
+
+def test_one_request_for_each_server_finds_out_about_ranges(
+    tmp_path: Path, wheel: Path
+) -> None:
+    others = [stub_wheel(tmp_path, "demo", f"0.{n}", tag=TAG) for n in range(5)]
+    with serve(upstream(wheel, *others)) as (server, running):
+        for _ in range(3):
+            page(running)
+        small = [text for text in of_files(server) if text.endswith("bytes=-1")]
+        assert len(small) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ranges": False},
+        {"fault": "lie"},
+        {"status": 500},
+        {"status": 206, "ranges": False},
+        {"status": 206, "ranges": False, "headers": {"Content-Range": "bytes 0-0/9"}},
+    ],
+)
+def test_a_server_without_ranges(wheel: Path, changes: dict[str, Any]) -> None:
+    with serve(upstream(wheel, **changes), WITHOUT_GPU) as (server, running):
+        file = page(running)[wheel.name]
+        assert "core-metadata" not in file
+        assert file["url"] == f"{server.url}/files/{wheel.name}"
+        assert of_files(server) == [f"/files/{wheel.name} bytes=-1"]
+        assert running.warnings == []
+
+
+def test_wheels_that_are_not_announced(tmp_path: Path) -> None:
+    wheels = [
+        stub_wheel(tmp_path, "demo", "1.0", tag=tag)
+        for tag in ("py3-none-win_amd64", "py3-none-manylinux_2_17_aarch64")
+    ]
+    with serve(upstream(*wheels)) as (server, running):
+        assert all("core-metadata" not in file for file in page(running).values())
+        assert of_files(server) == []
+    small = stub_wheel(tmp_path, "demo", "2.0", tag=TAG)
+    with serve(upstream(small, size=900_000)) as (server, running):
+        assert "core-metadata" not in page(running)[small.name]
+        assert of_files(server) == []
+
+
+@pytest.mark.parametrize(("size", "announced"), [(SIZE, True), (None, False)])
+def test_wheels_that_run_anywhere(
+    tmp_path: Path, size: int | None, announced: bool
+) -> None:
+    """Most of them are small, so that the page has to say that one is large."""
+    wheel = stub_wheel(tmp_path, "demo", "1.0")
+    with serve(upstream(wheel, size=size)) as (_, running):
+        assert page(running)[wheel.name].get("core-metadata", False) is announced
+
+
+@pytest.mark.parametrize("agent", ["uv/0.13.8", "poetry/2.5.1", "", "unearth/0.18"])
+def test_installers_that_need_no_help_get_the_url_of_the_file(
+    wheel: Path, agent: str
+) -> None:
+    """uv writes it into its lock file."""
+    with serve(upstream(wheel)) as (server, running):
+        file = page(running, agent)[wheel.name]
+        assert file["url"] == f"{server.url}/files/{wheel.name}"
+        assert "core-metadata" not in file
+
+
+class TestAfterwards:
+    """What was announced cannot be read as the first request has let expect."""
+
+    def test_the_server_sends_no_parts_of_this_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Such as a mirror that has not got the file yet: the whole wheel is read."""
+        module = "nvidia_variant_provider.index.http.client"
+        monkeypatch.setattr(f"{module}._WHOLE_FILE", 100_000)
+        padding = {"data.bin": os.urandom(200_000)}
+        old, new = (
+            stub_wheel(
+                tmp_path, "demo", name, tag=TAG, requires=["six"], members=padding
+            )
+            for name in ("1.0", "2.0")
+        )
+        oldest = stub_wheel(tmp_path, "demo", "0.9", tag=TAG)
+        answers = upstream(oldest, old, new)
+        url = f"/files/{old.name}"
+        answers[url] = replace(answers[url], ranges=False)
+        with serve(answers) as (server, running):
+            file = page(running)[old.name]
+            assert file["core-metadata"] is True
+            reply = ask(f"{file['to'][old.name]}.metadata")
+            assert (reply.status, "Requires-Dist: six" in reply.text) == (200, True)
+            assert f"{url} whole" in server.requests
+            # It is kept, and nothing else is announced of this server.
+            asked = len(of_files(server))
+            assert ask(f"{file['to'][old.name]}.metadata").body == reply.body
+            other = page(running)["demo-0.9-py3-none-manylinux_2_17_x86_64.whl"]
+            assert "core-metadata" not in other
+            assert len(of_files(server)) == asked
+            assert running.warnings == []
+
+    def test_the_file_is_no_wheel(self, tmp_path: Path) -> None:
+        new = stub_wheel(tmp_path, "demo", "2.0", tag=TAG)
+        old = stub_wheel(tmp_path, "demo", "1.0", tag=TAG)
+        answers = upstream(new, old)
+        url = f"/files/{old.name}"
+        answers[url] = Answer(body=b"not a wheel" * 100_000)
+        with serve(answers) as (_, running):
+            reply = ask(f"{page(running)[old.name]['to'][old.name]}.metadata")
+            assert reply.status == 502
+            assert "not a readable archive" in reply.text
+            assert "not a readable archive" in running.warnings[0]
+
+    def test_the_server_starts_again(self, wheel: Path) -> None:
+        """An installer that has kept the page asks for METADATA alone."""
+        answers = upstream(wheel)
+        with serve(answers) as (_, running):
+            url = page(running)[wheel.name]["to"][wheel.name]
+            place = "../f/" + url.partition("/f/")[2]
+        with serve(answers) as (_, running):
+            there = urljoin(running.urls[0], place)
+            assert ask(f"{there}.metadata").status == 200
+            other = there.replace("demo-1.0", "demo-3.0")
+            assert ask(f"{other}.metadata").status == 404
+
+
+@pytest.mark.parametrize("version", [PIPS[0], PIPS[-1]])
+def test_pip_backtracks_without_a_wheel(
+    version: str, tmp_path: Path, pip_of: Callable[[str], Pip]
+) -> None:
+    padding = {"data.bin": os.urandom(SIZE)}
+    wheels = [
+        stub_wheel(tmp_path, name, version, tag=TAG, requires=needs, members=padding)
+        for name, version, needs in (
+            ("demo", "1.0", ["other==1.0"]),
+            ("demo", "2.0", ["other==2.0"]),
+            ("other", "1.0", []),
+        )
+    ]
+    words = ("--cuda-driver", "12.8", "--sm-arch", "8.0", "--dry-run")
+    with serve_answers(upstream(*wheels)) as server:
+        done = pip_of(version)(
+            *("install", "-i", f"{server.url}/simple/", *words, "demo"), forced=False
+        )
+        assert done.code == 0, done.text
+        assert "Would install demo-1.0 other-1.0" in done.text
+        whole = [text for text in of_files(server) if text.endswith("whole")]
+        # The oldest pip downloads what it would install, in a dry run as well.
+        assert len(whole) == (2 if version == PIPS[0] else 0)
+        assert not any("demo-2.0" in text for text in whole)
