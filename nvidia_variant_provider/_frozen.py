@@ -1,39 +1,77 @@
-"""Immutable records with slots, for the modules that installers load.
+"""Immutable records with slots, for modules that must load quickly.
 
-`dataclasses` would do, but it imports ``inspect`` and ``re``, which together take
-longer than starting Python does, and an installer would pay that in every process.
-Modules that installers do not load use real dataclasses.
+`dataclasses` would do, but it imports ``inspect``, and it compiles code for every
+class: an installer that loads the plugin would pay that in every process, and
+``resolve`` would spend a third of its time on it. Modules that neither of them loads
+use real dataclasses.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TypeVar
+    from collections.abc import Iterator, Mapping
+    from typing import Any, TypeVar
+
+    from typing_extensions import dataclass_transform
 
     T = TypeVar("T", bound="Frozen")
+else:
+
+    def dataclass_transform(**_):
+        """Stand for the decorator that tells type checkers how records are made."""
+        return lambda cls: cls
+
+
+EMPTY: Mapping[Any, Any] = {}
+"""A default value for mappings, which are read only."""
 
 
 def _rebuild(cls: type[T], fields: dict[str, object]) -> T:
     return cls(**fields)
 
 
-class Frozen:
-    """A record that derives equality, hash, repr and pickling from ``__slots__``.
+class _Records(type):
+    """Makes a slot of each annotated name in the body of a class."""
 
-    A subclass lists its fields in ``__slots__``. Its ``__init__`` takes each field as
-    an argument of the same name and passes all of them to `_set`.
+    __slots__: tuple[str, ...]
+    _defaults: dict[str, object]
+
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], body: dict[str, Any]
+    ) -> _Records:
+        fields = tuple(body.get("__annotations__", ()))
+        # A class cannot have both a slot and an attribute of the same name.
+        defaults = {field: body.pop(field) for field in fields if field in body}
+        return super().__new__(
+            cls, name, bases, {**body, "__slots__": fields, "_defaults": defaults}
+        )
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Frozen(metaclass=_Records):
+    """A record as ``@dataclass(frozen=True, kw_only=True, slots=True)`` makes one.
+
+    A subclass annotates its fields, and gives default values to those that have one.
+    Other attributes of the class have no annotation. A default value is the same
+    object in every record, so that it must be one that nobody changes.
     """
 
-    __slots__: tuple[str, ...] = ()
-
-    def _set(self, **fields: object) -> None:
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+    def __init__(self, **fields: object) -> None:
+        names = type(self).__slots__
+        for name in names:
+            if name in fields:
+                object.__setattr__(self, name, fields.pop(name))
+            elif name in type(self)._defaults:
+                object.__setattr__(self, name, type(self)._defaults[name])
+            else:
+                raise TypeError(f"{type(self).__name__}() needs the argument {name}")
+        if fields:
+            unknown = ", ".join(fields)
+            raise TypeError(f"{type(self).__name__}() has no argument {unknown}")
 
     def _items(self) -> Iterator[tuple[str, object]]:
-        return ((name, getattr(self, name)) for name in self.__slots__)
+        return ((name, getattr(self, name)) for name in type(self).__slots__)
 
     def replace(self: T, **changes: object) -> T:
         """Return a copy with some fields changed."""

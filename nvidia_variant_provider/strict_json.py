@@ -60,15 +60,13 @@ class Flaw(Frozen):
     DUPLICATE_KEY = "duplicate key"
     CONSTANT = "constant"
 
-    __slots__ = ("hint", "kind", "message", "place")
-
     kind: str
     place: str
     message: str
     hint: str
 
     def __init__(self, kind: str, place: str, message: str, hint: str) -> None:
-        self._set(kind=kind, place=place, message=message, hint=hint)
+        super().__init__(kind=kind, place=place, message=message, hint=hint)
 
 
 class _DuplicateKeys(dict):  # type: ignore[type-arg]

@@ -75,7 +75,9 @@ def _text(environment: Environment) -> list[str | Table]:
             )
             for gpu in environment.gpus
         ]
-        text.append(Table(("GPU", "Name", "Compute capability", "Problem"), rows))
+        text.append(
+            Table(header=("GPU", "Name", "Compute capability", "Problem"), rows=rows)
+        )
     if environment.reason:
         sentence, step = reasons.explain(environment.reason)
         text += [f"{environment.reason}: {sentence}", f"Next step: {step}"]

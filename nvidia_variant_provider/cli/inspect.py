@@ -188,11 +188,15 @@ def _text(report: WheelReport) -> list[str | Table]:
         ("Copied into it from elsewhere (these do not count):", report.vendored),
     ):
         if rows := library_rows(libraries):
-            text += ["", *([title] if title else []), Table(rows[0], rows[1:])]
+            text += [
+                "",
+                *([title] if title else []),
+                Table(header=rows[0], rows=rows[1:]),
+            ]
     if any(item.has_gpu_code for item in report.own):
         text += ["", *claim_lines(find_claim(report))]
     if rows := gpu_rows(find_gpus(report)):
-        text += ["", Table(rows[0], rows[1:]), "", *LEGEND]
+        text += ["", Table(header=rows[0], rows=rows[1:]), "", *LEGEND]
     return text
 
 

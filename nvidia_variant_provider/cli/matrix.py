@@ -94,7 +94,7 @@ def _document(form: str, grid: Grid, width: int | None) -> Sequence[str | Table]
         "",
     ]
     for block in text_blocks(grid, width=columns):
-        text += [Table(block.header, block.rows), ""]
+        text += [Table(header=block.header, rows=block.rows), ""]
     for sentence in (*legend(grid), *grid.notes):
         text += wrap_line(sentence, columns, hang="")
     return text

@@ -90,7 +90,7 @@ class Parser(argparse.ArgumentParser):
         program = SHORT_PROGRAM if _called_by_short_name() else PROGRAM
         settings.setdefault("prog", f"{program} {verb}" if verb else program)
         super().__init__(
-            formatter_class=_HelpFormatter,
+            formatter_class=_narrow_formatter,
             # An option that a later version adds could make an abbreviation ambiguous.
             allow_abbrev=False,
             **settings,
@@ -98,6 +98,11 @@ class Parser(argparse.ArgumentParser):
         self.verb = verb
         # Python 3.14 colours help texts, but `render` prints no escape sequences.
         self.color = False
+
+    def format_help(self) -> str:
+        """Return the help text, as wide as the terminal is."""
+        self.formatter_class = _HelpFormatter
+        return super().format_help()
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse all words.
@@ -140,6 +145,14 @@ class _HelpFormatter(argparse.HelpFormatter):
             else:
                 lines += wrap_line(line, width, hang="")
         return "\n".join(f"{indent}{line}" for line in lines)
+
+
+def _narrow_formatter(prog: str) -> _HelpFormatter:
+    """Return a formatter for checks, which argparse makes for each option.
+
+    A formatter that is not told its width imports `shutil` to ask the terminal.
+    """
+    return _HelpFormatter(prog, width=80)
 
 
 def read_command_line(arguments: Sequence[str]) -> CommandLine:

@@ -6,7 +6,6 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -263,7 +262,7 @@ def _run(
     result = _result(outcome.status, narration, outcome, command)
     # pip has succeeded by then, but not with what the user asked for.
     unused = find_unused(outcome, pins)
-    return replace(result, exit_code=1) if unused and not outcome.status else result
+    return result.replace(exit_code=1) if unused and not outcome.status else result
 
 
 def _given_machine(options: argparse.Namespace) -> str:

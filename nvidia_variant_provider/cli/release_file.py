@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from ..errors import InputError, UsageError, shown
 from ..metadata import VariantsMetadata, read_metadata
 from ..metadata.names import SUFFIX
-from ..strict_json import read_stdin, unreadable
+from ..strict_json import read_bytes, read_stdin, unreadable
 
 __all__ = ["read_release"]
 
@@ -23,8 +22,7 @@ def read_release(file: str) -> VariantsMetadata:
     if file == "-":
         return read_metadata(read_stdin(), path="stdin")
     if not os.path.isdir(file):
-        # A str that starts with "{" would be read as a JSON text.
-        return read_metadata(Path(file))
+        return _read_file(file)
     try:
         names = sorted(name for name in os.listdir(file) if name.endswith(SUFFIX))
     except OSError as error:
@@ -37,4 +35,9 @@ def read_release(file: str) -> VariantsMetadata:
         more = ", ..." if len(names) > 5 else ""
         message = f"the folder has {len(names)} files *{SUFFIX}: {listed}{more}"
         raise UsageError(message, path=file, hint="name one of the files")
-    return read_metadata(Path(file, names[0]))
+    return _read_file(os.path.join(file, names[0]))
+
+
+def _read_file(path: str) -> VariantsMetadata:
+    # read_metadata() takes a path that starts with "{" for a JSON text.
+    return read_metadata(read_bytes(path), path=path)

@@ -113,7 +113,7 @@ def _text(
     text: list[str | Table] = [_sentence(table, environment)]
     if rows:
         header = ("release", "build", "CUDA", "runs", "why")
-        text += ["", Table(header, rows)]
+        text += ["", Table(header=header, rows=rows)]
     left_out = len(table.releases) - len(shown)
     without = sum(not release.builds for release in table.releases)
     if left_out > without:

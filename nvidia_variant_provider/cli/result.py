@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+from .._frozen import Frozen
 from ..errors import ProviderError
 
 __all__ = ["Result", "Table"]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Frozen):
     """Rows of text under a header."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
+class Result(Frozen):
     """The outcome of a verb.
 
     :param data: the ``data`` of the JSON report; ``None`` when the verb failed.
@@ -41,7 +39,7 @@ class Result:
     text: Sequence[str | Table] = ()
     verbatim: bool = False
     notes: Sequence[str] = ()
-    errors: Sequence[ProviderError] = field(default=())
+    errors: Sequence[ProviderError] = ()
     as_json: bool = False
     said: bool = False
     passed_on: bool = False

@@ -87,24 +87,10 @@ class Gpu(Frozen):
     :param reason: the code that says why the GPU could not be read, or ``None``.
     """
 
-    __slots__ = ("compute_capability", "index", "name", "reason")
-
     index: int
-    name: str | None
-    compute_capability: ComputeCapability | None
-    reason: str | None
-
-    def __init__(
-        self,
-        *,
-        index: int,
-        name: str | None = None,
-        compute_capability: ComputeCapability | None = None,
-        reason: str | None = None,
-    ) -> None:
-        self._set(
-            index=index, name=name, compute_capability=compute_capability, reason=reason
-        )
+    name: str | None = None
+    compute_capability: ComputeCapability | None = None
+    reason: str | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Return the GPU as an element of ``gpus`` in a snapshot."""
@@ -156,36 +142,11 @@ class Environment(Frozen):
         ``None``.
     """
 
-    __slots__ = (
-        "cuda_driver_version",
-        "gpus",
-        "kernel_driver_version",
-        "reason",
-        "source",
-    )
-
-    cuda_driver_version: CudaVersion | None
-    kernel_driver_version: str | None
-    source: str | None
-    reason: str | None
-    gpus: tuple[Gpu, ...]
-
-    def __init__(
-        self,
-        *,
-        cuda_driver_version: CudaVersion | None = None,
-        kernel_driver_version: str | None = None,
-        source: str | None = None,
-        reason: str | None = None,
-        gpus: tuple[Gpu, ...] = (),
-    ) -> None:
-        self._set(
-            cuda_driver_version=cuda_driver_version,
-            kernel_driver_version=kernel_driver_version,
-            source=source,
-            reason=reason,
-            gpus=tuple(gpus),
-        )
+    cuda_driver_version: CudaVersion | None = None
+    kernel_driver_version: str | None = None
+    source: str | None = None
+    reason: str | None = None
+    gpus: tuple[Gpu, ...] = ()
 
     @property
     def compute_capabilities(self) -> tuple[ComputeCapability, ...]:

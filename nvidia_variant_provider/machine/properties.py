@@ -15,14 +15,12 @@ class VariantFeatureConfig(Frozen):
     :param multi_value: whether one wheel may declare several values of the feature.
     """
 
-    __slots__ = ("multi_value", "name", "values")
-
     name: str
     values: list[str]
     multi_value: bool
 
     def __init__(self, name: str, values: list[str], multi_value: bool) -> None:
-        self._set(name=name, values=values, multi_value=multi_value)
+        super().__init__(name=name, values=values, multi_value=multi_value)
 
     __hash__ = None  # type: ignore[assignment]  # the list of values can change
 
@@ -30,14 +28,12 @@ class VariantFeatureConfig(Frozen):
 class VariantProperty(Frozen):
     """A property such as ``nvidia :: sm_arch :: 90_real``."""
 
-    __slots__ = ("feature", "namespace", "value")
-
     namespace: str
     feature: str
     value: str
 
     def __init__(self, namespace: str, feature: str, value: str) -> None:
-        self._set(namespace=namespace, feature=feature, value=value)
+        super().__init__(namespace=namespace, feature=feature, value=value)
 
     def __str__(self) -> str:
         return f"{self.namespace} :: {self.feature} :: {self.value}"

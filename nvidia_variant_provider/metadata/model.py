@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from .._frozen import EMPTY, Frozen
 from .versions import SchemaVersion
 
 __all__ = [
@@ -33,8 +33,7 @@ PLUGIN_API = "nvidia_variant_provider.plugin:NvidiaVariantPlugin"
 provider by these names only."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Provider:
+class Provider(Frozen):
     """Where the answer for one namespace comes from.
 
     :param requires: the requirements of the plugin package.
@@ -57,8 +56,7 @@ class Provider:
     feature_order: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VariantsMetadata:
+class VariantsMetadata(Frozen):
     """One metadata document.
 
     :param name: the project, as in the file name; ``None`` when it is not known.
@@ -77,7 +75,7 @@ class VariantsMetadata:
     version: str | None = None
     schema: SchemaVersion
     namespaces: tuple[str, ...]
-    providers: Mapping[str, Provider] = field(default_factory=dict)
-    feature_priorities: Features = field(default_factory=dict)
-    property_priorities: Mapping[str, Features] = field(default_factory=dict)
+    providers: Mapping[str, Provider] = EMPTY
+    feature_priorities: Features = EMPTY
+    property_priorities: Mapping[str, Features] = EMPTY
     variants: Mapping[str, Properties]

@@ -22,13 +22,8 @@ class MetadataName(Frozen):
     :param version: the release, as the file spells it.
     """
 
-    __slots__ = ("name", "version")
-
     name: str
     version: str
-
-    def __init__(self, *, name: str, version: str) -> None:
-        self._set(name=name, version=version)
 
     def normalized(self) -> MetadataName | None:
         """Return the name as the names of wheels spell it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..errors import join, shown
@@ -168,6 +167,6 @@ class ProviderReader:
             answer = self._statics.get(namespace, {})
         if answer is None:
             return provider
-        return replace(
-            provider, builtin=None, static_properties=answer, feature_order=()
+        return provider.replace(
+            builtin=None, static_properties=answer, feature_order=()
         )

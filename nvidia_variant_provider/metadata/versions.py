@@ -11,9 +11,9 @@ variantlib 0.0.1 to 0.2.2; read on 2026-11-20.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from .._frozen import Frozen
 from ..errors import InputError, shown
 from ..strict_json import as_object, as_string
 
@@ -36,8 +36,7 @@ _TOP_LEVEL = frozenset({"$schema", "default-priorities", "variants"})
 _OLD_PRIORITIES = frozenset({"namespace", "feature", "property"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SchemaVersion:
+class SchemaVersion(Frozen):
     """What one version of the format allows.
 
     :param url: the ``$schema`` of its documents.
@@ -77,15 +76,13 @@ _V0_0_1 = SchemaVersion(
     old_null=True,
     label_limit=8,
 )
-_V0_0_2 = replace(
-    _V0_0_1,
+_V0_0_2 = _V0_0_1.replace(
     number=(0, 0, 2),
     url=f"{_HOST}/v0.0.2.json",
     provider_keys=_V0_0_1.provider_keys | {"plugin-use"},
     label_limit=16,
 )
-_V0_0_3 = replace(
-    _V0_0_2,
+_V0_0_3 = _V0_0_2.replace(
     number=(0, 0, 3),
     url=f"{_HOST}/v0.0.3.json",
     keys=_V0_0_1.keys | {"static-properties"},
@@ -101,15 +98,13 @@ _V0_1_0 = SchemaVersion(
     strict=True,
     label_limit=16,
 )
-_V0_1_1 = replace(
-    _V0_1_0,
+_V0_1_1 = _V0_1_0.replace(
     number=(0, 1, 1),
     url=f"{_HOST}/peps/825/v0.1.1.json",
     priority_keys=frozenset({"namespace"}),
     label_limit=None,
 )
-_V0_2_0 = replace(
-    _V0_1_1,
+_V0_2_0 = _V0_1_1.replace(
     number=(0, 2, 0),
     url=f"{_HOST}/v0.2.0.json",
     keys=_TOP_LEVEL | {"providers"},
@@ -192,7 +187,7 @@ def find_version(document: Mapping[str, Any]) -> SchemaVersion:
     nearest = older[-1] if older else KNOWN[0]
     if nearest.number == number or not older:
         return nearest
-    return replace(nearest, number=number, url=url, strict=False, label_limit=None)
+    return nearest.replace(number=number, url=url, strict=False, label_limit=None)
 
 
 def _find_by_shape(document: Mapping[str, Any]) -> SchemaVersion:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from .._frozen import Frozen
 from ..machine import reasons
 from ..machine.environment import ComputeCapability, Environment
 from ..machine.overrides import MINOR_VERSION_COMPATIBILITY
@@ -34,8 +34,7 @@ _THOR_NAMES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reason:
+class Reason(Frozen):
     """One reason why a label does not fit.
 
     :param wanted: the values that the label lists; one supported value is enough.

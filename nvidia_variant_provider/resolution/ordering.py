@@ -7,8 +7,8 @@ comments are the steps of "Variant ordering" in PEP 825.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from .._frozen import Frozen
 from ..metadata.model import Properties
 
 __all__ = ["Mismatch", "Ordering", "Rejections", "order"]
@@ -21,8 +21,7 @@ _UNSUPPORTED = -1
 """A number below every key, which stands for a feature without a supported value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(Frozen):
     """A feature that rules a label out: none of the label's values is supported.
 
     :param wanted: the values that the label lists.
@@ -72,7 +71,14 @@ class Rejections(Mapping[str, tuple[Mismatch, ...]]):
             for feature, wanted in features.items():
                 offered, known = self._offered(namespace, feature)
                 if known.isdisjoint(wanted):
-                    mismatches.append(Mismatch(namespace, feature, wanted, offered))
+                    mismatches.append(
+                        Mismatch(
+                            namespace=namespace,
+                            feature=feature,
+                            wanted=wanted,
+                            offered=offered,
+                        )
+                    )
         return tuple(mismatches)
 
     def __iter__(self) -> Iterator[str]:
@@ -82,8 +88,7 @@ class Rejections(Mapping[str, tuple[Mismatch, ...]]):
         return len(self._labels)
 
 
-@dataclass(frozen=True, slots=True)
-class Ordering:
+class Ordering(Frozen):
     """The labels that fit, best first, and the labels that do not."""
 
     compatible: tuple[str, ...]
@@ -135,7 +140,10 @@ def order(
             groups.setdefault(tuple(keys), []).append(label)
     # 7. "they are ordered lexically by the variant label, ascending"
     compatible = [label for key in sorted(groups) for label in sorted(groups[key])]
-    return Ordering(tuple(compatible), Rejections(variants, rejected, supported))
+    return Ordering(
+        compatible=tuple(compatible),
+        rejected=Rejections(variants, rejected, supported),
+    )
 
 
 def _best(wanted: Sequence[str], ranks: Mapping[str, int] | None) -> int:

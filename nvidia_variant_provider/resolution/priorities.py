@@ -10,9 +10,9 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
+from .._frozen import EMPTY, Frozen
 from ..errors import ConfigurationError, InputError, MissingExtraError, join
 from ..metadata.model import Features
 from ..strict_json import as_object, as_strings, read_bytes
@@ -23,13 +23,12 @@ FILE_NAME = "variants.toml"
 _KEYS = ("namespace_priorities", "feature_priorities", "property_priorities")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Priorities:
+class Priorities(Frozen):
     """What the user prefers; each list goes before the list of the metadata."""
 
     namespaces: tuple[str, ...] = ()
-    features: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    properties: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    features: Mapping[str, Sequence[str]] = EMPTY
+    properties: Mapping[str, Mapping[str, Sequence[str]]] = EMPTY
 
 
 def candidate_files() -> list[str]:

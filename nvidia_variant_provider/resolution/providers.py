@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
+from .._frozen import EMPTY, Frozen
 from ..errors import shown
 from ..machine.environment import Environment
 from ..machine.supported import NAMESPACE, supported_features
@@ -30,8 +30,7 @@ _LINUX = {"os_name": "posix", "platform_system": "Linux", "sys_platform": "linux
 """What markers see of a machine with an NVIDIA driver when they run on a Mac."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Answer(Frozen):
     """What a provider says that the machine supports in one namespace.
 
     :param features: ``{feature: (value, ...)}``; both levels are ordered, best first.
@@ -40,7 +39,7 @@ class Answer:
     :param own: whether this package gave the answer, for the environment at hand.
     """
 
-    features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    features: Mapping[str, tuple[str, ...]] = EMPTY
     why_not: str | None = None
     notes: tuple[str, ...] = ()
     own: bool = False

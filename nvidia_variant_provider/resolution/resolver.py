@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from .._frozen import EMPTY, Frozen
 from ..machine.environment import Environment
 from ..machine.properties import VariantProperty
 from ..machine.supported import NAMESPACE, SM_ARCH, left_out, supported_sm_arch
@@ -69,8 +69,7 @@ class _Reasons(Mapping[str, tuple[Reason, ...]]):
         return len(self._rejections) + len(self._uncovered)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resolution:
+class Resolution(Frozen):
     """Which builds of a release a machine can run.
 
     :param compatible: the labels that fit, best first.
@@ -87,8 +86,8 @@ class Resolution:
     environment: Environment
     metadata: VariantsMetadata
     notes: tuple[str, ...] = ()
-    supported: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    supported: Mapping[str, Mapping[str, Sequence[str]]] = EMPTY
+    options: Mapping[str, Any] = EMPTY
 
     def resolve_again(self, environment: Environment, **changes: Any) -> Resolution:
         """Resolve the same release for another machine, with the same options.
@@ -258,6 +257,9 @@ def _uncovered(
         missing = [offer for offer in offers if not set(wanted) & set(offer)]
         if missing:
             uncovered[label] = tuple(
-                Mismatch(NAMESPACE, SM_ARCH, wanted, offer) for offer in missing
+                Mismatch(
+                    namespace=NAMESPACE, feature=SM_ARCH, wanted=wanted, offered=offer
+                )
+                for offer in missing
             )
     return uncovered

@@ -8,7 +8,7 @@ problem; there is no result then, since a guess could give users another build.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import InputError, join
@@ -119,8 +119,7 @@ def upgrade(
         # install the wheel.
         message = f"uv 0.13.8 refuses wheels with a variant.json of {metadata.schema}"
         remarks.note("variant.json", message, "build the wheels again as well")
-    upgraded = replace(
-        metadata,
+    upgraded = metadata.replace(
         schema=versions.WRITTEN,
         namespaces=tuple(
             name for name in metadata.namespaces if name in used or name in providers
@@ -176,7 +175,7 @@ def _static_provider(
 def _plugin_provider(namespace: str, old: Provider, remarks: _Remarks) -> Provider:
     """Return a provider whose plugin is asked; that of ``nvidia`` is known."""
     place = join("providers", namespace)
-    new = replace(old, enable_if=None)
+    new = old.replace(enable_if=None)
     if not old.requires:
         if old.plugin_api not in (None, PLUGIN_API):
             message = f"{old.plugin_api} is replaced, since no package is named for it"
@@ -184,7 +183,7 @@ def _plugin_provider(namespace: str, old: Provider, remarks: _Remarks) -> Provid
             remarks.lose(join(place, "plugin-api"), message, hint)
         message = f"added: {REQUIRES}"
         remarks.note(place, message, "installers need it to ask for an answer")
-        return replace(new, requires=(REQUIRES,), plugin_api=PLUGIN_API)
+        return new.replace(requires=(REQUIRES,), plugin_api=PLUGIN_API)
     if namespace == NAMESPACE and not is_known_to_uv(new):
         remarks.notes.append(UNKNOWN_TO_UV)
     return new

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from ..errors import InputError, join
 from ..metadata import VariantsMetadata
@@ -54,8 +53,7 @@ def combine(
 def _unite(
     one: VariantsMetadata, two: VariantsMetadata, *, namespaces: tuple[str, ...]
 ) -> VariantsMetadata:
-    return replace(
-        one,
+    return one.replace(
         namespaces=namespaces,
         providers={**two.providers, **one.providers},
         feature_priorities={**two.feature_priorities, **one.feature_priorities},

@@ -25,8 +25,8 @@ SENTENCE = (
     "is for CUDA 12.8"
 )
 TABLE = Table(
-    ("GPU", "Name", "Compute capability", "Problem"),
-    [
+    header=("GPU", "Name", "Compute capability", "Problem"),
+    rows=[
         ("0", "NVIDIA RTX 6000 Ada Generation", "8.9", ""),
         ("1", "NVIDIA GeForce GTX 1080 Ti", "6.1", "the driver 570.86.15 is too old"),
     ],

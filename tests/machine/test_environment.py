@@ -93,7 +93,7 @@ def test_gpus_that_could_not_be_read_have_no_capability() -> None:
 
 def test_fields_cannot_be_assigned_to_or_deleted() -> None:
     with pytest.raises(AttributeError, match=r"Environment\.reason"):
-        H100.reason = "x"
+        H100.reason = "x"  # type: ignore[misc]
     with pytest.raises(AttributeError):
         del H100.gpus
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,7 @@ from nvidia_variant_provider.metadata.writing import to_dict
 ROOT = Path(__file__).parents[2]
 TODAY = versions.WRITTEN
 _MAJOR, _MINOR, _ = versions.KNOWN[-1].number
-NEXT = replace(
-    TODAY,
+NEXT = TODAY.replace(
     number=(_MAJOR, _MINOR + 1, 0),
     url=f"https://variants-schema.wheelnext.dev/v{_MAJOR}.{_MINOR + 1}.0.json",
     keys=TODAY.keys | {"homepage"},

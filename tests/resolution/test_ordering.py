@@ -86,8 +86,10 @@ def test_mismatches_name_all_features_of_a_label() -> None:
     ordering = order(variants, namespaces=("a", "b", "c"), supported=SUPPORTED)
     assert dict(ordering.rejected) == {
         "l": (
-            Mismatch("a", "x", ("9", "8"), ("3", "2", "1")),
-            Mismatch("c", "k", ("v",), ()),
+            Mismatch(
+                namespace="a", feature="x", wanted=("9", "8"), offered=("3", "2", "1")
+            ),
+            Mismatch(namespace="c", feature="k", wanted=("v",), offered=()),
         )
     }
     with pytest.raises(KeyError):
