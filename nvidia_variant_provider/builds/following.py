@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from packaging.version import Version
 
-from ..metadata.requirements import parse_requirement
 from .backends import Backend
 from .page import Build, Decisions
 
@@ -47,6 +46,8 @@ def follow(
     )
     if not chosen:
         return {}
+    from ..metadata.requirements import parse_requirement
+
     theirs = _labels(leader)
     followed: dict[Version, Backend] = {}
     for release, labels in _labels(builds).items():

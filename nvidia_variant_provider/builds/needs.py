@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ..gpu_code.report import LibraryReport, WheelReport
-from ..gpu_code.runtimes import Runtime, library_runtimes, required_runtimes
-from ..gpu_code.units import Unit, first_toolkit, ptx_toolkit, split_units
-from ..knowledge.tables import parse_isa, runs_machine_code, runs_ptx
 from ..machine.environment import ComputeCapability, CudaVersion
 from .backends import Backend
+
+if TYPE_CHECKING:
+    from ..gpu_code.report import LibraryReport, WheelReport
+    from ..gpu_code.runtimes import Runtime
+    from ..gpu_code.units import Unit
+
+# Most projects that pip installs have no GPU code: the modules that read GPU code, and
+# the tables of GPUs, are imported when a build turns up that needs them.
 
 __all__ = [
     "Code",
@@ -63,6 +67,8 @@ class Code:
         A driver runs machine code of each toolkit of its own CUDA major and of older
         ones, and compiles PTX of toolkits that are not newer than itself.
         """
+        from ..knowledge.tables import runs_machine_code, runs_ptx
+
         if self.cuda is not None and self.cuda.major > driver.major:
             return None
         if any(runs_machine_code(target, capability) for target in self.machine_code):
@@ -74,6 +80,8 @@ class Code:
 
     def ptx_toolkit(self, capability: ComputeCapability) -> CudaVersion | None:
         """Return the oldest driver that compiles its PTX for a GPU, if there is one."""
+        from ..knowledge.tables import runs_ptx
+
         found = [
             needed
             for target, needed in self.ptx.items()
@@ -111,6 +119,9 @@ def needs_of_report(report: WheelReport) -> Needs | None:
 
     :returns: ``None`` when the wheel could not be read completely.
     """
+    from ..gpu_code.runtimes import library_runtimes, required_runtimes
+    from ..gpu_code.units import split_units
+
     if not report.complete:
         return None
     units = [unit for unit in split_units(report) if unit.targets]
@@ -153,6 +164,8 @@ def needs_of_requirements(requires: Iterable[str]) -> Needs | None:
     :param requires: such as ``nvidia-cuda-runtime-cu12==12.8.90``.
     :returns: ``None`` when the dependencies do not name a CUDA version.
     """
+    from ..gpu_code.runtimes import required_runtimes
+
     listed = tuple(requires)
     runtimes = required_runtimes(listed)
     if not runtimes:
@@ -185,6 +198,8 @@ def _piece(report: WheelReport, unit: Unit, *, minor: bool) -> tuple[Code, ...]:
 
 
 def _code(report: WheelReport, library: LibraryReport) -> Code:
+    from ..gpu_code.runtimes import library_runtimes
+
     kernels = [target.rpartition("_") for target in library.kernels]
     ptx = {
         name: _ptx_needs(library.ptx_isa.get(f"{name}_virtual", ()))
@@ -204,6 +219,8 @@ def _code(report: WheelReport, library: LibraryReport) -> Code:
 
 
 def _first_toolkit(target: str) -> CudaVersion | None:
+    from ..gpu_code.units import first_toolkit
+
     try:
         return first_toolkit(target)
     except ValueError:  # a target that no known toolkit emits
@@ -211,6 +228,9 @@ def _first_toolkit(target: str) -> CudaVersion | None:
 
 
 def _ptx_needs(versions: Iterable[str]) -> CudaVersion | None:
+    from ..gpu_code.units import ptx_toolkit
+    from ..knowledge.tables import parse_isa
+
     newest = max(map(parse_isa, versions), default=None)
     return None if newest is None else ptx_toolkit(newest)
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from ..metadata.requirements import parse_requirement
 from .verdicts import Judgement
 
 __all__ = ["find_refusal", "judge_by_pin", "required_projects"]
@@ -30,6 +29,8 @@ def required_projects(
     :param projects: normalized names, such as those of the build table.
     :returns: the requirement's text by project.
     """
+    from ..metadata.requirements import parse_requirement
+
     wanted = frozenset(projects)
     found: dict[str, str] = {}
     for text in requires:
@@ -55,6 +56,8 @@ def find_refusal(
     :returns: ``None`` when one runs, when one may run, or when none satisfies it at
         all, which is for the installer to say.
     """
+    from ..metadata.requirements import parse_requirement
+
     parsed = parse_requirement(requirement)
     if parsed is None:
         return None
@@ -86,6 +89,8 @@ def judge_by_pin(
     :param judged: by release, the judgement of each of its builds.
     :returns: ``None`` when no build of that release is known to run.
     """
+    from ..metadata.requirements import parse_requirement
+
     parsed = parse_requirement(requirement)
     if parsed is None or [s.operator for s in parsed.specifier] != ["=="]:
         return None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from ..knowledge.builds import BuildRecord, LibraryRecord, build_records
 from .needs import Code, Evidence, Needs
 from .requirements import required_projects
+
+if TYPE_CHECKING:
+    from ..knowledge.builds import BuildRecord
 
 __all__ = ["PROJECTS", "find_record", "needs_of_record", "record_of_needs"]
 
@@ -54,6 +57,8 @@ def find_record(
 
 @cache
 def _index(project: str) -> dict[tuple[Version, str | None, str], BuildRecord]:
+    from ..knowledge.builds import build_records
+
     return {
         (Version(record.version), record.label, record.platform): record
         for record in build_records().get(project, ())
@@ -105,6 +110,8 @@ def record_of_needs(
     :param wheels: the SHA-256 of each file that was read, by its name.
     :param date: the day of the inspection, such as ``2026-11-21``.
     """
+    from ..knowledge.builds import BuildRecord, LibraryRecord
+
     return BuildRecord(
         project=project,
         version=version,

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from ..knowledge.tables import gpu_models
 from ..machine.environment import ComputeCapability, CudaVersion, Environment
 from .needs import Code, Evidence, How, Needs
 
@@ -87,6 +86,8 @@ def _judge_by_toolkit(
     cuda = needs.cuda
     if cuda is None:
         return UNKNOWN
+    from ..knowledge.tables import gpu_models
+
     known = gpu_models()
     dropped = [
         (capability, last)

@@ -158,7 +158,7 @@ def find_environment(
     :raises InputError: the snapshot cannot be read, or is not valid.
     """
     # Verbs that pass words on to another program start that program first.
-    from ..api import detect, read_environment
+    from ..detection import detect
 
     flags = {
         CUDA_DRIVER_VERSION: options.cuda_driver,
@@ -171,6 +171,8 @@ def find_environment(
     try:
         if options.environment is None:
             return detect({**environ, **given})
+        from ..api import read_environment
+
         cuda, capability = forced_cuda_version(given), forced_compute_capability(given)
         return apply_forced(read_environment(options.environment), cuda, capability)
     except OverrideError as error:

@@ -69,8 +69,8 @@ def rewrite_for_uv(outcome: Upgrade) -> Upgrade:
     message = f"{before} is replaced by {after}, which uv 0.13.8 recognises"
     hint = "build the wheels with that as well"
     notes.append(Remark(place=_PLACE, message=message, hint=hint))
-    new = replace(old, requires=(REQUIRES,), plugin_api=PLUGIN_API)
+    new = old.replace(requires=(REQUIRES,), plugin_api=PLUGIN_API)
     providers = {**metadata.providers, NAMESPACE: new}
     return replace(
-        outcome, metadata=replace(metadata, providers=providers), notes=tuple(notes)
+        outcome, metadata=metadata.replace(providers=providers), notes=tuple(notes)
     )

@@ -9,9 +9,8 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ..http.client import Client
@@ -23,14 +22,14 @@ from ..server.access import Access
 from ..server.callers import with_token
 from ..server.local_index import LocalIndex
 from .command import Pip, PipCommand
-from .installed import InstalledVariant, find_installed
-from .mixing import find_mixed
 from .named_labels import read_lines
 from .reports import Installed, read_report
 from .requirements_files import Places, rewrite
-from .restoring import restore_file
 from .settings import make_settings
-from .taking import Kept, Taken, explain_taken, find_kept
+
+if TYPE_CHECKING:
+    from .installed import InstalledVariant
+    from .taking import Kept, Taken
 
 __all__ = ["Installed", "Narrator", "Outcome", "Stale", "run"]
 
@@ -181,8 +180,11 @@ def run(
                     stream = sys.stderr if quiet else sys.stdout
                     stream.write(Path(report).read_text(encoding="utf-8"))
                     stream.flush()
-    for sentence in find_mixed(outcome.installed):
-        narrator.warn(sentence)
+    if sum("+" in item.version for item in outcome.installed) > 1:
+        from .mixing import find_mixed
+
+        for sentence in find_mixed(outcome.installed):
+            narrator.warn(sentence)
     judged = any(page.decisions.files for page in local_index.all_judged())
     machine = selection.machine() if judged and selection.machine else None
     return replace(
@@ -202,21 +204,23 @@ def _explain(
     for page in local_index.all_judged():
         pages.setdefault(page.project, []).append(page)
     asked = [*command.positional, *read_lines(command)]
-    outcome = Outcome(
-        status=0,
-        installed=installed,
-        taken=explain_taken(installed, lambda name: pages.get(name, []), asked),
-    )
-    if command.command != "install":
+    outcome = Outcome(status=0, installed=installed)
+    if any(page.decisions.files for page in local_index.all_judged()):
+        from .taking import explain_taken
+
+        taken = explain_taken(installed, lambda name: pages.get(name, []), asked)
+        outcome = replace(outcome, taken=taken)
+    fresh = {item.project for item in installed}
+    if command.command != "install" or fresh.issuperset(map(canonicalize_name, asked)):
         return outcome
+    from .taking import find_kept
+
     target = command.options["target_dir"]
     paths = [target] if target else [p for p in command.paths if os.path.isdir(p)]
     return replace(
         outcome,
         stale=_find_stale(command, installed, paths, local_index.find_choices),
-        kept=find_kept(
-            asked, {item.project for item in installed}, paths, local_index.find_judged
-        ),
+        kept=find_kept(asked, fresh, paths, local_index.find_judged),
     )
 
 
@@ -230,6 +234,10 @@ def _restore(
     lock = command.options.get("output_file")
     if command.command == "lock" and lock not in (None, "-"):
         paths.append(Path(lock))
+    if not paths:
+        return ()
+    from .restoring import restore_file
+
     variants = [
         variant
         for path in paths
@@ -342,6 +350,8 @@ def _find_stale(
     find_choices: Callable[[str], Mapping[str, Choice]],
 ) -> tuple[Stale, ...]:
     """Find what was asked for and is installed already, but not as the best build."""
+    from .installed import find_installed
+
     asked = {
         name for text in command.positional if (name := _project_of(text)) is not None
     }
@@ -360,6 +370,8 @@ def _find_stale(
 
 
 def _project_of(text: str) -> str | None:
+    from packaging.requirements import InvalidRequirement, Requirement
+
     try:
         return canonicalize_name(Requirement(text).name)
     except InvalidRequirement:

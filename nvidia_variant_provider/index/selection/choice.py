@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from simple_repository import model
 
-from ...resolution.resolver import Resolution
 from ..http.pages import LABEL_KEY
 from .asked_labels import has_label
 from .renaming import Offer, Release
+
+if TYPE_CHECKING:
+    from ...resolution.resolver import Resolution
 
 __all__ = ["Choice", "keep_label", "select_files"]
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 import functools
 import logging
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from simple_repository import model
 
 from ...errors import InputError
-from ...metadata.markers import SelectedVariant
-from ...wheels.core_metadata import evaluate_core_metadata
-from ...wheels.rewriting import RewritePlan, plan_rewrite
 from .core_metadata import CoreMetadataReader
 from .files import UNAVAILABLE, FileReader
+
+if TYPE_CHECKING:
+    from ...metadata.markers import SelectedVariant
+    from ...wheels.rewriting import RewritePlan
 
 __all__ = ["EvaluatedWheel", "Evaluator"]
 
@@ -59,6 +61,8 @@ class Evaluator:
 
         :raises InputError: METADATA cannot be read, or a marker has no meaning.
         """
+        from ...wheels.core_metadata import evaluate_core_metadata
+
         metadata = await self._metadata.read(project, file)
         evaluated = evaluate_core_metadata(metadata, variant)
         return None if evaluated == metadata else evaluated
@@ -76,6 +80,9 @@ class Evaluator:
         """
         if await self.evaluate(project, file, variant) is None:
             return None
+        from ...wheels.core_metadata import evaluate_core_metadata
+        from ...wheels.rewriting import plan_rewrite
+
         evaluate = functools.partial(evaluate_core_metadata, variant=variant)
         plan = await self._files.open(
             project, file.filename, lambda opened: plan_rewrite(opened, evaluate)

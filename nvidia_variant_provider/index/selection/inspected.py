@@ -6,9 +6,8 @@ import json
 import logging
 import os
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -17,11 +16,12 @@ from simple_repository import model
 from ...builds.needs import Needs, needs_of_report
 from ...builds.table import needs_of_record, record_of_needs
 from ...errors import InputError
-from ...gpu_code.inspection import inspect_path
-from ...knowledge.builds import BuildRecord
 from ...wheels.names import parse_wheel_name
 from .core_metadata import load, store
 from .files import FileReader
+
+if TYPE_CHECKING:
+    from ...knowledge.builds import BuildRecord
 
 __all__ = ["Inspections", "Progress"]
 
@@ -67,6 +67,10 @@ class Inspections:
         :returns: ``None`` where the wheel could not be read completely.
         :raises InputError: it cannot be read at all.
         """
+        from datetime import datetime, timezone
+
+        from ...gpu_code.inspection import inspect_path
+
         name = file.filename
 
         def read(source: BinaryIO) -> Needs | None:
@@ -99,6 +103,8 @@ class Inspections:
         content = load(path, _LONGEST)
         if content is None:
             return None
+        from ...knowledge.builds import BuildRecord
+
         try:
             return _needs(BuildRecord.from_dict(json.loads(content)))
         except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:

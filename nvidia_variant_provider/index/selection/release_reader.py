@@ -6,16 +6,16 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Mapping
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from simple_repository import model
 
 from ...errors import InputError
-from ...metadata import VariantsMetadata, read_metadata
-from ...wheels.merging import combine
-from ...wheels.variant_json import read_wheel_metadata
 from .files import FileReader
 from .renaming import Release, Wheel
+
+if TYPE_CHECKING:
+    from ...metadata import VariantsMetadata
 
 __all__ = ["ReleaseReader"]
 
@@ -52,6 +52,8 @@ class ReleaseReader:
         if expected in self._documents:
             return self._documents[expected]
         body = await self._files.read(project, file.filename)
+        from ...metadata import read_metadata
+
         digest = hashlib.sha256(body).hexdigest()
         if expected and digest != expected:
             message = "its sha256 is not the one that the page gives"
@@ -63,6 +65,8 @@ class ReleaseReader:
         return self._documents[digest]
 
     async def _combine(self, project: str, release: Release) -> VariantsMetadata:
+        from ...wheels.merging import combine
+
         # One wheel of each label is enough: PEP 825 requires that all wheels with the
         # same label declare the same properties.
         chosen = {w.parts.label or "": w for w in reversed(release.labelled)}
@@ -90,6 +94,8 @@ class ReleaseReader:
     async def _read_wheel(
         self, project: str, wheel: Wheel
     ) -> tuple[str, VariantsMetadata]:
+        from ...wheels.variant_json import read_wheel_metadata
+
         def read(file: BinaryIO) -> VariantsMetadata:
             label = wheel.parts.label or ""
             return read_wheel_metadata(wheel.file_name, label, file)[0]

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import Version
@@ -22,7 +23,6 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 
 from ...errors import InputError, ProviderError
 from ...machine.environment import Environment
-from ...resolution.resolver import Resolution
 from ..http.client import Client
 from ..http.pages import LABEL_KEY
 from .asked_labels import AskedLabels, has_label, read_names
@@ -35,6 +35,9 @@ from .options import Selection
 from .release_reader import ReleaseReader
 from .renaming import Offer, Release, find_highest_builds, group, make_offers
 from .resolving import ReleaseResolver
+
+if TYPE_CHECKING:
+    from ...resolution.resolver import Resolution
 
 __all__ = ["LABEL_KEY", "Choice", "VariantRepository"]
 

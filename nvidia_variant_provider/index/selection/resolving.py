@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from typing import TYPE_CHECKING
 
 from ... import detection
 from ...machine.environment import Environment
 from ...machine.overrides import minor_version_compatibility
-from ...metadata import VariantsMetadata
-from ...resolution.priorities import Priorities, load_priorities
-from ...resolution.resolver import Resolution, resolve_metadata
 from .options import Selection
+
+if TYPE_CHECKING:
+    from ...metadata import VariantsMetadata
+    from ...resolution.priorities import Priorities
+    from ...resolution.resolver import Resolution
 
 __all__ = ["ReleaseResolver"]
 
@@ -35,6 +38,8 @@ class ReleaseResolver:
 
         :raises ProviderError: the machine or ``variants.toml`` cannot be read.
         """
+        from ...resolution.resolver import resolve_metadata
+
         async with self._preparing:
             environment, priorities = await asyncio.to_thread(self._prepare)
         return await asyncio.to_thread(
@@ -54,5 +59,7 @@ class ReleaseResolver:
             )
             logger.info("selecting for %s", self._environment.to_dict())
         if self._priorities is None:
+            from ...resolution.priorities import load_priorities
+
             self._priorities = load_priorities()
         return self._environment, self._priorities

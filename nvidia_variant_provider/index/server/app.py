@@ -51,7 +51,6 @@ from .responses import (
     respond_not_acceptable,
     respond_not_found,
 )
-from .rewritten import read_pieces, rewrite_pieces
 from .serializing import find_format, respond_with
 from .source import Source
 
@@ -288,6 +287,8 @@ class _Handlers:
 
     async def _rewrite(self, wheel: EvaluatedWheel, request: Request) -> Response:
         """Send a wheel with other METADATA, as the original arrives."""
+        from .rewritten import read_pieces, rewrite_pieces
+
         headers = {
             "Content-Length": str(wheel.plan.size),
             "Accept-Ranges": "none",

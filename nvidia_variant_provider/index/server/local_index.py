@@ -28,7 +28,6 @@ from ..selection.wheel_files import may_be_build
 from .access import Access
 from .app import OnPage, OnPick, make_app
 from .callers import system_tells
-from .hashing import HashingRepository
 from .server import Server
 from .source import Source
 from .upstream import FolderUpstream, HttpUpstream, LinksUpstream, local_path
@@ -239,6 +238,8 @@ class LocalIndex:
         """Return the repository of an upstream, with all hashes that are required."""
         if not self._selection.requires_hashes:
             return upstream.repository
+        from .hashing import HashingRepository
+
         return HashingRepository(
             upstream.repository, self._client, self._selection.pinned
         )
