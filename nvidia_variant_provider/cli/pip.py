@@ -13,6 +13,7 @@ from ..errors import UsageError
 from ..index.connection import missing_extra
 from . import machine
 from .build_text import rejected
+from .labels import add_label_option, parse_pins
 from .narration import Narration, find_unused
 from .parsers import add_examples
 from .result import Result
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ..index.selection.options import Pins, Selection
     from ..machine.environment import Environment
 
-__all__ = ["configure_parser", "execute", "parse_pins"]
+__all__ = ["configure_parser", "execute"]
 
 _FOR_PEOPLE = ("install", "download", "wheel")
 """The commands of pip whose stdout is for people; that of ``list`` is data."""
@@ -36,12 +37,9 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     machine.add_options(parser)
     machine.add_compatibility_option(parser)
     machine.add_every_gpu_option(parser)
-    parser.add_argument(
-        "--label",
-        metavar="[PROJECT=]LABEL",
-        action="append",
-        default=[],
-        help="take this variant instead of the best one, for one project or for every "
+    add_label_option(
+        parser,
+        "take this variant instead of the best one, for one project or for every "
         "project that has it",
     )
     parser.add_argument(
@@ -179,33 +177,6 @@ def _run_plain(
 
 def _installs(options: argparse.Namespace) -> bool:
     return not options.no_variants and bool({*options.arguments} & {*_FOR_PEOPLE})
-
-
-def parse_pins(texts: Sequence[str]) -> Pins:
-    """Parse the values of ``--label``.
-
-    :raises UsageError: a value is not a label.
-    """
-    from ..index.selection.options import Pins
-
-    if not texts:  # Most runs have none, and the grammar takes a moment to load.
-        return Pins()
-    from packaging.utils import canonicalize_name
-
-    from ..metadata.grammar import GRAMMARS, explain
-
-    everywhere = None
-    projects: dict[str, str] = {}
-    for text in texts:
-        project, equals, label = text.rpartition("=")
-        if not GRAMMARS["label"].fullmatch(label):
-            message = explain(text, "label")
-            raise UsageError(message, path="--label", hint="give one such as cu126")
-        if equals:
-            projects[canonicalize_name(project.rstrip("="))] = label
-        else:
-            everywhere = label
-    return Pins(everywhere=everywhere, projects=projects)
 
 
 def _run(

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from ..errors import UsageError
 from ..index.connection import missing_extra
 from . import machine
+from .labels import add_label_option, parse_pins
 from .narration import Narration
 from .parsers import add_examples
-from .pip import parse_pins
 from .render import complain, render
 from .result import Result
 
@@ -80,13 +80,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="print a systemd user service that starts this index at its first "
         "request, and the settings by which installers use it; serve nothing now",
     )
-    parser.add_argument(
-        "--label",
-        metavar="[PROJECT=]LABEL",
-        action="append",
-        default=[],
-        help="show this variant instead of the best one",
-    )
+    add_label_option(parser, "show this variant instead of the best one")
     parser.add_argument(
         "--unchecked",
         action="store_true",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ..metadata import versions
 from ..metadata.model import VariantsMetadata
@@ -30,8 +29,7 @@ def without_reserved(metadata: VariantsMetadata) -> VariantsMetadata:
     """Return the metadata without reserved namespaces and the labels that use them."""
     reserved = metadata.schema.reserved
     dead = {label for name in reserved for label in _labels_of(name, metadata)}
-    return replace(
-        metadata,
+    return metadata.replace(
         namespaces=tuple(n for n in metadata.namespaces if n not in reserved),
         variants={k: v for k, v in metadata.variants.items() if k not in dead},
     )

@@ -53,7 +53,8 @@ class Selection:
     :param every_gpu: select only builds with code for each GPU of the machine.
     :param priorities: what the user prefers; by default, the user's
         ``variants.toml`` is read when the first variant wheel is seen.
-    :param environ: environment variables; by default, those of the process.
+    :param environ: the environment variables that force values or opt in to something,
+        such as `os.environ`; by default there are none.
     """
 
     machine: Callable[[], Environment] | None = None
@@ -68,4 +69,4 @@ class Selection:
     cache: str | None = None
     every_gpu: bool = False
     priorities: Priorities | None = None
-    environ: Mapping[str, str] | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from typing import TYPE_CHECKING
 
 from ... import detection
@@ -27,8 +26,6 @@ class ReleaseResolver:
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
-        # The constructor of a component is an entry point as those in `api` are.
-        self._environ = os.environ if selection.environ is None else selection.environ
         self._environment: Environment | None = None
         self._priorities: Priorities | None = selection.priorities
         self._preparing = asyncio.Lock()
@@ -47,16 +44,16 @@ class ReleaseResolver:
             metadata,
             environment,
             every_gpu=self._selection.every_gpu,
-            minor_version_compatibility=minor_version_compatibility(self._environ),
+            minor_version_compatibility=minor_version_compatibility(
+                self._selection.environ
+            ),
             priorities=priorities,
         )
 
     def _prepare(self) -> tuple[Environment, Priorities]:
         if self._environment is None:
-            machine = self._selection.machine
-            self._environment = (
-                detection.detect(self._environ) if machine is None else machine()
-            )
+            environ, machine = self._selection.environ, self._selection.machine
+            self._environment = machine() if machine else detection.detect(environ)
             logger.info("selecting for %s", self._environment.to_dict())
         if self._priorities is None:
             from ...resolution.priorities import load_priorities

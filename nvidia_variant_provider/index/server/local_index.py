@@ -308,11 +308,8 @@ def _once(selection: Selection) -> Callable[[], Environment]:
     def find() -> Environment:
         with lock:
             if not known:
-                machine = selection.machine
-                environ = selection.environ or {}
-                known.append(
-                    detection.detect(environ) if machine is None else machine()
-                )
+                environ, machine = selection.environ, selection.machine
+                known.append(machine() if machine else detection.detect(environ))
             return known[0]
 
     return find

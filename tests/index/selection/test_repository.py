@@ -20,10 +20,10 @@ from support.wheels import stub_wheel, wheel_name
 from nvidia_variant_provider.api import resolve
 from nvidia_variant_provider.errors import InputError, OverrideError, ProviderError
 from nvidia_variant_provider.index.http.pages import LABEL_KEY
-from nvidia_variant_provider.index.selection import resolving
 from nvidia_variant_provider.index.selection.options import Pins, Selection
 from nvidia_variant_provider.index.selection.repository import VariantRepository
 from nvidia_variant_provider.machine.environment import Environment
+from nvidia_variant_provider.resolution import priorities
 from nvidia_variant_provider.resolution.priorities import Priorities
 
 METADATA = "torch-2.8.0-variants.json"
@@ -398,7 +398,7 @@ class TestPreparation:
             calls.append("priorities")
             return Priorities()
 
-        monkeypatch.setattr(resolving, "load_priorities", load)
+        monkeypatch.setattr(priorities, "load_priorities", load)
         older = {name.replace("2.8.0", "2.7.0"): text for name, text in torch().items()}
         made = VariantRepository(
             Memory({**torch(), **older}),
@@ -417,7 +417,7 @@ class TestPreparation:
     def test_given_priorities_replace_those_of_the_user(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(resolving, "load_priorities", None)
+        monkeypatch.setattr(priorities, "load_priorities", None)
         preferred = Priorities(
             features={"nvidia": ("cuda_version_lower_bound", "sm_arch")},
             properties={"nvidia": {"cuda_version_lower_bound": ("12.6",)}},

@@ -1,0 +1,40 @@
+"""Resolving the releases of an index with the options of a selection."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.documents import TORCH_LABELS, document
+from support.loopback import H100
+
+from nvidia_variant_provider.index.selection.options import Selection
+from nvidia_variant_provider.index.selection.resolving import ReleaseResolver
+from nvidia_variant_provider.machine.environment import CudaVersion
+from nvidia_variant_provider.metadata import read_metadata
+from nvidia_variant_provider.resolution.priorities import Priorities
+
+OPT_IN = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
+
+
+@pytest.mark.parametrize(
+    ("given", "fits"),
+    [({}, False), ({"environ": {}}, False), ({"environ": OPT_IN}, True)],
+)
+def test_the_caller_passes_the_environment(
+    given: dict[str, Any],
+    fits: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The build for CUDA 12.8 needs the opt-in where the driver is for CUDA 12.7."""
+    # The variables of this process do not count.
+    for name, text in OPT_IN.items():
+        monkeypatch.setenv(name, text)
+    older = H100.replace(cuda_driver_version=CudaVersion(12, 7))
+    resolver = ReleaseResolver(
+        Selection(machine=lambda: older, priorities=Priorities(), **given)
+    )
+    metadata = read_metadata(document(TORCH_LABELS))
+    resolution = asyncio.run(resolver.resolve(metadata))
+    assert ("cu128" in resolution.compatible) is fits
