@@ -43,6 +43,9 @@ logger = logging.getLogger(__name__)
 
 _PAGES = 256
 
+_ORIGINS = 100_000
+"""Files of other indexes that are remembered: more than one page has."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedPage:
@@ -107,7 +110,7 @@ class BuildRepository(RepositoryContainer):
         self._inspections = Inspections(FileReader(source, client), inspected)
         self._folders = {index: _folder_of_index(index) for index in self._readers}
         # Where the files of other indexes are from.
-        self._origins: dict[tuple[str, str], SimpleRepository] = {}
+        self._origins: OrderedDict[tuple[str, str], SimpleRepository] = OrderedDict()
         self._warn = warn
         self._judge: PageJudge | None = None
         self._driver = False
@@ -276,6 +279,8 @@ class BuildRepository(RepositoryContainer):
         if index is not self.source:
             for file in page.files:
                 self._origins[file.filename, file.url] = index
+            while len(self._origins) > _ORIGINS:
+                self._origins.popitem(last=False)
         return page.files
 
     async def _read_metadata(self, project: str, file: model.File) -> bytes:
@@ -302,7 +307,7 @@ class BuildRepository(RepositoryContainer):
 
         :returns: its name, and by release of this project the backend to be of.
         """
-        required = judge.required.get(project, {})
+        required = judge.required(project)
         for name in sorted({name for texts in required.values() for name in texts}):
             files = await self._read_everywhere(name)
             leader = self._for_here(await judge.judge(name, files, (project,)))

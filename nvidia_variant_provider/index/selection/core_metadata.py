@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import tempfile
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from simple_repository import model
 
 from ...errors import InputError
+from .aging import Aging
 from .files import FileReader
 
 __all__ = ["CoreMetadataReader", "load", "store"]
@@ -30,18 +32,33 @@ class CoreMetadataReader:
 
     :param folder: where METADATA is kept by the SHA-256 of its wheel; ``None`` keeps
         it in memory only.
+    :param clock: returns the time in seconds, by which METADATA of files without a
+        SHA-256 ages.
     """
 
-    def __init__(self, files: FileReader, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        files: FileReader,
+        folder: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._files = files
         self._folder = folder
+        # By file name, with the hash or the URL that it belongs to. What is at a URL
+        # may change.
         self._read: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
+        self._fresh: Aging[str, bool] = Aging(_REMEMBERED, clock=clock)
 
     def find(self, file: model.File) -> bytes | None:
         """Return METADATA of a file if it has been read."""
+        identity = _identity(file)
         known = self._read.get(file.filename)
         # The page may have another file of this name by now.
-        return known[1] if known is not None and known[0] == _identity(file) else None
+        if known is None or known[0] != identity:
+            return None
+        if "sha256" not in file.hashes and not self._fresh.get(identity):
+            return None
+        return known[1]
 
     async def read(
         self,
@@ -56,10 +73,9 @@ class CoreMetadataReader:
         :raises InputError: it cannot be read, or is not what the page announces.
         """
         name = file.filename
-        identity = _identity(file)
-        known = self._read.get(name)
-        if known is not None and known[0] == identity:
-            return known[1]
+        known = self.find(file)
+        if known is not None:
+            return known
         path = self._path(file)
         content = load(path, _LONGEST)
         if content is None:
@@ -79,6 +95,8 @@ class CoreMetadataReader:
             content = text
             logger.info("%s: read %d bytes of METADATA", name, len(content))
             store(path, content)
+        identity = _identity(file)
+        self._fresh.put(identity, True)
         self._read[name] = identity, content
         if len(self._read) > _REMEMBERED:
             self._read.popitem(last=False)

@@ -17,6 +17,7 @@ from ...builds.needs import Needs, needs_of_report
 from ...builds.table import needs_of_record, record_of_needs
 from ...errors import InputError
 from ...wheels.names import parse_wheel_name
+from .aging import Aging
 from .core_metadata import load, store
 from .files import FileReader
 
@@ -29,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 """Called with the bytes of a wheel that have been read, and their total."""
+
+_REMEMBERED = 20_000
+"""Files of which it is remembered for some minutes what was found in them."""
 
 _LONGEST = 1024 * 1024
 _HEX = frozenset("0123456789abcdef")
@@ -44,15 +48,17 @@ class Inspections:
     def __init__(self, files: FileReader, folder: Path | None = None) -> None:
         self._files = files
         self._folder = folder
-        self._known: dict[str, Needs | None] = {}
-        # Listed once: a page has thousands of wheels, and few were inspected.
-        self._names: frozenset[str] | None = None
+        self._known: Aging[str, tuple[Needs | None]] = Aging(_REMEMBERED)
+        # Seldom listed: a page has thousands of wheels, and few were inspected.
+        self._names: Aging[Path, frozenset[str]] = Aging(1)
 
     def find(self, file: model.File) -> Needs | None:
         """Return what an earlier inspection of a wheel has found."""
-        if file.url not in self._known:
-            self._known[file.url] = self._load(file)
-        return self._known[file.url]
+        known = self._known.get(file.url)
+        if known is None:
+            known = (self._load(file),)
+            self._known.put(file.url, known)
+        return known[0]
 
     async def inspect(
         self,
@@ -92,9 +98,10 @@ class Inspections:
         )
         text = json.dumps(record.to_dict(), separators=(",", ":"))
         store(self._path(file), text.encode())
-        self._known[file.url] = _needs(record)
+        needs = _needs(record)
+        self._known.put(file.url, (needs,))
         logger.info("%s: inspected, %d pieces of GPU code", name, len(record.pieces))
-        return self._known[file.url]
+        return needs
 
     def _load(self, file: model.File) -> Needs | None:
         path = self._path(file)
@@ -113,12 +120,14 @@ class Inspections:
             return None
 
     def _list(self, folder: Path) -> frozenset[str]:
-        if self._names is None:
+        names = self._names.get(folder)
+        if names is None:
             try:
-                self._names = frozenset(os.listdir(folder))
+                names = frozenset(os.listdir(folder))
             except OSError:
-                self._names = frozenset()
-        return self._names
+                names = frozenset()
+            self._names.put(folder, names)
+        return names
 
     def _path(self, file: model.File) -> Path | None:
         digest = file.hashes.get("sha256", "").lower()

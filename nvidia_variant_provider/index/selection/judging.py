@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -26,6 +27,7 @@ from ...builds.verdicts import UNKNOWN, Judgement, judge
 from ...errors import InputError
 from ...machine.environment import Environment
 from ...wheels.archive import parse_requires
+from .aging import Aging
 from .files import UNAVAILABLE
 from .wheel_files import Wheel, check_metadata, find_wheels, is_large
 
@@ -45,6 +47,13 @@ _PATIENCE = 20.0
 _DEEPEST = 2
 """Requirements of requirements: vllm requires torchvision, which requires torch."""
 
+_REMEMBERED = 256
+"""Projects of which it is remembered for some minutes what was found out."""
+
+Required = Mapping[Version, Mapping[str, str]]
+"""What each release of a project requires of projects with GPU builds: the text of the
+requirement by project."""
+
 ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
 """Reads METADATA of a file of a project."""
 
@@ -61,10 +70,12 @@ class _Reading:
 
     :param wheels: that are left to be read.
     :param until: the time of the event loop at which reading ends.
+    :param required: by project, what its releases were seen to require.
     """
 
     wheels: int
     until: float
+    required: dict[str, dict[Version, dict[str, str]]] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -87,6 +98,7 @@ class PageJudge:
     :param folder_of: returns the backend that the folder of an index says of a file.
     :param find_inspected: finds what `inspect` has read on this machine.
     :param patience: the seconds for reading the METADATA of a page.
+    :param clock: returns the time in seconds, by which what is remembered ages.
     """
 
     def __init__(
@@ -100,6 +112,7 @@ class PageJudge:
         folder_of: Callable[[model.File], Backend | None] = lambda _: None,
         find_inspected: FindInspected = lambda _: None,
         patience: float = _PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._environment = environment
         self._platform = platform
@@ -110,10 +123,11 @@ class PageJudge:
         self._find_inspected = find_inspected
         self._patience = patience
         self._warned: set[str] = set()
-        self._judged: dict[str, Mapping[Version, list[Judgement]]] = {}
-        self.required: dict[str, dict[Version, dict[str, str]]] = {}
-        """What each release of a project was seen to require of those with GPU builds:
-        the text of the requirement by project."""
+        # A server may run for weeks, in which new releases appear.
+        self._judged: Aging[str, Mapping[Version, list[Judgement]]] = Aging(
+            _REMEMBERED, clock=clock
+        )
+        self._required: Aging[str, Required] = Aging(_REMEMBERED, clock=clock)
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def judge(
@@ -132,7 +146,14 @@ class PageJudge:
         """
         until = asyncio.get_running_loop().time() + self._patience
         reading = _Reading(wheels=_MOST_READ if asks else 0, until=until)
-        return await self._judge_all(project, files, asked_by, reading)
+        builds = await self._judge_all(project, files, asked_by, reading)
+        if asks:
+            self._required.put(project, reading.required.get(project, {}))
+        return builds
+
+    def required(self, project: str) -> Required:
+        """Return what the releases of a project that was judged last require."""
+        return self._required.get(project) or {}
 
     async def _judge_all(
         self,
@@ -275,7 +296,7 @@ class PageJudge:
         """
         required = required_projects(needs.requires, PROJECTS)
         if required:
-            seen = self.required.setdefault(project, {})
+            seen = reading.required.setdefault(project, {})
             seen.setdefault(release, {}).update(required)
         by_pin = None
         for name, text in required.items():
@@ -299,15 +320,17 @@ class PageJudge:
     ) -> Mapping[Version, list[Judgement]]:
         # Keep results only, not work in progress: two projects that require each
         # other would wait for each other for ever.
-        if project not in self._judged:
+        known = self._judged.get(project)
+        if known is None:
             judged: dict[Version, list[Judgement]] = {}
             files = await self._read_page(project)
             for build in await self._judge_all(project, files, asked_by, reading):
                 foreign = build.backend is not None and build.backend.is_foreign
                 if build.platform == self._platform and not foreign:
                     judged.setdefault(build.release, []).append(build.judgement)
-            self._judged[project] = judged
-        return self._judged[project]
+            known = judged
+            self._judged.put(project, known)
+        return known
 
 
 def _known_needs(project: str, wheel: Wheel) -> Needs | None:

@@ -1,0 +1,117 @@
+"""What a server remembers goes when it is old, or too much."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simple_repository import model
+from support.builds import machine
+from support.label_index import Pages
+
+from nvidia_variant_provider.builds.page import Build
+from nvidia_variant_provider.index.http.client import Client
+from nvidia_variant_provider.index.selection.aging import FRESH, Aging
+from nvidia_variant_provider.index.selection.core_metadata import CoreMetadataReader
+from nvidia_variant_provider.index.selection.files import FileReader
+from nvidia_variant_provider.index.selection.judging import PageJudge
+
+TAG = "cp311-cp311-manylinux_2_28_x86_64"
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_entry_goes_with_its_age() -> None:
+    clock = Clock()
+    known: Aging[str, int] = Aging(8, clock=clock)
+    known.put("a", 1)
+    clock.now = FRESH - 1
+    assert known.get("a") == 1
+    known.put("b", 2)
+    clock.now = FRESH
+    assert (known.get("a"), known.get("b"), len(known)) == (None, 2, 1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers()), max_size=60))
+def test_the_entries_put_last_stay(puts: list[tuple[int, int]]) -> None:
+    known: Aging[int, int] = Aging(5)
+    for key, value in puts:
+        known.put(key, value)
+    last = list(dict.fromkeys(key for key, _ in reversed(puts)))[:5]
+    assert len(known) == len(last)
+    assert [known.get(key) for key in last] == [dict(puts)[key] for key in last]
+
+
+def file(project: str, version: str) -> model.File:
+    name = f"{project}-{version}-{TAG}.whl"
+    url = f"https://wheels.example/{name}"
+    return model.File(filename=name, url=url, hashes={}, size=50_000_000)
+
+
+def test_new_releases_of_a_required_project_are_seen() -> None:
+    """No torch of the first page runs on this machine; a later release does."""
+    clock = Clock()
+    requires = {"torchvision": "torch>=2.14", "torch": "nvidia-cuda-runtime==13.0.48"}
+    torch = [file("torch", "9.0")]
+
+    async def read_metadata(project: str, wheel: model.File) -> bytes:
+        version = wheel.filename.split("-")[1]
+        head = f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n"
+        text = requires.get(f"{project} {version}", requires[project])
+        return f"{head}Requires-Dist: {text}\n".encode()
+
+    async def read_page(_: str) -> Sequence[model.File]:
+        return torch
+
+    judge = PageJudge(
+        machine("12.8", "8.0"),
+        "linux_x86_64",
+        read_metadata,
+        read_page,
+        pytest.fail,
+        clock=clock,
+    )
+
+    async def verdict() -> str:
+        build: Build
+        (build,) = await judge.judge("torchvision", [file("torchvision", "9.0")])
+        return build.judgement.verdict
+
+    async def work() -> list[str]:
+        verdicts = [await verdict()]
+        torch.append(file("torch", "9.1"))
+        requires["torch 9.1"] = "nvidia-cuda-runtime-cu12==12.8.90"
+        verdicts.append(await verdict())
+        clock.now = FRESH
+        verdicts.append(await verdict())
+        assert judge.required("torchvision")
+        clock.now = 2 * FRESH
+        assert judge.required("torchvision") == {}
+        return verdicts
+
+    assert asyncio.run(work()) == ["cannot", "cannot", "unknown"]
+
+
+def test_a_file_without_a_hash_may_change_at_its_url() -> None:
+    clock = Clock()
+    wheel = file("demo", "1.0")
+    name = f"{wheel.filename}.metadata"
+    source = Pages({"demo": ""}, {name: "Name: demo\n"})
+    reader = CoreMetadataReader(FileReader(source, Client()), clock=clock)
+    assert asyncio.run(reader.read("demo", wheel)) == b"Name: demo\n"
+    source.contents = {name: "Name: other\n"}
+    assert asyncio.run(reader.read("demo", wheel)) == b"Name: demo\n"
+    clock.now = FRESH
+    assert reader.find(wheel) is None
+    assert asyncio.run(reader.read("demo", wheel)) == b"Name: other\n"
