@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from ..machine.environment import ComputeCapability, CudaVersion, Environment
 from .needs import Code, Evidence, How, Needs
 
-__all__ = ["UNKNOWN", "Judgement", "Verdict", "judge"]
+__all__ = ["UNKNOWN", "Judgement", "Verdict", "judge", "not_asked"]
 
 Verdict: TypeAlias = Literal["runs", "partly", "cannot", "cpu", "unknown"]
 
@@ -26,6 +26,7 @@ class Judgement:
     :param cuda: the CUDA toolkit of the build.
     :param strict: the driver is as new as that toolkit, so that nothing rests on
         CUDA's minor-version compatibility.
+    :param asked: all evidence was looked at; METADATA of older releases is not.
     """
 
     verdict: Verdict
@@ -34,9 +35,16 @@ class Judgement:
     reasons: tuple[str, ...] = ()
     cuda: CudaVersion | None = None
     strict: bool = True
+    asked: bool = True
 
 
 UNKNOWN = Judgement(verdict="unknown", reasons=("nothing says what the build needs",))
+
+
+def not_asked(because: str) -> Judgement:
+    """Return the verdict on a build whose METADATA might say what it needs."""
+    reason = f"its METADATA was not asked for: {because}"
+    return Judgement(verdict="unknown", reasons=(reason,), asked=False)
 
 
 def judge(needs: Needs | None, environment: Environment) -> Judgement:

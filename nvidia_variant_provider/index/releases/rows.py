@@ -185,6 +185,8 @@ def _reasons(
 ) -> tuple[str, ...]:
     """Return why a build does not run, or why no installer takes it."""
     reasons = list(judgement.reasons)
+    if not judgement.asked:
+        reasons[-1] += "; --inspect --all reads the wheel"
     if decision is not None and decision.reason and judgement.verdict != "cannot":
         # A build for other hardware is unknown, and this says why it does not matter.
         known = judgement.verdict != "unknown" or decision.action != "hide"

@@ -23,7 +23,7 @@ from ...builds.needs import Needs, needs_of_backend, needs_of_requirements
 from ...builds.page import Build
 from ...builds.requirements import find_refusal, judge_by_pin, required_projects
 from ...builds.table import PROJECTS, find_record, needs_of_record
-from ...builds.verdicts import UNKNOWN, Judgement, judge
+from ...builds.verdicts import UNKNOWN, Judgement, judge, not_asked
 from ...errors import InputError
 from ...machine.environment import Environment
 from ...wheels.archive import parse_requires
@@ -182,13 +182,12 @@ class PageJudge:
             ):
                 # Nothing can be known, and a page may have thousands of releases.
                 for group in groups.values():
-                    builds += [_build(wheel, UNKNOWN) for wheel in group]
+                    judgement = self._unknown(group[0], reading)
+                    builds += [_build(wheel, judgement) for wheel in group]
                 continue
             judgements = await asyncio.gather(
                 *(
-                    self._judge_group(
-                        project, group, asked_by, reading if asking else None
-                    )
+                    self._judge_group(project, group, asked_by, reading, asks=asking)
                     for group in groups.values()
                 )
             )
@@ -204,20 +203,22 @@ class PageJudge:
         project: str,
         group: Sequence[Wheel],
         asked_by: tuple[str, ...],
-        reading: _Reading | None,
+        reading: _Reading,
+        *,
+        asks: bool,
     ) -> Judgement:
         """Judge wheels that differ in nothing but the version of Python.
 
-        :param reading: ``None`` to judge by what is known without a request.
+        :param asks: METADATA may be read.
         """
         first = group[0]
         needs = _known_needs(project, first)
         if needs is None or needs.evidence == "label":
             needs = self._inspected(group) or needs
-        ours = first.platform is not None and first.platform == self._platform
-        large = is_large(first.file)
         uses_gpu = needs is None or needs.gpu
-        if reading and ours and large and uses_gpu and not _is_foreign(first):
+        if asks and uses_gpu and self._may_be_read(first):
+            if needs is None and reading.is_over:
+                return self._unknown(first, reading)
             if needs is None or needs.evidence == "label":
                 needs = await self._read_needs(project, first, needs, reading)
             if needs is not None:
@@ -226,7 +227,24 @@ class PageJudge:
                 )
                 if judgement is not None:
                     return judgement
+        elif needs is None:
+            return self._unknown(first, reading)
         return judge(needs, self._environment)
+
+    def _may_be_read(self, wheel: Wheel) -> bool:
+        """Return whether METADATA of a wheel may say that it is a build for here."""
+        ours = wheel.platform is not None and wheel.platform == self._platform
+        return ours and is_large(wheel.file) and not _is_foreign(wheel)
+
+    def _unknown(self, wheel: Wheel, reading: _Reading) -> Judgement:
+        """Return the verdict on a wheel of which nothing is known without a request."""
+        if not self._may_be_read(wheel):
+            return UNKNOWN
+        if self._environment.cuda_driver_version is None:
+            return not_asked("this machine has no NVIDIA driver")
+        if reading.is_over:
+            return not_asked("reading that of newer wheels has taken long enough")
+        return not_asked("a newer release may run")
 
     def _inspected(self, group: Sequence[Wheel]) -> Needs | None:
         """Return what was found in one of the wheels of a build."""

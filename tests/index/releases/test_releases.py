@@ -260,6 +260,10 @@ class TestInspect:
         assert verdicts == {"3.0": "cannot", "2.0": "runs", "1.0": "unknown"}
         assert builds["2.0"].evidence == "inspected"
         assert "only for 90" in builds["3.0"].reasons[0]
+        assert builds["1.0"].reasons == (
+            "its METADATA was not asked for: a newer release may run; --inspect --all "
+            "reads the wheel",
+        )
         server.requests.clear()
         again = self.read(server)
         assert again["2.0"] == builds["2.0"]

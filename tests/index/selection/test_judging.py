@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from packaging.version import Version
@@ -282,3 +283,37 @@ def test_builds_for_other_platforms_do_not_count_as_read() -> None:
     index = Index({"demo": files}, requires)
     index.verdicts("demo")
     assert len(index.asked) == 30
+
+
+class TestWhatWasNotAsked:
+    """A verdict does not claim that there is no evidence where nobody looked."""
+
+    def reasons(self, *versions: str, **more: Any) -> list[str]:
+        requires = {f"demo-{version}": ["numpy"] for version in versions}
+        index = Index({"demo": [linux("demo", v) for v in versions]}, requires)
+        return [build.judgement.reasons[0] for build in index.judge("demo", **more)]
+
+    def test_older_releases(self) -> None:
+        assert self.reasons("1.0", "2.0") == [
+            "nothing says what the build needs",
+            "its METADATA was not asked for: a newer release may run",
+        ]
+
+    def test_a_machine_without_a_driver(self) -> None:
+        assert self.reasons("1.0", environment=NONE) == [
+            "its METADATA was not asked for: this machine has no NVIDIA driver"
+        ]
+
+    def test_the_time_is_over(self) -> None:
+        assert self.reasons("1.0", patience=0) == [
+            "its METADATA was not asked for: reading that of newer wheels has taken "
+            "long enough"
+        ]
+
+    def test_wheels_that_hold_no_gpu_code(self) -> None:
+        index = Index(
+            {"demo": [linux("demo", "1.0", 5000), linux("demo", "2.0", 5000)]}
+        )
+        assert {build.judgement.reasons for build in index.judge("demo")} == {
+            ("nothing says what the build needs",)
+        }
