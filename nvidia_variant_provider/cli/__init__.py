@@ -46,7 +46,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         # At its end, Python would look for cycles among all objects of all modules,
         # which takes longer than many a verb. The memory is freed without that.
         atexit.register(gc.freeze)
-    line = read_command_line(list(sys.argv[1:] if argv is None else argv))
+    code = _run_line(read_command_line(list(sys.argv[1:] if argv is None else argv)))
+    if argv is None:
+        _leave(code)
+    return code
+
+
+def _leave(code: int) -> None:
+    """End the process now if a thread of the index does not end.
+
+    Such a thread waits for a server or a keyring, and Python would wait for the thread.
+    """
+    # Most verbs have not imported the index.
+    threads = sys.modules.get("nvidia_variant_provider.index.threads")
+    if threads is not None and threads.is_running():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _run_line(line: CommandLine) -> int:
     if not _prepare_streams():
         return InputError.exit_code
     try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
+from ..threads import THREAD_NAME
 from .byte_ranges import RangeFile
 from .client import Client
 from .pages import ACCEPT, find_projects, parse_page
@@ -20,7 +21,7 @@ __all__ = ["BlockingClient", "RemoteFile", "RemotePage"]
 
 T = TypeVar("T")
 
-_STOP = 5.0
+_STOP = 2.0
 """Seconds in which the thread of the client should end."""
 
 
@@ -157,7 +158,9 @@ class BlockingClient:
             await client.close()
 
         # A daemon: a request that hangs does not keep the process alive.
-        self._thread = threading.Thread(target=asyncio.run, args=[work()], daemon=True)
+        self._thread = threading.Thread(
+            target=asyncio.run, args=[work()], name=THREAD_NAME, daemon=True
+        )
         self._thread.start()
         return started.result()
 

@@ -7,7 +7,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from ...errors import InputError, UsageError
+from ..threads import THREAD_NAME
 from .callers import OwnUserSocket
 from .idleness import IdleWatch
 
@@ -44,6 +45,29 @@ def reachable_url(url: str) -> str:
     if parts.hostname not in ("0.0.0.0", "::"):  # noqa: S104  # a comparison
         return url
     return url.replace(parts.netloc, f"{socket.gethostname()}:{parts.port}", 1)
+
+
+class _Reports:
+    """Logs what the event loop reports: each message once, without a traceback.
+
+    A loop that cannot take connections would otherwise write one traceback for each.
+    """
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
+    def __call__(
+        self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]
+    ) -> None:
+        """Log a report, which asyncio describes by ``context``."""
+        error = context.get("exception")
+        message = str(context.get("message"))
+        # Tasks that the end of the server breaks off fail, and nobody waits for them.
+        if message in self._logged or loop.is_closed() or "shutdown" in message:
+            logger.debug("%s: %r", message, error)
+            return
+        self._logged.add(message)
+        logger.warning("%s: %r; it will not be reported again", message, error)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -171,6 +195,7 @@ class Server:
 
         async def work() -> None:
             self._loop = asyncio.get_running_loop()
+            self._loop.set_exception_handler(_Reports())
             watch = None
             if idle is not None:
                 watch = IdleWatch(idle, now=time.monotonic(), renews=self._renews)
@@ -183,7 +208,9 @@ class Server:
                 if on_end is not None:
                     on_end()
 
-        thread = threading.Thread(target=asyncio.run, args=[work()], daemon=True)
+        thread = threading.Thread(
+            target=asyncio.run, args=[work()], name=THREAD_NAME, daemon=True
+        )
         thread.start()
         server = started.result()
         try:

@@ -1,0 +1,179 @@
+"""The links of an HTML page, read by lxml in pieces.
+
+`html.parser`, which pip uses, takes quadratic time for a page of unclosed tags or
+comments, and a page comes from anybody. lxml passes each tag on as libxml2 reads it,
+in linear time and without building a tree, and its rules for tags are those of the HTML
+standard. Only what pip finds by not following the standard differs: an ``href`` that is
+given twice (here the first one counts), and tags in the text of a title.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import time
+from collections.abc import Iterator
+
+from .json_pages import TooMuchError
+
+__all__ = ["Link", "find_base", "read_links"]
+
+_PIECE = 64 * 1024
+_PIECES = 4
+"""Pieces that one tag or comment may fill. The attributes of a tag of any length would
+take 25 times as much memory as its text."""
+
+_NAMES = 10_000
+"""Different names of tags and attributes, all of which libxml2 keeps. HTML has some 300
+of them."""
+
+_TAGS, _BYTES_OF_TAG = 100_000, 20
+"""A page may have this many tags, and another one for each of so many bytes, since each
+tag takes some microseconds, however short it is. Those of PyPI have 120 bytes."""
+
+_TEXT = 1000
+"""Characters of the text of a link that are kept; names of projects are shorter."""
+
+_SECONDS = 30.0
+"""How long reading a page may take. The largest page of PyPI, of 17 MB, takes 0.3 s."""
+
+_BASE = re.compile(rb"<base[\s/>]", re.IGNORECASE)
+_CHARSET = re.compile(r"charset=\"?([\w.:-]+)", re.IGNORECASE)
+
+_NOT_OF_PAGES = ("idna", "punycode")
+"""Encodings of host names, which Python decodes in quadratic time."""
+
+
+class Link:
+    """A link of a page: its attributes, and the start of its text."""
+
+    __slots__ = ("attributes", "text")
+
+    def __init__(self, attributes: dict[str, str]) -> None:
+        self.attributes = attributes
+        self.text = ""
+
+
+class _Target:
+    """Gets what the parser finds, and keeps it until it is taken."""
+
+    def __init__(self) -> None:
+        self.links: list[Link] = []
+        self.base: str | None = None
+        self.names: set[str] = set()
+        self.moves = False
+        self._open: Link | None = None
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        """Add a link, or set the base: HTML uses the first ``<base>``."""
+        self.moves = True
+        self.names.add(tag)
+        if attributes:
+            self.names.update(attributes)
+        if tag == "a":
+            self._open = None
+            if attributes.get("href"):
+                self._open = Link(dict(attributes))
+                self.links.append(self._open)
+        elif tag == "base" and self.base is None:
+            self.base = attributes.get("href")
+
+    def end(self, tag: str) -> None:
+        """End the text of a link."""
+        self.moves = True
+        if tag == "a":
+            self._open = None
+
+    def data(self, text: str) -> None:
+        """Add to the text of a link."""
+        self.moves = True
+        if self._open is not None and len(self._open.text) < _TEXT:
+            self._open.text += text[:_TEXT]
+
+    def comment(self, _: str) -> None:
+        """Note that there was a comment."""
+        self.moves = True
+
+    def close(self) -> None:
+        """End the page."""
+
+
+def find_base(body: bytes, content_type: str) -> str | None:
+    """Return the ``href`` of the first ``<base>`` of a page.
+
+    :raises ValueError: as `read_links` does.
+    """
+    # Encodings that are not a superset of ASCII, such as UTF-16, have NUL bytes.
+    if not _BASE.search(body) and b"\0" not in body:
+        return None
+    target = _Target()
+    for _ in _parse(body, content_type, target):
+        target.links.clear()
+        if target.base is not None:
+            break
+    return target.base
+
+
+def read_links(body: bytes, content_type: str) -> Iterator[Link]:
+    """Yield the links of a page that have an ``href``, in their order.
+
+    :param content_type: the header that names the encoding; UTF-8 by default.
+    :raises ValueError: the page is not text.
+    :raises TooMuchError: the page exceeds a limit.
+    """
+    target = _Target()
+    for _ in _parse(body, content_type, target):
+        # The text of the last link may go on in the next piece.
+        yield from target.links[:-1]
+        del target.links[:-1]
+    yield from target.links
+
+
+def _parse(body: bytes, content_type: str, target: _Target) -> Iterator[None]:
+    """Parse a page, and stop after each piece."""
+    from lxml import etree  # imported here, since most pages are JSON
+
+    most = _TAGS + len(body) // _BYTES_OF_TAG
+    if body.count(b"<") > most:
+        raise TooMuchError(f"it has more than {most} tags")
+    parser = etree.HTMLParser(target=target, encoding="utf-8")
+    until = time.monotonic() + _SECONDS
+    standing = 0
+    for piece in _decode(body, content_type):
+        target.moves = False
+        try:
+            parser.feed(piece)
+        except etree.LxmlError as error:
+            raise ValueError(str(error)) from None
+        standing = 0 if target.moves else standing + 1
+        if standing > _PIECES:
+            longest = _PIECES * _PIECE // 1024
+            raise TooMuchError(f"it has a tag or comment of more than {longest} KiB")
+        if len(target.names) > _NAMES:
+            raise TooMuchError(f"it has more than {_NAMES} kinds of tags")
+        if time.monotonic() > until:
+            raise TooMuchError(f"it takes longer than {_SECONDS:g} s to read")
+        yield
+    parser.close()
+    yield
+
+
+def _decode(body: bytes, content_type: str) -> Iterator[bytes]:
+    """Decode a page, and yield it in UTF-8."""
+    match = _CHARSET.search(content_type)
+    decoder: codecs.IncrementalDecoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        if match and (name := codecs.lookup(match[1]).name) not in _NOT_OF_PAGES:
+            b"x".decode(name, "replace")  # Not every codec is one of text.
+            decoder = codecs.getincrementaldecoder(name)()
+    except LookupError:
+        pass
+    view = memoryview(body)
+    for start in range(0, len(body), _PIECE):
+        end = start + _PIECE
+        try:
+            yield decoder.decode(view[start:end], end >= len(body)).encode()
+        except UnicodeEncodeError:
+            raise ValueError("it has half of a character") from None
+    if not body:
+        yield b" "  # The parser refuses a page without a character.

@@ -1,0 +1,302 @@
+"""HTML pages: the links that pip finds, in linear time and in little memory."""
+
+from __future__ import annotations
+
+import html
+import sys
+from itertools import count
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.memory import MIB, peak_of_reading
+from support.pages import HTML, NAME, SHA, URL, links_of_pip, only, read_html
+
+from nvidia_variant_provider.index.http.pages import parse_page, parse_projects
+from nvidia_variant_provider.index.http.urls import UpstreamError
+
+_TEXT = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=12
+)
+_HREF = st.sampled_from(
+    [
+        NAME,
+        f"{NAME}#sha256={SHA}",
+        f"../../packages/a%2Bb/{NAME}",
+        f"/files/{NAME}?a=1&amp=2&b=3",
+        f"//files.example/{NAME}",
+        f"HTTPS://files.example:8443/{NAME}#egg=torch&sha256={SHA}",
+        f"caf\u00e9/{NAME}",
+        "?C=N;O=D",
+        "#top",
+        "../",
+    ]
+)
+_SPACE = st.sampled_from([" ", "\n", "\t", "  \n  "])
+
+
+def _cased(text: str) -> st.SearchStrategy[str]:
+    return st.sampled_from([text, text.upper(), text.title()])
+
+
+@st.composite
+def _attributes(draw: st.DrawFn, *names: str) -> str:
+    """Return attributes in any order, case and quoting."""
+    pairs = draw(
+        st.fixed_dictionaries(
+            dict.fromkeys(names, _HREF),
+            optional={
+                "data-requires-python": st.sampled_from([">=3.8", ">3,<4", "==3.*"]),
+                "data-yanked": _TEXT.filter(bool),
+                "data-core-metadata": st.sampled_from(["true", f"sha256={SHA}"]),
+                "data-gpg-sig": st.sampled_from(["true", "false"]),
+                "rel": st.sampled_from(["internal", "homepage"]),
+                "data-x.y:z_1": _TEXT,
+                "download": st.just(None),
+            },
+        )
+    )
+    text = ""
+    for name, value in draw(st.permutations(sorted(pairs.items()))):
+        text += draw(_SPACE) + draw(_cased(name))
+        if value is not None:
+            text += draw(st.sampled_from(["=", " = ", "=\n"])) + draw(_quoted(value))
+    return text
+
+
+@st.composite
+def _quoted(draw: st.DrawFn, value: str) -> str:
+    form = draw(st.sampled_from(["'", '"', "", "#"]))
+    if form == "#":
+        return '"' + "".join(f"&#x{ord(letter):x};" for letter in value) + '"'
+    plain = value and not set(value) & set(" \t\n\r\f\"'=<>`&/") and value.isascii()
+    if form == "" and plain:
+        return value
+    return f"{form or chr(34)}{html.escape(value)}{form or chr(34)}"
+
+
+_LINK = st.builds(
+    "<{}{}>{}</{}>".format,
+    _cased("a"),
+    _attributes("href") | _attributes(),
+    st.sampled_from([NAME, "", "a <b>bold</b> text", "&lt;a href=x&gt;", "1 &amp; 2"]),
+    _cased("a"),
+)
+_AROUND = st.sampled_from(
+    [
+        "<br/>\n",
+        "<!-- <a href='commented.whl'>x</a> -->",
+        "<!DOCTYPE html>",
+        "<script>var a = '<a href=script.whl>';</script>",
+        "<style>a > b { color: red }</style>",
+        "<p>1 < 2 && 3 > 2</p>",
+        "<ul><li>",
+        "</p></div>",
+        "<img src=x.png>",
+        "text &copy; \u00e9",
+        "<table><tr><td>",
+        "<abbr href=abbr.whl>x</abbr>",
+    ]
+)
+# pip does not resolve a relative base; the test below is for those.
+_BASE = st.sampled_from(
+    ["", "<base>", '<BASE HREF="https://cdn.example/x/">', "<base href=https://a.b/>"]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_LINK | _AROUND, max_size=8), _BASE, st.integers(0, 8))
+def test_the_links_are_those_of_pip(parts: list[str], base: str, at: int) -> None:
+    parts.insert(min(at, len(parts)), base)
+    body = "".join(parts).encode()
+    expected = [
+        (
+            link.filename,
+            unquote(link.url_without_fragment),
+            link.requires_python,
+            link.yanked_reason,
+            link.hash_name and {link.hash_name: link.hash},
+            link.metadata_link() is not None,
+        )
+        for link in links_of_pip(body, HTML)
+        # Links that are not files: pip ignores them later.
+        if link.url_without_fragment.rpartition("/")[2].partition("?")[0]
+    ]
+    assert [
+        (
+            file.filename,
+            unquote(file.url),  # pip quotes letters, and we keep the spelling.
+            file.requires_python,
+            file.yanked,
+            file.hashes or None,
+            bool(file.dist_info_metadata),
+        )
+        for file in parse_page(body, HTML, URL, "torch").files
+    ] == expected
+
+
+def test_a_base_after_the_links_counts_for_all() -> None:
+    page = read_html(f"<a href={NAME}>x</a><base href=/b/><base href=/c/>")
+    assert only(page).url == f"https://index.example/b/{NAME}"
+    assert only(read_html(f"<base><base href=/b/><a href={NAME}>")).url.endswith(
+        f"/b/{NAME}"
+    )
+
+
+def test_tags_that_go_over_the_pieces_of_a_page() -> None:
+    line = f'<a href="{NAME}#sha256={SHA}" data-yanked="&eacute;\u00e9\U0001f600">x</a>'
+    for shift in range(0, len(line.encode()), 7):
+        body = " " * shift + line * 2000
+        files = read_html(body).files
+        assert len(files) == 2000
+        assert {(file.url, file.yanked) for file in files} == {
+            (URL + NAME, "\u00e9\u00e9\U0001f600")
+        }
+
+
+@pytest.mark.parametrize("charset", ["utf-16", "utf-16-le", "utf-32", "shift_jis"])
+def test_encodings_with_other_bytes_than_ascii(charset: str) -> None:
+    text = f"<base href=/b/><a href={NAME} data-yanked='\u8868'>x</a>" * 2000
+    page = parse_page(
+        text.encode(charset), f"text/html; charset={charset}", URL, "torch"
+    )
+    assert len(page.files) == 2000
+    assert {(file.url, file.yanked) for file in page.files} == {
+        (f"https://index.example/b/{NAME}", "\u8868")
+    }
+
+
+# html.parser needs hours for some of these pages: it looks for the end of each tag up
+# to the end of the page.
+MALFORMED = {
+    "quotes": "<a x='" * 300_000,
+    "comments": "<!--" * 500_000,
+    "ends": "</" * 100_000,
+    "questions": "<?" * 100_000,
+    "declarations": "<!" * 100_000,
+    "sections": "<![CDATA[" * 100_000,
+    "scripts": "<script><!--<script>" * 10_000,
+    "ends of scripts": "<script>" + "</scrip" * 100_000,
+    "references": '<a href="' + "&amp" * 60_000 + '">',
+    "letters": "<a" + "a" * 4_000_000,
+    "slashes": "<a" + "/" * 4_000_000,
+    "open": "<" * 100_000,
+    "attributes": "<a " + " ".join(f"a{n}" for n in range(400_000)),
+    "nesting": "<div>" * 100_000 + "<a><b>" * 10_000,
+}
+
+
+@pytest.mark.parametrize("text", MALFORMED.values(), ids=MALFORMED)
+def test_malformed_pages_are_read_or_refused(text: str) -> None:
+    outcome = ""
+    try:
+        files = parse_page(text.encode(), HTML, URL, "torch").files
+    except UpstreamError as error:
+        outcome = str(error)
+    else:
+        assert len(files) <= 1
+    assert not outcome or "is refused: it has" in outcome
+
+
+@pytest.mark.parametrize("charset", ["punycode", "idna"])
+def test_the_encodings_of_host_names_are_not_those_of_pages(charset: str) -> None:
+    body = b"a" * 4_000_000 + f"<a href={NAME}>".encode()
+    page = parse_page(body, f"text/html; charset={charset}", URL, "torch")
+    assert only(page).filename == NAME
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("<a href=x>" * 40_000, "more than 27000 files"),
+        ("<b>" * 200_000, "more than 130000 tags"),
+        ("".join(f"<b{n}>" for n in range(20_000)), "more than 10000 kinds of tags"),
+        ("<!--" + "x" * 600_000, "a tag or comment of more than 256 KiB"),
+    ],
+)
+def test_limits_say_what_and_where_and_what_to_do(text: str, what: str) -> None:
+    with pytest.raises(UpstreamError) as caught:
+        parse_page(text.encode(), HTML, URL, "torch")
+    message = str(caught.value)
+    assert message.startswith(f"{URL}: is refused: it has {what}")
+    assert message.endswith("; no real page is like that: report it to the index")
+
+
+def test_a_page_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = count(step=20.0)
+    monkeypatch.setattr("time.monotonic", lambda: next(ticks))
+    with pytest.raises(UpstreamError, match="takes longer than 30 s to read"):
+        read_html("x" * 300_000)
+
+
+def test_lists_of_projects_are_short_texts() -> None:
+    body = b"<a href=torch/>torch</a><a href=y/>" + b"y" * 300_000
+    listed = parse_projects(body, HTML, URL).projects
+    assert min(project.name for project in listed) == "torch"
+
+
+PREPARE = """
+import lxml.etree
+from nvidia_variant_provider.index.http.pages import parse_page, parse_projects
+def read(path):
+    body = open(path, "rb").read()
+    kind = "text/html" if path.endswith("html") else "application/json"
+    if "projects" in path:
+        return len(parse_projects(body, kind, "https://index.example/").projects)
+    return len(parse_page(body, kind, "https://index.example/torch/", "torch").files)
+"""
+
+LINK = (
+    '<a href="https://files.example/packages/aa/bb/{n:060x}/torch-1.{n}-cp312-cp312-'
+    'manylinux_2_28_x86_64.whl#sha256={n:064x}" data-requires-python="&gt;=3.10" '
+    'data-core-metadata="sha256={n:064x}">torch-1.{n}.whl</a><br />\n'
+)
+ENTRY = (
+    '{{"core-metadata":{{"sha256":"{n:064x}"}},"data-dist-info-metadata":{{"sha256":'
+    '"{n:064x}"}},"filename":"torch-1.{n}-cp312-cp312-manylinux_2_28_x86_64.whl",'
+    '"hashes":{{"sha256":"{n:064x}"}},"provenance":null,"requires-python":">=3.10",'
+    '"size":{n},"upload-time":"2025-01-02T03:04:05.123456Z","url":"https://files.'
+    'example/{n:060x}/torch-1.{n}.whl","yanked":false}}'
+)
+# The largest pages of PyPI have the same shape: that of ddtrace, with 46,724 files, and
+# the list of all projects.
+LARGE = {
+    "tags.html": lambda: "<a>" * (20 * MIB // 3),
+    "links.html": lambda: "<a href=x>" * (2 * MIB),
+    "attributes.html": lambda: "<a " + " ".join(f"x{n:x}" for n in range(3 * MIB)),
+    "names.html": lambda: "".join(f"<x{n:x}>" for n in range(2 * MIB)),
+    "astral.html": lambda: "\U0001f600" * (5 * MIB),
+    "real.html": lambda: "".join(LINK.format(n=n) for n in range(46_724)),
+    "lists.json": lambda: '{"files":[' + "[]," * (32 * MIB // 3) + "[]]}",
+    "objects.json": lambda: '{"files":[' + "{}," * (20 * MIB // 3) + "{}]}",
+    "keys.json": lambda: '{"files":[' + '{"a":1},' * (2 * MIB) + "{}]}",
+    "numbers.json": lambda: '{"files":[' + "1000," * (4 * MIB) + "1]}",
+    "files.json": lambda: '{"files":[' + '{"filename":"a","url":"b"},' * MIB + "{}]}",
+    "real.json": lambda: (
+        '{"meta":{"api-version":"1.4"},"name":"torch","files":['
+        + ",".join(ENTRY.format(n=n) for n in range(46_724))
+        + "]}"
+    ),
+    "projects.json": lambda: (
+        '{"meta":{"api-version":"1.4"},"projects":['
+        + ",".join(
+            f'{{"_last-serial":{10**7 + n},"name":"name-{n}"}}' for n in range(886_000)
+        )
+        + "]}"
+    ),
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no module resource")
+@pytest.mark.parametrize("name", LARGE)
+def test_memory(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(LARGE[name]())
+    peak, outcome = peak_of_reading(path, PREPARE)
+    assert peak <= 6 * path.stat().st_size, outcome
+    expected = {"real": "46724", "projects": "886000", "astral": "0"}
+    assert expected.get(path.stem, "is refused: it has more than") in outcome or (
+        "is refused: it has" in outcome
+    )
