@@ -123,11 +123,17 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def unreadable(error: Exception, name: str) -> InputError:
-    """Return the system's refusal as an error that names the file."""
+    """Return the system's refusal as an error that names the file.
+
+    Where the name is a URL, which this program does not read here, its password is
+    not shown.
+    """
+    from .redaction import redacted
+
     # A path with a NUL byte raises ValueError, which has no strerror.
     reason = getattr(error, "strerror", None) or str(error)
     message = f"cannot be read: {reason}"
-    return InputError(message, path=name, hint="check the path")
+    return InputError(message, path=redacted(name), hint="check the path")
 
 
 def read_stdin() -> bytes:

@@ -23,8 +23,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             name,
             metavar=name.upper(),
-            help=f"the {name} release: a {{name}}-{{version}}-variants.json, a folder "
-            "with one, or - for stdin",
+            help=f"the {name} release: a {{name}}-{{version}}-variants.json, its URL, "
+            "a folder with one, or - for stdin",
         )
     add_format(parser, _FORMATS)
     parser.add_argument(
@@ -52,7 +52,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
     if options.old == options.new == "-":
         raise UsageError("OLD and NEW are both stdin", hint="name a file for one")
-    old, new = read_release(options.old), read_release(options.new)
+    old, new = (read_release(file, environ) for file in (options.old, options.new))
     machine.check_assumed(options, old, new)
     environ = machine.with_compatibility(options, environ)
     differences = diff(old, new, assume=options.assume, environ=environ)

@@ -28,7 +28,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE",
-        help="a {name}-{version}-variants.json, a folder with one, or - for stdin",
+        help="a {name}-{version}-variants.json, its URL, a folder with one, or - for "
+        "stdin",
     )
     add_format(parser, _FORMATS)
     parser.add_argument(
@@ -54,7 +55,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     from ..metadata.writing import replace_file
     from .release_file import read_release
 
-    release = read_release(options.file)
+    release = read_release(options.file, environ)
     machine.check_assumed(options, release)
     builds = matrix(
         release,

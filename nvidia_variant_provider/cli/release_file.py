@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from ..errors import InputError, UsageError, shown
 from ..metadata import VariantsMetadata, read_metadata
@@ -12,15 +13,20 @@ from ..strict_json import read_bytes, read_stdin, unreadable
 __all__ = ["read_release"]
 
 
-def read_release(file: str) -> VariantsMetadata:
+def read_release(file: str, environ: Mapping[str, str]) -> VariantsMetadata:
     """Read the metadata of a release.
 
-    :param file: a metadata file, a folder that holds exactly one, or ``-`` for stdin.
+    :param file: a metadata file, a folder that holds exactly one, the URL of a file,
+        or ``-`` for stdin.
+    :param environ: environment variables, with those that pip connects by.
     :raises InputError: the metadata cannot be read, or is not valid.
-    :raises UsageError: the folder holds several metadata files.
+    :raises UsageError: the folder holds several metadata files, or the URL is of a
+        kind that is not read.
     """
     if file == "-":
         return read_metadata(read_stdin(), path="stdin")
+    if "://" in file:
+        return _read_url(file, environ)
     if not os.path.isdir(file):
         return _read_file(file)
     try:
@@ -41,3 +47,17 @@ def read_release(file: str) -> VariantsMetadata:
 def _read_file(path: str) -> VariantsMetadata:
     # read_metadata() takes a path that starts with "{" for a JSON text.
     return read_metadata(read_bytes(path), path=path)
+
+
+def _read_url(url: str, environ: Mapping[str, str]) -> VariantsMetadata:
+    from ..index.connection import connect
+    from ..redaction import redacted
+
+    if not url.startswith(("http://", "https://")):
+        message = "only http and https URLs are read"
+        raise UsageError(message, path=redacted(url), hint="download the file")
+    with connect(environ) as client:
+        body = client.read(url)
+    # The name of the file, which names the release, ends before query and fragment.
+    bare = redacted(url).partition("#")[0].partition("?")[0]
+    return read_metadata(body, path=bare)

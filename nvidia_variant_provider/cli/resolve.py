@@ -26,7 +26,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE",
-        help="a {name}-{version}-variants.json, a folder with one, or - for stdin",
+        help="a {name}-{version}-variants.json, its URL, a folder with one, or - for "
+        "stdin",
     )
     parser.add_argument(
         "--explain", action="store_true", help="say why each other label was not chosen"
@@ -43,7 +44,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Return the keys ``selected``, ``compatible``, ``rejected``, ``environment``."""
-    metadata = read_release(options.file)
+    metadata = read_release(options.file, environ)
     environment = machine.find_environment(options, environ)
     resolution = resolve(
         metadata,

@@ -48,7 +48,8 @@ def cache_file(environ: Mapping[str, str]) -> str | None:
     folder = environ.get("XDG_CACHE_HOME", "").strip()
     if not os.path.isabs(folder):
         home = environ.get("HOME")
-        if not home:
+        # A relative path would mean another folder wherever the program is called.
+        if not home or not os.path.isabs(home):
             return None
         folder = os.path.join(home, ".cache")
     return os.path.join(folder, "nvidia-variant-provider", "detection.json")

@@ -5,6 +5,7 @@ The extra ``index`` is imported when it is needed, and a missing one is named.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from ..errors import MissingExtraError
@@ -17,14 +18,18 @@ __all__ = ["cache_folder", "connect", "missing_extra"]
 
 
 def cache_folder(environ: Mapping[str, str]) -> str | None:
-    """Return the folder for what is read once, unless the user wants no cache."""
+    """Return the folder for what is read once, unless the user wants no cache.
+
+    There is none either where a relative ``HOME`` would put it into the working folder.
+    """
     from ..detection.cache import NO_CACHE
 
     if environ.get(NO_CACHE) == "1":
         return None
     import platformdirs
 
-    return platformdirs.user_cache_dir("nvidia-variant-provider", appauthor=False)
+    folder = platformdirs.user_cache_dir("nvidia-variant-provider", appauthor=False)
+    return folder if os.path.isabs(folder) else None
 
 
 def connect(environ: Mapping[str, str], *, python: str | None = None) -> BlockingClient:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ..errors import InputError, UsageError
+from ..redaction import redacted
 from ..strict_json import read_bytes, read_stdin
 from .collector import Collector
 from .documents import check_text
@@ -79,9 +80,7 @@ def fails(findings: Sequence[Finding], *, strict: bool) -> bool:
 
 def _name(path: str) -> str:
     """Return what a path is called in logs and findings, without secrets of a URL."""
-    if _is_url(path):
-        from ..index.http.urls import redacted
-
+    if "://" in path:
         return redacted(path)
     return "stdin" if path == "-" else path
 

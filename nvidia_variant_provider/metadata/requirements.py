@@ -6,6 +6,8 @@ never an exception, even when it is nested too deeply for the parser.
 
 from __future__ import annotations
 
+import re
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,11 +17,19 @@ if TYPE_CHECKING:
 
 __all__ = ["explain_requirement", "marker_holds", "parse_marker", "parse_requirement"]
 
+_LONG_NUMBER = re.compile(r"[0-9]{641}")
+"""More digits than Python has to convert (``sys.int_info.str_digits_check_threshold``).
+
+`packaging` accepts such a version, and fails when it is compared.
+"""
+
 
 def parse_requirement(text: str) -> Requirement | None:
     """Return the requirement, or ``None`` when it cannot be read."""
     from packaging.requirements import InvalidRequirement, Requirement
 
+    if _LONG_NUMBER.search(text):
+        return None
     try:
         return Requirement(text)
     except (InvalidRequirement, RecursionError):

@@ -26,6 +26,13 @@ TORCH = {
 }
 
 
+def test_a_version_that_python_does_not_convert_says_nothing() -> None:
+    requirement = f"torch=={'1' * 4301}"
+    assert required_projects([requirement], ["torch"]) == {}
+    assert find_refusal(requirement, TORCH) is None
+    assert judge_by_pin(requirement, TORCH) is None
+
+
 @pytest.mark.parametrize(
     ("requirement", "newest"),
     [

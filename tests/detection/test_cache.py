@@ -89,6 +89,12 @@ def test_without_a_home_folder_nothing_is_kept() -> None:
     assert cache.cache_file({}) is None
 
 
+def test_a_relative_home_folder_is_none() -> None:
+    """It would be another folder wherever the program is called."""
+    assert cache.cache_file({"HOME": "home"}) is None
+    assert cache.cache_file({"HOME": "home", "XDG_CACHE_HOME": "cache"}) is None
+
+
 def test_a_variable_turns_the_cache_off(node: Machine) -> None:
     assert node.times_asked(NV_VARIANT_PROVIDER_NO_CACHE="1") == 1
 

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 from simple_repository import model
 
 from ...errors import shown
@@ -220,7 +220,7 @@ _OMITTED = object()
 def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     name = item["filename"]
     target = _absolute(item["url"], url)
-    if target is None or not isinstance(name, str) or not _is_text(name):
+    if target is None or not isinstance(name, str) or not _is_file_name(name):
         return None
     requires = item.get("requires-python")
     # PEP 714: "core-metadata" takes precedence over "dist-info-metadata".
@@ -270,11 +270,19 @@ def _is_text(value: Any) -> bool:
         return False
 
 
+def _is_file_name(name: str) -> bool:
+    """Return whether a file system could have a file of that name.
+
+    A version in a longer name may have more digits than Python converts.
+    """
+    return len(name) <= _LONGEST_NAME and _is_text(name)
+
+
 def _is_version(value: Any) -> bool:
     try:
         return bool(Version(value))
-    except (InvalidVersion, TypeError):
-        return False
+    except (ValueError, TypeError):
+        return False  # Python converts no number of more than 4,300 digits.
 
 
 def _time(value: Any) -> datetime | None:
@@ -298,6 +306,9 @@ def _private(item: Mapping[str, Any]) -> model.PrivateMetadataMapping:
         return _NOTHING
     return model.PrivateMetadataMapping.from_any_mapping(private)
 
+
+_LONGEST_NAME = 255
+"""Characters of a file name: the limit of the usual file systems."""
 
 _NOTHING = model.PrivateMetadataMapping()
 
@@ -367,7 +378,7 @@ def _html_file(link: Link, base: str) -> model.File | None:
         return None
     # The text of a link may be anything, such as "Download"; pip reads its URL only.
     name = unquote(urlsplit(url).path.rpartition("/")[2])
-    if not name or not _is_text(name):
+    if not name or not _is_file_name(name):
         return None
     get = link.attributes.get
     metadata = get("data-core-metadata")

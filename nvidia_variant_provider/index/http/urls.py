@@ -1,17 +1,17 @@
 """What the modules of `nvidia_variant_provider.index` share about URLs.
 
-This module imports nothing but the standard library, so that `redacted` works
-without the extra ``index``.
+This module imports nothing but the standard library, so that it works without the
+extra ``index``.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import re
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from ...errors import InputError
+from ...redaction import redacted
 
 __all__ = [
     "NoRangesError",
@@ -23,11 +23,6 @@ __all__ = [
     "split_credentials",
     "with_user",
 ]
-
-_CREDENTIALS = re.compile(r"(https?://)([^/?#]*)@")
-_QUERY = re.compile(r"(https?://[^\s?#]*\?)([^\s#]*)")
-_VALUE = re.compile(r"(?<==)[^&;]+|(?<![^&;])[^=&;]+(?![^&;])")
-"""The text after an equals sign, or a part of a query without an equals sign."""
 
 
 class UpstreamError(InputError):
@@ -58,16 +53,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def redacted(url: str) -> str:
-    """Return ``url`` in a form that may be shown.
-
-    User, password and the values of the query are replaced: a signed URL is as
-    good as a password.
-    """
-    bare = _CREDENTIALS.sub(r"\1****@", url, count=1)
-    return _QUERY.sub(lambda match: match[1] + _VALUE.sub("****", match[2]), bare)
 
 
 def server_of(url: str) -> str:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags, sys_tags
 
 from ...errors import InputError
@@ -49,7 +49,7 @@ class Interpreter:
         """Return whether a file is for this version; pip ignores a malformed rule."""
         try:
             return not requires_python or self.version in SpecifierSet(requires_python)
-        except InvalidSpecifier:
+        except ValueError:  # `InvalidSpecifier`, or a number that is too long.
             return True
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,11 +43,17 @@ def test_urls_without_credentials() -> None:
 def test_a_password_is_never_shown(text: str) -> None:
     password = "S3cret"
     for secret in (f"user:{password}", password, f"{password}:x"):
-        shown = redacted(f"https://{secret}@index.example/{text}")
-        assert password not in shown
-        assert shown.startswith("https://****@")
+        for scheme in ("https", "ftp", "git+ssh"):
+            shown = redacted(f"{scheme}://{secret}@index.example/{text}")
+            assert password not in shown
+            assert shown.startswith(f"{scheme}://****@")
     query = text.replace("#", "")  # A fragment is not sent, and shows the hash.
     assert password not in redacted(f"https://index.example/a?{query}={password}")
+
+
+def test_a_path_is_not_a_url() -> None:
+    assert redacted("C:/wheels@home/x") == "C:/wheels@home/x"
+    assert redacted(str(PurePosixPath("ftp://me:S3cret@a/b"))) == "ftp:/****@a/b"
 
 
 def test_a_url_in_a_sentence_is_redacted() -> None:

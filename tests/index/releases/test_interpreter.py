@@ -36,4 +36,6 @@ def test_requires_python() -> None:
     assert own.is_allowed(">=3.10")
     assert not own.is_allowed(">=4")
     assert own.is_allowed("malformed")
+    # Python converts no number of more than 4,300 digits.
+    assert own.is_allowed(f">={'1' * 4301}")
     assert own.rank([]) is None

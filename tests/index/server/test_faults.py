@@ -15,6 +15,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from support.documents import TORCH, of_one
@@ -399,3 +400,35 @@ def test_a_redirect_does_not_choose_credentials(folder: Path) -> None:
         ):
             assert running.page().status == 403
         assert len(target.requests) == 1
+
+
+LONG = "1" * 4301
+"""A number with more digits than Python converts."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"torch-{LONG}-py3-none-any.whl",
+        f"torch-{LONG}-py3-none-any-cu126.whl",
+        f"torch-2.0+cu{LONG}-py3-none-any.whl",
+        f"torch-2.0-{LONG}-py3-none-any.whl",
+        f"torch-{LONG}.tar.gz",
+        f"torch-{LONG}-variants.json",
+    ],
+)
+@pytest.mark.parametrize("kind", [JSON, "text/html"])
+def test_a_version_that_python_does_not_convert_costs_its_file_only(
+    kind: str, name: str
+) -> None:
+    names = [name, "torch-1.0.zip"]
+    if kind == JSON:
+        files = [{"filename": n, "url": n, "hashes": {}} for n in names]
+        answers = page_of(*files)
+    else:
+        body = "".join(f"<a href='{quote(n)}'>x</a>" for n in names).encode()
+        answers = {"/simple/torch/": Answer(body=body, kind=kind)}
+    with serve_answers(answers) as server, start(f"{server.url}/simple/") as running:
+        page = running.page()
+        assert (page.status, list(page.files)) == (200, ["torch-1.0.zip"])
+        assert running.warnings == []
