@@ -24,8 +24,16 @@ from .cubin import has_kernels, names_kernels
 __all__ = ["CUBIN", "LTO_IR", "MAGIC", "PTX", "SMALL", "Entry", "Scanner"]
 
 MAGIC = b"\x50\xed\x55\xba"
+_RARE = 1
+"""The index of the rarest byte of the magic in machine code: 0xed."""
+
+_PER_TRY = 512
+"""Bytes for each try to find the magic by its rarest byte. Where that byte is no rarer,
+a regular expression is faster."""
+
 _SEARCH = re.compile(re.escape(MAGIC)).search
-"""In machine code, a regular expression is twice as fast as `bytes.find`."""
+"""In machine code, a regular expression is twice as fast as `bytes.find`, except for a
+single byte, which `bytes.find` leaves to ``memchr``."""
 
 _CONTAINER = struct.Struct("<4sHHQ")
 _VERSION = 1
@@ -110,6 +118,7 @@ class Scanner:
         self._next = 0  # the offset of what is read next
         self._start = 0  # where the current container starts
         self._end: int | None = None  # where it ends; None outside of containers
+        self._tries = 0  # how often the rarest byte of the magic is still looked for
 
     @property
     def position(self) -> int:
@@ -122,6 +131,7 @@ class Scanner:
         if self._next > end or self._budget.steps <= 0:  # the whole piece is skipped
             self._rest, self._base = b"", end
             return
+        self._tries = len(data) // _PER_TRY
         data = self._rest + data if self._rest else data
         while (step := self._advance(data)) is not None:
             self._next = step
@@ -154,15 +164,14 @@ class Scanner:
 
     def _find(self, data: bytes, at: int) -> int | None:
         """Look for the start of a container."""
-        match = _SEARCH(data, at)
-        if match is None:
+        place = self._find_magic(data, at)
+        if place is None:
             # The last bytes of the piece may be the first ones of the magic.
             kept = len(data) - next(
                 (n for n in (3, 2, 1) if data.endswith(MAGIC[:n])), 0
             )
             self._next = self._base + max(at, kept)
             return None
-        place = match.start()
         if len(data) - place < _CONTAINER.size:
             self._next = self._base + place
             return None
@@ -183,6 +192,21 @@ class Scanner:
         self._on_container(start)
         self._start, self._end = start, body + size
         return body
+
+    def _find_magic(self, data: bytes, at: int) -> int | None:
+        """Return where the first magic from ``at`` on is."""
+        find, rare = data.find, MAGIC[_RARE : _RARE + 1]
+        place = at + _RARE
+        while self._tries > 0:
+            self._tries -= 1
+            place = find(rare, place)
+            if place < 0:
+                return None
+            if data.startswith(MAGIC, place - _RARE):
+                return place - _RARE
+            place += 1
+        match = _SEARCH(data, place - _RARE)
+        return match.start() if match else None
 
     def _take(self, data: bytes, at: int, end: int) -> int | None:
         """Read the entry at ``at``, and skip its payload."""

@@ -14,10 +14,11 @@ from typing import IO
 from ..errors import InputError
 from ..strict_json import unreadable
 from ..wheels.archive import MAX_REQUIRES, open_wheel, parse_requires, read_dist_info
+from .inflating import PIECE
 from .library import BrokenError, Pieces
 from .loose import is_text
 from .report import Defect
-from .zip_members import PIECE, Source, list_members
+from .zip_members import Source, list_members
 
 __all__ = ["ARCHIVES", "File", "Listing", "list_folder", "recorded_paths"]
 

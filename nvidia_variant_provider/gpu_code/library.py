@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from .budget import Budget
-from .elf import Image, Section, read_needed, read_sections
+from .elf import Image, NamesWatch, Section, read_needed, read_sections
 from .fatbin import CUBIN, LTO_IR, PTX, Entry, Scanner
 from .loose import Code, guess_format, read_cubin, read_ptx
 from .pe import read_pe
@@ -134,13 +134,16 @@ def inspect_library(
                 if len(head) < min(_HEAD, size):
                     continue
                 data, form = head, guess_format(path, head)
-                feeders = _feeders(form, size)
+                feeders = _feeders(form, size, tally)
             scanner.feed(data)
             for feeder in feeders:
                 feeder.feed(data)
     except BrokenError as error:
         tally.add_defect(None, str(error))
     scanner.finish()
+    if form == "elf" and not tally.places:
+        # The names of the sections say where containers are, and there are none.
+        feeders[0].finish()
     _read_again(feeders, pieces)
     tables = [feeder.result for feeder in feeders]
     # An ELF file has two readers, and both fail when its header is wrong.
@@ -154,10 +157,12 @@ def inspect_library(
 _Feeder = RangeFeeder[Image] | RangeFeeder[Code] | RangeFeeder[tuple[str, ...]]
 
 
-def _feeders(form: str, size: int) -> list[_Feeder]:
-    """Return what reads the tables of a format."""
+def _feeders(form: str, size: int, tally: _Tally) -> list[_Feeder]:
+    """Return what reads the tables of a format; that of sections comes first."""
     if form == "elf":
-        return [RangeFeeder(read_sections(), size), RangeFeeder(read_needed(), size)]
+        watch = NamesWatch(lambda: len(tally.places) > 0)
+        sections = RangeFeeder(read_sections(), size, watch=watch)
+        return [sections, RangeFeeder(read_needed(), size)]
     if form == "pe":
         return [RangeFeeder(read_pe(), size)]
     if form == "cubin":

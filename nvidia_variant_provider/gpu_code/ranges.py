@@ -44,16 +44,17 @@ have them any more and says how far the stream has to be read again:
 >>> feeder.done, feeder.result
 (True, b'name')
 
-The real feeder keeps so much that most libraries are read once.
+The real feeder keeps so much that most libraries are read once, and a `Watch` can tell
+it to keep more.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Generic, TypeVar
 
-__all__ = ["MAX_RANGE", "Range", "RangeFeeder", "Reader", "read_all"]
+__all__ = ["MAX_RANGE", "Range", "RangeFeeder", "Reader", "Watch", "read_all"]
 
 T = TypeVar("T")
 
@@ -62,6 +63,11 @@ Range = tuple[int, int]
 
 Reader = Generator[tuple[Range, ...], tuple[bytes, ...], T]
 """A generator that yields ranges, is sent their bytes, and returns what it read."""
+
+Watch = Callable[[int, bytes], Iterable[Range]]
+"""Called with the offset and the bytes of each piece of a stream before the reader gets
+it. It returns ranges to keep, which may reach back a little and ahead, because the
+reader may ask for them when they have passed."""
 
 MAX_RANGE = 1024 * 1024
 """The most bytes that one range gets; all tables of real libraries are shorter."""
@@ -89,6 +95,27 @@ def read_all(reader: Reader[T], data: bytes) -> T:
         return result
 
 
+class _Kept:
+    """A range of the stream that is kept, as far as it has come."""
+
+    __slots__ = ("_length", "data", "start")
+
+    def __init__(self, start: int, length: int) -> None:
+        self.start = start
+        self._length = length
+        self.data = bytearray()
+
+    def take(self, data: bytes, start: int) -> None:
+        """Take what is missing from a piece that begins at ``start``."""
+        if not self.data and self.start < start:
+            # The first bytes of the range had passed: keep the others.
+            self._length -= start - self.start
+            self.start = start
+        at = self.start + len(self.data) - start
+        if 0 <= at < len(data) and len(self.data) < self._length:
+            self.data += data[at : at + self._length - len(self.data)]
+
+
 class RangeFeeder(Generic[T]):
     """Runs a reader over a stream; the example of the module shows how.
 
@@ -97,17 +124,26 @@ class RangeFeeder(Generic[T]):
     :param size: the length of the stream in bytes.
     :param head: how many of the first bytes to keep.
     :param tail: how many of the last bytes to keep.
+    :param watch: says what else to keep.
     """
 
     def __init__(
-        self, reader: Reader[T], size: int, *, head: int = HEAD, tail: int = TAIL
+        self,
+        reader: Reader[T],
+        size: int,
+        *,
+        head: int = HEAD,
+        tail: int = TAIL,
+        watch: Watch | None = None,
     ) -> None:
         self._reader = reader
+        self._watch = watch
         self._size = size
         self._head_size = head
         self._tail_size = tail
         self._head = b""
         self._tail: deque[tuple[int, bytes]] = deque()
+        self._kept: list[_Kept] = []
         self._position = 0
         # What the reader waits for: the ranges, the bytes of those that are complete,
         # and by index the bytes so far of those that are not.
@@ -145,11 +181,14 @@ class RangeFeeder(Generic[T]):
             self._tail_size
         ):
             self._tail.popleft()
+        self._keep(data, self._position - len(data))
         self._fill(data, self._position - len(data))
         while not self._open and not self.done:
             self._advance(tuple(self._complete))
             # What the reader wants now may have passed already.
             self._fill(self._head, 0)
+            for kept in self._kept:
+                self._fill(bytes(kept.data), kept.start)
             for start, piece in self._tail:
                 self._fill(piece, start)
 
@@ -159,6 +198,16 @@ class RangeFeeder(Generic[T]):
             for index, buffer in self._open.items():
                 self._complete[index] = bytes(buffer)
             self._advance(tuple(self._complete))
+
+    def _keep(self, data: bytes, start: int) -> None:
+        """Copy what the watch wants to keep from a piece, and what it wanted before."""
+        for kept in self._kept:
+            kept.take(data, start)
+        for place, length in self._watch(start, data) if self._watch else ():
+            kept = _Kept(max(0, place), length)
+            for offset, piece in self._tail:
+                kept.take(piece, offset)
+            self._kept.append(kept)
 
     def _fill(self, data: bytes, start: int) -> None:
         """Copy the bytes of open ranges from ``data``, which begins at ``start``."""
@@ -177,10 +226,10 @@ class RangeFeeder(Generic[T]):
             wanted = next(self._reader) if sent is None else self._reader.send(sent)
         except StopIteration as stop:
             self.done, self.result = True, stop.value
-            return
+            wanted = ()
         except ValueError as error:
             self.done, self.error = True, error
-            return
+            wanted = ()
         # Offsets and lengths come from the file and may be wrong: nothing is after
         # its end, and what one request may hold in memory is bounded.
         self._wanted = [

@@ -1,8 +1,8 @@
 """The members of wheels as streams: never a whole one in memory, whatever it claims.
 
-`zipfile` lists the members, and this module reads their data. Its loop over zlib is
-shorter than that of `zipfile`, it never inflates more than one piece of a zip bomb at a
-time, and several threads can read members of one archive.
+`zipfile` lists the members, and this module reads their data. It never inflates more
+than one piece of a zip bomb at a time, several threads can read members of one archive,
+and a faster library than zlib inflates them where there is one.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import contextlib
 import struct
 import threading
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from ..errors import shown
 from ..wheels.archive import open_wheel
+from .inflating import PIECE, crc32, inflate, inflate_slowly
 from .library import BrokenError
 from .report import Defect
 
@@ -27,12 +26,6 @@ _LOCAL = struct.Struct("<4sHHHHHIIIHH")
 _SIGNATURE = b"PK\x03\x04"
 _ENCRYPTED = 0x1
 _UTF_8 = 0x800
-
-PACKED = 64 * 1024
-"""The most compressed bytes that are read at once."""
-
-PIECE = 1024 * 1024
-"""The longest piece that is inflated at once, in bytes."""
 
 MAX_TOTAL = 8 * 1024**3
 """The most bytes that the members of an archive may claim together; members beyond are
@@ -92,28 +85,42 @@ class Member:
     def pieces(self, source: Source) -> Iterator[bytes]:
         """Yield the contents in pieces, and compare the checksum at the end.
 
-        :raises BrokenError: it cannot be read, or is not what it claims to be.
+        :raises BrokenError: it cannot be read, or is not what it claims to be. All
+            bytes before the damage have been yielded, and no more than it claims.
         """
         try:
             with source.reader() as read:
-                yield from self._checked(read)
+                yield from self._pieces(read)
         except OSError as error:
             message = f"cannot be read: {error.strerror or error}"
             raise BrokenError(message) from None
 
-    def _checked(self, read: Callable[[int, int], bytes]) -> Iterator[bytes]:
+    def _pieces(self, read: Callable[[int, int], bytes]) -> Iterator[bytes]:
         start = self._start(read)
         if self.method == zipfile.ZIP_STORED:
-            inflated = self._stored(read, start)
-        else:
-            inflated = self._inflated(read, start)
+            yield from self._checked(self._stored(read, start))
+            return
+        done = 0
+        try:
+            for piece in self._checked(inflate(self._packed(read, start))):
+                done += len(piece)
+                yield piece
+        except BrokenError:
+            # What is wrong, and from where on, must not depend on the inflater.
+            pieces = self._checked(inflate_slowly(self._packed(read, start)))
+            yield from _behind(done, pieces)
+
+    def _checked(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         crc = length = 0
-        for piece in inflated:
+        for piece in pieces:
+            left = self.size - length
             length += len(piece)
             if length > self.size:
+                if left:
+                    yield piece[:left]
                 message = f"it is longer than the {self.size} bytes that it claims"
                 raise BrokenError(message)
-            crc = zlib.crc32(piece, crc)
+            crc = crc32(piece, crc)
             yield piece
         if length < self.size:
             message = f"it ends after {length} of the {self.size} bytes that it claims"
@@ -134,32 +141,33 @@ class Member:
         return self.offset + _LOCAL.size + name + extra
 
     def _stored(self, read: Callable[[int, int], bytes], start: int) -> Iterator[bytes]:
-        end = start + self.packed
-        while start < end and (piece := read(start, min(PIECE, end - start))):
-            start += len(piece)
+        packed = self._packed(read, start)
+        while piece := packed(PIECE):
             yield piece
 
-    def _inflated(
+    def _packed(
         self, read: Callable[[int, int], bytes], start: int
-    ) -> Iterator[bytes]:
+    ) -> Callable[[int], bytes]:
+        """Return a function that reads the next bytes as they are in the archive."""
         end = start + self.packed
-        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-        try:
-            while not inflate.eof and start < end:
-                packed = read(start, min(PACKED, end - start))
-                if not packed:
-                    return
-                start += len(packed)
-                while packed and not inflate.eof:
-                    if piece := inflate.decompress(packed, PIECE):
-                        yield piece
-                    packed = inflate.unconsumed_tail
-            # The decompressor may still hold back some output.
-            while not inflate.eof and (piece := inflate.decompress(b"", PIECE)):
-                yield piece
-        except zlib.error as error:
-            reason = shown(str(error), 80)
-            raise BrokenError(f"it cannot be decompressed: {reason}") from None
+
+        def read_next(length: int) -> bytes:
+            nonlocal start
+            if start >= end:
+                return b""
+            data = read(start, min(length, end - start))
+            start += len(data)
+            return data
+
+        return read_next
+
+
+def _behind(done: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield what comes after the first ``done`` bytes of a stream."""
+    for piece in pieces:
+        if done < len(piece):
+            yield piece[done:]
+        done = max(0, done - len(piece))
 
 
 def list_members(source: str | IO[bytes]) -> tuple[list[Member], list[Defect]]:
