@@ -42,6 +42,10 @@ class Budget:
         """Whether enough is left to decompress another piece."""
         return self.checked > 0 and self.unpacked > 0 and self.sequences > 0
 
+    def tell_again(self) -> None:
+        """Forget what was told, since a part of it was thrown away."""
+        self._told.clear()
+
     def is_news(self, message: str) -> bool:
         """Return whether ``message`` is new in this report, and remember it."""
         if message in self._told:

@@ -7,14 +7,13 @@ was compared with what ``cuobjdump`` and ``readelf`` say of cubins of 11.8 to 13
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from .elf import MAGIC, Image, read_sections
 from .ranges import read_all
 
 __all__ = ["cubin_target", "has_kernels", "names_kernels"]
 
-_TEXT = ".text."
+_TEXT = b".text."
 """What the names of sections with code begin with; each function has its own."""
 
 _HEADER = 64
@@ -30,13 +29,13 @@ _FAMILY = re.compile(rb"-arch[= ]+sm_[0-9]+f\b")
 def has_kernels(data: bytes) -> bool:
     """Return whether a cubin has code; bytes that are not a cubin count as code."""
     # A quick way out: a section with code needs a name.
-    if _TEXT.encode() not in data:
+    if _TEXT not in data:
         return not data.startswith(MAGIC)
     try:
         image = read_all(read_sections(), data)
     except ValueError:
         return True
-    return any(section.name.startswith(_TEXT) for section in image.sections)
+    return image.sections.any_begins(_TEXT)
 
 
 def names_kernels(head: bytes) -> bool:
@@ -48,22 +47,22 @@ def names_kernels(head: bytes) -> bool:
     if not head.startswith(_NAMES, _HEADER):
         return False
     end = head.find(b"\0\0", _HEADER + len(_NAMES))
-    return head.find(b"\0" + _TEXT.encode(), _HEADER, end if end > 0 else None) > 0
+    return head.find(b"\0" + _TEXT, _HEADER, end if end > 0 else None) > 0
 
 
-def cubin_target(image: Image, contents: Mapping[str, bytes]) -> str:
+def cubin_target(image: Image, compat: bytes, tkinfo: bytes) -> str:
     """Return the target of a loose cubin, such as ``90``, ``90a`` or ``100f``.
 
-    :param contents: what is in the sections ``.nv.compat`` and ``.note.nv.tkinfo``.
+    :param compat: what is in the section ``.nv.compat``.
+    :param tkinfo: what is in the section ``.note.nv.tkinfo``.
     """
     if image.osabi == _OLD_ABI:
         return f"{image.flags & 0xFF}{'a' if image.flags & 0x800 else ''}"
     number = image.flags >> 8 & 0xFF
     # For the letter "a", 12.8 and 12.9 set a flag, and 13.x writes the first attribute
     # of .nv.compat.
-    compat = contents.get(".nv.compat", b"")
     if image.flags & 0x8 or (compat[:2] == b"\x02\x09" and compat[2:3] == b"\x01"):
         return f"{number}a"
     # Only the options of the assembler tell that a cubin is for a family.
-    family = _FAMILY.search(contents.get(".note.nv.tkinfo", b""))
+    family = _FAMILY.search(tkinfo)
     return f"{number}f" if family else f"{number}"

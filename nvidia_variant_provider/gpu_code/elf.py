@@ -10,7 +10,7 @@ Generic ABI: https://gabi.xinuos.com, chapters 2, 5 and 8.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from .ranges import Range, Reader
@@ -21,6 +21,7 @@ __all__ = [
     "Image",
     "NamesWatch",
     "Section",
+    "Sections",
     "read_needed",
     "read_sections",
 ]
@@ -81,6 +82,43 @@ class Section:
     size: int
 
 
+class Sections:
+    """The sections of a file, whose names are looked at only when somebody asks.
+
+    A wheel can have 10,000 cubins with dozens of sections each.
+
+    :param rows: offset of the name, type, offset and size of each section.
+    :param names: the texts of the names, each with a zero byte behind it; empty if they
+        could not be read.
+    """
+
+    __slots__ = ("_names", "_rows")
+
+    def __init__(self, rows: Iterable[tuple[int, int, int, int]], names: bytes) -> None:
+        self._rows = [row for row in rows if row[1] not in (0, _SHT_NOBITS)]
+        self._names = names
+
+    def __iter__(self) -> Iterator[Section]:
+        for name, _, offset, size in self._rows:
+            text = _text(self._names[name : name + MAX_NAME])
+            yield Section(name=text, offset=offset, size=size)
+
+    def place(self, name: bytes) -> Range:
+        """Return where the last section of a name is; without one, an empty range."""
+        names, wanted = self._names, name + b"\0"
+        if wanted not in names:
+            return 0, 0
+        for at, _, offset, size in reversed(self._rows):
+            if names.startswith(wanted, at):
+                return offset, size
+        return 0, 0
+
+    def any_begins(self, prefix: bytes) -> bool:
+        """Return whether the name of a section begins with ``prefix``."""
+        names = self._names
+        return any(names.startswith(prefix, row[0]) for row in self._rows)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
     """What the tables of an ELF or PE file say.
@@ -95,7 +133,7 @@ class Image:
 
     format: str
     machine: str
-    sections: tuple[Section, ...] = ()
+    sections: Sections
     needed: tuple[str, ...] = ()
     flags: int = 0
     osabi: int = 0
@@ -133,11 +171,10 @@ class _Layout:
             yield kind, offset, address, length
 
     def sections(self, data: bytes, size: int) -> Iterator[tuple[int, int, int, int]]:
-        """Yield offset of the name, type, offset and size of each section."""
-        form = self.order + ("IIQQQQ" if self.wide else "IIIIII")
-        for at in range(0, len(data) - size + 1, size):
-            name, kind, _, _, offset, length = struct.unpack_from(form, data, at)
-            yield name, kind, offset, length
+        """Return offset of the name, type, offset and size of each section."""
+        form = struct.Struct(self.order + ("II16xQQ" if self.wide else "II8xII"))
+        padded = struct.Struct(f"{form.format}{size - form.size}x")
+        return padded.iter_unpack(memoryview(data)[: len(data) - len(data) % size])
 
     def dynamic(self, data: bytes) -> Iterator[tuple[int, int]]:
         """Yield tag and value of each entry of the dynamic section, up to its end."""
@@ -180,11 +217,7 @@ def read_sections() -> Reader[Image]:
     return Image(
         format="elf",
         machine=_MACHINES.get(header.machine, f"machine {header.machine}"),
-        sections=tuple(
-            Section(name=_text(names[name : name + MAX_NAME]), offset=offset, size=size)
-            for name, kind, offset, size in rows
-            if kind not in (0, _SHT_NOBITS)
-        ),
+        sections=Sections(rows, names),
         flags=header.flags,
         osabi=header.osabi,
         defects=tuple(defects),

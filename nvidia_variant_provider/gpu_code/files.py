@@ -41,11 +41,13 @@ class File:
     :param path: where it is in the wheel or folder, with ``/``.
     :param size: the bytes that it claims to have.
     :param pieces: reads it.
+    :param carefully: reads it after ``pieces`` has raised `library.SuspectError`.
     """
 
     path: str
     size: int
     pieces: Pieces
+    carefully: Pieces | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -64,6 +66,7 @@ class Listing:
     members: int = 0
     requires: tuple[str, ...] = ()
     projects: dict[str, str] = field(default_factory=dict)
+    _archives: list[Source] = field(default_factory=list)
     _defects: list[Defect] = field(default_factory=list)
     _unlisted: int = 0
 
@@ -128,6 +131,7 @@ class Listing:
         self.members += len(members) + len(defects)
         self.projects[prefix] = file_name.partition("-")[0]
         shared = Source(source)
+        self._archives.append(shared)
         for member in members:
             if is_text(member.name):
                 continue
@@ -136,8 +140,14 @@ class Listing:
                     path=prefix + member.name,
                     size=member.size,
                     pieces=partial(member.pieces, shared),
+                    carefully=partial(member.carefully, shared),
                 )
             )
+
+    def close(self) -> None:
+        """Close the archives, after the files have been read."""
+        for archive in self._archives:
+            archive.close()
 
     def add_requires(self, source: str | IO[bytes]) -> None:
         """Take ``Requires-Dist`` of a wheel; an archive without METADATA has none."""

@@ -1,10 +1,10 @@
 """Inflating members of archives: with `isal` where it is installed, else with `zlib`.
 
 The package ``isal`` of the extra ``wheels`` binds Intel's library of that name, which
-inflates two to three times as fast as zlib. It only ever says that a member is whole.
-Where it finds anything wrong, zlib reads the member again in small steps and has the
-last word. So a damaged archive gives the same bytes and the same message whatever is
-installed, and the bytes before the damage are all there.
+inflates two to three times as fast as zlib. It only ever says that a member is whole:
+it goes on where zlib finds the damage already. So where anything is wrong, zlib reads
+the member again, and what was read before does not count. A damaged archive gives the
+same report whatever is installed, with all that stands before the damage.
 """
 
 from __future__ import annotations

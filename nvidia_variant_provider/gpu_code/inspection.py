@@ -11,13 +11,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import IO
 
 from ..errors import InputError, shown
 from ..strict_json import unreadable
 from .budget import Budget
 from .files import ARCHIVES, File, Listing, list_folder, recorded_paths
-from .library import inspect_library
+from .inflating import inflater_name
+from .library import Pieces, SuspectError, inspect_library
 from .report import LibraryReport, WheelReport
 from .vendoring import copied_paths
 
@@ -142,8 +144,12 @@ def _report(
         total,
     )
     started = time.monotonic()
-    reports = _inspect_all(listing.files, jobs, _Counter(total, progress))
-    logger.info("%s: read in %.3f seconds", path, time.monotonic() - started)
+    try:
+        reports = _inspect_all(listing.files, jobs, _Counter(total, progress))
+    finally:
+        listing.close()
+    seconds, name = time.monotonic() - started, inflater_name()
+    logger.info("%s: read in %.3f seconds, inflated by %s", path, seconds, name)
     # Defects of files that are not libraries stand with those of the archive.
     libraries = [item for item in reports if item.format != "data" or item.sections]
     others = [item for item in reports if item.format == "data" and not item.sections]
@@ -268,21 +274,31 @@ class _StoppedError(Exception):
 
 
 def _inspect(item: File, budget: Budget, counter: _Counter) -> LibraryReport | None:
-    first = True
+    counts = True
 
-    def pieces() -> Iterator[bytes]:
+    def watched(read: Pieces) -> Iterator[bytes]:
         # A file may be read again for its tables, which does not count as progress.
-        nonlocal first
-        counts, first = first, False
-        for piece in item.pieces():
+        nonlocal counts
+        is_first, counts = counts, False
+        for piece in read():
             if counter.stopped:
                 raise _StoppedError
-            if counts:
+            if is_first:
                 counter.add(len(piece))
             yield piece
 
+    def inspect(read: Pieces) -> LibraryReport | None:
+        pieces = partial(watched, read)
+        return inspect_library(item.path, item.size, pieces, budget=budget)
+
     started = time.monotonic()
-    report = inspect_library(item.path, item.size, pieces, budget=budget)
+    try:
+        report = inspect(item.pieces)
+    except SuspectError as error:
+        # What is wrong, and what is before the damage, must not depend on the inflater.
+        logger.info("%s: read again by zlib: %s", item.path, error)
+        budget.tell_again()
+        report = inspect(item.carefully or item.pieces)
     seconds = time.monotonic() - started
     logger.debug("%s: %d bytes in %.3f seconds", item.path, item.size, seconds)
     return report

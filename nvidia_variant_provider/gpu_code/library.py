@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from .budget import Budget
 from .elf import Image, NamesWatch, Section, read_needed, read_sections
@@ -15,7 +15,7 @@ from .pe import read_pe
 from .ranges import RangeFeeder
 from .report import Defect, LibraryReport, sort_targets, target_key
 
-__all__ = ["BrokenError", "Pieces", "inspect_library"]
+__all__ = ["BrokenError", "Pieces", "SuspectError", "inspect_library"]
 
 Pieces = Callable[[], Iterator[bytes]]
 """A function that reads the file from its start, in pieces of any length."""
@@ -43,6 +43,10 @@ _AT_START = array("Q", [0])
 
 class BrokenError(Exception):
     """A stream ends early: the rest of the file cannot be read."""
+
+
+class SuspectError(Exception):
+    """A stream may be damaged: another reader has to say what is wrong with it."""
 
 
 class _Tally:
@@ -115,6 +119,7 @@ def inspect_library(
     :param pieces: reads the file, and is called at most three times; it may raise
         `BrokenError`, which becomes a defect.
     :param budget: what may be spent; the files of one report share it.
+    :raises SuspectError: ``pieces`` raised it. What was read so far does not count.
     """
     tally = _Tally(path)
     scanner = Scanner(
@@ -249,8 +254,10 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(".")))
 
 
-def _by_section(places: Sequence[int], sections: Sequence[Section]) -> dict[str, int]:
+def _by_section(places: Sequence[int], sections: Iterable[Section]) -> dict[str, int]:
     """Count the offsets in ``places`` by the section that they are in."""
+    if not places:
+        return {}
     spans = sorted(
         (item.offset, item.offset + item.size, item.name) for item in sections
     )

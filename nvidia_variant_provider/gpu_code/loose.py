@@ -85,13 +85,11 @@ def read_cubin() -> Reader[Code]:
     :raises ValueError: it is not an ELF file.
     """
     image = yield from read_sections()
-    wanted = {".nv.compat": (0, 0), ".note.nv.tkinfo": (0, 0)}
-    for section in image.sections:
-        if section.name in wanted:
-            wanted[section.name] = (section.offset, min(section.size, _HEAD))
-    contents = yield tuple(wanted.values())
+    names = (b".nv.compat", b".note.nv.tkinfo")
+    places = map(image.sections.place, names)
+    contents = yield tuple((at, min(size, _HEAD)) for at, size in places)
     return Code(
-        target=cubin.cubin_target(image, dict(zip(wanted, contents, strict=True))),
+        target=cubin.cubin_target(image, *contents),
         image=image,
-        stub=not any(section.name.startswith(".text.") for section in image.sections),
+        stub=not image.sections.any_begins(b".text."),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from .elf import Image, Section
+from .elf import Image, Sections
 from .ranges import Range, Reader
 
 __all__ = ["MAGIC", "read_pe"]
@@ -56,12 +56,12 @@ def read_pe() -> Reader[Image]:
     (table,) = yield ((start + 24 + optional, count * _SECTION.size),)
     if len(table) < count * _SECTION.size:
         defects.append("its section headers are cut off")
-    sections, spans = [], []
+    rows, section_names, spans = [], b"", []
     for at in range(0, len(table) - _SECTION.size + 1, _SECTION.size):
         name, _, address, size, offset = _SECTION.unpack_from(table, at)
-        text = name.partition(b"\0")[0].decode("utf-8", "replace")
         if size:
-            sections.append(Section(name=text, offset=offset, size=size))
+            rows.append((len(section_names), 1, offset, size))
+            section_names += name + b"\0"
             spans.append((address, offset, size))
     tables = yield tuple(_tables(head, optional, directories, spans))
     names = []
@@ -77,7 +77,7 @@ def read_pe() -> Reader[Image]:
     return Image(
         format="pe",
         machine=_MACHINES.get(machine, f"machine {machine:#x}"),
-        sections=tuple(sections),
+        sections=Sections(rows, section_names),
         needed=tuple(filter(None, needed)),
         defects=tuple(defects),
     )

@@ -150,6 +150,7 @@ class RangeFeeder(Generic[T]):
         self._wanted: list[Range] = []
         self._complete: list[bytes] = []
         self._open: dict[int, bytearray] = {}
+        self._next = 0  # where the first of them starts
         self.done = False
         self.result: T | None = None
         self.error: ValueError | None = None
@@ -173,15 +174,20 @@ class RangeFeeder(Generic[T]):
         """Take the next piece of the stream."""
         if self.done:
             return
+        if len(data) == self._size and not self._position:
+            self._read_all(data)
+            return
         if self._position < self._head_size and len(self._head) == self._position:
             self._head += data[: self._head_size - self._position]
         self._tail.append((self._position, data))
         self._position += len(data)
-        while self._position - self._tail[0][0] - len(self._tail[0][1]) > (
-            self._tail_size
-        ):
-            self._tail.popleft()
         self._keep(data, self._position - len(data))
+        # Keep nothing far before the next range that the reader waits for: then the
+        # memory of a piece is used again while it is in the cache of the processor.
+        first = max(self._position, self._next) - self._tail_size
+        first = min(first, self._position)
+        while self._tail[0][0] + len(self._tail[0][1]) < first:
+            self._tail.popleft()
         self._fill(data, self._position - len(data))
         while not self._open and not self.done:
             self._advance(tuple(self._complete))
@@ -191,6 +197,19 @@ class RangeFeeder(Generic[T]):
                 self._fill(bytes(kept.data), kept.start)
             for start, piece in self._tail:
                 self._fill(piece, start)
+
+    def _read_all(self, data: bytes) -> None:
+        """Let the reader read the whole stream, which came in one piece."""
+        self._position = len(data)
+        send, wanted = self._reader.send, tuple(self._wanted)
+        self._open = {}
+        try:
+            while True:
+                wanted = send(tuple([data[at : at + size] for at, size in wanted]))
+        except StopIteration as stop:
+            self.done, self.result = True, stop.value
+        except ValueError as error:
+            self.done, self.error = True, error
 
     def finish(self) -> None:
         """End the stream: the reader gets what came of its request, then nothing."""
@@ -242,3 +261,5 @@ class RangeFeeder(Generic[T]):
             for index, (_, length) in enumerate(self._wanted)
             if length
         }
+        starts = (self._wanted[index][0] for index in self._open)
+        self._next = min(starts, default=0)

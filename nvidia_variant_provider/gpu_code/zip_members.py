@@ -13,11 +13,12 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import IO
 
 from ..wheels.archive import open_wheel
-from .inflating import PIECE, crc32, inflate, inflate_slowly
-from .library import BrokenError
+from .inflating import PACKED, PIECE, crc32, inflate, inflate_slowly
+from .library import BrokenError, SuspectError
 from .report import Defect
 
 __all__ = ["Member", "Source", "list_members"]
@@ -32,24 +33,33 @@ MAX_TOTAL = 8 * 1024**3
 not read. The largest wheels have about five GiB."""
 
 
+Read = Callable[[int, int], bytes]
+"""Reads bytes from an offset: at most so many, and fewer at the end of the archive."""
+
+
 class Source:
     """An archive that several threads may read from, as a path or an open file."""
 
     def __init__(self, source: str | IO[bytes]) -> None:
         self._source = source
         self._lock = threading.Lock()
+        self._idle: list[IO[bytes]] = []
+        self._is_closed = False
 
     @contextlib.contextmanager
-    def reader(self) -> Iterator[Callable[[int, int], bytes]]:
+    def reader(self) -> Iterator[Read]:
         """Provide a function that reads a number of bytes from an offset."""
         if isinstance(self._source, str):
-            with open(self._source, "rb", buffering=0) as own:
+            own = self._open(self._source)
+            try:
 
                 def read(offset: int, length: int) -> bytes:
                     own.seek(offset)
                     return own.read(length)
 
                 yield read
+            finally:
+                self._put_back(own)
         else:
             shared, lock = self._source, self._lock
 
@@ -59,6 +69,28 @@ class Source:
                     return shared.read(length)
 
             yield read_shared
+
+    def close(self) -> None:
+        """Close what this has opened; a file in use is closed when it is put back."""
+        with self._lock:
+            self._is_closed = True
+            for file in self._idle:
+                file.close()
+            self._idle.clear()
+
+    def _open(self, path: str) -> IO[bytes]:
+        """Take a file that is open already: an archive can have 10,000 members."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return open(path, "rb", buffering=0)
+
+    def _put_back(self, file: IO[bytes]) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(file)
+                return
+        file.close()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,30 +117,36 @@ class Member:
     def pieces(self, source: Source) -> Iterator[bytes]:
         """Yield the contents in pieces, and compare the checksum at the end.
 
+        :raises BrokenError: it cannot be read.
+        :raises SuspectError: it may not be what it claims to be; `carefully` tells.
+        """
+        try:
+            with source.reader() as read:
+                data = self._data(read)
+                if self.method == zipfile.ZIP_STORED:
+                    yield from self._checked(iter(partial(data, PIECE), b""))
+                else:
+                    yield from self._suspected(self._checked(inflate(data)))
+        except OSError as error:
+            raise BrokenError(_unreadable(error)) from None
+
+    def carefully(self, source: Source) -> Iterator[bytes]:
+        """Yield the same as `pieces`, and of a damaged member all that can be read.
+
         :raises BrokenError: it cannot be read, or is not what it claims to be. All
             bytes before the damage have been yielded, and no more than it claims.
         """
         try:
             with source.reader() as read:
-                yield from self._pieces(read)
+                yield from self._checked(inflate_slowly(self._data(read)))
         except OSError as error:
-            message = f"cannot be read: {error.strerror or error}"
-            raise BrokenError(message) from None
+            raise BrokenError(_unreadable(error)) from None
 
-    def _pieces(self, read: Callable[[int, int], bytes]) -> Iterator[bytes]:
-        start = self._start(read)
-        if self.method == zipfile.ZIP_STORED:
-            yield from self._checked(self._stored(read, start))
-            return
-        done = 0
+    def _suspected(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         try:
-            for piece in self._checked(inflate(self._packed(read, start))):
-                done += len(piece)
-                yield piece
-        except BrokenError:
-            # What is wrong, and from where on, must not depend on the inflater.
-            pieces = self._checked(inflate_slowly(self._packed(read, start)))
-            yield from _behind(done, pieces)
+            yield from pieces
+        except BrokenError as error:
+            raise SuspectError(str(error)) from None
 
     def _checked(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         crc = length = 0
@@ -128,46 +166,43 @@ class Member:
         if crc != self.crc:
             raise BrokenError("its checksum is wrong")
 
-    def _start(self, read: Callable[[int, int], bytes]) -> int:
-        header = read(self.offset, _LOCAL.size + len(self.raw_name))
-        if len(header) < _LOCAL.size or not header.startswith(_SIGNATURE):
+    def _data(self, read: Read) -> Callable[[int], bytes]:
+        """Return a function that reads the next bytes as they are in the archive.
+
+        :raises BrokenError: the local header is not what the archive's list says.
+        """
+        # The data is read with the header, so that one call is enough for a small one.
+        least = _LOCAL.size + len(self.raw_name)
+        data = read(self.offset, least + min(PACKED, self.packed))
+        if len(data) < _LOCAL.size or not data.startswith(_SIGNATURE):
             raise BrokenError("its local header is not where the archive's list says")
-        lengths: tuple[int, int] = _LOCAL.unpack_from(header)[-2:]
+        lengths: tuple[int, int] = _LOCAL.unpack_from(data)[-2:]
         name, extra = lengths
-        if header[_LOCAL.size :][:name] != self.raw_name:
+        if data[_LOCAL.size : _LOCAL.size + name] != self.raw_name:
             raise BrokenError(
                 "its local header has another name than the archive's list"
             )
-        return self.offset + _LOCAL.size + name + extra
-
-    def _stored(self, read: Callable[[int, int], bytes], start: int) -> Iterator[bytes]:
-        packed = self._packed(read, start)
-        while piece := packed(PIECE):
-            yield piece
-
-    def _packed(
-        self, read: Callable[[int, int], bytes], start: int
-    ) -> Callable[[int], bytes]:
-        """Return a function that reads the next bytes as they are in the archive."""
+        first = _LOCAL.size + name + extra
+        start = self.offset + first
         end = start + self.packed
+        rest = data[first : first + self.packed]
 
         def read_next(length: int) -> bytes:
-            nonlocal start
-            if start >= end:
-                return b""
-            data = read(start, min(length, end - start))
+            nonlocal start, rest
+            if rest:
+                data, rest = rest[:length], rest[length:]
+            elif start < end:
+                data = read(start, min(length, end - start))
+            else:
+                data = b""
             start += len(data)
             return data
 
         return read_next
 
 
-def _behind(done: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield what comes after the first ``done`` bytes of a stream."""
-    for piece in pieces:
-        if done < len(piece):
-            yield piece[done:]
-        done = max(0, done - len(piece))
+def _unreadable(error: OSError) -> str:
+    return f"cannot be read: {error.strerror or error}"
 
 
 def list_members(source: str | IO[bytes]) -> tuple[list[Member], list[Defect]]:
