@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
 __all__ = [
+    "LARGE_BYTES",
     "MAX_BYTES",
     "Flaw",
     "as_boolean",
@@ -36,8 +37,19 @@ __all__ = [
     "unreadable",
 ]
 
-MAX_BYTES = 64 * 1024 * 1024
-"""The most bytes of a document that are read."""
+MAX_BYTES = 4 * 1024 * 1024
+"""The most bytes of a metadata file that are read. Published ones have up to 5 KB, and
+one with 10,000 labels has 2 MB."""
+
+LARGE_BYTES = 64 * 1024 * 1024
+"""The most bytes of a page of an index, or of a report of pip."""
+
+_LEAST_MEMORY, _TIMES = 24 * 1024 * 1024, 4
+"""The memory that the values of a JSON text may take: so many bytes, and so many times
+the length of the text."""
+
+_OBJECT, _LIST, _VALUE = 232, 90, 72
+"""Bytes of memory of an object, of a list, and of another short value, at most."""
 
 _OPENED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """The beginnings of the paths of files that the shell has already opened. The user has
@@ -88,8 +100,8 @@ class _Constant(float):
         return self._text
 
 
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return the bytes of a file of at most `MAX_BYTES`.
+def read_bytes(path: str | os.PathLike[str], *, limit: int | None = None) -> bytes:
+    """Return the bytes of a file of at most ``limit`` bytes, or else `MAX_BYTES`.
 
     The file is a regular file, or one that a shell has opened: ``/dev/stdin``, or
     ``/dev/fd/63`` for ``<(command)``.
@@ -102,7 +114,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     except (OSError, ValueError) as error:
         raise unreadable(error, name) from None
     with file:
-        return read_stream(file, name)
+        return read_stream(file, name, limit=limit)
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
@@ -146,36 +158,59 @@ def read_stdin() -> bytes:
     return read_stream(sys.stdin.buffer, "stdin")
 
 
-def read_stream(file: BinaryIO, name: str) -> bytes:
-    """Return the rest of an open file, at most `MAX_BYTES`.
+def read_stream(file: BinaryIO, name: str, *, limit: int | None = None) -> bytes:
+    """Return the rest of an open file, at most ``limit`` bytes, or else `MAX_BYTES`.
 
     :raises InputError: it cannot be read, or has more bytes.
     """
+    limit = limit or MAX_BYTES
     try:
-        data = file.read(MAX_BYTES + 1)
+        data = file.read(limit + 1)
     except OSError as error:
         raise unreadable(error, name) from None
-    if len(data) > MAX_BYTES:
-        message = f"larger than {MAX_BYTES // 1024 // 1024} MiB"
-        raise InputError(message, path=name, hint=_NOT_METADATA)
+    if len(data) > limit:
+        raise _too_large(limit, name)
     return data
 
 
-def parse_json(data: bytes | str, path: str | None = None) -> Any:
+def _too_large(limit: int, name: str | None) -> InputError:
+    message = f"larger than {limit // 1024 // 1024} MiB"
+    return InputError(message, path=name, hint=_NOT_METADATA)
+
+
+def _check_memory(text: str, path: str | None) -> None:
+    """Refuse a text whose values would take much more memory than the text.
+
+    Brackets and commas are counted, which is fast. An empty list takes three bytes of
+    text, but 64 bytes of memory.
+    """
+    counts = ((_OBJECT, "{"), (_LIST, "["), (_VALUE, ","))
+    needed = sum(size * text.count(sign) for size, sign in counts)
+    if needed > _LEAST_MEMORY + _TIMES * len(text):
+        message = "has too many values for its length"
+        raise InputError(message, path=path, hint=_NOT_METADATA)
+
+
+def parse_json(
+    data: bytes | str, path: str | None = None, *, limit: int | None = None
+) -> Any:
     """Return the value of a JSON text.
 
     :param path: the name of the file for messages.
+    :param limit: the most characters, or else `MAX_BYTES`.
     :raises InputError: the text is not UTF-8, not JSON or nested too deeply, begins
         with a byte order mark, gives a key twice, or has ``NaN`` or ``Infinity``.
     """
-    value, flaws = parse_lenient(data, path)
+    value, flaws = parse_lenient(data, path, limit=limit)
     for flaw in flaws:
         place = flaw.place or None
         raise InputError(flaw.message, path=path, place=place, hint=flaw.hint)
     return value
 
 
-def parse_lenient(data: bytes | str, path: str | None = None) -> tuple[Any, list[Flaw]]:
+def parse_lenient(
+    data: bytes | str, path: str | None = None, *, limit: int | None = None
+) -> tuple[Any, list[Flaw]]:
     """Return the value of a JSON text, and the flaws that the parser got over.
 
     When a key is given twice, the last one counts. ``NaN`` is a number.
@@ -192,9 +227,9 @@ def parse_lenient(data: bytes | str, path: str | None = None) -> tuple[Any, list
         except UnicodeDecodeError as error:
             message = f"not UTF-8: byte {error.start}"
             raise InputError(message, path=path, hint="save it as UTF-8") from None
-    if len(data) > MAX_BYTES:
-        message = f"larger than {MAX_BYTES // 1024 // 1024} MiB"
-        raise InputError(message, path=path, hint=_NOT_METADATA)
+    if len(data) > (limit or MAX_BYTES):
+        raise _too_large(limit or MAX_BYTES, path)
+    _check_memory(data, path)
     flaws: list[Flaw] = []
     if data.startswith("\ufeff"):
         message, hint = "starts with a byte order mark", "save it without one"

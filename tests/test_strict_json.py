@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.memory import MIB, peak_of_reading
 
 from nvidia_variant_provider import api, strict_json
 from nvidia_variant_provider.errors import InputError, join, shown
@@ -53,8 +55,8 @@ def test_any_other_text_is_an_input_error(text: str | bytes) -> None:
         ('{"a": 1}'.encode("utf-16"), "not UTF-8"),
         (b"{", "not JSON: Expecting property name"),
         (b"", "not JSON"),
-        (b"[" * 200_000, "nested too deeply"),
-        (b'{"a":' * 200_000, "nested too deeply"),
+        (b"[" * 50_000, "nested too deeply"),
+        (b'{"a":' * 50_000, "nested too deeply"),
         (b"[" + b"9" * 10_000 + b"]", "a number is too long"),
     ],
     ids=lambda value: repr(value[:20]),
@@ -69,11 +71,11 @@ def test_flaw_is_an_error_with_its_place(text: bytes, line: str) -> None:
 def test_oversized_file_is_not_read_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert strict_json.MAX_BYTES == 64 * 1024 * 1024
+    assert strict_json.MAX_BYTES == 4 * 1024 * 1024
     path = tmp_path / "big.json"
     with path.open("wb") as file:
         file.truncate(strict_json.MAX_BYTES + 1)
-    with pytest.raises(InputError, match="larger than 64 MiB"):
+    with pytest.raises(InputError, match="larger than 4 MiB"):
         read_bytes(path)
     monkeypatch.setattr(strict_json, "MAX_BYTES", 8)
     with pytest.raises(InputError, match="larger than"):
@@ -137,3 +139,39 @@ def test_shown_text_fits_one_line(text: str) -> None:
     assert line.isascii()
     assert line.isprintable()
     assert len(line) <= 60
+
+
+MANY = {
+    "lists": "[[]" + ",[]" * 1_000_000 + "]",
+    "objects": "[{}" + ",{}" * 1_000_000 + "]",
+    "members": "[" + ",".join(['{"a":1}'] * 400_000) + "]",
+    "large": '{"variants": {' + '"a": {},' * 8_000_000 + '"b": {}}}',
+    "labels": json.dumps(
+        {
+            f"l{n}": {"nvidia": {"cuda_version_lower_bound": ["12.9"]}}
+            for n in range(40_000)
+        }
+    ),
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no module resource")
+@pytest.mark.parametrize("name", MANY)
+def test_memory_is_bounded_whatever_a_document_holds(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "torch-1.0-variants.json"
+    path.write_text(MANY[name])
+    peak, outcome = peak_of_reading(
+        path,
+        "from nvidia_variant_provider.metadata import read_metadata as read\n"
+        "import json",
+    )
+    assert peak <= 24 * MIB + 6 * strict_json.MAX_BYTES
+    refused = {"large": "larger than 4 MiB", "labels": "no such key"}
+    assert refused.get(name, "has too many values for its length") in outcome
+    assert outcome.startswith(str(path))
+
+
+def test_ten_thousand_labels_with_many_targets_are_few() -> None:
+    label = {"nvidia": {"sm_arch": [f"{n}0_real" for n in range(1, 13)]}}
+    text = json.dumps({f"label{n}": label for n in range(10_000)}, indent=1)
+    assert len(parse_json(text)) == 10_000

@@ -179,11 +179,11 @@ def test_a_slow_server_is_a_finding(
 
 
 def test_an_oversized_file_is_not_read_to_the_end() -> None:
-    body = bytes(65 << 20)
+    body = bytes(5 << 20)
     with (
         serve_answers({"/x": Answer(body=body)}) as server,
         BlockingClient() as client,
-        pytest.raises(InputError, match="larger than 64 MiB"),
+        pytest.raises(InputError, match="larger than 4 MiB"),
     ):
         client.read(f"{server.url}/x")
 

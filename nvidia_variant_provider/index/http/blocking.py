@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
+from ...strict_json import MAX_BYTES
 from ..threads import THREAD_NAME
 from .byte_ranges import RangeFile
 from .client import Client
@@ -91,12 +92,12 @@ class BlockingClient:
         self._client = self._loop = None
 
     def read(self, url: str) -> bytes:
-        """Read a file of at most 64 MiB.
+        """Read a metadata file, of at most `MAX_BYTES`.
 
         :raises UpstreamError: it cannot be read.
         """
         client, loop, bare = self._prepare(url)
-        return _wait(client.get(bare), loop).body
+        return _wait(client.get(bare, limit=MAX_BYTES), loop).body
 
     def read_page(self, url: str) -> RemotePage:
         """Read a page of an index, in HTML (PEP 503) or JSON (PEP 691).

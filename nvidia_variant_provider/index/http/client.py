@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from ...errors import InputError
-from ...strict_json import MAX_BYTES
+from ...strict_json import LARGE_BYTES
 from .byte_ranges import RangeRequest
 from .settings import Settings
 from .urls import (
@@ -102,7 +102,7 @@ class Client:
         url: str,
         headers: Mapping[str, str] | None = None,
         *,
-        limit: int = MAX_BYTES,
+        limit: int = LARGE_BYTES,
     ) -> CompleteResponse:
         """Read a whole response of at most ``limit`` bytes.
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import canonicalize_name
 
 from ...errors import InputError
-from ...strict_json import parse_json, read_bytes
+from ...strict_json import LARGE_BYTES, parse_json, read_bytes
 
 __all__ = ["Installed", "label_of", "read_report"]
 
@@ -40,7 +40,7 @@ def read_report(path: str | None) -> tuple[Installed, ...]:
     if path is None or path == "-":
         return ()
     try:
-        report: Any = parse_json(read_bytes(path))
+        report: Any = parse_json(read_bytes(path, limit=LARGE_BYTES), limit=LARGE_BYTES)
         return tuple(map(_installed, report["install"]))
     except (InputError, KeyError, TypeError):
         return ()

@@ -13,7 +13,7 @@ from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
 
 from ...errors import InputError
-from ...strict_json import read_bytes
+from ...strict_json import MAX_BYTES, read_bytes
 from ...wheels.archive import open_wheel, read_dist_info
 from ..http.byte_ranges import RangeFile
 from ..http.client import Client
@@ -49,14 +49,14 @@ class FileReader:
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def read(self, project: str, name: str) -> bytes:
-        """Read a file in full.
+        """Read a metadata file in full, of at most `MAX_BYTES`.
 
         :raises ResourceUnavailable: the page does not list the file.
         :raises InputError: it cannot be read.
         """
         resource = await self._source.get_resource(project, name)
         if isinstance(resource, model.HttpResource):
-            return (await self._client.get(resource.url)).body
+            return (await self._client.get(resource.url, limit=MAX_BYTES)).body
         if isinstance(resource, model.LocalResource):
             return await asyncio.to_thread(read_bytes, resource.path)
         if isinstance(resource, model.TextResource):

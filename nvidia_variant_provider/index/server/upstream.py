@@ -22,7 +22,7 @@ from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
 
 from ...errors import InputError
-from ...strict_json import read_bytes
+from ...strict_json import LARGE_BYTES, read_bytes
 from ..http.client import Client
 from ..http.pages import ACCEPT, parse_page, parse_projects
 from ..http.urls import UpstreamError, is_http
@@ -176,7 +176,7 @@ class LinksUpstream(_Upstream):
         path = local_path(self.location)
         if path.is_dir():
             return await asyncio.to_thread(_list_folder, path, "links")
-        body = await asyncio.to_thread(read_bytes, path)
+        body = await asyncio.to_thread(read_bytes, path, limit=LARGE_BYTES)
         return parse_page(body, "text/html", path.resolve().as_uri(), "links")
 
     async def get_project_list(
@@ -209,7 +209,7 @@ def _read_folder(folder: Path, project: str) -> model.ProjectDetail:
     page = folder / "index.html"
     if os.path.isfile(page):
         try:
-            body = read_bytes(page)
+            body = read_bytes(page, limit=LARGE_BYTES)
         except InputError as error:
             raise UpstreamError(error.message, path=error.path) from None
         return parse_page(body, "text/html", page.as_uri(), project)

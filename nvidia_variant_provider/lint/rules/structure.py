@@ -19,7 +19,7 @@ STRUCTURE_RULES = (
         title="cannot be read",
         clients=_BOTH_REFUSE,
         what="The file, folder or page cannot be read: it is missing, it is not UTF-8 "
-        "or not JSON, it is nested too deeply, or it is larger than 64 MiB.",
+        "or not JSON, it is nested too deeply, or it is larger than 4 MiB.",
         effect=_BOTH_REFUSE_ALL,
         fix="write the file again with a JSON library, or upload it again.",
     ),

@@ -228,7 +228,7 @@ class TestPages:
         (Answer(body=b"x" * 99, fault="cut"), "cannot be read"),
         (Answer(fault="hang"), "no response within"),
         (Answer(body=b"x" * 99, fault="drip"), "not complete after"),
-        (Answer(body=bytes(65 << 20)), "larger than 64 MiB"),
+        (Answer(body=bytes(5 << 20)), "larger than 4 MiB"),
         (Answer(status=302, headers={"Location": METADATA}), "10 redirects"),
         (Answer(status=302, headers={"Location": "file:///etc/passwd"}), "only http"),
     ],
