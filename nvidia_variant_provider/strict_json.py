@@ -142,6 +142,12 @@ def unreadable(error: Exception, name: str) -> InputError:
     """
     from .redaction import redacted
 
+    scheme, mark, _ = name.partition("://")
+    if not name:
+        return InputError("the path is empty", path="''", hint="name a file")
+    if mark and scheme.isalpha() and scheme not in ("file", "http", "https"):
+        message = "only http and https URLs are read"
+        return InputError(message, path=redacted(name), hint="download the file")
     # A path with a NUL byte raises ValueError, which has no strerror.
     reason = getattr(error, "strerror", None) or str(error)
     message = f"cannot be read: {reason}"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import InputError, ProviderError, UsageError, shown
-from .parsers import add_examples
+from .parsers import add_examples, whole_number
 from .progress import progress_bar
 from .result import Result, Table
 
@@ -42,7 +42,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs",
         metavar="N",
-        type=int,
+        type=whole_number,
         default=min(4, os.cpu_count() or 1),
         help="read this many files at the same time (default: %(default)s)",
     )

@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from .._version import __version__
@@ -31,7 +31,9 @@ __all__ = [
     "has_json_option",
     "make_parser",
     "make_verb_parser",
+    "one_of",
     "read_command_line",
+    "whole_number",
 ]
 
 TYPE_CHECKING = False
@@ -124,6 +126,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str, suggestion: str | None = None) -> NoReturn:
         """Raise the error, with the command that prints the right help as its hint."""
+        message = message.removeprefix("argument ")
         command = f"{PROGRAM} {self.verb}" if self.verb else PROGRAM
         hint = f"see {command} --help"
         raise UsageError(
@@ -256,11 +259,35 @@ def add_examples(
     parser.epilog = "\n".join([*(f"{note}\n" for note in notes), title, *lines])
 
 
+def whole_number(text: str) -> int:
+    """Parse the value of an option; for argparse.
+
+    :raises argparse.ArgumentTypeError: it is no whole number.
+    """
+    if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) < 10):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number")
+    return int(text)
+
+
+def one_of(words: Sequence[str]) -> Callable[[str], str]:
+    """Return a parser of values that are one of ``words``; for argparse."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            *others, last = words
+            listed = f"{', '.join(others)} or {last}" if others else last
+            raise argparse.ArgumentTypeError(f"{shown(text)} is not {listed}")
+        return text
+
+    return parse
+
+
 def add_format(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
     """Add ``--format``, whose default is ``text``."""
     parser.add_argument(
         "--format",
         choices=formats,
+        type=one_of(formats),
         default="text",
         help="the form of the output, where json means the same as --json (default: "
         "%(default)s)",

@@ -14,7 +14,7 @@ from ..index.connection import missing_extra
 from . import machine
 from .labels import add_label_option, parse_pins
 from .narration import Narration
-from .parsers import add_examples
+from .parsers import add_examples, whole_number
 from .render import complain, render
 from .result import Result
 
@@ -55,7 +55,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where to listen")
     group.add_argument(
         "--port",
-        type=int,
+        type=whole_number,
         help=f"the port (default: a free one; with --unit, {_UNIT_PORT})",
     )
     group.add_argument(
@@ -69,7 +69,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how long to run")
     group.add_argument(
         "--idle",
-        type=int,
+        type=whole_number,
         metavar="SECONDS",
         help="end after this time without a request (default: never; with --unit, "
         f"{_UNIT_IDLE})",
@@ -112,7 +112,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         )
     try:
         from ..index.http.client import Client
-        from ..index.http.urls import is_loopback, redacted
+        from ..index.http.urls import is_loopback, redacted, why_no_index
         from ..index.pip.settings import find_indexes, make_settings
         from ..index.pip.signals import handling
         from ..index.selection.options import Selection
@@ -172,8 +172,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     }
     for url, here in urls.items():
         if here == url:
-            message = "is neither the URL of an index nor a folder"
-            hint = "check it; plain HTTP requires --trusted-host"
+            local_index.close()
+            message, hint = why_no_index(url)
             raise UsageError(message, path=redacted(url), hint=hint)
     ends = f"after {options.idle} seconds without a request"
     result = Result(

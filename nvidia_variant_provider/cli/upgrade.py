@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..metadata import versions
-from .parsers import add_examples
+from .parsers import add_examples, one_of
 from .result import Result
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "--to",
         default=str(versions.WRITTEN),
         choices=[str(versions.WRITTEN)],
+        type=one_of([str(versions.WRITTEN)]),
         help="the schema version to write (default: %(default)s)",
     )
     parser.add_argument(

@@ -82,7 +82,7 @@ def _name(path: str) -> str:
     """Return what a path is called in logs and findings, without secrets of a URL."""
     if "://" in path:
         return redacted(path)
-    return "stdin" if path == "-" else path
+    return "stdin" if path == "-" else path or "''"
 
 
 def _is_url(path: str) -> bool:

@@ -21,6 +21,7 @@ __all__ = [
     "redacted",
     "server_of",
     "split_credentials",
+    "why_no_index",
     "with_user",
 ]
 
@@ -43,6 +44,20 @@ class NoRangesError(UpstreamError):
 def is_http(location: str) -> bool:
     """Return whether ``location`` is an HTTP or HTTPS URL rather than a path."""
     return location.startswith(("http:", "https:"))
+
+
+def why_no_index(location: str) -> tuple[str, str]:
+    """Say why no index can be read at a place, and what to do about it.
+
+    :param location: a URL of a server that is not allowed, or no URL and no folder.
+    """
+    scheme, mark, _ = location.partition("://")
+    if is_http(location):
+        message = "plain HTTP is for this machine and for trusted hosts"
+        return message, "give an https URL, or --trusted-host"
+    if mark and scheme != "file":
+        return f"no index is read by {scheme}", "give an https URL or a folder"
+    return "there is no such folder", "give an existing folder, or an https URL"
 
 
 def is_loopback(host: str) -> bool:

@@ -20,7 +20,7 @@ from ...builds.page import Build
 from ...builds.releases import ReleaseTable
 from ...errors import InputError, UsageError
 from ..http.client import Client
-from ..http.urls import is_http, redacted, split_credentials
+from ..http.urls import is_http, redacted, split_credentials, why_no_index
 from ..pip.command import PipCommand
 from ..selection.builds import BuildRepository
 from ..selection.inspected import Progress
@@ -89,8 +89,7 @@ def _make_index(
         return _Remembering(HttpUpstream(bare, client))
     if not is_http(bare) and os.path.isdir(local_path(bare)):
         return _Remembering(FolderUpstream(local_path(bare)))
-    message = "is neither the URL of an index nor a folder"
-    hint = "check it; plain HTTP requires a trusted host of pip"
+    message, hint = why_no_index(bare)
     raise UsageError(message, path=redacted(url), hint=hint)
 
 

@@ -178,6 +178,10 @@ class LocalIndex:
         )
         return _Upstream(path=path, url=url, repository=repository)
 
+    def close(self) -> None:
+        """Give the address up; for an index that is not to be served after all."""
+        self._server.close()
+
     @contextmanager
     def serve(
         self, *, idle: float | None = None, on_end: Callable[[], None] | None = None

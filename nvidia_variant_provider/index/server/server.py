@@ -220,6 +220,10 @@ class Server:
             thread.join(_STOP + 1)
             self._socket.close()
 
+    def close(self) -> None:
+        """Give the address up; for a server that is not to serve after all."""
+        self._socket.close()
+
     def call_soon(self, work: Callable[[str], object], argument: str) -> None:
         """Let the thread that serves call ``work``."""
         if self._loop is None:

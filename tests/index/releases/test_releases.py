@@ -199,7 +199,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
         api.releases("nosuch", index_url=str(tmp_path), environment=OLD)
     with pytest.raises(UsageError, match="not the name of a project"):
         api.releases("torch==2.0", index_url=str(tmp_path), environment=OLD)
-    with pytest.raises(UsageError, match="neither the URL of an index nor a folder"):
+    with pytest.raises(UsageError, match="there is no such folder"):
         api.releases("torch", index_url="nowhere", environment=OLD)
     with serve_answers({"/torch/": Answer(status=500)}) as server:
         with pytest.raises(InputError, match="500"):

@@ -1,0 +1,78 @@
+"""Messages about wrong paths, URLs and values: what, where, and what to do next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nvidia_variant_provider.cli import main
+
+
+def stderr(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(list(words)) in (1, 2, 3)
+    captured = capsys.readouterr()
+    return captured.err + captured.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("serve", "--port", "x"), "--port: 'x' is not a whole number"),
+        (("serve", "--idle", "1e3"), "--idle: '1e3' is not a whole number"),
+        (("inspect", "--jobs", "²", "x"), "--jobs: '\\xb2' is not a whole number"),
+        (("inspect", "--jobs", "9" * 5000, "x"), "is not a whole number"),
+        (
+            ("validate", "--format", "xml", "."),
+            "--format: 'xml' is not text, json, sarif or github",
+        ),
+        (("upgrade", "--to", "3", "x"), "--to: '3' is not 0.2.0"),
+    ],
+)
+def test_a_wrong_value(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = stderr(capsys, *words)
+    assert message in text
+    assert f"; see nvidia-variant-provider {words[0]} --help" in text
+    assert "invalid" not in text
+    assert len(text) < 500
+
+
+@pytest.mark.parametrize("verb", ["validate", "resolve", "inspect", "matrix"])
+def test_an_empty_path(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = stderr(capsys, verb, "")
+    assert "the path is empty; name a file" in text
+    assert "'': " in text
+
+
+@pytest.mark.parametrize("verb", ["validate", "resolve", "inspect", "matrix"])
+def test_the_url_of_another_protocol(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = stderr(capsys, verb, "ftp://files.example/torch-2.8.0-variants.json")
+    assert "only http and https URLs are read; download the file" in text
+
+
+@pytest.mark.parametrize("verb", ["serve", "releases"])
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("{folder}/none", "there is no such folder; give an existing folder"),
+        ("file://{folder}/none", "there is no such folder"),
+        ("ftp://files.example/", "no index is read by ftp; give an https URL"),
+        ("http://files.example/", "plain HTTP is for this machine and for trusted"),
+    ],
+)
+def test_no_index(
+    verb: str,
+    url: str,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("httpx")
+    words = ["torch"] if verb == "releases" else []
+    place = url.format(folder=tmp_path)
+    text = stderr(capsys, verb, *words, "--index-url", place)
+    assert f"{place}: {message}" in text
