@@ -25,6 +25,8 @@ from .strict_json import parse_json, read_bytes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .builds.releases import ReleaseTable
+    from .doctor.reading import Watch as WatchReading
+    from .doctor.runner import Diagnosis
     from .gpu_code.inspection import Progress
     from .gpu_code.report import WheelReport
     from .index.releases.reading import Inspect, Watch
@@ -39,6 +41,7 @@ __all__ = [
     "Resolution",
     "detect",
     "diff",
+    "doctor",
     "inspect",
     "inspect_distribution",
     "matrix",
@@ -408,3 +411,43 @@ def inspect_distribution(
     from .gpu_code import inspection
 
     return inspection.inspect_distribution(name, jobs=jobs, progress=progress)
+
+
+def doctor(
+    python: str | None = None,
+    *,
+    environment: Environment | None = None,
+    is_here: bool = True,
+    environ: Mapping[str, str] | None = None,
+    jobs: int = 1,
+    watch: WatchReading | None = None,
+) -> Diagnosis:
+    """Check whether an installed stack can use the GPUs of a machine.
+
+    No code of the stack is run.
+
+    :param python: an interpreter, or the folder of an environment; by default the
+        activated environment, and then the running interpreter.
+    :param environment: the machine; by default `detect` finds this one.
+    :param is_here: whether the stack is to run on this machine, so that the files of
+        its system count as well.
+    :param environ: environment variables, by default those of the process.
+    :param jobs: how many files are read at the same time.
+    :param watch: called with the name of each distribution that is read; the context
+        that it returns gives a function that reports the progress, as for `inspect`.
+    :return: ``findings`` has what is wrong, in the order of the codes.
+    :raises UsageError: there is no such interpreter or environment.
+    """
+    from .doctor.runner import diagnose_installation
+    from .index.connection import cache_folder
+
+    environ = os.environ if environ is None else environ
+    return diagnose_installation(
+        python,
+        environment=detect(environ) if environment is None else environment,
+        is_here=is_here,
+        environ=environ,
+        cache=cache_folder(environ),
+        jobs=jobs,
+        watch=watch,
+    )

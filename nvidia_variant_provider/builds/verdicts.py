@@ -9,7 +9,14 @@ from typing import Literal, TypeAlias
 from ..machine.environment import ComputeCapability, CudaVersion, Environment
 from .needs import Code, Evidence, How, Needs
 
-__all__ = ["UNKNOWN", "Judgement", "Verdict", "judge", "not_asked"]
+__all__ = [
+    "UNKNOWN",
+    "Judgement",
+    "Verdict",
+    "judge",
+    "not_asked",
+    "refusal_of_driver",
+]
 
 Verdict: TypeAlias = Literal["runs", "partly", "cannot", "cpu", "unknown"]
 
@@ -61,7 +68,7 @@ def judge(needs: Needs | None, environment: Environment) -> Judgement:
     driver = environment.cuda_driver_version
     if driver is None:
         return _judgement(needs, "cannot", ("this machine has no NVIDIA driver",))
-    refusal = _refusal_of_driver(needs, driver)
+    refusal = refusal_of_driver(needs, driver)
     if refusal is not None:
         return _judgement(needs, "cannot", (refusal,), driver)
     capabilities = sorted(
@@ -72,7 +79,7 @@ def judge(needs: Needs | None, environment: Environment) -> Judgement:
     return _judge_by_code(needs, needs.pieces, driver, capabilities)
 
 
-def _refusal_of_driver(needs: Needs, driver: CudaVersion) -> str | None:
+def refusal_of_driver(needs: Needs, driver: CudaVersion) -> str | None:
     """Say why the driver is too old, if its CUDA major is older than the build's."""
     oldest = [] if needs.cuda is None else [needs.cuda]
     for piece in needs.pieces or ():

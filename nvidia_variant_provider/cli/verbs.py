@@ -25,6 +25,7 @@ GROUPS = {
     },
     "Look after a machine": {
         "detect": "show the driver and the GPUs of this machine",
+        "doctor": "check whether the installed stack can use the GPUs",
         "properties": "list the variant properties that this machine supports",
     },
     "Publish": {

@@ -15,6 +15,7 @@ __all__ = [
     "is_wsl_only",
     "kernel_driver_version",
     "library_path",
+    "system_root",
 ]
 
 SYSROOT = "NV_VARIANT_PROVIDER_SYSROOT"
@@ -40,7 +41,7 @@ def find_traces(environ: Mapping[str, str]) -> list[str]:
         return [path for path in paths if os.path.exists(path)]
     if sys.platform == "darwin":
         return []
-    root = _root(environ)
+    root = system_root(environ)
     devices = os.path.join(root, "dev")
     try:
         names = sorted(os.listdir(devices))
@@ -68,7 +69,7 @@ def kernel_driver_version(environ: Mapping[str, str]) -> str | None:
 
     Only Linux has the file that says it; elsewhere the result is ``None``.
     """
-    path = os.path.join(_root(environ), "proc/driver/nvidia/version")
+    path = os.path.join(system_root(environ), "proc/driver/nvidia/version")
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             line = file.readline(1000)
@@ -93,11 +94,12 @@ def library_path(environ: Mapping[str, str]) -> str | None:
     given = environ.get("LD_LIBRARY_PATH")
     folders = [item for item in (given or "").split(":") if item]
     kept = [item for item in folders if "stubs" not in item.split("/")]
-    root = _root(environ)
+    root = system_root(environ)
     if os.path.exists(os.path.join(root, "dev/dxg")):
         kept.insert(0, os.path.join(root, "usr/lib/wsl/lib"))
     return ":".join(kept) if kept or given is not None else None
 
 
-def _root(environ: Mapping[str, str]) -> str:
+def system_root(environ: Mapping[str, str]) -> str:
+    """Return the folder that the files of the system are below: ``/``, but in tests."""
     return environ.get(SYSROOT) or "/"

@@ -23,7 +23,7 @@ from .library import Pieces, SuspectError, inspect_library
 from .report import LibraryReport, WheelReport
 from .vendoring import copied_paths
 
-__all__ = ["Progress", "inspect_distribution", "inspect_path"]
+__all__ = ["Progress", "inspect_distribution", "inspect_path", "inspect_recorded"]
 
 logger = logging.getLogger(__name__)
 
@@ -111,21 +111,53 @@ def inspect_distribution(
     if record is None:
         message = f"{shown(name)} does not list its files"
         raise InputError(message, hint="name the folder that it is in")
+    try:
+        metadata = installed.read_text("METADATA") or ""
+    except UnicodeDecodeError:
+        metadata = None
+    return inspect_recorded(
+        name,
+        record,
+        None if metadata is None else metadata.encode(),
+        locate=lambda path: str(installed.locate_file(path)),
+        jobs=jobs,
+        progress=progress,
+    )
+
+
+def inspect_recorded(
+    name: str,
+    record: str,
+    metadata: bytes | None,
+    *,
+    locate: Callable[[str], str],
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> WheelReport:
+    """Find the GPU code in the files of a RECORD.
+
+    :param name: the distribution that the RECORD belongs to.
+    :param metadata: the bytes of METADATA; ``None`` where it cannot be read.
+    :param locate: returns where a file of the RECORD is.
+    :raises InputError: the RECORD is malformed.
+    """
     listing = Listing(projects={"": name})
     try:
         paths = recorded_paths(record, listing)
     except csv.Error as error:
         message = f"the RECORD of {shown(name)} cannot be read: {error}"
         raise InputError(message, hint="install it again") from None
-    try:
-        metadata = installed.read_text("METADATA") or ""
-    except UnicodeDecodeError:
+    if metadata is None:
         listing.add_defect("METADATA", "not read: it is not UTF-8")
     else:
-        listing.add_metadata(metadata.encode())
+        listing.add_metadata(metadata)
     for path in sorted(paths):
+<<<<<<< HEAD
         located = str(installed.locate_file(path))
         listing.add_path(located, path.replace("\\", "/"))
+=======
+        listing.add_path(locate(path), path.replace("\\", "/"), name)
+>>>>>>> c7796ad (Add doctor: find an environment, read its GPU code once, and check its builds)
     return _report(listing, name, "distribution", jobs, progress)
 
 

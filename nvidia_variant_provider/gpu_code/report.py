@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = [
     "Defect",
@@ -115,6 +116,21 @@ class LibraryReport:
                 majors.add(int(match[1] or match[2][:2]))
         return tuple(sorted(majors))
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> LibraryReport:
+        """Read what `to_dict` returned; it is not checked.
+
+        :raises KeyError, TypeError, AttributeError: it is something else.
+        """
+        fields = {key: value for key, value in data.items() if key in cls.__slots__}
+        fields["machine"] = data["machine"] or ""
+        fields["needed"] = tuple(data["needed"])
+        fields["ptx_isa"] = {
+            name: tuple(versions) for name, versions in data["ptx_isa"].items()
+        }
+        fields["defects"] = tuple(Defect(**item) for item in data["defects"])
+        return cls(**fields)
+
     def to_dict(self) -> dict[str, object]:
         """Return every field under its own name, and ``cuda_runtime``."""
         return {
@@ -190,6 +206,22 @@ class WheelReport:
     def complete(self) -> bool:
         """Whether all that counts could be read, which vendored libraries do not."""
         return not (self.defects or any(item.defects for item in self.own))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> WheelReport:
+        """Read what `to_dict` returned; it is not checked.
+
+        :raises KeyError, TypeError, AttributeError: it is something else.
+        """
+        return cls(
+            path=data["path"],
+            kind=data["kind"],
+            size=data["size"],
+            members=data["members"],
+            libraries=tuple(map(LibraryReport.from_dict, data["libraries"])),
+            defects=tuple(Defect(**item) for item in data["defects"]),
+            requires=tuple(data["requires"]),
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Return every field under its own name."""

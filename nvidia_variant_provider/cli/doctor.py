@@ -1,0 +1,98 @@
+"""``doctor``: whether the installed stack can use the GPUs of a machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Mapping
+
+from . import machine
+from .parsers import add_examples
+from .progress import progress_bar
+from .result import Result
+
+__all__ = ["configure_parser", "execute"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..doctor.runner import Diagnosis
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument(
+        "--python",
+        metavar="PATH",
+        help="the interpreter or the environment to look at, from which no code is "
+        "run (default: the activated environment)",
+    )
+    parser.add_argument(
+        "--jobs",
+        metavar="N",
+        type=int,
+        default=min(4, os.cpu_count() or 1),
+        help="read this many files at the same time (default: %(default)s)",
+    )
+    machine.add_options(parser)
+    add_examples(
+        parser,
+        "doctor",
+        "doctor --python .venv --cuda-driver 12.8 --sm-arch 9.0",
+    )
+
+
+def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
+    """Run all checks; ``data`` has what they found, and what the stack consists of."""
+    from ..api import doctor
+
+    diagnosis = doctor(
+        options.python,
+        environment=machine.find_environment(options, environ),
+        is_here=not _names_another_machine(options),
+        environ=environ,
+        jobs=options.jobs,
+        watch=lambda name: progress_bar(f"reading {name}"),
+    )
+    return Result(
+        exit_code=1 if diagnosis.has_errors else 0,
+        data=diagnosis.to_dict(),
+        text=list(_text(diagnosis)),
+        notes=diagnosis.notes,
+    )
+
+
+def _names_another_machine(options: argparse.Namespace) -> bool:
+    given = (options.cuda_driver, options.sm_arch, options.environment)
+    return any(item is not None for item in given)
+
+
+def _text(diagnosis: Diagnosis) -> Iterator[str]:
+    stack = diagnosis.stack
+    driver = stack.environment.cuda_driver_version
+    yield f"Driver:      {f'CUDA {driver}' if driver else 'none'}"
+    for gpu in stack.environment.gpus:
+        capability = gpu.compute_capability or "unknown"
+        name = gpu.name or "a GPU"
+        yield f"GPU {gpu.index}:       {name}, compute capability {capability}"
+    yield f"Environment: {stack.installation.prefix}"
+    builds = [f"{item.name} {item.version}" for item, _ in stack.with_gpu_code()]
+    yield f"GPU code in: {', '.join(builds) or 'no distribution'}"
+    for finding in diagnosis.findings:
+        yield ""
+        yield f"{finding.code} {finding.severity}: {finding.message}"
+        if finding.path:
+            yield f"  in {finding.path}"
+        yield f"  {finding.hint}"
+    yield ""
+    yield _summary(diagnosis)
+
+
+def _summary(diagnosis: Diagnosis) -> str:
+    if not diagnosis.findings:
+        return "No check found anything wrong."
+    counts = []
+    for severity in ("error", "warning", "note"):
+        count = sum(item.severity == severity for item in diagnosis.findings)
+        if count:
+            counts.append(f"{count} {severity}{'s' if count > 1 else ''}")
+    return f"Found {', '.join(counts)}."

@@ -1,0 +1,34 @@
+"""The checks of ``doctor``: one function for each code.
+
+ND1xx machine, ND2xx builds, ND3xx libraries, ND4xx toolchain, ND5xx ABI. To add a
+check, add its code to `model`, its text to `texts` and its function to `CHECKS`;
+``tests/doctor/test_contracts.py`` names what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..model import Code, Find
+from .builds import (
+    find_builds_without_code,
+    find_builds_without_gpu,
+    find_newer_builds,
+    find_newer_ptx,
+    find_only_ptx,
+    find_partial_builds,
+    find_wrong_variants,
+)
+
+__all__ = ["CHECKS"]
+
+CHECKS: Mapping[Code, Find] = {
+    "ND201": find_newer_builds,
+    "ND202": find_builds_without_code,
+    "ND203": find_partial_builds,
+    "ND204": find_only_ptx,
+    "ND205": find_newer_ptx,
+    "ND206": find_wrong_variants,
+    "ND207": find_builds_without_gpu,
+}
+"""The function of each check that needs no GPU, in the order of the report."""

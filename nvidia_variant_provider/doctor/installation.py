@@ -1,0 +1,190 @@
+"""The Python environment to look at, found without running any code of it."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..errors import UsageError, shown
+
+__all__ = ["Installation", "find_installation"]
+
+_VERSION = re.compile(r"(?:lib/)?python(3\.[0-9]+)(t?)")
+_HINT = "give the path of an interpreter, or of the folder of an environment"
+_LONGEST = 64 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Installation:
+    """A Python environment.
+
+    :param prefix: its folder, such as ``/home/me/project/.venv``.
+    :param python: its interpreter; ``None`` where it has none.
+    :param folders: where its packages are installed, in the order of its ``sys.path``.
+    """
+
+    prefix: str
+    python: str | None
+    folders: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return every field under its own name."""
+        return {
+            "prefix": self.prefix,
+            "python": self.python,
+            "folders": list(self.folders),
+        }
+
+
+def find_installation(path: str | None, environ: Mapping[str, str]) -> Installation:
+    """Find an environment, and the folders that its packages are in.
+
+    :param path: an interpreter, or the folder of an environment. By default it is the
+        activated environment, and then the running interpreter.
+    :raises UsageError: there is no environment.
+    """
+    active = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
+    if path is None and not active:
+        return _running()
+    given = path or active or ""
+    if not given or "\0" in given:
+        message = f"{shown(given)} is neither an interpreter nor an environment"
+        raise UsageError(message, hint=_HINT)
+    # The program in the folder of an environment is a link to the interpreter that
+    # made the environment, so the link itself is what counts.
+    prefix = os.path.abspath(given)
+    program: str | None = None
+    if not os.path.isdir(prefix):
+        program = _find_program(given, environ)
+        if program is None:
+            message = f"{shown(given)} is neither an interpreter nor an environment"
+            raise UsageError(message, hint=_HINT)
+        prefix = _prefix_of(program)
+    folders = _package_folders(prefix, program)
+    if not folders:
+        message = f"{shown(given)} has no folder of packages"
+        raise UsageError(message, hint=_HINT)
+    return Installation(
+        prefix=prefix,
+        python=program or _interpreter(prefix),
+        folders=tuple(dict.fromkeys(folders)),
+    )
+
+
+def _running() -> Installation:
+    """Return the environment of this program; its ``sys.path`` is known already."""
+    import site
+
+    folders = list(site.getsitepackages())
+    if site.ENABLE_USER_SITE:
+        folders.insert(0, site.getusersitepackages())
+    return Installation(
+        prefix=sys.prefix,
+        python=sys.executable,
+        folders=tuple(folder for folder in folders if os.path.isdir(folder)),
+    )
+
+
+def _find_program(given: str, environ: Mapping[str, str]) -> str | None:
+    if os.path.isfile(given):
+        return os.path.abspath(given)
+    if os.sep in given:
+        return None
+    import shutil
+
+    found = shutil.which(given, path=environ.get("PATH", os.defpath))
+    return None if found is None else os.path.abspath(found)
+
+
+def _prefix_of(program: str) -> str:
+    """Return the folder of the environment that an interpreter belongs to.
+
+    An interpreter stands in ``bin`` or ``Scripts`` of it; Windows has it in the folder
+    itself where there is no virtual environment. A program outside of all environments
+    may be a link to one inside, such as ``/usr/local/bin/python``.
+    """
+    folder = os.path.dirname(program)
+    prefix = _above(folder)
+    if _package_folders(prefix, program):
+        return prefix
+    return _above(os.path.dirname(os.path.realpath(program)))
+
+
+def _above(folder: str) -> str:
+    inside = os.path.basename(folder).lower() in ("bin", "scripts")
+    return os.path.dirname(folder) if inside else folder
+
+
+def _interpreter(prefix: str) -> str | None:
+    for name in ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe"):
+        program = os.path.join(prefix, *name.split("/"))
+        if os.path.isfile(program):
+            return program
+    return None
+
+
+def _package_folders(prefix: str, program: str | None) -> list[str]:
+    """Return the folders of packages of an environment, and of the one below it.
+
+    A virtual environment that sees the packages of the system says so in its file
+    ``pyvenv.cfg``, with the folder of the interpreter that made it.
+    """
+    settings = _read_settings(os.path.join(prefix, "pyvenv.cfg"))
+    version = _version(prefix, program, settings)
+    folders = _folders_in(prefix, version)
+    home = settings.get("home")
+    if settings.get("include-system-site-packages", "").lower() == "true" and home:
+        folders += _folders_in(_above(home), version)
+    return folders
+
+
+def _folders_in(prefix: str, version: str | None) -> list[str]:
+    names = [f"lib/python{version or '3.*'}/site-packages", "Lib/site-packages"]
+    names.append(f"lib64/python{version or '3.*'}/site-packages")
+    # Debian keeps what its packages install apart from what pip installs.
+    names += [
+        f"local/lib/python{version or '3.*'}/dist-packages",
+        f"lib/python{version or '3.*'}/dist-packages",
+        "lib/python3/dist-packages",
+    ]
+    found: dict[str, str] = {}
+    for name in names:
+        pattern = os.path.join(glob.escape(prefix), *name.split("/"))
+        for folder in sorted(glob.glob(pattern)):
+            # lib64 is often a link to lib.
+            found.setdefault(os.path.realpath(folder), folder)
+    return list(found.values())
+
+
+def _version(
+    prefix: str, program: str | None, settings: Mapping[str, str]
+) -> str | None:
+    """Return such as ``3.11``; ``None`` where nothing says it.
+
+    Free-threaded builds add a ``t``: their folder is ``python3.14t``.
+    """
+    for key in ("version", "version_info"):
+        numbers = settings.get(key, "").split(".")
+        if len(numbers) >= 2 and all(map(str.isdigit, numbers[:2])):
+            plain = ".".join(numbers[:2])
+            threaded = os.path.isdir(os.path.join(prefix, "lib", f"python{plain}t"))
+            return f"{plain}t" if threaded else plain
+    if program is not None:
+        name = os.path.basename(os.path.realpath(program)).removesuffix(".exe")
+        if match := _VERSION.fullmatch(name):
+            return match[1] + match[2]
+    return None
+
+
+def _read_settings(path: str) -> dict[str, str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.read(_LONGEST).splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in lines)
+    return {key.strip().lower(): value.strip() for key, _, value in pairs}

@@ -1,0 +1,13 @@
+"""The texts that explain each check, from which the page of the checks is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..model import Check, Code
+from .builds import BUILD_CHECKS
+
+__all__ = ["TEXTS"]
+
+TEXTS: Mapping[Code, Check] = {check.code: check for check in (*BUILD_CHECKS,)}
+"""The text of each check, by code."""

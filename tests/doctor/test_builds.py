@@ -1,0 +1,122 @@
+"""ND2xx: each code has a trigger, and a near miss that must not be reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.containers import library
+from support.documents import document, nvidia
+from support.gpu_wheels import binary
+from support.stacks import Installed, machine, make_stack, run_checks
+
+PLAIN = {"demo/plain.so": binary("plain.so")}
+"""Machine code for 7.5, 8.0 and 9.0 with PTX of CUDA 13.5; linked with CUDA 13."""
+
+
+def gpu_build(*targets: str, isa: tuple[int, int] = (8, 0)) -> Installed:
+    return Installed(files={"demo/lib.so": library(*targets, isa=isa)})
+
+
+def two_libraries(first: str, second: str) -> Installed:
+    return Installed(
+        files={"demo/a.so": library(first), "demo/b.so": library(second)},
+    )
+
+
+def variant(lower: str) -> Installed:
+    return Installed(variant=document({"cu": nvidia(lower)}))
+
+
+CPU_TORCH = Installed(name="torch", files={"torch/lib/libtorch.so": library()})
+GPU_TORCH = Installed(name="torch", files={"torch/lib/libtorch.so": library("90_real")})
+
+TRIGGERS = {
+    "ND201": (Installed(files=PLAIN), machine("12.9", "9.0")),
+    "ND202": (gpu_build("80_real"), machine("12.9", "9.0")),
+    "ND203": (two_libraries("80_real", "90_real"), machine("12.9", "9.0")),
+    "ND204": (gpu_build("90_virtual"), machine("12.9", "9.0")),
+    "ND205": (gpu_build("90_virtual", isa=(8, 8)), machine("12.8", "9.0")),
+    "ND206": (variant("13.0"), machine("12.9", "9.0")),
+    "ND207": (CPU_TORCH, machine("12.9", "9.0")),
+}
+
+NEAR_MISSES = {
+    "ND201": (Installed(files=PLAIN), machine("13.0", "9.0")),
+    "ND202": (gpu_build("80_real"), machine("12.9", "8.6")),
+    "ND203": (two_libraries("80_real", "86_real"), machine("12.9", "8.6")),
+    "ND204": (gpu_build("90_real", "90_virtual"), machine("12.9", "9.0")),
+    "ND205": (gpu_build("90_virtual", isa=(8, 7)), machine("12.8", "9.0")),
+    "ND206": (variant("12.9"), machine("12.9", "9.0")),
+    "ND207": (GPU_TORCH, machine("12.9", "9.0")),
+}
+
+
+@pytest.mark.parametrize("code", TRIGGERS)
+def test_a_trigger_is_the_only_finding(code: str, tmp_path: Path) -> None:
+    installed, environment = TRIGGERS[code]
+    (finding,) = run_checks(make_stack(tmp_path, installed, environment=environment))
+    assert finding.code == code
+    assert finding.distribution == installed.name
+    assert finding.hint
+    assert finding.path is not None
+    assert Path(finding.path).exists()
+
+
+@pytest.mark.parametrize("code", NEAR_MISSES)
+def test_a_near_miss_is_not_reported(code: str, tmp_path: Path) -> None:
+    installed, environment = NEAR_MISSES[code]
+    findings = run_checks(make_stack(tmp_path, installed, environment=environment))
+    assert code not in [finding.code for finding in findings]
+
+
+def test_one_of_two_gpus_without_code_is_named(tmp_path: Path) -> None:
+    environment = machine("12.9", "9.0", "7.5")
+    stack = make_stack(tmp_path, gpu_build("90_real"), environment=environment)
+    (finding,) = run_checks(stack)
+    assert finding.code == "ND202"
+    assert finding.message == (
+        "demo 1.0 has no code for compute capability 7.5, only for 90"
+    )
+
+
+def test_a_label_says_that_a_build_is_for_cpus(tmp_path: Path) -> None:
+    installed = Installed(version="1.0+cpu")
+    environment = machine("12.9", "9.0")
+    (finding,) = run_checks(make_stack(tmp_path, installed, environment=environment))
+    assert finding.code == "ND207"
+
+
+def test_a_machine_without_a_gpu_needs_no_gpu_build(tmp_path: Path) -> None:
+    assert run_checks(make_stack(tmp_path, CPU_TORCH)) == []
+
+
+def test_a_damaged_variant_json_is_a_note(tmp_path: Path) -> None:
+    installed = Installed(variant={"variants": 3})
+    stack = make_stack(tmp_path, installed, environment=machine("12.9", "9.0"))
+    assert run_checks(stack) == []
+    assert "variant.json" in stack.distributions["demo"].defects[0]
+
+
+def test_libraries_are_not_reported_next_to_the_program_that_needs_them(
+    tmp_path: Path,
+) -> None:
+    program = Installed(files=PLAIN, requires=["toolkit"])
+    toolkit = Installed(name="toolkit", requires=["nvidia-math"])
+    cuda = binary("plain.so")
+    libraries = Installed(name="nvidia-math", files={"nvidia/lib/libmath.so": cuda})
+    other = Installed(name="nvidia-other", files={"nvidia/lib/libother.so": cuda})
+    installed = (program, toolkit, libraries, other)
+    stack = make_stack(tmp_path, *installed, environment=machine("12.9", "9.0"))
+    names = [finding.distribution for finding in run_checks(stack)]
+    assert names == ["demo", "nvidia-other"]
+
+
+def test_one_file_of_a_library_of_nvidia_is_enough(tmp_path: Path) -> None:
+    files = {"nvidia/a.so": library("80_real"), "nvidia/b.so": library("90_real")}
+    stack = make_stack(
+        tmp_path,
+        Installed(name="nvidia-math", files=files),
+        environment=machine("12.9", "9.0"),
+    )
+    assert run_checks(stack) == []

@@ -1,0 +1,76 @@
+"""Environments are found without running any code of them."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+from support.stacks import Installed, make_environment
+
+from nvidia_variant_provider.doctor.distributions import find_distributions
+from nvidia_variant_provider.doctor.installation import find_installation
+from nvidia_variant_provider.errors import UsageError
+
+
+def test_a_real_environment(tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", with_pip=False)
+    installation = find_installation(str(tmp_path / "env"), {})
+    program = Path(str(installation.python))
+    assert program.parent.parent == tmp_path / "env"
+    assert installation == find_installation(str(program), {})
+    expected = sysconfig.get_path(
+        "purelib", vars={"base": str(tmp_path / "env")}, scheme="venv"
+    )
+    assert installation.folders == (expected,)
+
+
+def test_an_environment_that_sees_the_packages_of_the_system(tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", with_pip=False, system_site_packages=True)
+    folders = find_installation(str(tmp_path / "env"), {}).folders
+    base = sysconfig.get_path("purelib", vars={"base": sys.base_prefix})
+    assert Path(base).resolve() in [Path(folder).resolve() for folder in folders[1:]]
+
+
+def test_the_activated_environment_is_the_default(tmp_path: Path) -> None:
+    make_environment(tmp_path)
+    found = find_installation(None, {"VIRTUAL_ENV": str(tmp_path)})
+    assert found.prefix == str(tmp_path)
+    assert found.python is None
+
+
+def test_the_running_interpreter_is_the_last_resort() -> None:
+    found = find_installation(None, {})
+    assert found.python == sys.executable
+    assert "pytest" in find_distributions(found.folders)
+
+
+def test_an_interpreter_is_looked_for_on_the_path(tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", with_pip=False)
+    folder = find_installation(str(tmp_path / "env"), {}).python
+    found = find_installation("python", {"PATH": str(Path(str(folder)).parent)})
+    assert found.prefix == str(tmp_path / "env")
+
+
+@pytest.mark.parametrize("path", ["", "missing", "no\0path", "/dev", "/dev/null"])
+def test_what_is_not_an_environment(path: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_installation(path, {"PATH": ""})
+    assert "environment" in caught.value.message or "packages" in caught.value.message
+    assert caught.value.hint
+
+
+def test_the_first_distribution_of_a_name_counts(tmp_path: Path) -> None:
+    first = make_environment(tmp_path / "a", Installed(version="2.0"))
+    second = make_environment(tmp_path / "b", Installed(version="1.0"))
+    found = find_distributions([str(first), str(second), str(tmp_path / "none")])
+    assert [item.version for item in found.values()] == ["2.0"]
+
+
+def test_names_are_normalized(tmp_path: Path) -> None:
+    packages = make_environment(tmp_path)
+    for name in ("Foo.Bar-1.0.dist-info", "not-a-distribution", "x.dist-info"):
+        (packages / name).mkdir()
+    assert list(find_distributions([str(packages)])) == ["foo-bar"]
