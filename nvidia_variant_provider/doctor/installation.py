@@ -13,7 +13,7 @@ from ..errors import UsageError, shown
 
 __all__ = ["Installation", "find_installation"]
 
-_VERSION = re.compile(r"(?:lib/)?python(3\.[0-9]+)(t?)")
+_VERSION = re.compile(r"python(3\.[0-9]+)(t?)")
 _HINT = "give the path of an interpreter, or of the folder of an environment"
 _LONGEST = 64 * 1024
 
@@ -25,11 +25,23 @@ class Installation:
     :param prefix: its folder, such as ``/home/me/project/.venv``.
     :param python: its interpreter; ``None`` where it has none.
     :param folders: where its packages are installed, in the order of its ``sys.path``.
+    :param version: such as ``3.11``, or ``None`` where nothing says it.
     """
 
     prefix: str
     python: str | None
     folders: tuple[str, ...]
+    version: str | None = None
+
+    def marker_variables(self) -> dict[str, str]:
+        """Return the variables of environment markers that differ from this Python's.
+
+        The platform is that of this machine.
+        """
+        if self.version is None:
+            return {}
+        plain = self.version.removesuffix("t")
+        return {"python_version": plain, "python_full_version": f"{plain}.0"}
 
     def to_dict(self) -> dict[str, object]:
         """Return every field under its own name."""
@@ -37,6 +49,7 @@ class Installation:
             "prefix": self.prefix,
             "python": self.python,
             "folders": list(self.folders),
+            "version": self.version,
         }
 
 
@@ -64,7 +77,7 @@ def find_installation(path: str | None, environ: Mapping[str, str]) -> Installat
             message = f"{shown(given)} is neither an interpreter nor an environment"
             raise UsageError(message, hint=_HINT)
         prefix = _prefix_of(program)
-    folders = _package_folders(prefix, program)
+    folders, version = _package_folders(prefix, program)
     if not folders:
         message = f"{shown(given)} has no folder of packages"
         raise UsageError(message, hint=_HINT)
@@ -72,6 +85,7 @@ def find_installation(path: str | None, environ: Mapping[str, str]) -> Installat
         prefix=prefix,
         python=program or _interpreter(prefix),
         folders=tuple(dict.fromkeys(folders)),
+        version=version,
     )
 
 
@@ -86,6 +100,7 @@ def _running() -> Installation:
         prefix=sys.prefix,
         python=sys.executable,
         folders=tuple(folder for folder in folders if os.path.isdir(folder)),
+        version=f"{sys.version_info[0]}.{sys.version_info[1]}",
     )
 
 
@@ -109,7 +124,7 @@ def _prefix_of(program: str) -> str:
     """
     folder = os.path.dirname(program)
     prefix = _above(folder)
-    if _package_folders(prefix, program):
+    if _package_folders(prefix, program)[0]:
         return prefix
     return _above(os.path.dirname(os.path.realpath(program)))
 
@@ -127,8 +142,8 @@ def _interpreter(prefix: str) -> str | None:
     return None
 
 
-def _package_folders(prefix: str, program: str | None) -> list[str]:
-    """Return the folders of packages of an environment, and of the one below it.
+def _package_folders(prefix: str, program: str | None) -> tuple[list[str], str | None]:
+    """Return the folders of packages of an environment, and its version.
 
     A virtual environment that sees the packages of the system says so in its file
     ``pyvenv.cfg``, with the folder of the interpreter that made it.
@@ -139,7 +154,10 @@ def _package_folders(prefix: str, program: str | None) -> list[str]:
     home = settings.get("home")
     if settings.get("include-system-site-packages", "").lower() == "true" and home:
         folders += _folders_in(_above(home), version)
-    return folders
+    if version is None and len(folders) == 1:
+        match = _VERSION.fullmatch(os.path.basename(os.path.dirname(folders[0])))
+        version = match[1] + match[2] if match else None
+    return folders, version
 
 
 def _folders_in(prefix: str, version: str | None) -> list[str]:

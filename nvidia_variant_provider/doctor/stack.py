@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..builds.needs import Needs, needs_of_report
 from ..gpu_code.report import WheelReport
@@ -11,6 +14,7 @@ from ..machine.environment import Environment
 from .distributions import Distribution
 from .installation import Installation
 from .reading import CodeReader
+from .requirements import Need, find_needs
 
 __all__ = ["Stack"]
 
@@ -70,6 +74,19 @@ class Stack:
             report = self.code_of(distribution)
             if report is not None and any(i.has_gpu_code for i in report.libraries):
                 yield distribution, report
+
+    @cached_property
+    def requirements(self) -> tuple[Need, ...]:
+        """What the distributions require of each other."""
+        return tuple(find_needs(self.distributions, self.installation))
+
+    def pip(self, words: str) -> str:
+        """Return the command line that runs pip in the environment of the stack."""
+        python = self.installation.python or self.installation.prefix
+        if python == sys.executable:
+            return f"nvidia-variant-provider pip {words}"
+        place = shlex.quote(self.installation.prefix)
+        return f"nvidia-variant-provider pip --python {place} {words}"
 
     def required_by(self, name: str) -> frozenset[str]:
         """Return the distributions that need another one, through others too.

@@ -19,6 +19,7 @@ from .builds import (
     find_partial_builds,
     find_wrong_variants,
 )
+from .requirements import find_wrong_libraries, find_wrong_triton
 
 __all__ = ["CHECKS"]
 
@@ -30,5 +31,7 @@ CHECKS: Mapping[Code, Find] = {
     "ND205": find_newer_ptx,
     "ND206": find_wrong_variants,
     "ND207": find_builds_without_gpu,
+    "ND304": find_wrong_libraries,
+    "ND403": find_wrong_triton,
 }
 """The function of each check that needs no GPU, in the order of the report."""

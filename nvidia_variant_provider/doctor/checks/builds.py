@@ -82,7 +82,7 @@ def find_newer_builds(stack: Stack) -> Iterator[Finding]:
                 distribution=distribution.name,
                 path=distribution.folder,
                 message=f"{_named(distribution)} cannot start: {refusal}",
-                hint=_replace(distribution),
+                hint=_replace(stack, distribution),
             )
 
 
@@ -105,7 +105,7 @@ def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
                 path=distribution.locate(bad[0].code.name),
                 message=f"{_named(distribution)} has no code for compute capability "
                 f"{capability}{only}",
-                hint=_replace(distribution),
+                hint=_replace(stack, distribution),
             )
 
 
@@ -125,7 +125,7 @@ def find_partial_builds(stack: Stack) -> Iterator[Finding]:
                 message=f"{_named(distribution)} has no code for compute capability "
                 f"{capability} in {names}{more}",
                 hint="check that you do not need what this part does, or replace the "
-                f"build: {_replace(distribution)}",
+                f"build: {_replace(stack, distribution)}",
             )
 
 
@@ -160,7 +160,7 @@ def find_newer_ptx(stack: Stack) -> Iterator[Finding]:
                 f"{capability}, which needs a driver for CUDA {needed}; this one is "
                 f"for CUDA {driver}",
                 hint=f"install a driver for CUDA {needed} or newer, or replace the "
-                f"build: {_replace(distribution)}",
+                f"build: {_replace(stack, distribution)}",
             )
 
 
@@ -184,7 +184,7 @@ def find_wrong_variants(stack: Stack) -> Iterator[Finding]:
                 path=distribution.folder,
                 message=f"the variant {label} of {_named(distribution)} does not fit "
                 f"this machine: {causes}",
-                hint=_replace(distribution),
+                hint=_replace(stack, distribution),
             )
 
 
@@ -202,7 +202,7 @@ def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
             path=distribution.folder,
             message=f"{_named(distribution)} is a build without GPU code, although "
             "this machine has a GPU",
-            hint=_replace(distribution),
+            hint=_replace(stack, distribution),
         )
 
 
@@ -284,11 +284,8 @@ def _named(distribution: Distribution) -> str:
     return f"{distribution.name} {distribution.version}"
 
 
-def _replace(distribution: Distribution) -> str:
-    return (
-        "nvidia-variant-provider pip install --upgrade --force-reinstall "
-        f"{distribution.name}"
-    )
+def _replace(stack: Stack, distribution: Distribution) -> str:
+    return stack.pip(f"install --upgrade --force-reinstall {distribution.name}")
 
 
 def _number(target: str) -> tuple[int, str]:

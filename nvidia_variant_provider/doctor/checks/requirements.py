@@ -1,0 +1,46 @@
+"""ND304 and ND403: what is installed is not what METADATA requires."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ..model import Code, Finding
+from ..stack import Stack
+
+__all__ = ["find_wrong_libraries", "find_wrong_triton"]
+
+_TRITON = frozenset({"triton", "triton-windows", "pytorch-triton"})
+
+
+def find_wrong_libraries(stack: Stack) -> Iterator[Finding]:
+    """ND304: an nvidia distribution is not of the version that METADATA requires."""
+    yield from _find_unmet(stack, "ND304", _is_cuda)
+
+
+def find_wrong_triton(stack: Stack) -> Iterator[Finding]:
+    """ND403: Triton is not of the version that torch requires."""
+    yield from _find_unmet(stack, "ND403", _TRITON.__contains__)
+
+
+def _is_cuda(name: str) -> bool:
+    return name.startswith(("nvidia-", "cuda-"))
+
+
+def _find_unmet(
+    stack: Stack, code: Code, counts: Callable[[str], bool]
+) -> Iterator[Finding]:
+    for need in stack.requirements:
+        if not counts(need.name):
+            continue
+        installed = stack.distributions.get(need.name)
+        if installed is not None and need.allows(installed.version):
+            continue
+        state = "not installed" if installed is None else installed.version
+        yield Finding(
+            code=code,
+            distribution=need.name,
+            path=need.user.folder if installed is None else installed.folder,
+            message=f"{need.user.name} {need.user.version} requires {need.text}, and "
+            f"{need.name} is {state}",
+            hint=stack.pip(f"install '{need.text}'"),
+        )
