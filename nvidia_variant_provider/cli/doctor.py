@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Iterator, Mapping
 
+from ..errors import UsageError
 from . import machine
 from .parsers import add_examples
 from .progress import progress_bar
@@ -45,6 +46,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Run all checks; ``data`` has what they found, and what the stack consists of."""
     from ..api import doctor
 
+    if options.jobs < 1:
+        raise UsageError("--jobs must be at least 1", hint=f"{options.jobs} was given")
     diagnosis = doctor(
         options.python,
         environment=machine.find_environment(options, environ),

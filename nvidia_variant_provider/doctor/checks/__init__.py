@@ -19,11 +19,21 @@ from .builds import (
     find_partial_builds,
     find_wrong_variants,
 )
+from .machine import (
+    find_compatibility_libraries,
+    find_missing_capabilities,
+    find_stub_driver,
+    find_unreadable_driver,
+)
 from .requirements import find_wrong_libraries, find_wrong_triton
 
 __all__ = ["CHECKS"]
 
 CHECKS: Mapping[Code, Find] = {
+    "ND101": find_unreadable_driver,
+    "ND102": find_missing_capabilities,
+    "ND103": find_stub_driver,
+    "ND104": find_compatibility_libraries,
     "ND201": find_newer_builds,
     "ND202": find_builds_without_code,
     "ND203": find_partial_builds,

@@ -7,11 +7,18 @@ from collections.abc import Mapping
 from ..model import Check, Code
 from .builds import BUILD_CHECKS
 from .libraries import LIBRARY_CHECKS
+from .machine import MACHINE_CHECKS
 from .toolchain import TOOLCHAIN_CHECKS
 
 __all__ = ["TEXTS"]
 
 TEXTS: Mapping[Code, Check] = {
-    check.code: check for check in (*BUILD_CHECKS, *LIBRARY_CHECKS, *TOOLCHAIN_CHECKS)
+    check.code: check
+    for check in (
+        *MACHINE_CHECKS,
+        *BUILD_CHECKS,
+        *LIBRARY_CHECKS,
+        *TOOLCHAIN_CHECKS,
+    )
 }
 """The text of each check, by code."""

@@ -1,0 +1,129 @@
+"""ND1xx: each code has a trigger, and a near miss that must not be reported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.stacks import machine, make_stack, run_checks
+
+from nvidia_variant_provider.doctor.stack import Stack
+from nvidia_variant_provider.machine.environment import Environment
+
+REAL = bytes(2 * 1024 * 1024)
+"""As long as the driver's library at least, which nothing reads."""
+
+
+def on(environment: Environment, tmp_path: Path, **environ: str) -> Stack:
+    return make_stack(tmp_path, environment=environment, environ=environ)
+
+
+def gpu(name: str) -> Environment:
+    return Environment.from_dict(
+        {"cuda_driver_version": "12.9", "gpus": [{"index": 0, "name": name}]}
+    )
+
+
+def driver_in(folder: Path, data: bytes = REAL) -> str:
+    folder.mkdir(parents=True)
+    (folder / "libcuda.so.1").write_bytes(data)
+    return str(folder)
+
+
+def failing(tmp_path: Path) -> Stack:
+    return on(Environment(reason="driver-mismatch"), tmp_path)
+
+
+def no_device(tmp_path: Path) -> Stack:
+    return on(Environment(reason="no-device"), tmp_path)
+
+
+def utility_only(tmp_path: Path) -> Stack:
+    (tmp_path / "no-system").mkdir()
+    (tmp_path / "no-system/.dockerenv").touch()
+    variables = {"NVIDIA_DRIVER_CAPABILITIES": "utility"}
+    return on(machine("12.9", "9.0"), tmp_path, **variables)
+
+
+def all_capabilities(tmp_path: Path) -> Stack:
+    variables = {"NVIDIA_DRIVER_CAPABILITIES": "all", "NVIDIA_VISIBLE_DEVICES": "all"}
+    return on(machine("12.9", "9.0"), tmp_path, **variables)
+
+
+def stub(tmp_path: Path) -> Stack:
+    folder = driver_in(tmp_path / "cuda/lib64/stubs")
+    return on(machine("12.9", "9.0"), tmp_path, LD_LIBRARY_PATH=f":{folder}")
+
+
+def stub_behind_the_driver(tmp_path: Path) -> Stack:
+    driver = driver_in(tmp_path / "driver")
+    folder = driver_in(tmp_path / "cuda/lib64/stubs")
+    path = f"{driver}:{folder}"
+    return on(machine("12.9", "9.0"), tmp_path, LD_LIBRARY_PATH=path)
+
+
+def compat_on(name: str, tmp_path: Path) -> Stack:
+    folder = driver_in(tmp_path / "cuda/compat")
+    return on(gpu(name), tmp_path, LD_LIBRARY_PATH=folder)
+
+
+def compat_on_geforce(tmp_path: Path) -> Stack:
+    return compat_on("NVIDIA GeForce RTX 4090", tmp_path)
+
+
+def compat_on_h100(tmp_path: Path) -> Stack:
+    return compat_on("NVIDIA H100 80GB HBM3", tmp_path)
+
+
+TRIGGERS = {
+    "ND101": failing,
+    "ND102": utility_only,
+    "ND103": stub,
+    "ND104": compat_on_geforce,
+}
+NEAR_MISSES = {
+    "ND101": no_device,
+    "ND102": all_capabilities,
+    "ND103": stub_behind_the_driver,
+    "ND104": compat_on_h100,
+}
+
+
+@pytest.mark.parametrize("code", TRIGGERS)
+def test_a_trigger_is_the_only_finding(code: str, tmp_path: Path) -> None:
+    (finding,) = run_checks(TRIGGERS[code](tmp_path))
+    assert finding.code == code
+    assert finding.hint
+
+
+@pytest.mark.parametrize("code", NEAR_MISSES)
+def test_a_near_miss_is_not_reported(code: str, tmp_path: Path) -> None:
+    assert run_checks(NEAR_MISSES[code](tmp_path)) == []
+
+
+def test_a_gpu_that_is_lost_is_named(tmp_path: Path) -> None:
+    lost = Environment.from_dict(
+        {
+            "cuda_driver_version": "12.9",
+            "gpus": [
+                {"index": 0, "compute_capability": "9.0"},
+                {"index": 1, "reason": "gpu-lost"},
+            ],
+        }
+    )
+    (finding,) = run_checks(on(lost, tmp_path))
+    assert finding.code == "ND101"
+    assert finding.message.startswith("GPU 1: ")
+
+
+def test_a_small_file_is_a_stub_in_any_folder(tmp_path: Path) -> None:
+    folder = driver_in(tmp_path / "no-system/usr/lib64", b"\x7fELF")
+    (finding,) = run_checks(on(machine("12.9", "9.0"), tmp_path))
+    assert finding.code == "ND103"
+    assert finding.path == f"{folder}/libcuda.so.1"
+
+
+def test_the_files_of_this_system_say_nothing_about_another(tmp_path: Path) -> None:
+    stack = replace(stub(tmp_path), is_here=False)
+    assert run_checks(stack) == []
