@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .gpu_code.inspection import Progress
     from .gpu_code.report import WheelReport
     from .index.releases.reading import Inspect, Watch
+    from .inventories.model import Machine
     from .lint.findings import Finding
     from .matrix.cells import Matrix
     from .matrix.changes import Differences
@@ -46,6 +47,7 @@ __all__ = [
     "inspect_distribution",
     "matrix",
     "read_environment",
+    "read_machines",
     "releases",
     "resolve",
     "upgrade",
@@ -99,6 +101,23 @@ def read_environment(path: str | os.PathLike[str]) -> Environment:
         raise
     _logger.info("the machine of %s: %s", name, environment.to_dict())
     return environment.replace(source="snapshot")
+
+
+def read_machines(path: str | os.PathLike[str]) -> list[Machine]:
+    """Read the machines that somebody else describes.
+
+    :param path: a file whose form is told by its content: a snapshot, ``kubectl get``
+        of nodes or resourceslices (JSON or YAML), ``condor_status -json``, ``pixi info
+        --json``, ``conda info --json``, ``nvidia-smi -q -x``, ``nvidia-smi
+        --query-gpu``, or metrics of the DCGM exporter. ``-`` is standard input.
+    :return: the machines that have a GPU, in the order of the file. What the file does
+        not say is ``None`` with the reason ``not-given``.
+    :raises InputError: the file cannot be read, has another form, or has no machine.
+    :raises MissingExtraError: the form needs the extra ``fleet``.
+    """
+    from .inventories.reading import read_inventory
+
+    return read_inventory(os.fspath(path))
 
 
 def _snapshot(document: object) -> Environment:

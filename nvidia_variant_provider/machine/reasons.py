@@ -32,6 +32,7 @@ NOT_SUPPORTED = "not-supported"
 TIMEOUT = "timeout"
 CRASHED = "crashed"
 UNKNOWN_ERROR = "unknown-error"
+NOT_GIVEN = "not-given"
 
 MISSING = frozenset({NO_DEVICE, NO_GPU})
 
@@ -111,6 +112,10 @@ _SENTENCES = {
     CRASHED: (
         "the driver's library crashed while it was asked",
         "check whether nvidia-smi works; reinstall the driver",
+    ),
+    NOT_GIVEN: (
+        "the inventory does not say it",
+        "give what is missing: see docs/how-to/fleet.md",
     ),
     UNKNOWN_ERROR: (
         "the driver returned an error that has no more precise name",

@@ -1,0 +1,160 @@
+"""What is wrong with an inventory is told in one line, with what was expected."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.inventories import condor, kubernetes, reading
+
+pytest.importorskip("ijson", reason="it reads long lists")
+pytest.importorskip("yaml", reason="it reads YAML")
+
+LABEL = "nvidia.com/"
+
+
+def node(name: str, **labels: str) -> dict[str, Any]:
+    full = {LABEL + key.replace("__", "."): value for key, value in labels.items()}
+    return {"kind": "Node", "metadata": {"name": name, "labels": full}}
+
+
+def gpu_node(name: str, **labels: str) -> dict[str, Any]:
+    capability = {"gpu__compute__major": "9", "gpu__compute__minor": "0"}
+    return node(name, **{**capability, **labels})
+
+
+def items(*listed: object) -> str:
+    return json.dumps({"apiVersion": "v1", "items": listed})
+
+
+XML = "<!DOCTYPE nvidia_smi_log {}>\n<nvidia_smi_log></nvidia_smi_log>"
+CASES: dict[str, tuple[str | bytes, str]] = {
+    "nothing": ("", "this is not an inventory"),
+    "text": ("hello\n", "this is not an inventory"),
+    "binary": (b"\x7fELF\xff\xfe", "this is not an inventory"),
+    "an object": ('{"variants": {}}', "this is not an inventory"),
+    "a list": ("[1, 2]", "this is not an inventory"),
+    "pods": (items({"kind": "Pod"}), "this is not an inventory"),
+    "an empty list": (items(), "no machine with an NVIDIA GPU"),
+    "no GPU node": (items(node("a")), "no machine with an NVIDIA GPU"),
+    "one node without GPU": (json.dumps(node("a")), "no machine with an NVIDIA GPU"),
+    "cut JSON": (items(gpu_node("a"))[:-2], "not valid JSON"),
+    "deep JSON": ("[" * 100_000, "not valid JSON"),
+    "not a version": (
+        items(gpu_node("a", gpu__compute__major="nine")),
+        "'nine' is not a number",
+    ),
+    "two of a name": (items(gpu_node("a"), gpu_node("a")), "have the name 'a'"),
+    "another report": (
+        '{"schema_version": 1, "command": "resolve"}',
+        "not the report of detect",
+    ),
+    "HTML": ("<html></html>", "this is <html>, not <nvidia_smi_log>"),
+    "cut XML": ("<nvidia_smi_log><gpu>", "not well-formed XML"),
+    "deep XML": ("<nvidia_smi_log>" + "<a>" * 100, "nested too deeply"),
+    "another document type": (
+        XML.format('SYSTEM "file:///etc/passwd"'),
+        "a document type of its own",
+    ),
+    "an entity": (XML.format('[<!ENTITY a "b">]'), "a document type of its own"),
+    "bad version in XML": (
+        "<nvidia_smi_log><cuda_version>new</cuda_version></nvidia_smi_log>",
+        "'new' is not a CUDA version",
+    ),
+    "bad capability in CSV": (
+        "name, compute_cap\nL4, 8\n",
+        "'8' is not a compute capability",
+    ),
+    "metrics of something else": (
+        "# HELP DCGM_FI_DEV_SM_CLOCK x\nDCGM_FI_DEV_SM_CLOCK 3\n",
+        "neither DCGM_FI_CUDA_DRIVER_VERSION",
+    ),
+    "a metric that is no number": (
+        'DCGM_FI_CUDA_DRIVER_VERSION{gpu="0"} NaN\n',
+        "'NaN' is not a whole number",
+    ),
+    "bad YAML": ("apiVersion: v1\nitems: [\n", "not valid YAML"),
+    "a YAML tag": (
+        "apiVersion: !!python/object/apply:os.system [id]\n",
+        "not valid YAML",
+    ),
+    "another YAML": ("apiVersion: v1\nkind: Pod\n", "this is not an inventory"),
+    "pixi": ('{"virtual_packages": ["__cuda=new=0"]}', "'new' is not a CUDA version"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_error_says_what_was_expected(name: str, tmp_path: Path) -> None:
+    content, expected = CASES[name]
+    path = tmp_path / "inventory"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError) as caught:
+        api.read_machines(path)
+    assert expected in caught.value.message
+    assert caught.value.path == str(path)
+    assert caught.value.hint
+    assert "\n" not in str(caught.value)
+
+
+def test_a_long_list_that_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_WHOLE", 64)
+    path = tmp_path / "nodes.json"
+    path.write_text(items(gpu_node("a"), gpu_node("b"))[:-20])
+    with pytest.raises(InputError, match="not valid JSON"):
+        api.read_machines(path)
+
+
+def test_a_file_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_LONGEST", 1000)
+    path = tmp_path / "nodes.json"
+    path.write_text(items(*(gpu_node(str(number)) for number in range(100))))
+    with pytest.raises(InputError, match="larger than"):
+        api.read_machines(path)
+
+
+@pytest.mark.parametrize("path", ["missing", "no\0path", "/dev"])
+def test_a_file_that_cannot_be_read(path: str) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        api.read_machines(path)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda children: (
+        st.lists(children, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    *("metadata", "labels", "name", "spec", "devices", "attributes"),
+                    *("nodeName", "driver", "pool", "basic", "version", "generation"),
+                    *("Machine", "GPUs_Capability", "GPUs_GPU_1", "GPUs_DriverVersion"),
+                    *("nvidia.com/gpu.compute.major", "nvidia.com/gpu.count", "status"),
+                ]
+            ),
+            children,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(JSON, max_size=4))
+def test_no_element_of_a_list_makes_a_reader_fail(listed: list[Any]) -> None:
+    objects = [item for item in listed if isinstance(item, dict)]
+    for read in (kubernetes.read_nodes, kubernetes.read_slices, condor.read_slots):
+        try:
+            machines = list(read(iter(objects)))
+        except InputError:
+            continue
+        assert all(machine.name for machine in machines)
