@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .builds.releases import ReleaseTable
     from .doctor.reading import Watch as WatchReading
     from .doctor.runner import Diagnosis
+    from .fleet.choosing import Fleet
     from .gpu_code.inspection import Progress
     from .gpu_code.report import WheelReport
     from .index.releases.reading import Inspect, Watch
@@ -43,6 +44,7 @@ __all__ = [
     "detect",
     "diff",
     "doctor",
+    "fleet",
     "inspect",
     "inspect_distribution",
     "matrix",
@@ -469,4 +471,38 @@ def doctor(
         cache=cache_folder(environ),
         jobs=jobs,
         watch=watch,
+    )
+
+
+def fleet(
+    machines: Iterable[Machine],
+    release: Release | None = None,
+    *,
+    per_machine: bool = False,
+    every_gpu: bool = False,
+    environ: Mapping[str, str] | None = None,
+) -> Fleet:
+    """Choose a build for each machine of a fleet, and the fewest builds for all.
+
+    :param machines: such as `read_machines` returns them.
+    :param release: the metadata of the release; see `Release`. Without one, machines
+        are put into groups and nothing is chosen.
+    :param per_machine: treat each machine on its own, instead of in groups of machines
+        that are alike.
+    :param every_gpu: choose only builds with code for every GPU of a machine.
+    :param environ: environment variables, as for `matrix`.
+    :return: ``choices`` has a group of machines each, with what it gets; ``covering``
+        has the labels that run on every machine, and ``cover`` the smallest set.
+    :raises InputError: the metadata is not valid.
+    """
+    from .fleet.choosing import choose
+    from .fleet.groups import group_machines
+
+    return choose(
+        group_machines(machines, per_machine=per_machine),
+        None if release is None else _metadata(release),
+        every_gpu=every_gpu,
+        minor_version_compatibility=minor_version_compatibility(
+            os.environ if environ is None else environ
+        ),
     )

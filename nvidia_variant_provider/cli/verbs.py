@@ -21,6 +21,7 @@ GROUPS = {
         "releases": "show which releases of a project this machine can run",
         "resolve": "show which build of a release a machine gets, and why",
         "matrix": "show which build of a release each driver and each GPU gets",
+        "fleet": "show which build each machine of a fleet gets, and the fewest",
         "diff": "show which machines get another build from a new release",
     },
     "Look after a machine": {

@@ -1,0 +1,126 @@
+"""``fleet``: which build each machine of a fleet gets, and the fewest for all."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..errors import InputError
+from . import machine
+from .parsers import add_examples
+from .result import Result, Table
+
+__all__ = ["configure_parser", "execute"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..fleet.choosing import Choice, Fleet
+
+NOTHING_FITS = 1
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument(
+        "inventories",
+        metavar="INVENTORY",
+        nargs="+",
+        help="a file that describes machines, such as the output of kubectl get nodes "
+        "-o json, or - for stdin",
+    )
+    parser.add_argument(
+        "--release",
+        metavar="FILE",
+        help="choose among the builds of this {name}-{version}-variants.json",
+    )
+    parser.add_argument(
+        "--per-machine",
+        action="store_true",
+        help="list every machine instead of groups of machines that are alike",
+    )
+    machine.add_every_gpu_option(parser)
+    machine.add_compatibility_option(parser)
+    add_examples(
+        parser,
+        "fleet nodes.json --release torch-2.10.0-variants.json",
+        "fleet node.xml node.csv",
+    )
+
+
+def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
+    """Return the keys ``machines``, ``covering`` and ``smallest_set``."""
+    from ..api import fleet
+    from ..inventories.several import read_inventories
+    from .release_file import read_release
+
+    metadata = read_release(options.release) if options.release else None
+    machines, errors = read_inventories(options.inventories)
+    if not machines:
+        return Result(exit_code=errors[0].exit_code, errors=errors)
+    result = fleet(
+        machines,
+        metadata,
+        per_machine=options.per_machine,
+        every_gpu=options.every_gpu,
+        environ=machine.with_compatibility(options, environ),
+    )
+    unserved = [
+        item for item in result.choices if item.resolution and not item.gpu_labels
+    ]
+    return Result(
+        exit_code=InputError.exit_code if errors else NOTHING_FITS if unserved else 0,
+        data=result.to_dict(),
+        text=_text(result, has_release=metadata is not None),
+        notes=[*map(str, errors), *_notes(result)],
+        errors=errors,
+    )
+
+
+def _text(fleet: Fleet, *, has_release: bool) -> Sequence[str | Table]:
+    header = (
+        "Machines",
+        "First",
+        "Driver and GPU",
+        *(["Build"] if has_release else []),
+    )
+    rows = [
+        (
+            str(len(choice.group.names)),
+            choice.group.names[0],
+            choice.group.title,
+            *([_build(choice)] if has_release else []),
+        )
+        for choice in fleet.choices
+    ]
+    text: list[str | Table] = [Table(header, rows)]
+    if has_release:
+        text += ["", *_summary(fleet)]
+    return text
+
+
+def _build(choice: Choice) -> str:
+    if choice.resolution is None:
+        return "unknown"
+    return choice.resolution.selected or "the build without a variant"
+
+
+def _summary(fleet: Fleet) -> Iterator[str]:
+    listed = ", ".join(fleet.covering)
+    yield f"Builds that run on every machine: {listed or 'none'}"
+    if fleet.cover is None or not fleet.cover.labels:
+        yield "No build uses the GPU of any machine."
+        return
+    word = "Fewest" if fleet.cover.is_smallest else "Few"
+    yield f"{word} builds that give each machine one for its GPU:"
+    for label, count in fleet.cover.gains.items():
+        yield f"  {label}: {count} machine{'s' if count > 1 else ''}"
+
+
+def _notes(fleet: Fleet) -> Iterator[str]:
+    for choice in fleet.choices:
+        for note in choice.group.notes:
+            others = len(choice.group.names) - 1
+            more = f" and {others} like it" if others else ""
+            yield f"{choice.group.names[0]}{more}: {note}"
+        if choice.resolution is not None and not choice.gpu_labels:
+            yield f"{choice.group.title}: no build for a GPU fits"

@@ -1,0 +1,1 @@
+"""Many machines and one choice: which build each gets, and the fewest for all."""
