@@ -102,7 +102,9 @@ def test_what_an_installer_pulls_in(built: Path) -> None:
         "platformdirs",
     }
     extras = set(metadata.get_all("Provides-Extra", []))
-    assert extras == {"all", "cli", "cuda", "docs", "index", "test", "wheels"}
+    assert extras == {
+        *("all", "cli", "cuda", "docs", "fleet", "index", "test", "wheels")
+    }
     # Metadata in the field asks for nvidia-variant-provider>=0.0.1,<1.0.0.
     assert __version__.startswith("0.")
 

@@ -152,12 +152,7 @@ def inspect_recorded(
     else:
         listing.add_metadata(metadata)
     for path in sorted(paths):
-<<<<<<< HEAD
-        located = str(installed.locate_file(path))
-        listing.add_path(located, path.replace("\\", "/"))
-=======
-        listing.add_path(locate(path), path.replace("\\", "/"), name)
->>>>>>> c7796ad (Add doctor: find an environment, read its GPU code once, and check its builds)
+        listing.add_path(locate(path), path.replace("\\", "/"))
     return _report(listing, name, "distribution", jobs, progress)
 
 

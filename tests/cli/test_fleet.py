@@ -30,7 +30,7 @@ def test_groups_without_a_release(run: Run, tmp_path: Path) -> None:
     outcome = run("fleet", two_nodes(tmp_path))
     assert outcome.code == 0
     assert outcome.out.splitlines()[1].split() == (
-        "2 h100-a CUDA 12.9, compute capability 9.0".split()
+        ["2", "h100-a", "CUDA", "12.9,", "compute", "capability", "9.0"]
     )
 
 
