@@ -1,0 +1,83 @@
+"""One wheel of an index, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from ..gpu_code.report import WheelReport
+
+__all__ = ["Outcome", "Status", "Wheel"]
+
+Status: TypeAlias = Literal["inspected", "skipped", "failed"]
+"""``inspected``: it was read. ``skipped``: it was not read on purpose, such as a wheel
+without native libraries. ``failed``: it could not be read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wheel:
+    """A wheel that an index lists.
+
+    :param project: the normalized name.
+    :param version: the public version, normalized, such as ``2.15.0``.
+    :param label: the variant label or the local version label; ``None`` without one.
+    :param tags: the interpreters and platforms of its name, such as
+        ``cp312-cp312-manylinux_2_28_x86_64``.
+    :param url: where it is, or the path of a local file.
+    :param sha256: its hash in hexadecimal digits, if the page gives it.
+    :param size: its bytes, if the page gives them.
+    :param upload_time: in ISO 8601, if the page gives it.
+    """
+
+    project: str
+    version: str
+    filename: str
+    tags: str
+    url: str
+    label: str | None = None
+    sha256: str | None = None
+    size: int | None = None
+    upload_time: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What the wheel is known by: its hash, or where it is."""
+        return f"sha256:{self.sha256}" if self.sha256 else self.url
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What became of a wheel.
+
+    :param reason: why it was skipped or failed, in a sentence without a full stop.
+    :param may_pass: whether the reason may be gone the next time, as a time-out may.
+    :param report: what was found in it.
+    :param claims: what it could declare, by the name of the bound, ``strict`` or
+        ``relaxed``.
+    :param bytes_read: what was read from the index for it.
+    """
+
+    wheel: Wheel
+    status: Status
+    reason: str | None = None
+    may_pass: bool = False
+    report: WheelReport | None = None
+    claims: Mapping[str, Claimed] = field(default_factory=dict)
+    cuda: str | None = None
+    bytes_read: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claimed:
+    """What a wheel could declare under one bound of the driver.
+
+    :param lower_bound: the CUDA version of the driver, or ``None`` without a bound.
+    :param reason: what the bound follows from; may be empty.
+    :param sm_arch: the values of ``sm_arch``.
+    """
+
+    lower_bound: str | None
+    reason: str
+    sm_arch: Sequence[str]

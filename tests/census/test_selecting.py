@@ -1,0 +1,88 @@
+"""Which wheels of a page are read."""
+
+from __future__ import annotations
+
+import pytest
+
+from nvidia_variant_provider.census.selecting import Choice, Listed, select_wheels
+
+PLATFORM = "manylinux_2_28_x86_64"
+
+
+def listed(*names: str) -> list[Listed]:
+    return [Listed(name=name, url=f"https://example.com/{name}") for name in names]
+
+
+def selected(names: list[str], choice: Choice) -> list[str]:
+    wheels = select_wheels("demo", listed(*names), choice)
+    return [wheel.filename for wheel in wheels]
+
+
+WHEELS = [
+    f"demo-1.0-cp39-cp39-{PLATFORM}.whl",
+    f"demo-1.0-cp312-cp312-{PLATFORM}.whl",
+    f"demo-1.0-cp310-cp310-{PLATFORM}.whl",
+    "demo-1.0-cp312-cp312-win_amd64.whl",
+    f"demo-1.1+cu126-cp312-cp312-{PLATFORM}.whl",
+    f"demo-1.1+cu130-cp312-cp312-{PLATFORM}.whl",
+    f"demo-1.1-cp312-cp312-{PLATFORM}-cu126.whl",
+    f"demo-2.0rc1-cp312-cp312-{PLATFORM}.whl",
+]
+
+
+def test_one_wheel_for_each_release_platform_and_label() -> None:
+    assert selected(WHEELS, Choice()) == [
+        f"demo-1.1+cu126-cp312-cp312-{PLATFORM}.whl",
+        f"demo-1.1+cu130-cp312-cp312-{PLATFORM}.whl",
+        f"demo-1.1-cp312-cp312-{PLATFORM}-cu126.whl",
+        f"demo-1.0-cp312-cp312-{PLATFORM}.whl",
+        "demo-1.0-cp312-cp312-win_amd64.whl",
+        f"demo-2.0rc1-cp312-cp312-{PLATFORM}.whl",
+    ]
+
+
+def test_every_wheel() -> None:
+    assert sorted(selected(WHEELS, Choice(every_wheel=True))) == sorted(WHEELS)
+
+
+def test_the_newest_releases_are_final_ones() -> None:
+    names = selected(WHEELS, Choice(releases=1))
+    assert {name.split("-")[1].split("+")[0] for name in names} == {"1.1"}
+
+
+@pytest.mark.parametrize("pattern", ["win_amd64", "win*", "*amd64"])
+def test_platforms(pattern: str) -> None:
+    names = selected(WHEELS, Choice(platforms=[pattern]))
+    assert names == ["demo-1.0-cp312-cp312-win_amd64.whl"]
+
+
+def test_other_files_are_passed_over() -> None:
+    names = [
+        "demo-1.0.tar.gz",
+        "other-1.0-py3-none-any.whl",
+        "demo-new-py3-none-any.whl",
+        "demo.whl",
+        "x" * 300 + ".whl",
+    ]
+    assert selected(names, Choice()) == []
+
+
+def test_what_is_known_of_a_wheel() -> None:
+    (wheel,) = select_wheels(
+        "Demo.Kernels",
+        [
+            Listed(
+                name=f"demo_kernels-1.0-1-cp312-cp312-{PLATFORM}-cu126.whl",
+                url="https://example.com/x",
+                sha256="ab" * 32,
+                size=5,
+            )
+        ],
+        Choice(),
+    )
+    assert (wheel.project, wheel.version, wheel.label) == (
+        *("demo-kernels", "1.0"),
+        "cu126",
+    )
+    assert wheel.tags == f"cp312-cp312-{PLATFORM}"
+    assert wheel.key == f"sha256:{'ab' * 32}"
