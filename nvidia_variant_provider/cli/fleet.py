@@ -92,7 +92,7 @@ def _text(fleet: Fleet, *, has_release: bool) -> Sequence[str | Table]:
         )
         for choice in fleet.choices
     ]
-    text: list[str | Table] = [Table(header, rows)]
+    text: list[str | Table] = [Table(header=header, rows=rows)]
     if has_release:
         text += ["", *_summary(fleet)]
     return text

@@ -115,7 +115,7 @@ VERBS_WITHOUT_A_FUNCTION = {
 
 def test_verbs_have_a_function_in_the_python_api() -> None:
     missing = set(VERBS) - set(api.__all__) - set(VERBS_WITHOUT_A_FUNCTION)
-    assert not missing, f"add to nvidia_variant_provider/api.py: {missing}"
+    assert not missing, f"add to nvidia_variant_provider/api: {missing}"
     assert not set(api.__all__) & set(VERBS_WITHOUT_A_FUNCTION)
     for name in api.__all__:
         assert getattr(api, name).__doc__, f"document api.{name}"

@@ -358,7 +358,7 @@ def test_without_pip(index: str, environ: dict[str, str], tmp_path: Path) -> Non
     for item in Path(pytest.__file__).parents[1].iterdir():
         if not item.name.startswith(("pip", "_", "nvidia_variant")):
             (packages / item.name).symlink_to(item)
-    (packages / "nvidia_variant_provider").symlink_to(Path(api.__file__).parent)
+    (packages / "nvidia_variant_provider").symlink_to(Path(api.__file__).parents[1])
     environ["PYTHONPATH"] = str(packages)
     words = ("-m", "nvidia_variant_provider", "serve")
     # The pip that comes with Python itself reads the configuration.

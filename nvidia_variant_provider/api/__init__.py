@@ -1,0 +1,36 @@
+"""The public Python API: what the verbs of the command line do, as functions.
+
+The functions read environment variables and the user's ``variants.toml`` unless they
+are given a value instead. They print nothing. All errors are `ProviderError`, whose
+attributes ``message``, ``path``, ``place``, ``hint`` and ``exit_code`` say what is
+wrong, where, and what to do next.
+"""
+
+from __future__ import annotations
+
+from ..machine.environment import Environment
+from ..resolution.resolver import Resolution
+from ._choosing import Release, diff, fleet, matrix, releases, resolve
+from ._machines import detect, read_environment, read_machines
+from ._publishing import inspect, inspect_distribution, upgrade, upgrade_index, validate
+from ._stacks import doctor
+
+__all__ = [
+    "Environment",
+    "Release",
+    "Resolution",
+    "detect",
+    "diff",
+    "doctor",
+    "fleet",
+    "inspect",
+    "inspect_distribution",
+    "matrix",
+    "read_environment",
+    "read_machines",
+    "releases",
+    "resolve",
+    "upgrade",
+    "upgrade_index",
+    "validate",
+]

@@ -1,0 +1,262 @@
+"""Releases: which builds of one a machine gets, and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from .._logs import Logger
+from ..machine.environment import Environment
+from ..machine.overrides import minor_version_compatibility
+from ..metadata import VariantsMetadata, read_metadata
+from ..resolution.priorities import Priorities, load_priorities
+from ..resolution.resolver import Resolution, resolve_metadata
+from ._machines import detect
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..builds.releases import ReleaseTable
+    from ..fleet.choosing import Fleet
+    from ..index.releases.reading import Inspect, Watch
+    from ..inventories.model import Machine
+    from ..matrix.cells import Matrix
+    from ..matrix.changes import Differences
+
+
+__all__ = ["Release", "diff", "fleet", "matrix", "releases", "resolve"]
+
+
+Release: TypeAlias = (
+    str | bytes | os.PathLike[str] | Mapping[str, Any] | VariantsMetadata
+)
+"""The variant metadata of a release, in one of these forms:
+
+- a path: an `os.PathLike`, or a `str` that does not start with ``{``;
+- a JSON text: `bytes`, or a `str` whose first character other than white space is
+  ``{``; so a path that starts with ``{`` must be given as a `pathlib.Path`;
+- a parsed document: a mapping, as `json.loads` returns it;
+- the `VariantsMetadata` that `metadata.read_metadata` returned.
+"""
+
+
+_logger = Logger(__name__)
+
+
+def resolve(
+    variants_json: Release,
+    *,
+    environment: Environment | None = None,
+    supported: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+    every_gpu: bool = False,
+    enable_optional: bool | Collection[str] = False,
+    priorities: Priorities | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Resolution:
+    """Order the labels of a release for a machine.
+
+    The order is the one that PEP 825 defines.
+
+    :param variants_json: the metadata of the release; see `Release`.
+    :param environment: the machine; by default `detect` finds this one.
+    :param supported: the answers of other namespaces, as
+        ``{namespace: {feature: [value, ...]}}``, best value first. An answer replaces
+        the namespace's plugin. Static properties of the metadata win over it.
+    :param every_gpu: keep only labels with a supported ``sm_arch`` value for every
+        GPU.
+    :param enable_optional: the namespaces of optional providers to ask, or ``True``
+        for all of them.
+    :param priorities: the priorities to use instead of those in ``variants.toml``.
+    :param environ: environment variables, by default those of the process. `detect`
+        gets them, and they hold the opt-in to minor-version compatibility.
+    :return: ``selected`` is the best label or ``None``, ``compatible`` has all labels
+        that fit, best first, and ``rejected`` has the reasons for each other label.
+    :raises InputError: the metadata or ``variants.toml`` is not valid.
+    :raises OverrideError: a forced value is malformed.
+    """
+    environ = os.environ if environ is None else environ
+    metadata = _metadata(variants_json)
+    resolution = resolve_metadata(
+        metadata,
+        detect(environ) if environment is None else environment,
+        supported=supported,
+        every_gpu=every_gpu,
+        enable_optional=enable_optional,
+        minor_version_compatibility=minor_version_compatibility(environ),
+        priorities=load_priorities() if priorities is None else priorities,
+    )
+    _logger.info(
+        "%s %s: %d of %d labels fit, the best is %s",
+        metadata.name or "a release without a name",
+        metadata.version or "",
+        len(resolution.compatible),
+        len(metadata.variants),
+        resolution.selected,
+    )
+    if _logger.logs_debug():  # reasons take long to write
+        for label, reasons in resolution.rejected.items():
+            causes = "; ".join(reason.sentence for reason in reasons)
+            _logger.debug("%s does not fit: %s", label, causes)
+    return resolution
+
+
+def releases(
+    project: str,
+    *,
+    index_url: str | None = None,
+    extra_index_urls: Sequence[str] = (),
+    environment: Environment | None = None,
+    environ: Mapping[str, str] | None = None,
+    python: str | None = None,
+    inspect: Inspect = False,
+    watch: Watch | None = None,
+) -> ReleaseTable:
+    """List the releases of a project on an index, with the builds that run here.
+
+    The verdicts are those by which ``pip`` and ``serve`` choose. Nothing is
+    installed, and no wheel is read unless ``inspect`` is given. The extra ``index`` is
+    needed.
+
+    :param project: its name, without a version.
+    :param index_url: the index, by default the one that pip is configured for.
+    :param extra_index_urls: further indexes, as pip has them.
+    :param environment: the machine; by default `detect` finds this one.
+    :param environ: environment variables, by default those of the process, from
+        which pip takes its settings.
+    :param python: the interpreter or the environment that wheels are selected for,
+        and whose pip is asked for its indexes; by default, the running one.
+    :param inspect: read the GPU code of large wheels of which nothing is known, newest
+        release first, until one runs, and of at most ten; ``"all"`` reads every one.
+        What is found is kept in the user's cache, and `pip` and `serve` use it.
+    :param watch: called with the name of each wheel that is inspected; the context
+        that it returns gives a function that is called with the bytes that have been
+        read and their total, or ``None``.
+    :return: ``newest`` is the newest release with a build that runs, or ``None``, and
+        ``releases`` has all of them, newest first.
+    :raises InputError: no index has the project, or none can be read.
+    :raises UsageError: the name is malformed, or there is no index or interpreter.
+    :raises MissingExtraError: the extra ``index`` is not installed.
+    """
+    from ..index.connection import cache_folder, missing_extra
+
+    environ = os.environ if environ is None else environ
+    machine = detect(environ) if environment is None else environment
+    try:
+        from ..index.releases.listing import list_releases
+
+        # Some of its modules are imported while pip is asked for its indexes.
+        return list_releases(
+            project,
+            environment=machine,
+            environ=environ,
+            index_url=index_url,
+            extra_index_urls=extra_index_urls,
+            python=python,
+            inspect=inspect,
+            watch=watch,
+            cache=cache_folder(environ),
+        )
+    except ImportError as error:
+        raise missing_extra(error) from None
+
+
+def matrix(
+    variants_json: Release,
+    *,
+    assume: Collection[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Matrix:
+    """Return which build of a release each driver and each GPU gets.
+
+    Drivers are CUDA versions such as 12.9, and GPUs are compute capabilities such as
+    9.0: all that the tables of `knowledge` know. Every value of other namespaces
+    counts as supported, except of those that name hardware of other makers
+    (`matrix.cells.OTHER_MAKERS`). The user's ``variants.toml`` does not count.
+
+    :param variants_json: the metadata of the release; see `Release`.
+    :param assume: namespaces of other makers' hardware that count as supported too.
+    :param environ: environment variables, by default those of the process. Only the
+        opt-in to minor-version compatibility counts.
+    :return: ``cells`` has a cell for each driver with each GPU: all GPUs of the oldest
+        driver first, both ascending. `matrix.grid.grid_of` makes a table of it.
+    :raises InputError: the metadata is not valid.
+    """
+    from ..matrix.cells import find_matrix
+
+    return find_matrix(
+        _metadata(variants_json),
+        assume=assume,
+        minor_version_compatibility=minor_version_compatibility(
+            os.environ if environ is None else environ
+        ),
+    )
+
+
+def diff(
+    old: Release,
+    new: Release,
+    *,
+    assume: Collection[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Differences:
+    """Return which machines get another build from a new release, and why.
+
+    :param old: the metadata of the old release; see `Release`.
+    :param new: the metadata of the new release.
+    :param assume: as for `matrix`.
+    :param environ: environment variables, as for `matrix`.
+    :return: ``lanes`` has a lane for each driver with each GPU, in the order of the
+        cells of `matrix`. Its ``change`` is ``"lost"``, ``"changed"``, ``"gained"`` or
+        ``"same"``.
+    :raises InputError: the metadata of a release is not valid.
+    """
+    from ..matrix.changes import find_differences
+
+    return find_differences(
+        _metadata(old),
+        _metadata(new),
+        assume=assume,
+        minor_version_compatibility=minor_version_compatibility(
+            os.environ if environ is None else environ
+        ),
+    )
+
+
+def _metadata(release: Release) -> VariantsMetadata:
+    if isinstance(release, VariantsMetadata):
+        return release
+    return read_metadata(release)
+
+
+def fleet(
+    machines: Iterable[Machine],
+    release: Release | None = None,
+    *,
+    per_machine: bool = False,
+    every_gpu: bool = False,
+    environ: Mapping[str, str] | None = None,
+) -> Fleet:
+    """Choose a build for each machine of a fleet, and the fewest builds for all.
+
+    :param machines: such as `read_machines` returns them.
+    :param release: the metadata of the release; see `Release`. Without one, machines
+        are put into groups and nothing is chosen.
+    :param per_machine: treat each machine on its own, instead of in groups of machines
+        that are alike.
+    :param every_gpu: choose only builds with code for every GPU of a machine.
+    :param environ: environment variables, as for `matrix`.
+    :return: ``choices`` has a group of machines each, with what it gets; ``covering``
+        has the labels that run on every machine, and ``cover`` the smallest set.
+    :raises InputError: the metadata is not valid.
+    """
+    from ..fleet.choosing import choose
+    from ..fleet.groups import group_machines
+
+    return choose(
+        group_machines(machines, per_machine=per_machine),
+        None if release is None else _metadata(release),
+        every_gpu=every_gpu,
+        minor_version_compatibility=minor_version_compatibility(
+            os.environ if environ is None else environ
+        ),
+    )

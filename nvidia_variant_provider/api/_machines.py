@@ -1,0 +1,83 @@
+"""Machines: this one, a snapshot, or those that others describe."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from .. import detection
+from .._logs import Logger
+from ..errors import InputError
+from ..machine.environment import Environment
+from ..strict_json import parse_json, read_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..inventories.model import Machine
+
+
+__all__ = ["detect", "read_environment", "read_machines"]
+
+
+_logger = Logger(__name__)
+
+
+_SNAPSHOT = "make one with: nvidia-variant-provider detect --json"
+
+
+def detect(environ: Mapping[str, str] | None = None) -> Environment:
+    """Return the driver and the GPUs of this machine.
+
+    Values that environment variables force come first, then what the driver says,
+    which is cached for a while.
+
+    :param environ: environment variables, by default those of the process. The names
+        that count begin with ``NV_VARIANT_PROVIDER_``.
+    :raises OverrideError: a forced value is malformed.
+    """
+    return detection.detect(os.environ if environ is None else environ)
+
+
+def read_environment(path: str | os.PathLike[str]) -> Environment:
+    """Read a snapshot of a machine.
+
+    :param path: a file with what ``detect --json`` printed, or with the ``data`` of
+        that report alone. Its schema is ``schemas/environment.schema.json``.
+    :raises InputError: the file cannot be read, or is not valid.
+    """
+    name = str(path)
+    try:
+        environment = _snapshot(parse_json(read_bytes(path)))
+    except InputError as error:
+        error.path = name
+        raise
+    _logger.info("the machine of %s: %s", name, environment.to_dict())
+    return environment.replace(source="snapshot")
+
+
+def read_machines(path: str | os.PathLike[str]) -> list[Machine]:
+    """Read the machines that somebody else describes.
+
+    :param path: a file whose form is told by its content: a snapshot, ``kubectl get``
+        of nodes or resourceslices (JSON or YAML), ``condor_status -json``, ``pixi info
+        --json``, ``conda info --json``, ``nvidia-smi -q -x``, ``nvidia-smi
+        --query-gpu``, or metrics of the DCGM exporter. ``-`` is standard input.
+    :return: the machines that have a GPU, in the order of the file. What the file does
+        not say is ``None`` with the reason ``not-given``.
+    :raises InputError: the file cannot be read, has another form, or has no machine.
+    :raises MissingExtraError: the form needs the extra ``fleet``.
+    """
+    from ..inventories.reading import read_inventory
+
+    return read_inventory(os.fspath(path))
+
+
+def _snapshot(document: object) -> Environment:
+    if not isinstance(document, dict) or "schema_version" not in document:
+        if isinstance(document, dict) and "variants" in document:
+            message = "this is variant metadata, not a snapshot of a machine"
+            raise InputError(message, hint=_SNAPSHOT)
+        return Environment.from_dict(document)
+    if document.get("command") != "detect":
+        raise InputError("this is not the report of detect", hint=_SNAPSHOT)
+    return Environment.from_dict(document.get("data"), "data")

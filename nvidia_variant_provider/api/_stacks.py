@@ -1,0 +1,57 @@
+"""Installed software: whether it can use the GPUs of a machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from ..machine.environment import Environment
+from ._machines import detect
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..doctor.reading import Watch as WatchReading
+    from ..doctor.runner import Diagnosis
+
+
+__all__ = ["doctor"]
+
+
+def doctor(
+    python: str | None = None,
+    *,
+    environment: Environment | None = None,
+    is_here: bool = True,
+    environ: Mapping[str, str] | None = None,
+    jobs: int = 1,
+    watch: WatchReading | None = None,
+) -> Diagnosis:
+    """Check whether an installed stack can use the GPUs of a machine.
+
+    No code of the stack is run.
+
+    :param python: an interpreter, or the folder of an environment; by default the
+        activated environment, and then the running interpreter.
+    :param environment: the machine; by default `detect` finds this one.
+    :param is_here: whether the stack is to run on this machine, so that the files of
+        its system count as well.
+    :param environ: environment variables, by default those of the process.
+    :param jobs: how many files are read at the same time.
+    :param watch: called with the name of each distribution that is read; the context
+        that it returns gives a function that reports the progress, as for `inspect`.
+    :return: ``findings`` has what is wrong, in the order of the codes.
+    :raises UsageError: there is no such interpreter or environment.
+    """
+    from ..doctor.runner import diagnose_installation
+    from ..index.connection import cache_folder
+
+    environ = os.environ if environ is None else environ
+    return diagnose_installation(
+        python,
+        environment=detect(environ) if environment is None else environment,
+        is_here=is_here,
+        environ=environ,
+        cache=cache_folder(environ),
+        jobs=jobs,
+        watch=watch,
+    )
