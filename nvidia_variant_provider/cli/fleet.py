@@ -53,7 +53,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     from ..inventories.several import read_inventories
     from .release_file import read_release
 
-    metadata = read_release(options.release) if options.release else None
+    metadata = read_release(options.release, environ) if options.release else None
     machines, errors = read_inventories(options.inventories)
     if not machines:
         return Result(exit_code=errors[0].exit_code, errors=errors)
