@@ -119,7 +119,7 @@ def needs_of_report(report: WheelReport) -> Needs | None:
 
     :returns: ``None`` when the wheel could not be read completely.
     """
-    from ..gpu_code.runtimes import library_runtimes, required_runtimes
+    from ..gpu_code.runtimes import declared_runtimes, library_runtimes
     from ..gpu_code.units import split_units
 
     if not report.complete:
@@ -131,7 +131,7 @@ def needs_of_report(report: WheelReport) -> Needs | None:
         for unit, size in zip(units, sizes, strict=True)
     )
     chosen = {item.path for unit in units if unit.by_cuda for item in unit.libraries}
-    runtimes = required_runtimes(report.requires)
+    runtimes = declared_runtimes(report)
     for library in report.own:
         if library.path not in chosen:
             runtimes += library_runtimes(report, library)

@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..gpu_code.inspection import Progress
     from ..gpu_code.report import WheelReport
+    from ..gpu_code.suggestion import Suggestion
 
 _PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
@@ -36,8 +37,14 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--suggest",
         action="store_true",
-        help="print instead the variant.json that the build should carry, and the "
-        "command that adds it to the wheel",
+        help="print instead the variant.json that the build should carry; the command "
+        "that adds it to the wheel goes to stderr",
+    )
+    parser.add_argument(
+        "--relaxed",
+        action="store_true",
+        help="with --suggest, the lower bound of CUDA's minor-version compatibility, "
+        "and no PTX that drivers of that bound refuse",
     )
     parser.add_argument(
         "--jobs",
@@ -50,6 +57,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         parser,
         "inspect dist/torch-2.8.0-cp312-cp312-linux_x86_64.whl",
         "inspect torch --jobs 8",
+        "inspect --suggest --relaxed demo-1.0-py3-none-any.whl",
         notes=["Each wheel in a folder is inspected on its own."],
     )
 
@@ -63,11 +71,15 @@ def execute(
     Defects inside of a file are notes, since `validate` is the verb that fails for
     them. A file that cannot be read at all is an error next to the results of others.
     """
-    from ..gpu_code.describe import as_data, suggestion_lines
+    from ..gpu_code.describe import as_data
+    from ..metadata.writing import to_text
 
     if options.jobs < 1:
         raise UsageError("--jobs must be at least 1", hint=f"{options.jobs} was given")
+    if options.relaxed and not options.suggest:
+        raise UsageError("--relaxed is about a suggestion", hint="give --suggest too")
     text: list[str | Table] = []
+    asides: list[str] = []
     files: list[Mapping[str, object]] = []
     notes: list[str] = []
     errors: list[ProviderError] = []
@@ -80,10 +92,17 @@ def execute(
             errors.append(error)
             notes.append(str(error))
             continue
-        files.append(as_data(report, with_suggestion=options.suggest))
-        text += [""] if text else []
-        text += suggestion_lines(report) if options.suggest else _text(report)
+        data = as_data(report)
+        files.append(data)
         notes += _notes(report)
+        if options.suggest:
+            suggestion = _suggest(report, relaxed=options.relaxed)
+            data["suggestion"] = suggestion and suggestion.to_dict()
+            text += to_text(suggestion.metadata).splitlines() if suggestion else []
+            asides += _aside(report, suggestion, relaxed=options.relaxed)
+        else:
+            text += [""] if text else []
+            text += _text(report)
     if not files:
         # The notes repeat the errors, and would print them as warnings too.
         return Result(exit_code=errors[0].exit_code, errors=errors)
@@ -92,8 +111,9 @@ def execute(
         data={"files": files},
         text=text,
         notes=notes,
+        asides=asides,
         errors=errors,
-        # A command and a JSON document are to be copied, and must not be wrapped.
+        # Programs read the JSON documents.
         verbatim=options.suggest,
     )
 
@@ -178,6 +198,28 @@ def _require_complete(report: WheelReport) -> None:
     raise InputError(message, path=report.path, hint=hint)
 
 
+def _suggest(report: WheelReport, *, relaxed: bool) -> Suggestion | None:
+    from ..gpu_code.claims import find_claim
+    from ..gpu_code.suggestion import suggest
+
+    return suggest(find_claim(report), report.path, report.kind, relaxed=relaxed)
+
+
+def _aside(
+    report: WheelReport, suggestion: Suggestion | None, *, relaxed: bool
+) -> list[str]:
+    """Return what to do with the document, or why there is none."""
+    from ..gpu_code.claims import find_claim
+    from ..gpu_code.describe import how_to_add
+
+    if suggestion is not None:
+        return how_to_add(suggestion)
+    bound = find_claim(report).relaxed
+    if relaxed and _suggest(report, relaxed=False) and bound.version is None:
+        return [f"{report.path}: there is no looser bound: {bound.reason}"]
+    return [f"{report.path}: it has no GPU code that properties could name"]
+
+
 def _text(report: WheelReport) -> list[str | Table]:
     from ..gpu_code.claims import find_claim, find_gpus
     from ..gpu_code.describe import LEGEND, claim_lines, gpu_rows, library_rows, summary
@@ -186,6 +228,7 @@ def _text(report: WheelReport) -> list[str | Table]:
     for title, libraries in (
         ("", report.own),
         ("Copied into it from elsewhere (these do not count):", report.vendored),
+        ("For its tests (these do not count):", report.tests),
     ):
         if rows := library_rows(libraries):
             text += [

@@ -47,6 +47,8 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
             wrapped = None if result.verbatim else width
             print("\n".join(_lines(printable(block), wrapped)))
     sys.stdout.flush()
+    for line in result.asides:
+        complain(line, wraps=False)
     if result.data is None:
         for error in result.errors:
             complain(f"error: {error}")

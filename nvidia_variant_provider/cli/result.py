@@ -25,6 +25,8 @@ class Result(Frozen):
     :param verbatim: the text is a document, such as HTML or a script. Its lines are
         not wrapped on a terminal, because people copy them.
     :param notes: sentences for stderr, which are printed with a JSON report as well.
+    :param asides: lines for stderr that stand next to a document on stdout. They are
+        not wrapped, and not printed with a JSON report, whose data has them.
     :param as_json: the verb has an option of its own for the JSON report, and the
         user gave it.
     :param said: the verb has printed its output already, because it runs until the
@@ -39,6 +41,7 @@ class Result(Frozen):
     text: Sequence[str | Table] = ()
     verbatim: bool = False
     notes: Sequence[str] = ()
+    asides: Sequence[str] = ()
     errors: Sequence[ProviderError] = ()
     as_json: bool = False
     said: bool = False

@@ -14,10 +14,10 @@ from ..knowledge.tables import parse_isa
 from ..machine.environment import CudaVersion
 from ..machine.supported import NEWEST, OLDEST
 from .report import LibraryReport, WheelReport
-from .runtimes import Runtime, library_runtimes, required_runtimes
+from .runtimes import Runtime, declared_runtimes, library_runtimes
 from .units import Unit, first_toolkit, parse_target, ptx_toolkit
 
-__all__ = ["Bound", "find_bounds", "newest_runtime", "relaxed_version"]
+__all__ = ["Bound", "find_bounds", "newest_ptx", "newest_runtime", "relaxed_version"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +45,7 @@ def find_bounds(
     :param real: the machine code that would be declared, such as ``90_real``.
     :param native: whether machine code runs on all GPUs that would be declared.
     """
-    runtimes = required_runtimes(report.requires)
+    runtimes = declared_runtimes(report)
     counted = {item.path for unit in units for item in unit.libraries}
     for item in report.own:
         if item.path not in counted:
@@ -81,7 +81,7 @@ def _relaxed(
     version: CudaVersion, units: Sequence[Unit], real: Sequence[str], *, native: bool
 ) -> Bound:
     floor = relaxed_version(version, real) if real else CudaVersion(version.major)
-    newest = _newest_ptx(units)
+    newest = newest_ptx(units)
     # The oldest driver compiles the PTX too if the PTX is not newer than the driver.
     old = newest is not None and newest <= floor
     if not native and any(unit.targets for unit in units):
@@ -104,7 +104,7 @@ def _relaxed(
     return Bound(version=floor, reason=reason)
 
 
-def _newest_ptx(units: Sequence[Unit]) -> CudaVersion | None:
+def newest_ptx(units: Sequence[Unit]) -> CudaVersion | None:
     """Return the toolkit of the newest PTX; of alternatives by CUDA the oldest."""
     versions = []
     for unit in units:
@@ -117,7 +117,7 @@ def _newest_ptx(units: Sequence[Unit]) -> CudaVersion | None:
 def newest_runtime(report: WheelReport, units: Sequence[Unit]) -> Runtime | None:
     """Return the newest CUDA that it cannot run without, or ``None``."""
     choices = {item.path for unit in units if unit.by_cuda for item in unit.libraries}
-    runtimes = required_runtimes(report.requires)
+    runtimes = declared_runtimes(report)
     for item in report.own:
         if item.path not in choices:
             runtimes += library_runtimes(report, item)

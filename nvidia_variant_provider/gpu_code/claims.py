@@ -3,19 +3,22 @@
 An ``sm_arch`` value is a promise about every GPU for which the provider gives it: 8.0,
 8.6 and 8.9 all support ``80_real``. The promise is true if each library of the wheel
 runs on all of them. Libraries that were copied into the wheel do not count, since they
-are built for targets of their own.
+are built for targets of their own, and neither do those of its tests.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from ..errors import InputError
 from ..knowledge.tables import NATIVE, PTX, can_exist, gpu_models
 from ..machine.environment import ComputeCapability, CudaVersion
 from ..machine.supported import SM_ARCH, all_features, supported_sm_arch
-from .bounds import Bound, find_bounds
+from ..wheels.names import parse_wheel_name
+from .bounds import Bound, find_bounds, newest_ptx
 from .report import WheelReport, target_key
 from .units import Unit, parse_target, split_units
 
@@ -48,6 +51,8 @@ class TrueClaim:
     :param strict: the lowest ``cuda_version_lower_bound`` under the provider's strict
         rule, by which all of the code runs with any driver that is not older.
     :param relaxed: the lowest bound under CUDA's minor-version compatibility.
+    :param relaxed_sm_arch: the values that are true with the relaxed bound, including
+        the exact ones: without PTX that the oldest driver refuses.
     :param complete: whether everything that counts could be read; if not, this is only
         a hint.
     """
@@ -59,6 +64,7 @@ class TrueClaim:
     lacking: tuple[tuple[str, tuple[str, ...]], ...]
     strict: Bound
     relaxed: Bound
+    relaxed_sm_arch: tuple[str, ...] = ()
     complete: bool = True
 
     def to_dict(self) -> dict[str, object]:
@@ -71,6 +77,7 @@ class TrueClaim:
             "lacking": {name: list(targets) for name, targets in self.lacking},
             "strict": self.strict.to_dict(),
             "relaxed": self.relaxed.to_dict(),
+            "relaxed_sm_arch": list(self.relaxed_sm_arch),
             "complete": self.complete,
         }
 
@@ -123,6 +130,7 @@ def find_claim(report: WheelReport) -> TrueClaim:
         lacking=_lacking(units),
         strict=strict,
         relaxed=relaxed,
+        relaxed_sm_arch=_relaxed_values(units, relaxed, (*sm_arch, *exact)),
         complete=report.complete,
     )
 
@@ -130,20 +138,42 @@ def find_claim(report: WheelReport) -> TrueClaim:
 def find_gpus(report: WheelReport) -> tuple[GpuSupport, ...]:
     """Judge each known GPU, in ascending order; none for a wheel without GPU code.
 
-    GPUs that are too old for properties to name are left out, unless it runs on them
-    with a driver that exists.
+    Systems on a chip (Tegra) are left out where the wheel cannot be on one, and GPUs
+    that are too old for properties to name unless it runs on them with a driver that
+    exists.
     """
     units = split_units(report)
     if not any(unit.targets for unit in units):
         return ()
     strict, _ = find_bounds(report, units, real=(), native=True)
-    judged = [_support(capability, units, strict) for capability in gpu_models()]
+    with_tegra = _can_be_on_tegra(report)
+    judged = [
+        _support(capability, units, strict)
+        for capability, model in gpu_models().items()
+        if with_tegra or not model.tegra
+    ]
     return tuple(
         gpu
         for gpu in judged
         if supported_sm_arch(gpu.capability)
         or (gpu.driver is not None and can_exist(gpu.driver, gpu.capability))
     )
+
+
+def _can_be_on_tegra(report: WheelReport) -> bool:
+    """Return whether a Jetson can have the wheel: an aarch64 machine with Linux."""
+    if report.kind == "wheel":
+        with contextlib.suppress(InputError):
+            tags = parse_wheel_name(report.file_name).tags
+            platforms = {tag.platform for tag in tags}
+            if not any(p == "any" or p.endswith("aarch64") for p in platforms):
+                return False
+    hosts = {
+        (item.format, item.machine)
+        for item in report.own
+        if item.format in ("elf", "pe") and item.machine
+    }
+    return not hosts or ("elf", "aarch64") in hosts
 
 
 def _support(
@@ -288,6 +318,18 @@ def _compiled_values(units: Sequence[Unit], values: Sequence[str]) -> tuple[str,
         if not reached.issuperset(gpus_of(value))
         and all(_runs(unit, value) for unit in loaded)
     )
+
+
+def _relaxed_values(
+    units: Sequence[Unit], relaxed: Bound, values: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the values that hold for the oldest driver that the bound admits."""
+    if relaxed.version is None:
+        return ()
+    newest = newest_ptx(units)
+    if newest is not None and newest > relaxed.version:
+        return tuple(value for value in values if value.endswith("_real"))
+    return tuple(values)
 
 
 def _lacking(units: Sequence[Unit]) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -7,18 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..errors import shown
 from ..knowledge.tables import gpu_models
 from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH
-from ..metadata.writing import to_dict, to_text
 from .claims import GpuSupport, TrueClaim, find_claim, find_gpus, gpus_of
 from .report import LibraryReport, WheelReport
-from .suggestion import Suggestion, suggest
+from .suggestion import Suggestion
 
 __all__ = [
     "LEGEND",
     "as_data",
     "claim_lines",
     "gpu_rows",
+    "how_to_add",
     "library_rows",
-    "suggestion_lines",
     "summary",
 ]
 
@@ -36,20 +35,11 @@ Rows = tuple[tuple[str, ...], ...]
 """The rows of a table, the header first."""
 
 
-def as_data(report: WheelReport, *, with_suggestion: bool) -> dict[str, object]:
-    """Return the report with ``claim`` and ``gpus``, and on demand ``suggestion``."""
-    claim = find_claim(report)
+def as_data(report: WheelReport) -> dict[str, object]:
+    """Return the report with ``claim`` and ``gpus``."""
     data = report.to_dict()
-    data["claim"] = claim.to_dict()
+    data["claim"] = find_claim(report).to_dict()
     data["gpus"] = [gpu.to_dict() for gpu in find_gpus(report)]
-    if with_suggestion:
-        suggestion = suggest(claim, report.path, report.kind)
-        data["suggestion"] = suggestion and {
-            "label": suggestion.label,
-            "variant_json": to_dict(suggestion.metadata),
-            "pyproject": suggestion.pyproject,
-            "command": suggestion.command,
-        }
     return data
 
 
@@ -192,19 +182,14 @@ def _generation(gpu: GpuSupport) -> str:
     return architecture.partition(" (")[0].partition(",")[0]
 
 
-def suggestion_lines(report: WheelReport) -> list[str]:
-    """Return ``variant.json``, what ``pyproject.toml`` needs, and the command."""
-    suggestion = suggest(find_claim(report), report.path, report.kind)
-    if suggestion is None:
-        return [f"{report.path}: it has no GPU code that properties could name"]
-    return [*to_text(suggestion.metadata).splitlines(), "", *_how_to_add(suggestion)]
-
-
-def _how_to_add(suggestion: Suggestion) -> list[str]:
+def how_to_add(suggestion: Suggestion) -> list[str]:
+    """Return what ``pyproject.toml`` needs, and the command, with its preconditions."""
     return [
         "Add this to pyproject.toml:",
         *(f"  {line}".rstrip() for line in suggestion.pyproject.splitlines()),
-        "Then run this command of variantlib (pip install 'variantlib[cli]'):",
+        "Install variantlib where nvidia-variant-provider is installed:",
+        f"  {suggestion.install}",
+        "Then run this command:",
         f"  {suggestion.command}",
     ]
 

@@ -98,6 +98,12 @@ class LibraryReport:
         return bool(self.targets or self.lto or self.unknown)
 
     @property
+    def tests(self) -> bool:
+        """Whether it is part of the project's tests, which no program loads in use."""
+        folders = self.path.lower().split("/")[:-1]
+        return "tests" in folders or "test" in folders
+
+    @property
     def kernels(self) -> Mapping[str, int]:
         """``targets`` without the stubs, from which nothing can run."""
         counts = {
@@ -139,6 +145,7 @@ class LibraryReport:
             "machine": self.machine or None,
             "size": self.size,
             "vendored": self.vendored,
+            "tests": self.tests,
             "targets": dict(self.targets),
             "lto": dict(self.lto),
             "stubs": dict(self.stubs),
@@ -180,9 +187,26 @@ class WheelReport:
     requires: tuple[str, ...] = ()
 
     @property
+    def file_name(self) -> str:
+        """The last part of the path, which may be a URL or one of Windows."""
+        return re.split(r"[/\\]", self.path.partition("?")[0])[-1]
+
+    @property
+    def project(self) -> str:
+        """The project by the name of the wheel or distribution; may be empty."""
+        if self.kind == "distribution":
+            return self.path
+        return self.file_name.partition("-")[0] if self.kind == "wheel" else ""
+
+    @property
     def own(self) -> tuple[LibraryReport, ...]:
-        """The project's own libraries."""
-        return tuple(item for item in self.libraries if not item.vendored)
+        """The project's own libraries, without those of its tests."""
+        return tuple(x for x in self.libraries if not (x.vendored or x.tests))
+
+    @property
+    def tests(self) -> tuple[LibraryReport, ...]:
+        """The project's own libraries and loose files that only its tests load."""
+        return tuple(x for x in self.libraries if x.tests and not x.vendored)
 
     @property
     def vendored(self) -> tuple[LibraryReport, ...]:
@@ -204,7 +228,7 @@ class WheelReport:
 
     @property
     def complete(self) -> bool:
-        """Whether all that counts could be read, which vendored libraries do not."""
+        """Whether all that counts could be read, as copies and tests do not."""
         return not (self.defects or any(item.defects for item in self.own))
 
     @classmethod

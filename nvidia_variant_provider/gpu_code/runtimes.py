@@ -16,7 +16,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-__all__ = ["Runtime", "library_runtimes", "major_of_name", "required_runtimes"]
+__all__ = [
+    "Runtime",
+    "declared_runtimes",
+    "library_runtimes",
+    "major_of_name",
+    "required_runtimes",
+]
 
 # Libraries with the major version of CUDA; cuFFT, cuSPARSE and others have their own.
 _SONAME = re.compile(
@@ -29,6 +35,9 @@ _VERSIONED = re.compile(
     r"(?:cuda-toolkit|nvidia-cuda-(?:runtime|nvrtc))(?:-cu[0-9]{2})?"
 )
 _OURS = re.compile(r"\s*(?:nvidia|cuda)[-_]", re.IGNORECASE)
+_NAMED = re.compile(r"(?:.*-)?cu(?:da)?(?:(1[0-9])|([89]|1[0-9])([0-9]))x?(?:-.*)?")
+"""A project for one CUDA: ``faiss-gpu-cu12``, ``cupy-cuda12x`` and ``cupy-cuda110``."""
+
 _NUMBERS = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?(?:\..*)?")
 
 MAX_PARSED = 500
@@ -46,6 +55,20 @@ class Runtime:
 
     version: CudaVersion
     source: str
+
+
+def declared_runtimes(report: WheelReport) -> list[Runtime]:
+    """Return the CUDA that METADATA asks for, and the one in the project's name.
+
+    ``jax-cuda12-plugin`` is for CUDA 12, and ``cupy-cuda110`` for CUDA 11.0.
+    """
+    runtimes = required_runtimes(report.requires)
+    name = re.sub(r"[-_.]+", "-", report.project).lower()
+    if match := _NAMED.fullmatch(name):
+        version = CudaVersion(int(match[1] or match[2]), int(match[3] or 0))
+        source = f"the project is named {shown(name, 80).strip(chr(39))}"
+        runtimes.append(Runtime(version=version, source=source))
+    return runtimes
 
 
 def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtime]:

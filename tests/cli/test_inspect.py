@@ -309,7 +309,8 @@ class TestUrl:
         assert "secret" not in "".join(item.out + item.err for item in outcome)
         assert "?Signature=****&****: " in outcome[0].out
         # The command names the file as it would be saved.
-        assert f"make-variant -f {path.name} -o . " in outcome[1].out
+        command = f"make-variant --no-isolation -f {path.name} -o . "
+        assert command in outcome[1].err
 
     @pytest.mark.parametrize(
         ("url", "shown"),
@@ -338,39 +339,6 @@ class TestUrl:
         with serve_answers({"/demo-1.0-py3-none-any.whl": answer}) as server:
             outcome = inspect(f"{server.url}/demo-1.0-py3-none-any.whl")
         assert (outcome.code, outcome.out, outcome.err.count("\n")) == (3, "", 1)
-
-
-class TestSuggest:
-    def test_nothing_is_suggested_for_half_a_wheel(
-        self, inspect: Run, tmp_path: Path, report_schema: Draft202012Validator
-    ) -> None:
-        """People run the command as it is, so that it must not leave anything out."""
-        path = wheel(tmp_path, plain=PLAIN, cut=library("90_real", "80_real")[:-9])
-        outcome = inspect(path, "--suggest")
-        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (3, "", 1)
-        assert "cannot suggest anything: demo/cut.so: 0x40: " in outcome.err
-        text = inspect(path)
-        assert text.code == 0
-        assert "Some of it could not be read. By the rest" in text.out
-        assert "\nIt could declare:" not in text.out
-        whole = inspect(path, "--json")
-        report_schema.validate(json.loads(whole.out))
-        assert whole.data["files"][0]["claim"]["complete"] is False
-        # Defects of vendored libraries do not count.
-        path = wheel(tmp_path / "other", plain=PLAIN)
-        with zipfile.ZipFile(path, "a") as archive:
-            archive.writestr("demo.libs/libcut.so", PLAIN[:-3000])
-        assert inspect(path, "--suggest").code == 0
-        (file,) = inspect(path, "--json").data["files"]
-        assert file["claim"]["complete"] is True
-
-    def test_nothing_is_suggested_without_gpu_code(
-        self, inspect: Run, tmp_path: Path
-    ) -> None:
-        path = wheel(tmp_path, host=library())
-        outcome = inspect(path, "--suggest", "--json")
-        assert outcome.data["files"][0]["suggestion"] is None
-        assert inspect(path, "--suggest").out.count("\n") == 1
 
 
 def test_progress_is_shown_only_on_a_terminal(

@@ -7,6 +7,7 @@ from support.documents import document
 from support.reports import lib, wheel
 
 from nvidia_variant_provider.gpu_code import runtimes
+from nvidia_variant_provider.gpu_code.bounds import newest_runtime
 from nvidia_variant_provider.gpu_code.claims import find_claim
 from nvidia_variant_provider.gpu_code.report import LibraryReport
 from nvidia_variant_provider.gpu_code.runtimes import required_runtimes
@@ -117,6 +118,37 @@ def test_a_library_of_empty_cubins_does_not_loosen_or_tighten_a_bound() -> None:
     assert claim.relaxed.version == CudaVersion(12)
     # Without any code that can be loaded, there is nothing to promise.
     assert find_claim(wheel(empty)).sm_arch == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("demo_cu13-1.0-py3-none-any.whl", "13.0"),
+        ("https://index/demo_gpu_cu12-1.0-py3-none-any.whl?key=1", "12.0"),
+        ("C:\\wheels\\demo_cuda12x-1.0-py3-none-any.whl", "12.0"),
+        ("jax_cuda12_plugin-1.0-py3-none-any.whl", "12.0"),
+        ("demo_cuda92-1.0-py3-none-any.whl", "9.2"),
+        ("demo_cuda110-1.0-py3-none-any.whl", "11.0"),
+        ("demo_cu128-1.0-py3-none-any.whl", "12.8"),
+        # These names say nothing about CUDA.
+        ("demo_cuda-1.0-py3-none-any.whl", None),
+        ("demo_cu3-1.0-py3-none-any.whl", None),
+        ("demo_cu55-1.0-py3-none-any.whl", None),
+        ("documentcu12-1.0-py3-none-any.whl", None),
+        ("demo-1.0+cu128-py3-none-any.whl", None),
+    ],
+)
+def test_the_name_of_a_project_is_evidence_of_cuda(
+    name: str, named: str | None
+) -> None:
+    runtime = newest_runtime(wheel(path=name), ())
+    assert (None if runtime is None else str(runtime.version)) == named
+
+
+def test_the_name_of_a_project_sets_the_bound() -> None:
+    claim = find_claim(wheel(lib("80_real"), path="demo_cu13-1.0-py3-none-any.whl"))
+    assert str(claim.strict.version) == str(claim.relaxed.version) == "13.0"
+    assert claim.strict.reason == "the project is named demo-cu13"
 
 
 def test_the_name_of_a_vendored_runtime_has_its_full_version() -> None:

@@ -17,7 +17,7 @@ from nvidia_variant_provider.gpu_code.claims import (
     find_gpus,
     gpus_of,
 )
-from nvidia_variant_provider.gpu_code.report import WheelReport
+from nvidia_variant_provider.gpu_code.report import LibraryReport, WheelReport
 from nvidia_variant_provider.gpu_code.runtimes import required_runtimes
 from nvidia_variant_provider.gpu_code.suggestion import suggest
 from nvidia_variant_provider.gpu_code.units import ptx_toolkit, split_units
@@ -216,9 +216,48 @@ def test_gpus_of_a_plain_library() -> None:
     gpus = how(api.inspect(BINARIES / "plain.so"))
     assert gpus["7.0"] == ("no", None)
     assert gpus["8.9"] == ("native", "13.0")
-    assert gpus["8.7"] == ("no", None)
     assert gpus["12.0"] == ("ptx", "13.5")
-    assert list(gpus) == [str(capability) for capability in all_capabilities()]
+    # The library is for x86_64, and no Jetson is.
+    models = gpu_models()
+    assert list(gpus) == [str(c) for c in all_capabilities() if not models[c].tegra]
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "machine", "listed"),
+    [
+        ("demo-1.0-cp311-cp311-manylinux_2_28_x86_64.whl", "elf", "", False),
+        ("demo-1.0-cp311-cp311-win_amd64.whl", "pe", "x86_64", False),
+        ("demo-1.0-cp311-cp311-win_arm64.whl", "pe", "aarch64", False),
+        ("demo-1.0-cp311-cp311-manylinux_2_34_aarch64.whl", "elf", "aarch64", True),
+        ("https://x/demo-1.0-cp311-cp311-linux_aarch64-cu130.whl?k=1", "elf", "", True),
+        ("demo-1.0-py3-none-manylinux1_x86_64.manylinux2014_aarch64.whl", "", "", True),
+        # A wheel for any platform, and a name that says nothing.
+        ("demo-1.0-py3-none-any.whl", "cubin", "cuda", True),
+        ("demo-1.0-py3-none-any.whl", "elf", "x86_64", False),
+        ("demo.whl", "elf", "aarch64", True),
+        ("demo.whl", "elf", "x86_64", False),
+    ],
+)
+def test_jetson_is_listed_for_what_can_be_on_one(
+    path: str, form: str, machine: str, *, listed: bool
+) -> None:
+    library = lib("87_real", path="demo/a", format=form or "elf", machine=machine)
+    gpus = how(wheel(library, path=path))
+    assert ("8.7" in gpus) == listed
+    assert gpus["8.9"] == ("no", None)
+
+
+def test_code_of_the_tests_of_a_project_is_no_claim() -> None:
+    """numba-cuda 0.30.4 has two PTX files in the folders of its tests."""
+    code = [
+        lib("20_virtual", path="numba_cuda/numba/cuda/tests/cudapy/jitlink.ptx"),
+        lib("50_virtual", path="numba_cuda/Test/data/jitlink.ptx"),
+    ]
+    report = wheel(*code)
+    assert report.tests == tuple(code)
+    assert (find_claim(report).sm_arch, find_gpus(report)) == ((), ())
+    own = lib("80_real", path="numba_cuda/testing.so")
+    assert find_claim(wheel(*code, own)) == find_claim(wheel(own))
 
 
 def test_gpu_that_is_newer_than_the_build() -> None:
@@ -328,13 +367,17 @@ def test_gpus_of_a_value_are_those_that_the_provider_gives_it() -> None:
         assert set(gpus_of(value)) - {lowest} == expected - {lowest}
 
 
-def test_every_machine_that_gets_a_suggested_build_runs_it() -> None:
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_every_machine_that_gets_a_suggested_build_runs_it(*, relaxed: bool) -> None:
     """Inspect, declare and resolve: no machine gets a build that it cannot run."""
+    suggested = 0
     for path in binaries():
         report = api.inspect(path)
-        suggestion = suggest(find_claim(report), report.path, report.kind)
+        claim = find_claim(report)
+        suggestion = suggest(claim, report.path, report.kind, relaxed=relaxed)
         if suggestion is None:
             continue
+        suggested += 1
         support = {gpu.capability: gpu for gpu in find_gpus(report)}
         for cuda in toolkits():
             for capability, model in gpu_models().items():
@@ -349,3 +392,24 @@ def test_every_machine_that_gets_a_suggested_build_runs_it() -> None:
                 assert gpu.how != "no", (path.name, capability)
                 assert gpu.driver is not None
                 assert gpu.driver <= cuda, (path.name, capability)
+    assert suggested > 10
+
+
+def relaxed(*libraries: LibraryReport) -> tuple[str, tuple[str, ...]]:
+    claim = find_claim(wheel(*libraries))
+    return str(claim.relaxed.version), claim.relaxed_sm_arch
+
+
+def test_the_relaxed_bound_leaves_out_newer_ptx() -> None:
+    code = ("80_real", "90a_real", "80_virtual")
+    runtime = ["libcudart.so.12"]
+    assert relaxed(lib(*code, isa="8.7", needed=runtime)) == (
+        "12.0",
+        ("80_real", "90_real"),
+    )
+    # Each driver for CUDA 12 compiles this PTX.
+    assert relaxed(lib(*code, isa="7.8", needed=runtime)) == (
+        "12.0",
+        ("80_real", "80_virtual", "90_real"),
+    )
+    assert relaxed(lib("80_virtual", isa="8.7", needed=runtime)) == ("None", ())

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-import shlex
+import os
+import re
+import subprocess
+import sys
+import textwrap
 import zipfile
 from pathlib import Path
 
 import pytest
 from support.containers import BINARIES, binaries
 from support.documents import PROVIDER, document
-from support.variantlib_peer import refused_properties, run_command
+from support.variantlib_peer import refused_properties
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider import api
@@ -22,37 +26,57 @@ from nvidia_variant_provider.lint.runner import check_paths
 TAG = "cp311-cp311-linux_x86_64"
 
 
-def test_the_suggested_command_writes_the_suggested_document(
+@pytest.mark.skipif(os.name == "nt", reason="the command is for a POSIX shell")
+@pytest.mark.parametrize("options", [[], ["--relaxed"]])
+def test_the_printed_command_writes_the_suggested_document(
+    options: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def inspect(*words: object) -> str:
-        assert main(["inspect", *map(str, words)]) == 0
-        return capsys.readouterr().out
+    pytest.importorskip("build.env", reason="variantlib[cli] brings it")
+
+    def inspect(*words: object) -> tuple[str, str]:
+        assert main(["inspect", "--suggest", *options, *map(str, words)]) == 0
+        return capsys.readouterr()
+
+    def follow(instructions: str) -> None:
+        """Do what the text says, as a user of a shell would."""
+        blocks = re.split(r"^(\S.*):$", instructions, flags=re.MULTILINE)
+        told = dict(zip(blocks[1::2], map(textwrap.dedent, blocks[2::2]), strict=True))
+        assert list(told) == [
+            "Add this to pyproject.toml",
+            "Install variantlib where nvidia-variant-provider is installed",
+            "Then run this command",
+        ]
+        pyproject, install, command = told.values()
+        assert install.strip() == "pip install 'variantlib[cli]'"
+        (tmp_path / "pyproject.toml").write_text(pyproject)
+        folders = [os.path.dirname(sys.executable), os.environ["PATH"]]
+        environ = {**os.environ, "PATH": os.pathsep.join(folders)}
+        subprocess.run(command, shell=True, check=True, cwd=tmp_path, env=environ)
 
     monkeypatch.chdir(tmp_path)
     members = {"demo/plain.so": (BINARIES / "plain.so").read_bytes()}
-    path = stub_wheel(tmp_path / "in", "demo", "1.0", tag=TAG, members=members)
-    (file,) = json.loads(inspect(path, "--suggest", "--json"))["data"]["files"]
-    suggestion = file["suggestion"]
-    (tmp_path / "pyproject.toml").write_text(suggestion["pyproject"])
-    program, *words = shlex.split(suggestion["command"])
-    assert program == "variantlib"
-    # Isolation would need an index to install the provider from.
-    run_command(*words, "--no-isolation")
-    made = tmp_path / f"demo-1.0-{TAG}-{suggestion['label']}.whl"
+    path = stub_wheel(tmp_path / "in it", "demo", "1.0", tag=TAG, members=members)
+    out, err = inspect(path.relative_to(tmp_path))
+    follow(err)
+    (label,) = json.loads(out)["variants"]
+    made = tmp_path / f"demo-1.0-{TAG}-{label}.whl"
     with zipfile.ZipFile(made) as archive:
-        written = archive.read("demo-1.0.dist-info/variant.json")
-    assert json.loads(written) == suggestion["variant_json"]
-    text = inspect(path, "--suggest")
-    assert text.startswith(written.decode())
-    assert suggestion["command"] in text
-    assert "pip install 'variantlib[cli]'" in text
+        assert archive.testzip() is None
+        written = archive.read("demo-1.0.dist-info/variant.json").decode()
+    assert f"{written}\n" == out
     assert {f.code for f in check_paths([made]) if f.severity != "note"} == set()
-    # A wheel that has a label keeps it.
-    (again,) = json.loads(inspect(made, "--suggest", "--json"))["data"]["files"]
-    assert again["suggestion"]["label"] == suggestion["label"]
+    # A wheel that has a label keeps it, and is not written over.
+    before = made.read_bytes()
+    out, err = inspect(made.name)
+    assert f"{written}\n" == out
+    follow(err)
+    assert made.read_bytes() == before
+    again = tmp_path / "relabelled" / made.name
+    with zipfile.ZipFile(again) as archive:
+        assert archive.testzip() is None
 
 
 @pytest.mark.parametrize("path", binaries(), ids=lambda path: path.name)

@@ -27,9 +27,13 @@ def lib(
     return LibraryReport(path=path, **fields)
 
 
-def wheel(*libraries: LibraryReport, requires: Sequence[str] = ()) -> WheelReport:
+def wheel(
+    *libraries: LibraryReport,
+    requires: Sequence[str] = (),
+    path: str = "demo-1.0-py3-none-any.whl",
+) -> WheelReport:
     return WheelReport(
-        path="demo-1.0-cp311-cp311-linux_x86_64.whl",
+        path=path,
         kind="wheel",
         libraries=libraries,
         requires=tuple(requires),
