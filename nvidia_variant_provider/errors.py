@@ -11,6 +11,7 @@ __all__ = [
     "DetectionError",
     "InputError",
     "MissingExtraError",
+    "NothingFitsError",
     "OverrideError",
     "ProviderError",
     "SelectionWarning",
@@ -91,6 +92,12 @@ class InputError(ProviderError, ValueError):
     """A file or a text cannot be read, or is not valid."""
 
     exit_code = 3
+
+
+class NothingFitsError(ProviderError):
+    """Nothing of what was asked for is for this machine."""
+
+    exit_code = 1
 
 
 class ConfigurationError(InputError):

@@ -123,6 +123,7 @@ def _execute(
         pins=pins,
         named=find_named_labels(command),
         requires_hashes=requires_hashes(command),
+        keeps_hashes=command.command == "lock",
         pinned=find_pinned_versions(command),
         unchecked=options.unchecked,
         cache=machine.cache_folder(environ),
@@ -205,16 +206,18 @@ def _run(
             quiet=options.json,
             asks=sys.stdin is not None and sys.stdin.isatty(),
         )
-    if command.command == "lock" and command.options["output_file"] == "-":
-        narration.warn(
-            "the lock on stdout has URLs of this run (127.0.0.1) for variant wheels; "
-            "write it to a file to get the URLs of the real files"
-        )
+    for remark in outcome.remarks:
+        narration.warn(remark)
     if outcome.written_variants:
         wheels = ", ".join(outcome.written_variants)
+        how = (
+            "; install them with: nvidia-variant-provider pip install -r pylock.toml"
+            if command.command == "lock"
+            else ""
+        )
         narration.warn(
             f"what pip wrote has the URLs of variant wheels, which no released pip "
-            f"installs: {wheels}"
+            f"installs by itself: {wheels}{how}"
         )
     pins = selection.pins
     for item in outcome.stale:

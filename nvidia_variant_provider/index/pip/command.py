@@ -15,7 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -148,15 +148,29 @@ class Pip:
         reply = self._ask({"url": url, "options": dict(options)})
         return (str(reply[0]), str(reply[1])) if reply else None
 
+    @property
+    def python(self) -> str:
+        """The path of the interpreter that packages are installed for."""
+        return self._python
+
     def run(
-        self, arguments: Sequence[str], environ: Mapping[str, str], *, quiet: bool
+        self,
+        arguments: Sequence[str],
+        environ: Mapping[str, str],
+        *,
+        quiet: bool,
+        take: Callable[[str], object] | None = None,
     ) -> int:
         """Run pip to its end, and return its exit status.
 
         :param quiet: send its stdout to stderr.
+        :param take: called with each line that pip writes to stdout, instead of that.
         :raises InputError: the interpreter cannot be run.
         """
         logger.info("running %s", " ".join([*self._base, *map(redacted, arguments)]))
+        if take is not None:
+            # The stdout of a process that is kept is that of this process.
+            self.close()
         if self._warm is not None:
             warm, self._warm = self._warm, None
             with _passing_on(warm.process):
@@ -167,11 +181,14 @@ class Pip:
             process = subprocess.Popen(  # noqa: S603
                 [*self._base, *arguments],
                 env=dict(environ),
-                stdout=2 if quiet else None,
+                stdout=subprocess.PIPE if take else 2 if quiet else None,
             )
         except OSError as error:
             raise _not_run(self._host, error) from None
         with _passing_on(process):
+            for line in process.stdout or ():
+                if take is not None:
+                    take(line.decode("utf-8", "surrogateescape"))
             status = process.wait()
         return status if status >= 0 else 128 - status
 

@@ -64,6 +64,8 @@ def read_lines(command: PipCommand) -> Iterator[str]:
     for option in _FILES:
         names: Iterable[str] = command.options.get(option) or ()
         for name in names:
+            if name.endswith(".toml"):
+                continue  # It is a lock file, whose lines are no requirements.
             yield from _read(name).splitlines()
 
 

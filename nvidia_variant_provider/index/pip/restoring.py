@@ -7,59 +7,74 @@ them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Collection
+from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+from packaging.utils import canonicalize_name
+
+from ..server.local_index import LocalIndex
 from .reports import label_of
 
-__all__ = ["restore", "restore_file"]
+__all__ = ["Restored", "restore"]
+
+_FILE_URL = re.compile(r"\"(file:[^\"]*\.(?:whl|tar\.gz|zip))\"")
 
 
-def restore(
-    text: str, here: str, find_original: Callable[[str], str | None]
-) -> tuple[str, frozenset[tuple[str, str]]]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Restored:
+    """What pip wrote, with the URLs of the real files.
+
+    :param variants: the project and label of each variant wheel in it.
+    :param remarks: sentences about what in it does not last, without a full stop.
+    """
+
+    text: str
+    variants: frozenset[tuple[str, str]] = frozenset()
+    remarks: tuple[str, ...] = ()
+
+
+def restore(text: str, local_index: LocalIndex) -> Restored:
     """Return the text with the URLs of the real files.
 
-    The names of variant wheels, which the local index changes, become the real ones.
-
-    :param here: what the URLs of the local index start with.
-    :param find_original: returns the URL of the real file; ``None`` where it is not
-        known, and then the text keeps the URL.
-    :returns: the text, and the project and label of each variant wheel in it.
+    The names of variant wheels, which the local index changes, become the real ones,
+    and so do the hashes of wheels that were rewritten on the way.
     """
     names: dict[str, str] = {}
     variants: set[tuple[str, str]] = set()
 
     def put_back(match: re.Match[str]) -> str:
         url = match[0]
-        original = find_original(url)
+        original = local_index.original_url(url)
         if original is None:
             return url
+        project = urlsplit(url).path.split("/")[-4]
         label = label_of(url)
         if label is not None:
-            variants.add((urlsplit(url).path.split("/")[-4], label))
+            variants.add((project, label))
             names[_file_name(url)] = _file_name(original)
         return original
 
-    text = re.sub(rf"{re.escape(here)}/[^\s\"'#]*", put_back, text)
+    text = re.sub(rf"{re.escape(local_index.url)}/[^\s\"'#]*", put_back, text)
     for name, original in names.items():
         text = text.replace(f'"{name}"', f'"{original}"')
-    return text, frozenset(variants)
+    for name, original in local_index.rewritten.items():
+        text = text.replace(name, original)
+    here_alone = {
+        canonicalize_name(_file_name(url).partition("-")[0])
+        for url in _FILE_URL.findall(text)
+    }
+    return Restored(
+        text=text, variants=frozenset(variants), remarks=_remarks(here_alone)
+    )
 
 
-def restore_file(
-    path: Path, here: str, find_original: Callable[[str], str | None]
-) -> frozenset[tuple[str, str]]:
-    """Put the URLs of the real files into a file; return its variant wheels."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        restored, variants = restore(text, here, find_original)
-        if restored != text:
-            path.write_text(restored, encoding="utf-8")
-    except (OSError, ValueError):
-        return frozenset()
-    return variants
+def _remarks(projects: Collection[str]) -> tuple[str, ...]:
+    """Say which projects have URLs that only this machine can use."""
+    if not projects:
+        return ()
+    names = ", ".join(sorted(projects))
+    return (f"URLs of files of this machine (file:) are in it for {names}",)
 
 
 def _file_name(url: str) -> str:

@@ -29,6 +29,7 @@ from .settings import make_settings
 
 if TYPE_CHECKING:
     from .installed import InstalledVariant
+    from .locking import LockCopies
     from .taking import Kept, Taken
 
 __all__ = ["Installed", "Narrator", "Outcome", "Stale", "run"]
@@ -91,6 +92,7 @@ class Outcome:
     :param judged: builds of a project that pip looked at were judged.
     :param written_variants: the variant wheels in the report or lock file that the
         user asked for, such as ``torch 2.9.0 (cu128)``.
+    :param remarks: sentences about what does not last in these files.
     :param labels: the labels of each project for which the user asked for one.
     :param has_driver: they were judged for a machine with an NVIDIA driver.
     """
@@ -104,6 +106,7 @@ class Outcome:
     judged: bool = False
     has_driver: bool = False
     written_variants: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
@@ -143,8 +146,11 @@ def run(
     )
     with tempfile.TemporaryDirectory(prefix="nvidia-variant-provider-") as name:
         folder = Path(name)
-        copies: dict[str, str] = {}
-        arguments, variables = _redirect(command, environ, local_index, folder, copies)
+        paths: dict[str, str] = {}
+        copies = _make_copies(command, local_index, folder, paths)
+        arguments, variables = _redirect(
+            command, environ, local_index, folder, paths, copies=copies
+        )
         for url in _remote_files(command):
             narrator.warn(
                 f"pip reads {redacted(url)} itself, so variants are not selected from "
@@ -161,25 +167,40 @@ def run(
             arguments += ["--report", report]
         if command.command != "list":  # It reads an index only with --outdated.
             narrator.start(
-                local_index.places | {copy: path for path, copy in copies.items()}
+                local_index.places | {copy: path for path, copy in paths.items()}
             )
+        written = None
+        if command.command == "lock" or wanted is not None:
+            from .written import Written
+
+            # pip prints to this stream.
+            stream = sys.stderr if quiet else sys.stdout
+            written = Written(local_index, stream, pip.python, environ)
         with local_index.serve():
+            if copies is not None:
+                copies.fill(pip.python, environ)
             status = pip.run(
                 [command.command or "", *arguments, *command.positional],
                 {**environ, **variables},
                 quiet=quiet,
+                take=written.take if written and _prints_lock(command) else None,
             )
             logger.info("pip ended with status %d", status)
             outcome = Outcome(status=status)
             if status == 0:
                 outcome = _explain(command, read_report(report), local_index)
-                written = _restore(command, report, local_index)
-                outcome = replace(outcome, written_variants=written)
-                if wanted == "-" and report is not None:
-                    # pip would have printed it to the stream that it prints to.
-                    stream = sys.stderr if quiet else sys.stdout
-                    stream.write(Path(report).read_text(encoding="utf-8"))
-                    stream.flush()
+            if written is not None:
+                lock = options["output_file"] if command.command == "lock" else None
+                if status == 0:
+                    written.restore(
+                        report if wanted is not None else None, wanted, lock
+                    )
+                written.flush()
+                outcome = replace(
+                    outcome,
+                    written_variants=written.variants,
+                    remarks=tuple(written.remarks),
+                )
     if sum("+" in item.version for item in outcome.installed) > 1:
         from .mixing import find_mixed
 
@@ -224,26 +245,29 @@ def _explain(
     )
 
 
-def _restore(
-    command: PipCommand, report: str | None, local_index: LocalIndex
-) -> tuple[str, ...]:
-    """Put the URLs of the real files into what pip has written for the user."""
-    paths = []
-    if command.options["json_report_file"] is not None and report is not None:
-        paths.append(Path(report))
-    lock = command.options.get("output_file")
-    if command.command == "lock" and lock not in (None, "-"):
-        paths.append(Path(lock))
-    if not paths:
-        return ()
-    from .restoring import restore_file
+def _make_copies(
+    command: PipCommand, local_index: LocalIndex, folder: Path, copied: dict[str, str]
+) -> LockCopies | None:
+    """Return what makes copies of lock files, if the user gives any.
 
-    variants = [
-        variant
-        for path in paths
-        for variant in restore_file(path, local_index.url, local_index.original_url)
-    ]
-    return tuple(f"{project} ({label})" for project, label in sorted(variants))
+    :param copied: gets the path of each file that is copied, and of the copy.
+    """
+    files: Sequence[str] = command.options["requirements"] or ()
+    if not any(file.partition("[")[0].endswith(".toml") for file in files):
+        return None
+    from .locking import LockCopies
+
+    return LockCopies(
+        local_index=local_index,
+        folder=folder,
+        paths=command.paths,
+        copied=copied.__setitem__,
+    )
+
+
+def _prints_lock(command: PipCommand) -> bool:
+    """Return whether pip prints a lock file."""
+    return command.command == "lock" and command.options.get("output_file") == "-"
 
 
 def _remote_files(command: PipCommand) -> list[str]:
@@ -268,12 +292,15 @@ def _redirect(
     environ: Mapping[str, str],
     local_index: LocalIndex,
     folder: Path,
-    copies: dict[str, str],
+    copied: dict[str, str],
+    *,
+    copies: LockCopies | None,
 ) -> tuple[list[str], dict[str, str]]:
     """Return the arguments and variables by which pip uses the local index.
 
-    :param copies: gets the path of each requirements file that is copied, and of the
+    :param copied: gets the path of each requirements file that is copied, and of the
         copy.
+    :param copies: makes the copies of lock files.
     """
     credentials = command.credentials
     indexes = [local_index.add_index(u, credentials.get(u)) for u in command.indexes]
@@ -282,12 +309,17 @@ def _redirect(
         index=local_index.add_index,
         links=local_index.add_links,
         environ=environ,
-        copied=copies.__setitem__,
+        copied=copied.__setitem__,
     )
+
+    def replaced_file(text: str) -> str:
+        copy = copies.add(text) if copies is not None else None
+        return copy or rewrite(text, folder, places)
+
     arguments: list[str] = []
     for option, spelled, *values in command.words:
         if option in _FILES:
-            arguments += [spelled, *(rewrite(v, folder, places) for v in values)]
+            arguments += [spelled, *map(replaced_file, values)]
         elif option not in _PLACES:
             arguments += [spelled, *values]
     if command.options["no_index"]:
@@ -315,8 +347,7 @@ def _redirect(
                 arguments += [f"--{option}", value]
     for option, variable in () if isolated else _FILES.items():
         if files := _configured(command, option):
-            paths = [rewrite(file, folder, places) for file in files]
-            variables[variable] = " ".join(paths)
+            variables[variable] = " ".join(map(replaced_file, files))
     return arguments, variables
 
 

@@ -56,8 +56,8 @@ def list_releases(
         )
         # pip takes half a second to say what its indexes are. Import the rest and
         # look at the interpreter meanwhile.
+        from ..pip.interpreter import find_interpreter
         from ..selection.options import Selection
-        from .interpreter import find_interpreter
         from .reading import read_table
 
         interpreter = find_interpreter(path, environ)

@@ -22,6 +22,7 @@ from ...errors import InputError, UsageError
 from ..http.client import Client
 from ..http.urls import is_http, redacted, split_credentials, why_no_index
 from ..pip.command import PipCommand
+from ..pip.interpreter import Interpreter
 from ..selection.builds import BuildRepository
 from ..selection.inspected import Progress
 from ..selection.options import Selection
@@ -29,7 +30,6 @@ from ..selection.repository import VariantRepository
 from ..selection.stacking import stack
 from ..selection.wheel_files import is_large
 from ..server.upstream import FolderUpstream, HttpUpstream, local_path
-from .interpreter import Interpreter
 from .rows import ReadPage, make_table
 
 __all__ = ["Inspect", "Watch", "read_table"]

@@ -29,9 +29,9 @@ from ...machine.supported import NAMESPACE
 from ...matrix.cells import find_how
 from ...resolution.resolver import Resolution
 from ...wheels.names import WheelName, parse_wheel_name
+from ..pip.interpreter import Interpreter
 from ..selection.builds import JudgedPage
 from ..selection.repository import Choice
-from .interpreter import Interpreter
 
 __all__ = ["ReadPage", "make_table"]
 

@@ -72,8 +72,12 @@ def select_files(
     files: Iterable[model.File],
     releases: Mapping[str, Release],
     choices: Mapping[str, Choice],
+    *,
+    keeps_hashes: bool = False,
 ) -> list[model.File]:
     """Return the files of a page: variant wheels are renamed or left out.
+
+    :param keeps_hashes: see `Selection`.
 
     The order of files matters for two installers. poetry (2.5.1) takes the dependencies
     of a release from the last wheel for any platform or, without one, from the first
@@ -102,7 +106,11 @@ def select_files(
             if name in rewritten:
                 # The hashes and the size are those of the original.
                 changed = replace(
-                    changed, hashes={}, size=None, dist_info_metadata=True
+                    changed,
+                    hashes=file.hashes if keeps_hashes else {},
+                    size=None,
+                    # Without a hash, an installer has to download the wheel for it.
+                    dist_info_metadata=bool(file.hashes) or not keeps_hashes,
                 )
             renamed[name] = _with_label(changed, offer.label)
         elif name in plain:

@@ -67,6 +67,19 @@ class Evaluator:
         evaluated = evaluate_core_metadata(metadata, variant)
         return None if evaluated == metadata else evaluated
 
+    async def read_requirements(
+        self, project: str, file: model.File, variant: SelectedVariant
+    ) -> tuple[str, ...]:
+        """Return the requirements of a wheel without variant markers.
+
+        :raises InputError: METADATA cannot be read, or a marker has no meaning.
+        """
+        from ...wheels.archive import parse_requires
+        from ...wheels.core_metadata import evaluate_core_metadata
+
+        metadata = await self._metadata.read(project, file)
+        return parse_requires(evaluate_core_metadata(metadata, variant))
+
     async def rewrite(
         self,
         project: str,

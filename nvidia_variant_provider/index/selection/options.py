@@ -44,6 +44,9 @@ class Selection:
         on demand, where an index does not.
     :param requires_hashes: the installer accepts only files with the hashes that the
         user gave.
+    :param keeps_hashes: the installer records hashes without downloading a wheel whose
+        METADATA is announced, as ``pip lock`` does. A wheel that is rewritten on its
+        way then has the hash of the original on the page.
     :param pinned: by project, the versions that the user pins exactly.
     :param unchecked: show ordinary wheels as the index does, without asking whether
         they run.
@@ -63,6 +66,7 @@ class Selection:
     rewrites: bool = False
     announces: bool = False
     requires_hashes: bool = False
+    keeps_hashes: bool = False
     pinned: Mapping[str, Collection[str]] = field(default_factory=dict)
     unchecked: bool = False
     platform: str | None = None

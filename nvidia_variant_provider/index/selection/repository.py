@@ -78,15 +78,17 @@ class VariantRepository(RepositoryContainer):
         self._resolver = ReleaseResolver(chosen)
         self._rewrites = chosen.rewrites
         self._requires_hashes = chosen.requires_hashes
+        self._keeps_hashes = chosen.keeps_hashes
         files = FileReader(source, client or Client())
         folder = Path(chosen.cache, "metadata") if chosen.cache else None
+        self.file_reader = files
         self._reader = ReleaseReader(files)
         metadata = (
             source.metadata
             if isinstance(source, BuildRepository)
             else CoreMetadataReader(files, folder)
         )
-        self._evaluator = Evaluator(files, metadata)
+        self.evaluator = Evaluator(files, metadata)
         self._before, self._after = tuple(before), tuple(after)
         self._warn = warn or (lambda _: None)
         self._warned: set[str] = set()
@@ -117,8 +119,10 @@ class VariantRepository(RepositoryContainer):
         choices = await self._choose_all(project, releases, page, pinned)
         self._choices[project] = choices
         self._files[project] = {file.filename: file for file in page.files}
-        chosen = replace(page, files=tuple(select_files(page.files, releases, choices)))
-        return self._with_label(project, chosen, pinned)
+        files = select_files(
+            page.files, releases, choices, keeps_hashes=self._keeps_hashes
+        )
+        return self._with_label(project, replace(page, files=tuple(files)), pinned)
 
     def _with_label(
         self, project: str, page: model.ProjectDetail, pinned: str | None
@@ -182,6 +186,10 @@ class VariantRepository(RepositoryContainer):
     def choices(self, project: str) -> Mapping[str, Choice]:
         """Return what the last page of a project showed, by version."""
         return self._choices.get(canonicalize_name(project), {})
+
+    def files(self, project: str) -> Mapping[str, model.File]:
+        """Return the files of the last page with variants, by their own names."""
+        return self._files.get(canonicalize_name(project), {})
 
     async def _choose_all(
         self,
@@ -323,7 +331,7 @@ class VariantRepository(RepositoryContainer):
         first = {offer.label: offer for offer in reversed(offers)}
         replies = await asyncio.gather(
             *(
-                self._evaluator.depends_on_variant(
+                self.evaluator.depends_on_variant(
                     project,
                     files[offer.wheel.file_name],
                     resolution.variant(offer.label),
@@ -346,7 +354,7 @@ class VariantRepository(RepositoryContainer):
             return None
         variant = choice.resolution.variant(offer.label)
         try:
-            content = await self._evaluator.evaluate(choice.project, file, variant)
+            content = await self.evaluator.evaluate(choice.project, file, variant)
         except InputError as error:
             if "PEP 825" in (error.hint or "") or offer.label in choice.rewritten:
                 raise self._refused(name, str(error)) from None
@@ -374,7 +382,7 @@ class VariantRepository(RepositoryContainer):
         if metadata:
             return model.TextResource(text=content.decode())
         original = await self.source.get_resource(choice.project, name)
-        return await self._evaluator.rewrite(choice.project, file, variant, original)
+        return await self.evaluator.rewrite(choice.project, file, variant, original)
 
     def _refused(self, name: str, reason: str) -> errors.InvalidPackageError:
         message = f"{name}: refused, because {reason}"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 from simple_repository.components.core import SimpleRepository
 
+from ... import detection
+from ...machine.environment import Environment
 from ..http.client import Client
 from ..http.range_support import RangeSupport
 from .builds import BuildRepository
 from .options import Selection
 from .repository import VariantRepository
 
-__all__ = ["stack"]
+__all__ = ["find_once", "stack"]
 
 
 def stack(
@@ -53,3 +56,19 @@ def stack(
         for number, index in enumerate(builds or indexes)
     ]
     return builds, variants
+
+
+def find_once(selection: Selection) -> Callable[[], Environment]:
+    """Return a function that finds out the machine at its first call."""
+    lock = threading.Lock()
+    known: list[Environment] = []
+
+    def find() -> Environment:
+        with lock:
+            if not known:
+                machine = selection.machine
+                environ = selection.environ
+                known.append(machine() if machine else detection.detect(environ))
+            return known[0]
+
+    return find

@@ -9,13 +9,11 @@ any time.
 from __future__ import annotations
 
 import base64
-import hashlib
 import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
@@ -28,15 +26,14 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route, Router
 
 from ...errors import InputError
-from ..http.pages import LABEL_KEY
 from ..http.urls import UpstreamError, redacted
-from ..selection.announcing import METADATA_KEY
 from ..selection.builds import JudgedPage
 from ..selection.evaluating import EvaluatedWheel
 from ..selection.renaming import find_label, project_of
 from ..selection.repository import Choice
 from ..selection.wheel_files import may_be_build
 from .callers import TokenCheck
+from .linking import NO_LABEL, link
 from .missing import explain_missing, find_renamed
 from .responses import (
     FILE_HEADERS,
@@ -57,9 +54,6 @@ from .source import Source
 __all__ = ["OnPage", "OnPick", "make_app"]
 
 logger = logging.getLogger(__name__)
-
-_NO_LABEL = "-"
-"""Stands in the path of files that are not shown as a variant."""
 
 _PASSED_ON = ("content-length", "content-range", "last-modified")
 
@@ -185,7 +179,14 @@ class _Handlers:
         # Only pip downloads a whole wheel to look at its dependencies.
         reads_parts = not request.headers.get("user-agent", "").startswith("pip/")
         files = tuple(
-            self._linked(file, name, "../../", reads_parts=reads_parts)
+            link(
+                self._source,
+                file,
+                name,
+                self._root,
+                shown="../../",
+                reads_parts=reads_parts,
+            )
             for file in page.files
         )
         page = replace(page, files=files)
@@ -203,17 +204,20 @@ class _Handlers:
             if find_label(file.filename) is not None or may_be_build(file.filename)
         }
         files = {
-            file.filename: self._linked(file, project_of(file.filename), "../")
+            file.filename: self._link_up(file, project_of(file.filename))
             for file in everything.files
             if project_of(file.filename) not in projects
         }
         for name in sorted(projects):
             page = await self._source.repository.get_project_page(name)
             for file in page.files:
-                files[file.filename] = self._linked(file, name, "../")
+                files[file.filename] = self._link_up(file, name)
         form = content_negotiation.Format.HTML_LEGACY
         whole = replace(everything, files=tuple(files.values()))
         return respond_with(whole, form)
+
+    def _link_up(self, file: model.File, project: str) -> model.File:
+        return link(self._source, file, project, self._root, shown="../")
 
     async def file(self, request: Request) -> Response:
         """Send a file, or its METADATA."""
@@ -224,7 +228,7 @@ class _Handlers:
         try:
             resource = await self._source.repository.get_resource(project, name)
         except errors.ResourceUnavailable:
-            label = request.path_params["label"].lstrip(_NO_LABEL)
+            label = request.path_params["label"].lstrip(NO_LABEL)
             choices = self._source.repository.choices(project).values()
             renamed = find_renamed(choices, label, name)
             if renamed is not None:
@@ -245,6 +249,8 @@ class _Handlers:
         if isinstance(resource, model.TextResource):
             return PlainTextResponse(resource.text, headers=HEADERS)
         if isinstance(resource, EvaluatedWheel):
+            if name in self._source.saved:
+                return LocalFileResponse(self._source.saved[name])
             logger.info("%s: rewritten on the way", name)
             return await self._rewrite(resource, request)
         if not isinstance(resource, model.HttpResource):
@@ -318,7 +324,7 @@ class _Handlers:
             self._failures.warn(f"{what}: broke off: {reason}")
 
         return UpstreamResponse(
-            rewrite_pieces(pieces, wheel.plan, wheel.sha256),
+            rewrite_pieces(pieces, wheel.plan, wheel.sha256, self._source.rewritten),
             stack,
             tell,
             headers=headers,
@@ -361,51 +367,6 @@ class _Handlers:
         newest = max(choices, key=lambda choice: Version(choice.version))
         if newest.plain and not newest.offers:
             self._on_pick(newest, None)
-
-    def _linked(
-        self, file: model.File, project: str, root: str, *, reads_parts: bool = False
-    ) -> model.File:
-        """Return ``file`` with the URL at which an installer gets it.
-
-        A file keeps its own URL wherever that is possible, since lock files record it
-        and outlive this server.
-
-        :param reads_parts: the installer reads METADATA out of a wheel by ranges.
-        """
-        label: Any = file.private_metadata.get(LABEL_KEY, _NO_LABEL)
-        # A file whose METADATA only this server has must not keep its own URL, unless
-        # the installer can do without that METADATA.
-        ours = METADATA_KEY in file.private_metadata
-        if not self._source.access.local:
-            # Requests for a non-variant wheel tell what pip has taken, and what the
-            # pip of the verb writes is corrected. Nobody corrects what others write.
-            label = label or _NO_LABEL
-        is_reachable = self._source.is_reachable(file.url)
-        if label == _NO_LABEL and is_reachable:
-            if not ours:
-                return file
-            if reads_parts and not self._source.access.local:
-                return replace(file, dist_info_metadata=None)
-        self._source.passing.setdefault(
-            project,
-            "variants"
-            if label not in (None, _NO_LABEL)
-            else self._source.why_not_own(file.url),
-        )
-        digest = (
-            file.hashes.get("sha256") or hashlib.sha256(file.url.encode()).hexdigest()
-        )
-        # A path segment that consists of dots would mean another folder.
-        named = f"{_NO_LABEL}{label}" if label and not label.strip(".") else label
-        parts = (project, named or _NO_LABEL, digest[:8], file.filename)
-        path = f"f/{'/'.join(map(_segment, parts))}"
-        if self._source.originals is not None:
-            self._source.originals[self._root + path] = file.url
-        return replace(file, url=root + path)
-
-
-def _segment(text: str) -> str:
-    return quote(text, safe="")
 
 
 def _is_name(name: str) -> bool:

@@ -6,31 +6,41 @@ import logging
 import os
 import secrets
 import socket
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-from simple_repository import errors
+from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
 
-from ... import detection
 from ...errors import InputError
-from ...machine.environment import Environment
 from ..http.client import Client
 from ..http.urls import is_http, redacted, split_credentials
 from ..selection.builds import BuildRepository, JudgedPage
 from ..selection.options import Selection
 from ..selection.renaming import find_label
 from ..selection.repository import Choice, VariantRepository
-from ..selection.stacking import stack
+from ..selection.stacking import find_once, stack
 from ..selection.wheel_files import may_be_build
 from .access import Access
 from .app import OnPage, OnPick, make_app
 from .callers import system_tells
 from .server import Server
 from .source import Source
-from .upstream import FolderUpstream, HttpUpstream, LinksUpstream, local_path
+from .upstream import (
+    FolderUpstream,
+    HttpUpstream,
+    LinksUpstream,
+    ListedUpstream,
+    local_path,
+)
+
+if TYPE_CHECKING:
+    from ..selection.locking import LockableRelease
+    from .locking import LockedPage
 
 __all__ = ["LocalIndex"]
 
@@ -101,6 +111,10 @@ class LocalIndex:
         )
         self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
         self._upstreams: list[_Upstream] = []
+        self._locks: list[ListedUpstream] = []
+        self._lock_sources: list[Source] = []
+        self.rewritten: dict[str, str] = {}
+        """The SHA-256 of the original by that of a wheel that was rewritten."""
         self._urls: dict[tuple[str, bool], str] = {}
         # These are made when it is known how many upstreams there are.
         self._repositories: list[VariantRepository] = []
@@ -182,6 +196,51 @@ class LocalIndex:
         """Give the address up; for an index that is not to be served after all."""
         self._server.close()
 
+    def add_lock(self, files: Mapping[str, Sequence[model.File]]) -> int:
+        """Serve the files of a lock file; return the number for `read_locked`.
+
+        Nothing but a lock file with its hashes decides about them, so that they are
+        not compared with the indexes, nor judged.
+
+        :param files: the files of each project, by its normalized name.
+        """
+        self._locks.append(ListedUpstream(files))
+        return len(self._locks) - 1
+
+    def read_locked(self, number: int, project: str) -> LockedPage:
+        """Return what this machine gets of a project of a lock file.
+
+        Call it only while the index serves.
+        """
+        from .locking import read_locked
+
+        source = self._lock_sources[number]
+        url = f"{self.url}{source.path}/"
+        return self._server.call(read_locked(source, project, url))
+
+    def save_locked(self, number: int, project: str, name: str, folder: Path) -> str:
+        """Save a wheel of a lock file that is rewritten; return its new SHA-256.
+
+        :param name: the name that pip sees.
+        :raises InputError: it cannot be read, or has another hash.
+        """
+        from .locking import save_rewritten
+
+        source = self._lock_sources[number]
+        return self._server.call(save_rewritten(source, project, name, folder))
+
+    def read_lock_file(self, number: int, project: str, name: str) -> bytes:
+        """Read a file of a lock file in full, as it is.
+
+        :raises InputError: it cannot be read.
+        """
+        repository = self._lock_sources[number].repository
+        return self._server.call(repository.file_reader.read(project, name))
+
+    def is_reachable(self, url: str) -> bool:
+        """Return whether an installer can download ``url`` without credentials."""
+        return self._access.direct and not self._client.has_credentials(url)
+
     @contextmanager
     def serve(
         self, *, idle: float | None = None, on_end: Callable[[], None] | None = None
@@ -194,7 +253,7 @@ class LocalIndex:
         plain = [self._with_hashes(upstream) for upstream in self._upstreams]
         selection = replace(
             self._selection,
-            machine=_once(self._selection),
+            machine=find_once(self._selection),
             rewrites=True,
             announces=True,
         )
@@ -213,13 +272,36 @@ class LocalIndex:
                 # A server that runs for long would remember ever more of them.
                 originals=self._originals if self._access.local else None,
                 passing=self.passing,
+                rewritten=self.rewritten if self._access.local else None,
             )
             for number, (upstream, repository) in enumerate(
                 zip(self._upstreams, self._repositories, strict=True)
             )
         ]
+        first = len(self._upstreams)
+        self._lock_sources = [
+            Source(
+                path=f"/{first + number}",
+                url="a lock file",
+                repository=VariantRepository(
+                    upstream,
+                    # The hashes of the lock file are compared here, and wheels that
+                    # are rewritten get another one.
+                    selection=replace(
+                        selection, requires_hashes=False, keeps_hashes=False
+                    ),
+                    client=self._client,
+                    warn=self._warn,
+                ),
+                client=self._client,
+                access=self._access,
+                originals=self._originals,
+                rewritten=self.rewritten,
+            )
+            for number, upstream in enumerate(self._locks)
+        ]
         app = make_app(
-            sources,
+            [*sources, *self._lock_sources],
             prefix=self._prefix,
             hosts=self._access.hosts,
             token=self.token,
@@ -258,9 +340,38 @@ class LocalIndex:
         original = self._originals.get(url.removeprefix(self._server.url))
         return None if original is None else split_credentials(original)[0]
 
+    def read_lockable(self, url: str) -> LockableRelease | None:
+        """Read what a lock file needs of the release that a URL of this index is of.
+
+        Call it only while the index serves.
+
+        :returns: ``None`` for a URL of anything but a variant wheel.
+        """
+        from ..selection.locking import read_lockable
+
+        path = url.removeprefix(f"{self.url}/")
+        place, project, name = path.split("/")[0], *path.split("/")[-4::3]
+        if not url.startswith(self.url) or not place.isdecimal():
+            return None
+        number = int(place)
+        repositories = [
+            *self._repositories,
+            *(source.repository for source in self._lock_sources),
+        ]
+        if number >= len(repositories):
+            return None
+        return self._server.call(
+            read_lockable(repositories[number], project, unquote(name))
+        )
+
     def all_choices(self) -> list[Choice]:
         """Return what was shown of each release, index by index."""
-        return [c for item in self._repositories for c in item.all_choices()]
+        locked = (source.repository for source in self._lock_sources)
+        return [
+            choice
+            for item in (*self._repositories, *locked)
+            for choice in item.all_choices()
+        ]
 
     def asked_labels(self) -> dict[str, frozenset[str]]:
         """Return the labels of each project for which the user asked for one."""
@@ -302,18 +413,3 @@ class LocalIndex:
             if choices := repository.choices(project):
                 return choices
         return {}
-
-
-def _once(selection: Selection) -> Callable[[], Environment]:
-    """Return a function that finds out the machine at its first call."""
-    lock = threading.Lock()
-    known: list[Environment] = []
-
-    def find() -> Environment:
-        with lock:
-            if not known:
-                environ, machine = selection.environ, selection.machine
-                known.append(machine() if machine else detection.detect(environ))
-            return known[0]
-
-    return find

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from pathlib import Path
 
 from ...errors import InputError
@@ -23,7 +23,10 @@ async def read_pieces(path: Path) -> AsyncIterator[bytes]:
 
 
 async def rewrite_pieces(
-    pieces: AsyncIterator[bytes], plan: RewritePlan, sha256: str | None
+    pieces: AsyncIterator[bytes],
+    plan: RewritePlan,
+    sha256: str | None,
+    hashes: MutableMapping[str, str] | None = None,
 ) -> AsyncIterator[bytes]:
     """Yield the bytes of the new wheel.
 
@@ -31,15 +34,21 @@ async def rewrite_pieces(
     Without that end the download is too short, and no installer takes it.
 
     :param sha256: the hash of the original, if it is known.
+    :param hashes: gets the SHA-256 of the original by that of the new wheel.
     :raises InputError: the original is not the wheel that was planned.
     """
     rewriting = Rewriting(plan)
-    digest = hashlib.sha256()
+    digest, new = hashlib.sha256(), hashlib.sha256()
     async for piece in pieces:
         digest.update(piece)
         for made in rewriting.feed(piece):
+            new.update(made)
             yield made
     if sha256 is not None and digest.hexdigest() != sha256.lower():
         message = "its sha256 is not the one that the page gives"
         raise InputError(message, hint="report it to the index")
-    yield rewriting.finish()
+    end = rewriting.finish()
+    new.update(end)
+    if hashes is not None:
+        hashes[new.hexdigest()] = digest.hexdigest()
+    yield end

@@ -36,6 +36,9 @@ class Source:
     :param originals: gets the URL of the real file for each path that stands for one.
     :param passing: gets, for each project with files whose URLs are those of this
         server, the reason why.
+    :param rewritten: gets, for the SHA-256 of each wheel that was rewritten, that of
+        the original.
+    :param saved: wheels that were rewritten and saved, by the names that pages show.
     """
 
     path: str
@@ -47,6 +50,8 @@ class Source:
     find_judged: Callable[[str], JudgedPage] | None = None
     originals: MutableMapping[str, str] | None = None
     passing: MutableMapping[str, str] = field(default_factory=dict)
+    rewritten: MutableMapping[str, str] | None = None
+    saved: MutableMapping[str, Path] = field(default_factory=dict)
 
     def is_reachable(self, url: str) -> bool:
         """Return whether an installer can download ``url`` without our credentials."""

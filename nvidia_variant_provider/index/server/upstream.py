@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -28,7 +29,13 @@ from ..http.pages import ACCEPT, parse_page, parse_projects
 from ..http.urls import UpstreamError, is_http
 from ..selection.renaming import project_of
 
-__all__ = ["FolderUpstream", "HttpUpstream", "LinksUpstream", "local_path"]
+__all__ = [
+    "FolderUpstream",
+    "HttpUpstream",
+    "LinksUpstream",
+    "ListedUpstream",
+    "local_path",
+]
 
 _PAGES = 128
 """Pages whose files are remembered: installers ask for them right after the page."""
@@ -197,6 +204,31 @@ class LinksUpstream(_Upstream):
             if canonicalize_name(file.filename).startswith(f"{project}-")
         )
         return replace(page, name=project, files=files)
+
+
+class ListedUpstream(_Upstream):
+    """Files that are known already, such as those of a lock file.
+
+    :param files: the files of each project, by its normalized name.
+    """
+
+    def __init__(self, files: Mapping[str, Sequence[model.File]]) -> None:
+        super().__init__()
+        self._files = files
+
+    async def get_project_list(
+        self,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.ProjectList:
+        """Return the projects of the files."""
+        return _project_list(sorted(self._files))
+
+    async def _read_page(self, project: str) -> model.ProjectDetail:
+        if project not in self._files:
+            raise errors.PackageNotFoundError(project)
+        files = tuple(self._files[project])
+        return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
 
 
 def _without_local_files(page: model.ProjectDetail) -> model.ProjectDetail:

@@ -186,35 +186,6 @@ def test_another_variant_is_installed_already(
     assert "torch 2.8.0 is installed as variant cu126, which does not fit" in done.err
 
 
-def test_lock(
-    pip_of: Callable[[str], Pip], index: str, published: Path, tmp_path: Path
-) -> None:
-    """The lock file has the names, URLs and hashes of the real files."""
-    file = tmp_path / "pylock.toml"
-    done = pip_of("25.3")("lock", "-i", index, "--output", file, "torch")
-    assert done.code == 0, done.text
-    text = file.read_text()
-    (wheel,) = (published / "torch").glob("torch-2.8.0-*-cu126.whl")
-    assert f'"{index}torch/{wheel.name}"' in text
-    assert f'name = "{wheel.name}"' in text
-    assert digest(wheel) in text
-    assert f'"{index}runtime/runtime-12.6-py3-none-any.whl"' in text
-    assert text.count("http://") == 2
-    assert done.err.endswith(
-        "warning: what pip wrote has the URLs of variant wheels, which no released "
-        "pip installs: torch (cu126)\n"
-    )
-
-
-def test_a_lock_on_stdout_keeps_the_local_urls(
-    pip_of: Callable[[str], Pip], index: str
-) -> None:
-    done = pip_of("25.3")("lock", "-qi", index, "--output", "-", "torch")
-    assert done.code == 0, done.text
-    assert "/cu126/" in done.out
-    assert "write it to a file to get the URLs of the real files" in done.err
-
-
 @pytest.mark.parametrize(
     ("words", "status"),
     [
