@@ -96,5 +96,8 @@ class Written:
         return result.text
 
     def _print(self, text: str) -> None:
-        self._stream.write(text)
+        # pip may have written bytes that are no text in this encoding.
+        buffer = self._stream.buffer
         self._stream.flush()
+        buffer.write(text.encode("utf-8", "surrogateescape"))
+        buffer.flush()

@@ -31,6 +31,9 @@ __all__ = ["complete"]
 
 _EXTRA = re.compile(r"""extra\s*===?\s*["']([^"']*)""")
 
+_STRONG = ("sha256", "sha384", "sha512")
+"""The hashes with which pip installs from a lock file."""
+
 _PIECE = 1024 * 1024
 
 Versions = Mapping[str, "str | None"]
@@ -99,7 +102,7 @@ class _Completion:
         wheels = []
         for item in release.wheels:
             label, file = item.wheel.parts.label, item.file
-            hashes = dict(file.hashes)
+            hashes = {key: file.hashes[key] for key in _STRONG if key in file.hashes}
             if item.name == taken["name"]:
                 hashes = hashes or {
                     key: self._local_index.rewritten.get(digest, digest)

@@ -17,7 +17,7 @@ from support.processes import PIPS, Done, Pip, installed_labels
 from support.range_server import Answer, serve_answers
 from support.wheels import publish, stub_wheel, variants_json_name, write_page
 
-from nvidia_variant_provider.index.pip.lock_files import is_lock, parse_toml
+from nvidia_variant_provider.index.pip.lock_files import parse_toml
 
 OLD, NEW = PIPS[-2:]
 BUILDS = {
@@ -372,22 +372,6 @@ def test_bad_lock_files(locked: Locked) -> None:
     # pip says itself that a wheel does not have the hash of the lock file.
     assert done.code == 1
     assert "THESE PACKAGES DO NOT MATCH THE HASHES" in done.err
-
-
-@pytest.mark.parametrize(
-    ("path", "is_one"),
-    [
-        ("pylock.toml", True),
-        ("a/pylock.dev.toml", True),
-        ("pylock.a.b.toml", False),
-        ("pylock..toml", False),
-        ("Pylock.toml", False),
-        ("https://wheels.example/pylock.toml", False),
-        ("requirements.txt", False),
-    ],
-)
-def test_names_of_lock_files(path: str, is_one: bool) -> None:
-    assert is_lock(path) is is_one
 
 
 def test_wheels_that_need_credentials(pip: Pip, folder: Path, tmp_path: Path) -> None:
