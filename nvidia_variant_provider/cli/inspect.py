@@ -217,7 +217,7 @@ def _aside(
     bound = find_claim(report).relaxed
     if relaxed and _suggest(report, relaxed=False) and bound.version is None:
         return [f"{report.path}: there is no looser bound: {bound.reason}"]
-    return [f"{report.path}: it has no GPU code that properties could name"]
+    return [f"{report.path}: it has no GPU code of its own that properties could name"]
 
 
 def _text(report: WheelReport) -> list[str | Table]:

@@ -113,7 +113,7 @@ def copied_paths(
         if (
             is_of_nvidia(name)
             or (folder in cupti and _WITH_CUPTI.fullmatch(name))
-            or item.path.startswith("nvidia/")
+            or item.path.lower().startswith("nvidia/")
         ):
             copied.append(item)
         elif repaired is None or _is_named_like(name, stem or _stem(repaired)):

@@ -51,7 +51,10 @@ def test_nothing_is_suggested_without_gpu_code(run: Run, tmp_path: Path) -> None
     assert outcome.data["files"][0]["suggestion"] is None
     text = run(path, "--suggest")
     assert (text.code, text.out) == (0, "")
-    assert text.err == f"{path}: it has no GPU code that properties could name\n"
+    assert (
+        text.err
+        == f"{path}: it has no GPU code of its own that properties could name\n"
+    )
 
 
 def test_stdout_has_json_alone(

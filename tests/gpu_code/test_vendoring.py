@@ -52,6 +52,7 @@ def copied(project: str, *libraries: LibraryReport) -> set[str]:
         ("torch/lib/cublasLt64_12.dll", "torch", True),
         ("nvidia/curand/bin/curand64_10.dll", "demo", True),
         ("nvidia/curand/bin/curand64_10.dll", "nvidia_curand_cu12", False),
+        ("NVIDIA/curand/bin/other.dll", "demo", True),
         ("libnvjpeg.so.13", "", True),
         ("demo/nccl_wrapper.so", "demo", False),
         # NVIDIA's own wheel of cuTENSOR has the same libraries for both systems.
