@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ _MEMBER = "variant.json"
 
 _MAX_NAMED = 4
 """How many tags a message names."""
+
+_MANYLINUX = re.compile(r"-(?:many|musl)linux(?:_[0-9]+_[0-9]+|[0-9]*)_")
 
 _MAX_TAG = 500
 """The most characters of a compressed tag that is expanded."""
@@ -165,7 +168,10 @@ def check_nv414(wheel: OpenedWheel) -> Iterator[Problem]:
         else:
             inside.add(shown(text, 50))
     outside = {str(tag) for tag in wheel.name.tags}
-    if inside != outside:
+    # cupy and torchvision rename wheels for plain Linux once they are known to fit a
+    # manylinux platform, which leaves WHEEL right for installed packages.
+    generic = {_MANYLINUX.sub("-linux_", tag) for tag in outside}
+    if inside not in (outside, generic):
         yield Problem(
             "WHEEL",
             f"it has the tags {_listed(inside)}, and the file name has "

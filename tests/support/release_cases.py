@@ -177,6 +177,14 @@ def compressed_tags(folder: Folder) -> None:
     rewrite(folder, {}, {tags: "Tag: py2.py3-none-any"}, path.name)
 
 
+def plain_linux(folder: Folder, machine: str) -> None:
+    """Write a wheel for manylinux whose WHEEL says plain Linux."""
+    folder.remove(WHEEL.format("cu12"))
+    name = folder.wheel("cu12", tag=LINUX).name
+    tag = f"Tag: py3-none-linux_{machine}"
+    rewrite(folder, {}, {f"Tag: {LINUX}": tag}, name)
+
+
 def other_version(folder: Folder) -> None:
     """Rename the wheels as if they were of another version, as people do for CUDA."""
     for label in CLEAN["variants"]:
@@ -312,6 +320,11 @@ CASES: dict[str, Case] = {
         "NV414",
         lambda f: rewrite(f, {}, {"Tag: py3-none-any": "Tag: any"}),
         compressed_tags,
+    ),
+    "NV414 machine": case(
+        "NV414",
+        lambda f: plain_linux(f, "aarch64"),
+        lambda f: plain_linux(f, "x86_64"),
     ),
     "NV415 name": case(
         "NV415",

@@ -160,13 +160,15 @@ RELEASE_RULES = (
         severity=WARNING,
         title="WHEEL has other tags than the name",
         clients="neither checks it",
-        what="The tags in `*.dist-info/WHEEL` are not those of the file name.",
+        what="The tags in `*.dist-info/WHEEL` are not those of the file name. Tags for "
+        "plain Linux, such as `linux_x86_64`, may stand for the `manylinux` tags of "
+        "the same machine.",
         effect="Neither client checks this. Installers go by the file name; tools that "
         "look at an installed package go by WHEEL, such as `pip check`, which may say "
         "that it is not supported on this platform.",
         fix="rename wheels with `wheel tags`, or repair them with `auditwheel`, which "
         "both write WHEEL as well.",
-        example="demo-1.0-py3-none-manylinux_2_28_x86_64.whl   "
+        example="demo-1.0-py3-none-manylinux_2_28_aarch64.whl   "
         "<- Tag: py3-none-linux_x86_64",
     ),
     Rule(
