@@ -71,6 +71,7 @@ def validate(
     *,
     select: Collection[str] = (),
     ignore: Collection[str] = (),
+    hashes: bool = True,
 ) -> list[Finding]:
     """Check metadata, wheels, folders and project pages before they are published.
 
@@ -81,6 +82,7 @@ def validate(
         finding, not an error.
     :param select: prefixes of the rules to keep, such as ``NV3``; empty for all rules.
     :param ignore: prefixes of the rules to leave out.
+    :param hashes: download wheels of a page completely, to compare their sha256.
     :return: the findings, sorted by path, rule and place.
     :raises UsageError: no rule begins with a given prefix.
     """
@@ -88,7 +90,11 @@ def validate(
     from ..lint.runner import check_paths
 
     return check_paths(
-        paths, select=select, ignore=ignore, connect=lambda: connect(os.environ)
+        paths,
+        select=select,
+        ignore=ignore,
+        connect=lambda: connect(os.environ),
+        hashes=hashes,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from functools import partial
 
 from .parsers import add_examples, add_format
 from .progress import progress_bar
@@ -41,6 +42,12 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="exit with code 1 for warnings as well"
     )
+    parser.add_argument(
+        "--no-hash",
+        action="store_true",
+        help="do not compare the sha256 of wheels on a page, which takes reading all "
+        "of each wheel; read only the parts that other rules need",
+    )
     add_format(parser, _FORMATS)
     add_examples(
         parser,
@@ -53,24 +60,35 @@ def execute(
     options: argparse.Namespace,
     environ: Mapping[str, str],
 ) -> Result:
-    """Check the paths; ``data`` has ``findings``, sorted."""
+    """Check the paths; ``data`` has ``findings``, sorted, and ``unchecked``."""
     from ..index.connection import connect
     from ..lint.output import as_github, as_text
     from ..lint.runner import check_paths, fails
     from ..lint.sarif import as_sarif
+    from ..lint.unchecked import UncheckedFiles
 
+    unchecked = UncheckedFiles()
     findings = check_paths(
         options.paths,
         select=_codes(options.select),
         ignore=_codes(options.ignore),
         watch=progress_bar,
         connect=lambda: connect(environ),
+        hashes=not options.no_hash,
+        unchecked=unchecked,
     )
-    formats = {"text": as_text, "github": as_github, "sarif": as_sarif}
+    formats = {
+        "text": partial(as_text, unchecked=unchecked.all),
+        "github": as_github,
+        "sarif": as_sarif,
+    }
     render = formats.get(options.format)
     return Result(
         exit_code=1 if fails(findings, strict=options.strict) else 0,
-        data={"findings": [finding.to_dict() for finding in findings]},
+        data={
+            "findings": [finding.to_dict() for finding in findings],
+            "unchecked": [item.to_dict() for item in unchecked.all],
+        },
         text=render(findings) if render else [],
         verbatim=options.format != "text",
         as_json=render is None,

@@ -6,30 +6,32 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from ..errors import InputError
 from ..metadata.names import SUFFIX, parse_metadata_name
 from ..strict_json import read_bytes
 from ..wheels.names import WheelName, parse_wheel_name
-from ..wheels.variant_json import WheelContent, read_wheel
+from .unchecked import UncheckedFiles
 
 if TYPE_CHECKING:
     from ..gpu_code.inspection import Progress
-    from ..gpu_code.report import WheelReport
 
 __all__ = [
+    "JOBS",
     "IndexFile",
     "Listing",
+    "OpenFile",
     "Reading",
     "Release",
+    "SkippedError",
     "Watch",
     "list_files",
     "local_file",
     "nobody_watches",
 ]
 
-_JOBS = min(4, os.cpu_count() or 1)
+JOBS = min(4, os.cpu_count() or 1)
 """How many members of a wheel are read at the same time."""
 
 
@@ -48,11 +50,40 @@ class Reading:
     """How much of each wheel is read.
 
     :param content: read the GPU code of wheels as well.
+    :param hashes: read wheels of a page whole, to compare their sha256.
     :param watch: shows how far the reading of one wheel is.
+    :param unchecked: takes what is not checked.
     """
 
     content: bool = True
+    hashes: bool = True
     watch: Watch = nobody_watches
+    unchecked: UncheckedFiles = field(default_factory=UncheckedFiles)
+
+
+class SkippedError(Exception):
+    """A wheel cannot be read, which is not a defect of the wheel.
+
+    :param reason: why, as a clause.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenFile:
+    """A wheel that can be read.
+
+    :param source: its path, or a file that can seek.
+    :param sha256: its hash; ``None`` where only parts of it are read.
+    :param jobs: how many of its members are read at the same time.
+    """
+
+    source: str | IO[bytes]
+    sha256: str | None = None
+    jobs: int = JOBS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,17 +94,20 @@ class IndexFile:
     :param time: when it was written or uploaded, in seconds since 1970; ``None`` if
         unknown.
     :param read: returns the bytes of a metadata file.
-    :param open_wheel: returns what a wheel says about its variant.
-    :param inspect: returns the GPU code of a wheel; ``None`` where that is not read,
-        such as on an index, which would have to send the whole wheel.
+    :param open_wheel: opens a wheel; the context raises what `read_wheel` raises.
+    :param reading: how much of a wheel is read.
+    :param listed: whether a page lists the file, which has to give its hash then.
+    :param sha256: the hash that the page gives.
     """
 
     name: str
     path: str
     time: float | None
     read: Callable[[], bytes]
-    open_wheel: Callable[[], WheelContent]
-    inspect: Callable[[], WheelReport] | None = None
+    open_wheel: Callable[[], AbstractContextManager[OpenFile]]
+    reading: Reading
+    listed: bool = False
+    sha256: str | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -86,6 +120,17 @@ class Release:
     name: str
     metadata: IndexFile | None = None
     wheels: list[tuple[IndexFile, WheelName]] = field(default_factory=list)
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether it has variants; non-variant wheels alone are not checked."""
+        return self.metadata is not None or any(n.label for _, n in self.wheels)
+
+    @property
+    def files(self) -> list[IndexFile]:
+        """All of its files that are checked."""
+        metadata = [] if self.metadata is None else [self.metadata]
+        return [*metadata, *(file for file, _ in self.wheels)]
 
     @property
     def labelled(self) -> list[tuple[IndexFile, WheelName, str]]:
@@ -168,17 +213,11 @@ def local_file(path: str, reading: Reading) -> IndexFile:
     except (OSError, ValueError):
         time = None
 
-    def inspect() -> WheelReport:
-        from ..gpu_code.inspection import inspect_path
-
-        with reading.watch(path) as progress:
-            return inspect_path(path, jobs=_JOBS, progress=progress)
-
     return IndexFile(
         name=os.path.basename(path),
         path=path,
         time=time,
         read=lambda: read_bytes(path),
-        open_wheel=lambda: read_wheel(path),
-        inspect=inspect if reading.content else None,
+        open_wheel=lambda: nullcontext(OpenFile(source=path)),
+        reading=reading,
     )

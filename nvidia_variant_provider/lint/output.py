@@ -7,12 +7,18 @@ from collections.abc import Sequence
 
 from .findings import Finding
 from .rules import NOTE, SEVERITIES
+from .unchecked import Unchecked
 
 __all__ = ["as_github", "as_text"]
 
 
-def as_text(findings: Sequence[Finding]) -> list[str]:
-    """Return a line for each finding, and then how many there are of each severity."""
+def as_text(
+    findings: Sequence[Finding], unchecked: Sequence[Unchecked] = ()
+) -> list[str]:
+    """Return a line for each finding, and then a summary.
+
+    :param unchecked: what was not checked, which is the first part of the summary.
+    """
     lines = [
         f"{_where(finding)}: {finding.code} {finding.severity}: {finding.message}; "
         f"{finding.hint}"
@@ -20,7 +26,7 @@ def as_text(findings: Sequence[Finding]) -> list[str]:
     ]
     counts = Counter(finding.severity for finding in findings)
     total = [f"{counts[s]} {s}{'s'[: counts[s] != 1]}" for s in SEVERITIES if counts[s]]
-    return [*lines, ", ".join(total) or "no findings"]
+    return [*lines, *map(str, unchecked), ", ".join(total) or "no findings"]
 
 
 def as_github(findings: Sequence[Finding]) -> list[str]:

@@ -1,7 +1,8 @@
-"""NV401 to NV410 and NV416: whether the files of a release agree with each other."""
+"""NV401 to NV410, NV416, NV418: whether the files of a release agree."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from .index_files import (
 )
 from .scope import Scope
 from .structure import labels_of
-from .wheel import check_wheel
+from .wheel import check_hash, check_wheel
 
 __all__ = [
     "LISTING_CHECKS",
@@ -39,6 +40,9 @@ RELEASE_CHECKS: Checks[CheckedRelease] = Checks()
 """The other checks of a release."""
 
 _UPGRADE = "nvidia-variant-provider upgrade --index FOLDER"
+
+
+_ORDINARY = "the release has neither labels nor metadata; name wheels by themselves"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +91,7 @@ def _check_release(release: Release, path: str) -> list[Finding]:
     if metadata is not None:
         try:
             text = metadata.read()
+            check_hash(metadata, hashlib.sha256(text).hexdigest(), outside)
         except InputError as error:
             outside.add_error("NV100", error)
     inside = Collector(outside.path, document=text)
@@ -103,9 +108,11 @@ def _check_release(release: Release, path: str) -> list[Finding]:
             requires.append((file, label, checked.requires))
         if checked.document is not None:
             wheels.append((file, label, checked.document))
-    # Non-variant wheels alone are no release of variants, and not checked here.
-    for file, name in release.plain if release.labelled or metadata else ():
-        findings += check_wheel(file, name).findings
+    for file, name in release.plain:
+        if release.is_checked:
+            findings += check_wheel(file, name).findings
+        else:
+            file.reading.unchecked.add("everything", _ORDINARY, file.path)
     subject = CheckedRelease(
         release=release,
         document=document if isinstance(document, dict) else None,
@@ -125,6 +132,25 @@ def check_nv401(listing: Listing) -> Iterator[Problem]:
             file.name,
             f"{shown(file.name)} is not of the form {{name}}-{{version}}{SUFFIX}",
             "use lower case, and _ for - and . in the name, as wheels do",
+        )
+
+
+@LISTING_CHECKS.rule("NV418")
+def check_nv418(listing: Listing) -> Iterator[Problem]:
+    """Report files of a page for which it gives no hash."""
+    files = [
+        file
+        for release in listing.releases
+        if release.is_checked
+        for file in release.files
+        if file.listed and file.sha256 is None
+    ]
+    if files:
+        count = "1 file" if len(files) == 1 else f"{len(files)} files"
+        yield Problem(
+            "",
+            f"the page gives no sha256 for {count}, such as {files[0].name}",
+            "let the index give the sha256 of each file",
         )
 
 

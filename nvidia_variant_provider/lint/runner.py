@@ -15,6 +15,7 @@ from .findings import Finding
 from .folders import check_folder, check_wheel_path
 from .index_files import Reading, Watch, nobody_watches
 from .rules import ERROR, RULES, SEVERITIES, WARNING
+from .unchecked import UncheckedFiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def check_paths(
     ignore: Collection[str] = (),
     watch: Watch = nobody_watches,
     connect: Connect | None = None,
+    hashes: bool = True,
+    unchecked: UncheckedFiles | None = None,
 ) -> list[Finding]:
     """Return the findings about all ``paths``, sorted by path, code and place.
 
@@ -43,6 +46,9 @@ def check_paths(
     :param watch: shows how far the reading of one wheel is.
     :param connect: makes the client that reads URLs; without it, URLs are read
         without the settings of a pip.
+    :param hashes: read wheels of a page from start to end, to compare their sha256
+        with that of the page; otherwise only the parts that other rules need.
+    :param unchecked: takes what was not checked, and why.
     :raises UsageError: no rule has a prefix.
     """
     for prefix in (*select, *ignore):
@@ -51,7 +57,12 @@ def check_paths(
             raise UsageError(f"there is no rule {prefix!r}", hint=hint)
     # Reading all libraries of a wheel takes a while, and only these rules need it.
     content = any(selected(c, select, ignore) for c in RULES if c.startswith("NV5"))
-    reading = Reading(content=content, watch=watch)
+    reading = Reading(
+        content=content,
+        hashes=hashes and selected("NV417", select, ignore),
+        watch=watch,
+        unchecked=UncheckedFiles() if unchecked is None else unchecked,
+    )
     kept: set[Finding] = set()
     for item in paths:
         path = os.fspath(item)
@@ -93,7 +104,7 @@ def _check(path: str, reading: Reading, connect: Connect) -> Iterator[Finding]:
     if _is_url(path):
         from .pages import check_page
 
-        yield from check_page(path, connect)
+        yield from check_page(path, connect, reading)
         return
     name = _name(path)
     collector = Collector(name)

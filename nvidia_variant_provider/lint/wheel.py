@@ -1,4 +1,4 @@
-"""NV404, NV408 and NV411 to NV415: what one wheel says about itself."""
+"""NV404, NV408 and NV411 to NV415, NV417: what one wheel says about itself."""
 
 from __future__ import annotations
 
@@ -9,26 +9,32 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, shown
 from ..wheels.names import WheelName
-from ..wheels.variant_json import WheelContent
+from ..wheels.variant_json import WheelContent, read_wheel
 from .collector import Checks, Collector, Problem
 from .documents import check_text
 from .findings import Finding
-from .index_files import IndexFile
+from .index_files import IndexFile, OpenFile, SkippedError
 from .scope import Scope
 
 if TYPE_CHECKING:
     from ..gpu_code.report import WheelReport
 
 __all__ = [
+    "HASH_CHECKS",
     "VARIANT_JSON_CHECKS",
     "WHEEL_CHECKS",
     "CheckedWheel",
+    "HashedFile",
     "OpenedWheel",
+    "check_hash",
     "check_wheel",
 ]
 
 WHEEL_CHECKS: Checks[OpenedWheel] = Checks()
 """The checks of the file name and METADATA."""
+
+HASH_CHECKS: Checks[HashedFile] = Checks()
+"""The checks of the hashes that a page gives."""
 
 VARIANT_JSON_CHECKS: Checks[OpenedWheel] = Checks()
 """The checks whose findings point into ``variant.json``."""
@@ -39,6 +45,8 @@ _MAX_NAMED = 4
 """How many tags a message names."""
 
 _MANYLINUX = re.compile(r"-(?:many|musl)linux(?:_[0-9]+_[0-9]+|[0-9]*)_")
+
+_LEFT_OUT = "the rules NV5 are left out"
 
 _MAX_TAG = 500
 """The most characters of a compressed tag that is expanded."""
@@ -65,6 +73,14 @@ class OpenedWheel:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HashedFile:
+    """The sha256 of a file, as its page gives it and as it is, where they are known."""
+
+    listed: str | None
+    actual: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedWheel:
     """The findings about a wheel, and what the rules of its release need of it.
 
@@ -78,15 +94,28 @@ class CheckedWheel:
     requires: Sequence[str] | None = None
 
 
+def check_hash(file: IndexFile, sha256: str | None, collector: Collector) -> None:
+    """Compare the hash that a page gives with that of the file.
+
+    :param sha256: the hash of the file; ``None`` if it is not known.
+    """
+    HASH_CHECKS.run(HashedFile(listed=file.sha256, actual=sha256), collector)
+
+
 def check_wheel(file: IndexFile, name: WheelName) -> CheckedWheel:
     """Check one wheel by itself: ``variant.json``, METADATA and GPU code."""
     outside = Collector(file.path)
     try:
-        content = file.open_wheel()
+        with file.open_wheel() as opened:
+            check_hash(file, opened.sha256, outside)
+            content = read_wheel(opened.source)
+            report = _inspect(file, opened, outside)
+    except SkippedError as skipped:
+        file.reading.unchecked.add("everything", skipped.reason, file.path)
+        return CheckedWheel(findings=[])
     except InputError as error:
         outside.add_error("NV411", error)
         return CheckedWheel(findings=outside.findings)
-    report = _inspect(file, outside)
     text = content.variant_json if name.label is not None else None
     member = None if text is None else _MEMBER
     inside = Collector(file.path, document=text, member=member)
@@ -194,6 +223,20 @@ def check_nv415(wheel: OpenedWheel) -> Iterator[Problem]:
         )
 
 
+@HASH_CHECKS.rule("NV417")
+def check_nv417(file: HashedFile) -> Iterator[Problem]:
+    """Report a file whose page gives another hash."""
+    if file.listed is None or file.actual is None:
+        return
+    if file.listed.lower() != file.actual:
+        yield Problem(
+            "",
+            f"the page gives sha256 {shown(file.listed, 80)}, and the file has "
+            f"{file.actual}",
+            "find out which of the two is right before anybody installs the file",
+        )
+
+
 @VARIANT_JSON_CHECKS.rule("NV412")
 def check_nv412(wheel: OpenedWheel) -> Iterator[Problem]:
     """Report ``variant.json`` of another label than that of the file name."""
@@ -232,11 +275,19 @@ def _has_library_by_cuda(report: WheelReport | None) -> bool:
     return has_library_by_cuda(report)
 
 
-def _inspect(file: IndexFile, collector: Collector) -> WheelReport | None:
-    if file.inspect is None:
+def _inspect(
+    file: IndexFile, opened: OpenFile, collector: Collector
+) -> WheelReport | None:
+    if not file.reading.content:
+        file.reading.unchecked.add("libraries", _LEFT_OUT, file.path)
         return None
+    from ..gpu_code.inspection import inspect_path
+
     try:
-        return file.inspect()
+        with file.reading.watch(file.path) as progress:
+            return inspect_path(
+                opened.source, name=file.path, jobs=opened.jobs, progress=progress
+            )
     except InputError as error:
         collector.add_error("NV411", error)
         return None

@@ -13,7 +13,6 @@ from support.command import Run
 from support.containers import container, library
 from support.content_cases import CASES
 from support.gpu_wheels import PLAIN, PLAIN_SO, Wheel
-from support.range_server import Answer, serve_answers
 
 from nvidia_variant_provider.gpu_code import budget, inspection
 from nvidia_variant_provider.gpu_code.inspection import Progress
@@ -150,24 +149,6 @@ def test_reading_of_each_wheel_can_be_watched(tmp_path: Path) -> None:
     assert 0 < done <= total
     check_paths([path], watch=watch, ignore=["NV5"])
     assert names == [str(path)]
-
-
-def test_libraries_of_wheels_on_a_page_are_not_read(tmp_path: Path) -> None:
-    """Only the list of members and the metadata of such a wheel are read."""
-    wheel = Wheel(
-        libraries={"demo/lib.so": library("80_real") + bytes(3_000_000)},
-        sm=["90_real"],
-    ).write(tmp_path)
-    page = f'<a href="/{wheel.name}">{wheel.name}</a>'.encode()
-    answers = {
-        "/simple/demo/": Answer(body=page, kind="text/html"),
-        f"/{wheel.name}": Answer(body=wheel.read_bytes()),
-    }
-    with serve_answers(answers) as server:
-        findings = check_paths([f"{server.url}/simple/demo/"])
-        asked = [line for line in server.requests if wheel.name in line]
-    assert [f.code for f in findings if f.code.startswith("NV5")] == []
-    assert 0 < len(asked) <= 4
 
 
 def test_command_fails_for_a_false_claim(run: Run, tmp_path: Path) -> None:

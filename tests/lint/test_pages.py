@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from nvidia_variant_provider.index.http.blocking import BlockingClient
 from nvidia_variant_provider.index.http.client import Client
 from nvidia_variant_provider.index.http.settings import Settings
 from nvidia_variant_provider.lint import pages
+from nvidia_variant_provider.lint.index_files import Reading
 from nvidia_variant_provider.lint.pages import check_page
 from nvidia_variant_provider.lint.rules import ERROR
 from nvidia_variant_provider.lint.runner import check_paths
@@ -56,7 +58,7 @@ def index(
                 {
                     "filename": name,
                     "url": f"../../files/{name}",
-                    "hashes": {},
+                    "hashes": {"sha256": sha256(data).hexdigest()},
                     "size": len(data),
                     "upload-time": (times or {}).get(name),
                 }
@@ -65,7 +67,10 @@ def index(
         }
         body, kind = json.dumps(page).encode(), JSON
     else:
-        links = (f'<a href="../../files/{n}#sha256=0">{n}</a>' for n in files)
+        links = (
+            f'<a href="../../files/{n}#sha256={sha256(data).hexdigest()}">{n}</a>'
+            for n, data in files.items()
+        )
         body, kind = b"<!DOCTYPE html>" + "".join(links).encode(), "text/html"
     served = {PROJECT: Answer(body=body, kind=kind)}
     served |= {f"/files/{name}": Answer(body=data) for name, data in files.items()}
@@ -83,8 +88,9 @@ def codes(server: RangeServer) -> list[str]:
 def test_a_consistent_page_is_clean(files: dict[str, bytes], as_json: bool) -> None:
     with index(files, as_json=as_json) as server:
         assert codes(server) == []
-    # Wheels are read in parts, and not downloaded as a whole.
-    assert not [r for r in server.requests if ".whl" in r and "whole" in r]
+    # Each file is read once, and whole, since its hash is compared.
+    asked = [r.partition("/files/")[2] for r in server.requests if "/files/" in r]
+    assert sorted(asked) == sorted(f"{name} whole" for name in files)
 
 
 def test_a_label_without_wheel_is_a_finding(files: dict[str, bytes]) -> None:
@@ -150,8 +156,10 @@ def test_a_wheel_that_cannot_be_read_is_a_finding(
     files: dict[str, bytes], answer: Answer
 ) -> None:
     (name,) = (name for name in files if "-cu126" in name)
+    # Where there is a file at all, its hash is not that of the page either.
+    expected = ["NV411", "NV417"][: 1 + (answer.status == 200)]
     with index(files, answers={f"/files/{name}": answer}) as server:
-        assert codes(server) == ["NV411"]
+        assert codes(server) == expected
 
 
 def test_metadata_that_cannot_be_read_is_a_finding(files: dict[str, bytes]) -> None:
@@ -192,7 +200,7 @@ def test_other_schemes_are_not_followed(files: dict[str, bytes]) -> None:
     page = '<a href="file:///etc/torch-2.9.1-variants.json">it</a>'
     answers = {PROJECT: Answer(body=page.encode(), kind="text/html")}
     with index(files, answers=answers) as server:
-        (finding,) = check_paths([f"{server.url}{PROJECT}"])
+        (finding,) = check_paths([f"{server.url}{PROJECT}"], ignore=["NV418"])
     assert (finding.code, finding.message) == ("NV100", "only http and https are read")
 
 
@@ -271,7 +279,7 @@ def test_projects_of_an_index_are_read_one_at_a_time(files: dict[str, bytes]) ->
     del files["torch-2.9.1-variants.json"]
     answers = {"/simple/": root_page(["torch", "zebra"], as_json=False)}
     with index(files, answers=answers) as server, BlockingClient() as client:
-        findings = check_page(f"{server.url}/simple/", lambda: client)
+        findings = check_page(f"{server.url}/simple/", lambda: client, Reading())
         assert next(f for f in findings if f.severity == ERROR).code == "NV409"
         assert not [request for request in server.requests if "zebra" in request]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from support.client_outcomes import CASES, CONTENT, OTHER_MACHINES
+from support.client_outcomes import CASES, CONTENT, ON_PAGES, OTHER_MACHINES
 from support.documents import forced
 from support.outcomes import REFUSED, uv_outcome
 from support.release_cases import edit_wheel
@@ -441,7 +441,7 @@ def test_variantlib_keeps_the_first_of_two_orders(tmp_path: Path) -> None:
 
 def test_every_claim_about_clients_is_measured() -> None:
     """A new rule needs a case in one of the tables, or a test that `measures` it."""
-    tables = (*CASES, *OTHER_MACHINES, *DAMAGED, *CONTENT)
+    tables = (*CASES, *OTHER_MACHINES, *DAMAGED, *CONTENT, *ON_PAGES)
     measured = {case[:5] for case in tables} | MEASURED
     missing = set(RULES) - measured
     assert not missing, "no test here measures what uv and variantlib do"

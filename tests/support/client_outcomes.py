@@ -12,7 +12,7 @@ from support.outcomes import REFUSED
 
 from nvidia_variant_provider.lint.rules.model import Code
 
-__all__ = ["CASES", "CONTENT", "OTHER_MACHINES"]
+__all__ = ["CASES", "CONTENT", "ON_PAGES", "OTHER_MACHINES"]
 
 # What uv and variantlib select from documents of fixtures/lint/
 
@@ -197,3 +197,9 @@ CONTENT: dict[Code, tuple[Wheel, tuple[str, str], str | None]] = {
     ),
 }
 """By rule, a wheel, a driver and a GPU, and what uv installs there."""
+
+ON_PAGES: dict[Code, tuple[str | None, bool]] = {
+    "NV417": ("0" * 64, False),
+    "NV418": (None, True),
+}
+"""By rule, the hash that a page gives for a wheel, and whether uv accepts that."""

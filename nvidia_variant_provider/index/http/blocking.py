@@ -8,12 +8,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from ...strict_json import MAX_BYTES
 from ..threads import THREAD_NAME
 from .byte_ranges import RangeFile
 from .client import Client
+from .downloading import Progress, download
 from .pages import ACCEPT, find_projects, parse_page
 from .settings import Settings
 from .urls import UpstreamError, redacted, split_credentials
@@ -131,6 +132,24 @@ class BlockingClient:
         """
         client, loop, bare = self._prepare(url)
         return RangeFile(bare, client.make_range_request(bare, loop))
+
+    def download(
+        self,
+        url: str,
+        target: IO[bytes],
+        *,
+        limit: int,
+        progress: Progress | None = None,
+    ) -> str:
+        """Write a whole file to ``target``, and return its sha256.
+
+        :param limit: the most bytes that are read.
+        :raises TooLargeError: the file is larger.
+        :raises UpstreamError: it cannot be read to its end, or not be written.
+        """
+        client, loop, bare = self._prepare(url)
+        work = download(client, bare, target, limit=limit, progress=progress)
+        return _wait(work, loop)
 
     def _prepare(self, url: str) -> tuple[Client, asyncio.AbstractEventLoop, str]:
         """Return client, loop and the URL without credentials, which the client has."""

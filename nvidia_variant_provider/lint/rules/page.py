@@ -65,9 +65,10 @@ checked.
 
 These rules compare the GPU code in a wheel with what the wheel declares. All members
 that may hold GPU code are read in full, which takes as long as unpacking the wheel;
-with `--ignore NV5` none of them is read. For wheels on a project page the libraries are
-not read, since the index would have to send all of them: download such wheels, or
-`inspect` their URL.
+with `--ignore NV5` none of them is read. Wheels on a project page are downloaded to the
+temporary folder, one at a time, and their hashes are compared; with `--no-hash`, only
+the parts that hold libraries and metadata are read. With both options only the list of
+members and the metadata are. The summary says what was not checked.
 
 Only libraries that the project built itself count, and each of them has to run: what
 all of them have can be declared, and not what one of them has. Libraries that were

@@ -197,4 +197,30 @@ RELEASE_RULES = (
         fix="give all wheels of a label the same requirements, with markers such as "
         '`platform_system == "Linux"` where they differ.',
     ),
+    Rule(
+        code="NV417",
+        severity=ERROR,
+        title="wrong sha256 on the page",
+        clients="uv and pip refuse the file",
+        what="The page of an index gives another sha256 for a wheel or a metadata file "
+        "than the file has. Wheels are read from start to end for it, unless "
+        "`--no-hash` is given.",
+        effect="uv and pip refuse the wheel. The page is older than the file, or "
+        "somebody has replaced the file.",
+        fix="find out which of the two is right. A file that was uploaded must not "
+        "change: publish a new one under another version or build number.",
+    ),
+    Rule(
+        code="NV418",
+        severity=WARNING,
+        title="no sha256 on the page",
+        clients="both accept it",
+        what="The page of an index gives no sha256 for files of a release with "
+        "variants.",
+        effect="Both accept it, unless the user requires hashes. Nobody notices a file "
+        "that is damaged or replaced, and installers cannot tell whether a file in "
+        "their cache is the same one.",
+        fix="let the index give hashes: `#sha256=` in the links of an HTML page (PEP "
+        "503), `hashes` in JSON (PEP 691).",
+    ),
 )
