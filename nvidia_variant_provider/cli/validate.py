@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from .parsers import add_examples, add_format
@@ -11,6 +11,10 @@ from .progress import progress_bar
 from .result import Result
 
 __all__ = ["configure_parser", "execute"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..lint.findings import Finding
 
 _FORMATS = ("text", "json", "sarif", "github")
 
@@ -77,7 +81,7 @@ def execute(
         hashes=not options.no_hash,
         unchecked=unchecked,
     )
-    formats = {
+    formats: dict[str, Callable[[Sequence[Finding]], list[str]]] = {
         "text": partial(as_text, unchecked=unchecked.all),
         "github": as_github,
         "sarif": as_sarif,
