@@ -55,7 +55,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     add_examples(
         parser,
         "upgrade torch-2.8.0-variants.json --output new.json",
-        "upgrade demo-1.0-variants.json --for-uv --output new.json",
+        "upgrade demo-1.0-variants.json --for-uv",
         "upgrade --index dist/",
     )
 
