@@ -77,6 +77,12 @@ class Narration:
             self.warnings.append(message)
             complain(f"warning: {message}")
 
+    def fail(self, message: str) -> None:
+        """Print why the command failed, and keep it for the report."""
+        with self._lock:
+            self.warnings.append(message)
+            complain(f"error: {message}")
+
     def finish(self, outcome: Outcome, pins: Pins, *, dry_run: bool) -> None:
         """Say which builds were installed, and which requested labels do not exist."""
         self._tell_unused(outcome, pins)

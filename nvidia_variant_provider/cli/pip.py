@@ -227,8 +227,11 @@ def _run(
         line = shlex.join(["pip", "install", *map(redacted, words)])
         narration.warn(kept(kept_build, f"nvidia-variant-provider {line}"))
     narration.finish(outcome, pins, dry_run=bool(command.options["dry_run"]))
+    for sentence in outcome.failures:
+        # pip may have said another one, such as that a file was tampered with.
+        narration.fail(sentence)
     given = _given_machine(options)
-    if given and not (outcome.judged or outcome.seen):
+    if given and not (outcome.judged or outcome.seen or outcome.failures):
         narration.warn(
             f"nothing was chosen by {given}: nothing that pip looked at has variants, "
             "or builds whose GPU code is known"

@@ -10,7 +10,13 @@ from packaging.utils import canonicalize_name
 
 from .command import PipCommand
 
-__all__ = ["find_named_labels", "find_pinned_versions", "read_lines", "requires_hashes"]
+__all__ = [
+    "find_named_labels",
+    "find_pinned_versions",
+    "read_lines",
+    "read_requirements",
+    "requires_hashes",
+]
 
 _PIN = re.compile(
     r"\s*(?P<project>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*"
@@ -62,11 +68,21 @@ def requires_hashes(command: PipCommand) -> bool:
 def read_lines(command: PipCommand) -> Iterator[str]:
     """Yield the lines of the requirements and constraints files on the command line."""
     for option in _FILES:
-        names: Iterable[str] = command.options.get(option) or ()
-        for name in names:
-            if name.endswith(".toml"):
-                continue  # It is a lock file, whose lines are no requirements.
-            yield from _read(name).splitlines()
+        yield from _read_lines(command, option)
+
+
+def read_requirements(command: PipCommand) -> Iterator[str]:
+    """Yield the requirements of the files on the command line, without options."""
+    for line in _read_lines(command, "requirements"):
+        yield line.partition("#")[0].partition(" --")[0].rstrip("\\ ")
+
+
+def _read_lines(command: PipCommand, option: str) -> Iterator[str]:
+    names: Iterable[str] = command.options.get(option) or ()
+    for name in names:
+        if name.endswith(".toml"):
+            continue  # It is a lock file, whose lines are no requirements.
+        yield from _read(name).splitlines()
 
 
 def _read(name: str) -> str:

@@ -22,7 +22,7 @@ from ..server.access import Access
 from ..server.callers import with_token
 from ..server.local_index import LocalIndex
 from .command import Pip, PipCommand
-from .named_labels import read_lines
+from .named_labels import read_lines, requires_hashes
 from .reports import Installed, read_report
 from .requirements_files import Places, rewrite
 from .settings import make_settings
@@ -94,6 +94,8 @@ class Outcome:
         user asked for, such as ``torch 2.9.0 (cu128)``.
     :param remarks: sentences about what does not last in these files.
     :param labels: the labels of each project for which the user asked for one.
+    :param failures: the true reasons of a failure, such as why no build has the hash
+        that the user gave.
     :param has_driver: they were judged for a machine with an NVIDIA driver.
     """
 
@@ -108,6 +110,7 @@ class Outcome:
     written_variants: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    failures: tuple[str, ...] = ()
 
 
 def run(
@@ -177,6 +180,12 @@ def run(
             stream = sys.stderr if quiet else sys.stdout
             written = Written(local_index, stream, pip.python, environ)
         with local_index.serve():
+            if selection.pins.everywhere is not None:
+                from .unknown_label import refuse_unknown_label
+
+                why = refuse_unknown_label(command, selection.pins, local_index)
+                if why is not None:
+                    return Outcome(status=1, failures=(why,))
             if copies is not None:
                 copies.fill(pip.python, environ)
             status = pip.run(
@@ -187,7 +196,10 @@ def run(
             )
             logger.info("pip ended with status %d", status)
             outcome = Outcome(status=status)
-            if status == 0:
+            if status:
+                hashes = _explain_hashes(command, local_index)
+                outcome = replace(outcome, failures=hashes)
+            else:
                 outcome = _explain(command, read_report(report), local_index)
             if written is not None:
                 lock = options["output_file"] if command.command == "lock" else None
@@ -243,6 +255,19 @@ def _explain(
         stale=_find_stale(command, installed, paths, local_index.find_choices),
         kept=find_kept(asked, fresh, paths, local_index.find_judged),
     )
+
+
+def _explain_hashes(command: PipCommand, local_index: LocalIndex) -> tuple[str, ...]:
+    """Find out which hashes of the user are those of builds that are not shown."""
+    if not requires_hashes(command):
+        return ()
+    from .pinned_hashes import explain_hashes, find_pinned_hashes
+
+    sentences = (
+        explain_hashes(project, hashes, local_index.find_shown(project))
+        for project, hashes in find_pinned_hashes(command).items()
+    )
+    return tuple(filter(None, sentences))
 
 
 def _make_copies(

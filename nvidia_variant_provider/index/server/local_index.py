@@ -20,6 +20,7 @@ from ...errors import InputError
 from ..http.client import Client
 from ..http.urls import is_http, redacted, split_credentials
 from ..selection.builds import BuildRepository, JudgedPage
+from ..selection.files import UNAVAILABLE
 from ..selection.options import Selection
 from ..selection.renaming import find_label
 from ..selection.repository import Choice, VariantRepository
@@ -29,6 +30,7 @@ from .access import Access
 from .app import OnPage, OnPick, make_app
 from .callers import system_tells
 from .server import Server
+from .shown import ShownPage
 from .source import Source
 from .upstream import (
     FolderUpstream,
@@ -119,6 +121,7 @@ class LocalIndex:
         # These are made when it is known how many upstreams there are.
         self._repositories: list[VariantRepository] = []
         self._builds: list[BuildRepository] = []
+        self._plain: list[SimpleRepository] = []
 
     @property
     def url(self) -> str:
@@ -250,7 +253,7 @@ class LocalIndex:
         :param idle: seconds without a request after which the server ends by itself.
         :param on_end: called when the server has ended, from its thread.
         """
-        plain = [self._with_hashes(upstream) for upstream in self._upstreams]
+        self._plain = [self._with_hashes(upstream) for upstream in self._upstreams]
         selection = replace(
             self._selection,
             machine=find_once(self._selection),
@@ -258,7 +261,7 @@ class LocalIndex:
             announces=True,
         )
         self._builds, self._repositories = stack(
-            plain, selection=selection, client=self._client, warn=self._warn
+            self._plain, selection=selection, client=self._client, warn=self._warn
         )
         sources = [
             Source(
@@ -397,6 +400,29 @@ class LocalIndex:
             except (InputError, errors.PackageNotFoundError):
                 continue
             pages.append(repository.judged(project))
+        return pages
+
+    def find_shown(self, project: str) -> list[ShownPage]:
+        """Return the page of a project in each index that has it.
+
+        Call it only while the index serves.
+        """
+        pages = []
+        for number, repository in enumerate(self._repositories):
+            try:
+                page = self._server.call(self._plain[number].get_project_page(project))
+                shown = self._server.call(repository.get_project_page(project))
+            except (InputError, *UNAVAILABLE):
+                continue
+            judged = self._builds[number].judged(project) if self._builds else None
+            pages.append(
+                ShownPage(
+                    files=page.files,
+                    shown=shown.files,
+                    choices=repository.choices(project),
+                    judged=judged,
+                )
+            )
         return pages
 
     def find_choices(self, project: str) -> Mapping[str, Choice]:

@@ -23,7 +23,7 @@ from support.processes import (
     provider,
 )
 from support.range_server import Answer, serve_answers
-from support.wheels import publish
+from support.wheels import publish, stub_wheel
 
 NEWEST = PIPS[-1]
 
@@ -65,10 +65,28 @@ def test_a_pinned_label_that_nothing_has(pip: Pip, index: str) -> None:
     words = ("install", "-i", index, "--dry-run", "--no-deps", "torch")
     done = pip(*words, "--label", "unheard")
     assert done.code == 1, done.text
-    assert "error: nothing that pip looked at has the label unheard: there " in done.err
+    assert done.err.splitlines()[-1] == (
+        "error: no project that you name has the label unheard, so pip was not "
+        "started: torch has cu126, cu130, null, plain; for a dependency, give --label "
+        "PROJECT=unheard"
+    )
+    assert "Would install" not in done.text
     done = pip(*words, "--label", "cu126", "--no-variants")
     assert (done.code, done.out) == (2, "")
     assert "--label and --no-variants contradict each other" in done.err
+
+
+def test_a_pinned_label_that_a_dependency_may_have(
+    pip: Pip, index: str, tmp_path: Path
+) -> None:
+    """The page of the dependency is read when pip asks for it."""
+    stub_wheel(tmp_path, "app", "1.0", requires=["torch"])
+    words = ("install", "-i", index, "--dry-run", "--find-links", tmp_path, "app")
+    done = pip(*words, "--label", "plain")
+    assert done.code == 0, done.text
+    done = pip(*words, "--label", "unheard")
+    assert done.code == 1, done.text
+    assert "error: nothing that pip looked at has the label unheard: there " in done.err
 
 
 def test_the_reasons_why_no_build_fits(pip: Pip, tmp_path: Path) -> None:

@@ -169,3 +169,12 @@ def test_a_hash_of_a_build_that_does_not_fit_is_not_found(
     done = pip("install", "-i", index, "-r", file, "--target", tmp_path / "it")
     assert done.code == 1
     assert not (tmp_path / "it").exists()
+    # pip says that somebody may have tampered with another wheel.
+    (best,) = (published / "torch").glob("torch-2.8.0-*-cu126.whl")
+    last = done.err.splitlines()[-1]
+    assert last.startswith(
+        f"error: the hash sha256:{digest(wheel)[:12]}... that you give is that of "
+        f"variant cu130 of torch 2.8.0 ({wheel.name}), which does not fit this "
+        "machine: "
+    )
+    assert last.endswith(f"; pin that of {best.name}: --hash=sha256:{digest(best)}")
