@@ -16,11 +16,12 @@ from simple_repository import model
 
 from ...errors import InputError
 from ...wheels.names import parse_wheel_name
+from ..server.local_index import LocalIndex
 from ..server.shown import ShownPage
 from .command import PipCommand
 from .named_labels import read_lines
 
-__all__ = ["explain_hashes", "find_pinned_hashes"]
+__all__ = ["explain_hashes", "explain_pinned_hashes", "find_pinned_hashes"]
 
 _LINE = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*).*?--hash", re.DOTALL)
 _HASH = re.compile(r"--hash[=\s]\s*sha256:([0-9A-Fa-f]{64})(?![0-9A-Fa-f])")
@@ -38,6 +39,20 @@ def find_pinned_hashes(command: PipCommand) -> Mapping[str, frozenset[str]]:
             project = canonicalize_name(match[1])
             found[project] = found.get(project, frozenset()) | hashes
     return found
+
+
+def explain_pinned_hashes(
+    command: PipCommand, local_index: LocalIndex
+) -> tuple[str, ...]:
+    """Say which hashes of the user are those of builds that are not shown.
+
+    :param local_index: it has to serve.
+    """
+    sentences = (
+        explain_hashes(project, hashes, local_index.find_shown(project))
+        for project, hashes in find_pinned_hashes(command).items()
+    )
+    return tuple(filter(None, sentences))
 
 
 def explain_hashes(

@@ -180,12 +180,8 @@ def run(
             stream = sys.stderr if quiet else sys.stdout
             written = Written(local_index, stream, pip.python, environ)
         with local_index.serve():
-            if selection.pins.everywhere is not None:
-                from .unknown_label import refuse_unknown_label
-
-                why = refuse_unknown_label(command, selection.pins, local_index)
-                if why is not None:
-                    return Outcome(status=1, failures=(why,))
+            if refusals := _refuse(command, selection, local_index):
+                return Outcome(status=1, failures=refusals)
             if copies is not None:
                 copies.fill(pip.python, environ)
             status = pip.run(
@@ -195,12 +191,11 @@ def run(
                 take=written.take if written and _prints_lock(command) else None,
             )
             logger.info("pip ended with status %d", status)
-            outcome = Outcome(status=status)
-            if status:
-                hashes = _explain_hashes(command, local_index)
-                outcome = replace(outcome, failures=hashes)
-            else:
-                outcome = _explain(command, read_report(report), local_index)
+            outcome = (
+                _explain_failure(command, local_index, status)
+                if status
+                else _explain(command, read_report(report), local_index)
+            )
             if written is not None:
                 lock = options["output_file"] if command.command == "lock" else None
                 if status == 0:
@@ -257,17 +252,28 @@ def _explain(
     )
 
 
-def _explain_hashes(command: PipCommand, local_index: LocalIndex) -> tuple[str, ...]:
-    """Find out which hashes of the user are those of builds that are not shown."""
-    if not requires_hashes(command):
+def _refuse(
+    command: PipCommand, selection: Selection, local_index: LocalIndex
+) -> tuple[str, ...]:
+    """Say why pip is not started."""
+    if selection.pins.everywhere is None:
         return ()
-    from .pinned_hashes import explain_hashes, find_pinned_hashes
+    from .unknown_label import refuse_unknown_label
 
-    sentences = (
-        explain_hashes(project, hashes, local_index.find_shown(project))
-        for project, hashes in find_pinned_hashes(command).items()
-    )
-    return tuple(filter(None, sentences))
+    why = refuse_unknown_label(command, selection.pins, local_index)
+    return () if why is None else (why,)
+
+
+def _explain_failure(
+    command: PipCommand, local_index: LocalIndex, status: int
+) -> Outcome:
+    """Find the reasons that pip does not know; the local index still serves."""
+    failures: tuple[str, ...] = ()
+    if requires_hashes(command):
+        from .pinned_hashes import explain_pinned_hashes
+
+        failures = explain_pinned_hashes(command, local_index)
+    return Outcome(status=status, failures=failures)
 
 
 def _make_copies(
