@@ -105,6 +105,10 @@ def releases(
     *,
     index_url: str | None = None,
     extra_index_urls: Sequence[str] = (),
+    find_links: Sequence[str] = (),
+    trusted_hosts: Sequence[str] = (),
+    every_gpu: bool = False,
+    labels: Sequence[str] = (),
     environment: Environment | None = None,
     environ: Mapping[str, str] | None = None,
     python: str | None = None,
@@ -120,6 +124,12 @@ def releases(
     :param project: its name, without a version.
     :param index_url: the index, by default the one that pip is configured for.
     :param extra_index_urls: further indexes, as pip has them.
+    :param find_links: pages of links and folders of wheels, as pip has them.
+    :param trusted_hosts: hosts that are not verified, and may speak plain HTTP.
+    :param every_gpu: accept only variants with code for every GPU.
+    :param labels: take these builds instead of the best ones: ``LABEL`` for every
+        project, or ``PROJECT=LABEL``. ``newest`` then is the newest release whose
+        build with the label runs.
     :param environment: the machine; by default `detect` finds this one.
     :param environ: environment variables, by default those of the process, from
         which pip takes its settings.
@@ -151,6 +161,10 @@ def releases(
             environ=environ,
             index_url=index_url,
             extra_index_urls=extra_index_urls,
+            find_links=find_links,
+            trusted_hosts=trusted_hosts,
+            every_gpu=every_gpu,
+            labels=labels,
             python=python,
             inspect=inspect,
             watch=watch,

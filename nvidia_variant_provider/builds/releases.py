@@ -85,6 +85,14 @@ class ListedRelease:
         """Whether one of its builds runs on the GPU, at least partly."""
         return self.verdict in ("runs", "partly")
 
+    @property
+    def selected_runs(self) -> bool:
+        """Whether the build of the selected file runs on the GPU, at least partly."""
+        return any(
+            build.file == self.selected and build.verdict in ("runs", "partly")
+            for build in self.builds
+        )
+
     def to_dict(self) -> dict[str, object]:
         """Return the release as it stands in the report of ``releases --json``."""
         return {

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..index.connection import missing_extra
 from . import machine
 from .build_text import rejected
-from .labels import add_label_option, parse_pins
+from .labels import add_label_option
 from .narration import Narration, find_unused
 from .parsers import add_examples
 from .result import Result
@@ -94,6 +94,8 @@ def _execute(
     from concurrent.futures import ThreadPoolExecutor
 
     find_machine = machine.find_later(options, environ)
+    from ..index.selection.options import parse_pins
+
     pins = parse_pins(options.label)
     if options.no_variants and options.label:
         message = "--label and --no-variants contradict each other"

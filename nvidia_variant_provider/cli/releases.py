@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..api import releases
 from ..machine.environment import Environment
 from . import machine
+from .labels import add_label_option
 from .parsers import add_examples
 from .progress import progress_bar
 from .result import Result, Table
@@ -61,11 +62,32 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="another index to read as well",
     )
     group.add_argument(
+        "-f",
+        "--find-links",
+        metavar="PLACE",
+        action="append",
+        default=[],
+        help="a page of links or a folder of wheels to read as well",
+    )
+    group.add_argument(
+        "--trusted-host",
+        metavar="HOST",
+        action="append",
+        default=[],
+        help="as for pip: do not verify this host, and allow plain HTTP",
+    )
+    group.add_argument(
         "--python",
         metavar="PATH",
         help="the interpreter or environment that wheels are selected for, and whose "
         "pip is asked for its indexes (default: this one)",
     )
+    add_label_option(
+        parser,
+        "take this build instead of the best one, for one project or for every project "
+        "that has it",
+    )
+    machine.add_every_gpu_option(parser)
     machine.add_options(parser)
     add_examples(
         parser,
@@ -82,6 +104,10 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         options.project,
         index_url=options.index_url,
         extra_index_urls=options.extra_index_url,
+        find_links=options.find_links,
+        trusted_hosts=options.trusted_host,
+        every_gpu=options.every_gpu,
+        labels=options.label,
         environment=environment,
         environ=environ,
         python=options.python,
@@ -93,14 +119,18 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     return Result(
         exit_code=errors[0].exit_code if errors else status,
         data=table.to_dict(),
-        text=_text(table, environment, everything=options.all),
+        text=_text(table, environment, everything=options.all, labels=options.label),
         notes=[*table.notes, *map(str, errors)],
         errors=errors,
     )
 
 
 def _text(
-    table: ReleaseTable, environment: Environment, *, everything: bool
+    table: ReleaseTable,
+    environment: Environment,
+    *,
+    everything: bool,
+    labels: Sequence[str],
 ) -> list[str | Table]:
     shown = [r for r in table.releases if r.builds]
     if not everything:
@@ -110,7 +140,7 @@ def _text(
         for release in shown
         for number, build in enumerate(release.builds)
     ]
-    text: list[str | Table] = [_sentence(table, environment)]
+    text: list[str | Table] = [_sentence(table, environment, labels)]
     if rows:
         header = ("release", "build", "CUDA", "runs", "why")
         text += ["", Table(header=header, rows=rows)]
@@ -133,13 +163,21 @@ def _newest_of_each(listed: Iterable[ListedRelease]) -> list[ListedRelease]:
     return shown
 
 
-def _sentence(table: ReleaseTable, environment: Environment) -> str:
+def _sentence(
+    table: ReleaseTable, environment: Environment, labels: Sequence[str]
+) -> str:
     """Return the first line: the newest release that runs, or that none does."""
     facts = _facts(environment)
     if table.newest is None:
         verdicts = {release.verdict for release in table.releases}
         if verdicts <= {None}:
             return f"{table.project} has no wheel for the platform of this machine."
+        project = table.project
+        if labels := [x for x in labels if "=" not in x or x.startswith(f"{project}=")]:
+            return (
+                f"No build of {table.project} with --label {' '.join(labels)} is known "
+                f"to run on the GPU of a machine with {facts}."
+            )
         if "unknown" in verdicts:
             return (
                 f"No build of {table.project} is known to run on the GPU of a machine "

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from ..errors import UsageError
 from ..index.connection import missing_extra
 from . import machine
-from .labels import add_label_option, parse_pins
+from .labels import add_label_option
 from .narration import Narration
 from .parsers import add_examples, whole_number
 from .render import complain, render
@@ -105,6 +105,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """
     find_machine = machine.find_later(options, environ)
     environ = machine.with_compatibility(options, environ)
+    from ..index.selection.options import parse_pins
+
     pins = parse_pins(options.label)
     if options.idle is not None and options.idle < 1:
         raise UsageError(

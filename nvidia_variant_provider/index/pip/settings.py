@@ -71,6 +71,7 @@ def find_indexes(
     *,
     index_url: str | None = None,
     extra_index_urls: Sequence[str] = (),
+    find_links: Sequence[str] = (),
     trusted_hosts: Sequence[str] = (),
     python: str | None = None,
 ) -> tuple[PipCommand, AskCredentials]:
@@ -90,6 +91,8 @@ def find_indexes(
         words += ["--index-url", index_url]
     for url in extra_index_urls:
         words += ["--extra-index-url", url]
+    for place in find_links:
+        words += ["--find-links", place]
     for host in trusted_hosts:
         words += ["--trusted-host", host]
     pip = Pip(find_python(python, environ), environ)
@@ -101,6 +104,7 @@ def find_indexes(
         given = {
             "index_url": index_url,
             "extra_index_urls": list(extra_index_urls),
+            "find_links": list(find_links),
             "trusted_hosts": list(trusted_hosts),
         }
         command = PipCommand(command=None, options=given)

@@ -28,6 +28,10 @@ def list_releases(
     environ: Mapping[str, str],
     index_url: str | None = None,
     extra_index_urls: Sequence[str] = (),
+    find_links: Sequence[str] = (),
+    trusted_hosts: Sequence[str] = (),
+    every_gpu: bool = False,
+    labels: Sequence[str] = (),
     python: str | None = None,
     inspect: Inspect = False,
     watch: Watch | None = None,
@@ -35,6 +39,8 @@ def list_releases(
 ) -> ReleaseTable:
     """Read the releases of a project, and judge their builds for a machine.
 
+    :param labels: the labels that the user wants, each of the form ``LABEL`` or
+        ``PROJECT=LABEL``.
     :param cache: the folder for what is read once for ever.
     :raises InputError: no index has the project, or none can be read.
     :raises UsageError: the name is malformed, or there is no index or interpreter.
@@ -52,21 +58,30 @@ def list_releases(
             environ,
             index_url=index_url,
             extra_index_urls=extra_index_urls,
+            find_links=find_links,
+            trusted_hosts=trusted_hosts,
             python=python,
         )
         # pip takes half a second to say what its indexes are. Import the rest and
         # look at the interpreter meanwhile.
         from ..pip.interpreter import find_interpreter
-        from ..selection.options import Selection
+        from ..selection.options import Selection, parse_pins
         from .reading import read_table
 
+        pins = parse_pins(labels)
         interpreter = find_interpreter(path, environ)
         command, ask_credentials = asked.result()
     return read_table(
         name,
         command,
         Client(make_settings(command, environ), ask_credentials=ask_credentials),
-        selection=Selection(machine=lambda: environment, cache=cache, environ=environ),
+        selection=Selection(
+            machine=lambda: environment,
+            pins=pins,
+            cache=cache,
+            every_gpu=every_gpu,
+            environ=environ,
+        ),
         interpreter=interpreter,
         inspect=inspect,
         watch=watch,

@@ -29,7 +29,7 @@ from ..selection.options import Selection
 from ..selection.repository import VariantRepository
 from ..selection.stacking import stack
 from ..selection.wheel_files import is_large
-from ..server.upstream import FolderUpstream, HttpUpstream, local_path
+from ..server.upstream import FolderUpstream, HttpUpstream, LinksUpstream, local_path
 from .rows import ReadPage, make_table
 
 __all__ = ["Inspect", "Watch", "read_table"]
@@ -69,10 +69,19 @@ def read_table(
         _make_index(url, command.credentials.get(url), client)
         for url in command.indexes
     ]
+    indexes += [
+        _make_links(place, command.credentials.get(place), client)
+        for place in command.find_links
+    ]
     if not indexes:
         raise UsageError("there is no index to read", hint="give --index-url")
     reader = _Reader(
-        project, indexes, client=client, selection=selection, interpreter=interpreter
+        project,
+        indexes,
+        client=client,
+        selection=selection,
+        interpreter=interpreter,
+        first_links=len(command.indexes),
     )
     return _run(reader.read(inspect=inspect, watch=watch or _unwatched))
 
@@ -91,6 +100,20 @@ def _make_index(
         return _Remembering(FolderUpstream(local_path(bare)))
     message, hint = why_no_index(bare)
     raise UsageError(message, path=redacted(url), hint=hint)
+
+
+def _make_links(
+    place: str, pair: tuple[str, str] | None, client: Client
+) -> SimpleRepository:
+    """Make the repository of a page of links or of a folder of wheels."""
+    bare, own = split_credentials(place)
+    if is_http(bare):
+        if not client.is_allowed(bare):
+            message, hint = why_no_index(bare)
+            raise UsageError(message, path=redacted(place), hint=hint)
+        if (pair := own or pair) is not None:
+            client.add_credentials(bare, pair)
+    return _Remembering(LinksUpstream(bare, client))
 
 
 class _Remembering(RepositoryContainer):
@@ -125,8 +148,11 @@ class _Reader:
         client: Client,
         selection: Selection,
         interpreter: Interpreter,
+        first_links: int,
     ) -> None:
         self._project = project
+        self._first_links = first_links
+        self._labelled = selection.pins.get(project) is not None
         self._indexes = indexes
         self._client = client
         self._interpreter = interpreter
@@ -144,7 +170,13 @@ class _Reader:
                     await self._inspect(number, watch, everything=inspect == "all")
             pages = [await self._read_page(number) for number in numbers]
             notes = dict.fromkeys(self._notes)
-            table = make_table(self._project, pages, self._interpreter, notes)
+            table = make_table(
+                self._project,
+                pages,
+                self._interpreter,
+                notes,
+                only_selected=self._labelled,
+            )
         finally:
             await self._client.close()
         logger.info(
@@ -165,6 +197,8 @@ class _Reader:
         failures: list[InputError] = []
         for number, result in enumerate(results):
             if isinstance(result, model.ProjectDetail):
+                if not result.files and number >= self._first_links:
+                    continue  # A page of links is for all projects.
                 numbers.append(number)
             elif isinstance(result, InputError):
                 failures.append(result)

@@ -74,8 +74,14 @@ def make_table(
     pages: Sequence[ReadPage],
     interpreter: Interpreter,
     notes: Iterable[str] = (),
+    *,
+    only_selected: bool = False,
 ) -> ReleaseTable:
-    """Join the pages of all indexes; of equal builds, the first index counts."""
+    """Join the pages of all indexes; of equal builds, the first index counts.
+
+    :param only_selected: the newest release that runs is one whose selected build
+        runs, since the user wants a label that other builds do not have.
+    """
     selected: dict[Version, tuple[_Order, str]] = {}
     builds: dict[Version, dict[_Key, ListedBuild]] = {}
     kept: set[Version] = set()
@@ -98,7 +104,10 @@ def make_table(
     withdrawn = frozenset(str(version) for version in builds.keys() - kept)
     return ReleaseTable(
         project=project,
-        newest=find_newest(releases, withdrawn),
+        newest=find_newest(
+            [r for r in releases if r.selected_runs] if only_selected else releases,
+            withdrawn,
+        ),
         releases=tuple(releases),
         notes=tuple(notes),
     )

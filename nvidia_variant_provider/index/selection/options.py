@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from ...errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ...machine.environment import Environment
     from ...resolution.priorities import Priorities
 
-__all__ = ["Pins", "Selection"]
+__all__ = ["Pins", "Selection", "parse_pins"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,3 +76,28 @@ class Selection:
     every_gpu: bool = False
     priorities: Priorities | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_pins(texts: Sequence[str]) -> Pins:
+    """Parse the values of ``--label``.
+
+    :raises UsageError: a value is not a label.
+    """
+    if not texts:  # Most runs have none, and the grammar takes a moment to load.
+        return Pins()
+    from packaging.utils import canonicalize_name
+
+    from ...metadata.grammar import GRAMMARS, explain
+
+    everywhere = None
+    projects: dict[str, str] = {}
+    for text in texts:
+        project, equals, label = text.rpartition("=")
+        if not GRAMMARS["label"].fullmatch(label):
+            message = explain(text, "label")
+            raise UsageError(message, path="--label", hint="give one such as cu126")
+        if equals:
+            projects[canonicalize_name(project.rstrip("="))] = label
+        else:
+            everywhere = label
+    return Pins(everywhere=everywhere, projects=projects)
