@@ -20,7 +20,7 @@ from benchmarks.harness import (
 )
 from benchmarks.plugin import FORCED
 
-LIMIT = 0.3
+LIMIT = 0.22
 TUTORIAL = CHECKOUT / "fixtures" / "variants-json" / "torch-2.8.0-variants.json"
 
 # variantlib asks the same plugin, ours, in its own subprocesses.

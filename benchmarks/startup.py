@@ -1,0 +1,82 @@
+"""The start of every verb, and the work of the short ones, next to a bare Python."""
+
+from __future__ import annotations
+
+from benchmarks.harness import (
+    Command,
+    Environment,
+    Sample,
+    fresh_environment,
+    options,
+    print_machine,
+    print_table,
+    run,
+    time_commands,
+)
+from benchmarks.plugin import FORCED
+from benchmarks.resolve import write_current
+from nvidia_variant_provider.cli.verbs import VERBS
+
+# FILE stands for the metadata of torch 2.8.0 in the current schema.
+WORK = {
+    "detect": [],
+    "properties": [],
+    "resolve": ["FILE"],
+    "matrix": ["FILE"],
+    "diff": ["FILE", "FILE"],
+    "validate": ["FILE"],
+    "upgrade": ["FILE"],
+}
+"""The words after the verbs whose work needs no index, no pip and no wheel."""
+
+# What a verb has imported is printed after its own output.
+COUNT = """
+import sys
+from nvidia_variant_provider.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+print()
+print(len(sys.modules))
+"""
+
+
+def main() -> None:
+    runs = options(__doc__, 21).parse_args().runs
+    with fresh_environment() as environment:
+        file = str(write_current(environment.folder))
+        commands = {"bare Python": Command(["-c", "pass"])}
+        for verb in VERBS:
+            line = ["-m", "nvidia_variant_provider", verb]
+            commands[f"{verb} --help"] = Command([*line, "--help"], FORCED)
+            if verb in WORK:
+                words = [file if word == "FILE" else word for word in WORK[verb]]
+                commands[verb] = Command([*line, *words], FORCED)
+        print_machine(runs)
+        samples = time_commands(environment, commands, runs)
+        rows = [[verb, *_cells(environment, verb, commands, samples)] for verb in VERBS]
+    header = ["", "--help, ms", "modules", "its work, ms", "modules"]
+    bare = samples["bare Python"]
+    print_table(f"Whole processes; a bare Python takes {bare} ms", header, rows)
+
+
+def _cells(
+    environment: Environment,
+    verb: str,
+    commands: dict[str, Command],
+    samples: dict[str, Sample],
+) -> list[str]:
+    cells = []
+    for name in (f"{verb} --help", verb):
+        if name not in commands:
+            cells += ["", ""]
+            continue
+        words = commands[name].arguments[2:]
+        counted = run(environment, Command(["-c", COUNT, *words], FORCED))
+        cells += [str(samples[name]), counted.splitlines()[-1]]
+    return cells
+
+
+if __name__ == "__main__":
+    main()
