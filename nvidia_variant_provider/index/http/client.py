@@ -40,6 +40,9 @@ AskCredentials = Callable[[str], "tuple[str, str] | None"]
 
 _REDIRECTS = 10
 
+_PAGES = 64
+"""Connections for what is read as a whole, such as pages."""
+
 _WHOLE_FILE = 16 * 1024 * 1024
 """The largest file that is downloaded from a server that does not serve ranges."""
 
@@ -77,7 +80,9 @@ class Client:
         self._kept: dict[str, tuple[str, str] | None] = {}
         self._lock = asyncio.Lock()
         # One client that verifies certificates and one that does not, made on demand.
-        self._clients: dict[bool, httpx.AsyncClient] = {}
+        self._contexts: dict[bool, ssl.SSLContext] = {}
+        # Streams have their own, so that pages do not wait until they end.
+        self._clients: dict[tuple[bool, bool], httpx.AsyncClient] = {}
 
     async def close(self) -> None:
         """Close all connections."""
@@ -123,7 +128,7 @@ class Client:
     ) -> CompleteResponse:
         body = bytearray()
         headers = {"Accept-Encoding": "gzip", **headers}
-        async with self.stream(url, headers) as response:
+        async with self._open(url, headers, streams=False) as response:
             coding = response.headers.get("content-encoding", "identity").lower()
             if coding not in ("", "identity", "gzip", "deflate"):
                 # Other codings, or several of them, may inflate a few bytes to any
@@ -196,9 +201,16 @@ class Client:
         :raises UpstreamError: the server cannot be reached or responds with another
             status; also raised in the block, when the response breaks off.
         """
+        async with self._open(url, headers or {}, streams=True) as response:
+            yield response
+
+    @asynccontextmanager
+    async def _open(
+        self, url: str, headers: Mapping[str, str], *, streams: bool
+    ) -> AsyncIterator[httpx.Response]:
         logger.info("GET %s", redacted(url))
         try:
-            response = await self._follow(url, dict(headers or {}))
+            response = await self._follow(url, dict(headers), streams=streams)
             try:
                 logger.info("%s: HTTP %d", redacted(url), response.status_code)
                 _check_status(response, url)
@@ -212,9 +224,11 @@ class Client:
                 raise
             raise _error(f"cannot be read: {redacted(str(error))}", url) from None
 
-    async def _follow(self, url: str, headers: dict[str, str]) -> httpx.Response:
+    async def _follow(
+        self, url: str, headers: dict[str, str], *, streams: bool
+    ) -> httpx.Response:
         for _ in range(_REDIRECTS):
-            response = await self._send(url, headers)
+            response = await self._send(url, headers, streams=streams)
             if not response.has_redirect_location:
                 return response
             await response.aclose()
@@ -224,10 +238,12 @@ class Client:
             logger.debug("redirected to %s", redacted(url))
         raise _error(f"more than {_REDIRECTS} redirects", url)
 
-    async def _send(self, url: str, headers: dict[str, str]) -> httpx.Response:
+    async def _send(
+        self, url: str, headers: dict[str, str], *, streams: bool
+    ) -> httpx.Response:
         if not self.is_allowed(url):
             raise _not_allowed(url)
-        client = self._client_for(url)
+        client = self._client_for(url, streams=streams)
         pair = self._credentials.get(server_of(url))
         response = await _send_with(client, url, headers, pair)
         # A user without a password may be a token, or the keyring has the password.
@@ -264,22 +280,30 @@ class Client:
         An error shows when the request is made.
         """
         with suppress(InputError, OSError):
-            self._client_for(url)
+            self._client_for(url, streams=False)
 
-    def _client_for(self, url: str) -> httpx.AsyncClient:
+    def _tls_context(self, *, verify: bool) -> ssl.SSLContext:
+        # Loading the certificates of the system takes a while.
+        if verify not in self._contexts:
+            self._contexts[verify] = self._settings.make_tls_context(verify=verify)
+        return self._contexts[verify]
+
+    def _client_for(self, url: str, *, streams: bool) -> httpx.AsyncClient:
         verify = not self._settings.is_trusted(url)
-        if verify not in self._clients:
-            self._clients[verify] = httpx.AsyncClient(
-                verify=self._settings.make_tls_context(verify=verify),
+        kind = verify, streams
+        if kind not in self._clients:
+            self._clients[kind] = httpx.AsyncClient(
+                verify=self._tls_context(verify=verify),
                 proxy=self._settings.proxy,
                 trust_env=self._settings.trust_env,
                 # No pool timeout: waiting for a free connection is not the server
                 # being slow.
                 timeout=httpx.Timeout(self._settings.timeout, pool=None),
-                # Installers ask for many pages at once.
-                limits=httpx.Limits(max_connections=64),
+                # Installers ask for many pages at once. There are as many streams as
+                # connections of clients, whose number the server limits.
+                limits=httpx.Limits(max_connections=None if streams else _PAGES),
             )
-        return self._clients[verify]
+        return self._clients[kind]
 
 
 async def _send_with(

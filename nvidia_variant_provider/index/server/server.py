@@ -8,9 +8,10 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -18,6 +19,12 @@ import uvicorn
 from ...errors import InputError, UsageError
 from ..threads import THREAD_NAME
 from .callers import OwnUserSocket
+from .connections import (
+    ACCEPTED_AT_ONCE,
+    BoundedProtocol,
+    Crowd,
+    most_connections,
+)
 from .idleness import IdleWatch
 
 if TYPE_CHECKING:
@@ -29,6 +36,10 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 """Connections that may wait: installers open dozens at once, and retry slowly."""
+
+_THREADS = 64
+"""Threads for work that waits or computes. Wheels that are read from a slow index wait
+in threads, and pages must not wait for them."""
 
 T = TypeVar("T")
 
@@ -81,6 +92,12 @@ class _Uvicorn(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
         self._watch = watch
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start serving, and let as many connections wait as installers open."""
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(_BACKLOG)
 
     async def main_loop(self) -> None:
         """Wait until the server is stopped, or idle for long enough."""
@@ -185,7 +202,13 @@ class Server:
             # The application reports its errors itself.
             log_level="critical",
             lifespan="off",
-            backlog=_BACKLOG,
+            # The event loop takes as many connections at once as may wait, so that
+            # more may wait only from the time on when it has been told how many.
+            backlog=ACCEPTED_AT_ONCE,
+            http=cast(
+                "type[asyncio.Protocol]",
+                partial(BoundedProtocol, crowd=Crowd(most_connections())),
+            ),
             server_header=False,
             ws="none",
             timeout_graceful_shutdown=_STOP,
@@ -196,6 +219,7 @@ class Server:
         async def work() -> None:
             self._loop = asyncio.get_running_loop()
             self._loop.set_exception_handler(_Reports())
+            self._loop.set_default_executor(ThreadPoolExecutor(_THREADS))
             watch = None
             if idle is not None:
                 watch = IdleWatch(idle, now=time.monotonic(), renews=self._renews)

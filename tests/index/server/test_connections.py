@@ -1,0 +1,154 @@
+"""Half-sent requests, slow readers, and more connections than descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import select
+import socket
+import sys
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from support.documents import TORCH
+from support.loopback import Running, answers_of, start
+from support.range_server import Answer, RangeServer, serve_answers
+from support.wheels import publish
+
+from nvidia_variant_provider.index.server import connections, server
+from nvidia_variant_provider.index.server.connections import most_connections
+
+HALF = b"GET / HTTP/1.1\r\nHost: local"
+WHEEL = "torch-2.8.0-py3-none-any.whl"
+CONTENT = bytes(32 << 20)
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
+    """Return an index that wants credentials, with a wheel that fills all buffers."""
+    folder = tmp_path_factory.mktemp("index")
+    publish(folder, TORCH, "torch", "2.8.0")
+    answers = answers_of(folder)
+    answers[f"/simple/torch/{WHEEL}"] = Answer(body=CONTENT)
+    with serve_answers(answers, credentials="user:secret") as running:
+        yield running
+
+
+@pytest.fixture
+def private(upstream: RangeServer) -> str:
+    """Return the URL of the index with its credentials."""
+    return f"{upstream.url}/simple/".replace("//", "//user:secret@", 1)
+
+
+@contextlib.contextmanager
+def calls(running: Running, count: int, text: bytes) -> Iterator[list[socket.socket]]:
+    """Open connections that send ``text`` and read nothing."""
+    port = urlsplit(running.urls[0]).port or 0
+    with contextlib.ExitStack() as stack:
+        opened = []
+        for _ in range(count):
+            one = socket.create_connection(("127.0.0.1", port), timeout=60)
+            opened.append(stack.enter_context(one))
+            one.sendall(text)
+        yield opened
+
+
+def request(running: Running) -> bytes:
+    """Return a request for the wheel, which the server has to stream."""
+    url = running.page().files["torch-2.8.0-py3-none-any.whl"]
+    return f"GET {urlsplit(url).path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+def read_to_the_end(one: socket.socket) -> bytes:
+    """Return what the server sends until it closes the connection."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := one.recv(1 << 16):
+            received += piece
+    return received
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+def test_a_request_has_to_arrive_in_time(
+    before: bytes, private: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_HEAD", 0.2)
+    with start(private) as running, calls(running, 1, before + HALF) as (one,):
+        received = read_to_the_end(one)
+        assert received.startswith(b"HTTP/1.1 404") if before else received == b""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no poll()")
+def test_a_response_has_to_be_read(
+    private: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with start(private) as running:
+        monkeypatch.setattr(connections, "_WRITE", 0.2)
+        with calls(running, 1, request(running)) as (one,):
+            poll = select.poll()
+            poll.register(one, 0)  # Only the end of a connection is of interest.
+            assert poll.poll(60_000)
+            assert len(read_to_the_end(one)) < len(CONTENT)
+
+
+def test_a_response_that_is_read_slowly_arrives(
+    private: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_LEAST", 1)
+    with start(private) as running, calls(running, 1, request(running)) as (one,):
+        response = http.client.HTTPResponse(one)
+        response.begin()
+        pieces = iter(lambda: response.read(4096), b"")
+        assert sum(map(len, pieces)) == len(CONTENT)
+
+
+def test_pages_do_not_wait_for_streams(private: str) -> None:
+    with start(private) as running, calls(running, 80, request(running)):
+        # Other headers than before: the page is read from the upstream again.
+        assert running.page().status == 200
+        assert running.page(Accept="text/html").status == 200
+
+
+def test_the_connection_that_waits_longest_makes_room(
+    private: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "most_connections", lambda: 20)
+    with start(private) as running, calls(running, 1, HALF) as (first,):
+        with calls(running, 40, HALF):
+            assert read_to_the_end(first) == b""
+            assert running.page().status == 200
+        with calls(running, 40, request(running)):
+            assert running.page().status == 200
+
+
+def test_there_are_fewer_connections_than_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resource = pytest.importorskip("resource")
+    for soft, most in ((1024, 448), (256, 64), (64, 8), (10**6, 512)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
+        assert most_connections() == most
+    unlimited = resource.RLIM_INFINITY
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (unlimited, unlimited))
+    assert most_connections() == 512
+
+
+def test_a_loop_that_is_out_of_descriptors_logs_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(server._Reports())
+    context = {
+        "message": "socket.accept() out of system resource",
+        "exception": OSError(24, "Too many open files"),
+    }
+    try:
+        for _ in range(1000):
+            loop.call_exception_handler(context)
+    finally:
+        loop.close()
+    (record,) = (record for record in caplog.records if record.levelname != "DEBUG")
+    assert "out of system resource" in record.getMessage()
+    assert record.exc_info is None
