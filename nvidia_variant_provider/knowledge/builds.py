@@ -7,17 +7,15 @@ again.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from .._resources import read_resource
 from ..machine.environment import CudaVersion
 
 __all__ = ["BuildRecord", "LibraryRecord", "build_records"]
-
-_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "builds.json")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,8 +140,7 @@ class BuildRecord:
 @cache
 def build_records() -> Mapping[str, Sequence[BuildRecord]]:
     """Return the records by project."""
-    with open(_FILE, encoding="utf-8") as file:
-        table = json.load(file)
+    table = json.loads(read_resource("knowledge", "builds.json"))
     records: dict[str, list[BuildRecord]] = {}
     for data in table["records"]:
         records.setdefault(data["project"], []).append(BuildRecord.from_dict(data))

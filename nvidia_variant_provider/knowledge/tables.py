@@ -7,12 +7,12 @@ regenerate the files, and ``tests/knowledge`` holds the rules that all records o
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from .._resources import read_resource
 from ..machine.environment import ComputeCapability, CudaVersion
 
 __all__ = [
@@ -36,8 +36,6 @@ __all__ = [
 
 NATIVE, PTX = "native", "ptx"
 """How code runs on a GPU: as machine code, or as PTX that the driver compiles."""
-
-_FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -259,8 +257,7 @@ def _is_tegra(capability: ComputeCapability) -> bool:
 
 
 def _read(name: str) -> Any:
-    with open(os.path.join(_FOLDER, f"{name}.json"), encoding="utf-8") as file:
-        return json.load(file)
+    return json.loads(read_resource("knowledge", f"{name}.json"))
 
 
 def _version(text: str | None) -> CudaVersion | None:

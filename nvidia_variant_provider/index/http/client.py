@@ -21,6 +21,7 @@ import httpx
 from ...errors import InputError
 from ...strict_json import LARGE_BYTES
 from .byte_ranges import RangeRequest
+from .nearness import NearnessFinder
 from .settings import Settings
 from .urls import (
     NoRangesError,
@@ -83,6 +84,7 @@ class Client:
         self._contexts: dict[bool, ssl.SSLContext] = {}
         # Streams have their own, so that pages do not wait until they end.
         self._clients: dict[tuple[bool, bool], httpx.AsyncClient] = {}
+        self.nearness = NearnessFinder()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -227,6 +229,7 @@ class Client:
     async def _follow(
         self, url: str, headers: dict[str, str], *, streams: bool
     ) -> httpx.Response:
+        start = url
         for _ in range(_REDIRECTS):
             response = await self._send(url, headers, streams=streams)
             if not response.has_redirect_location:
@@ -236,6 +239,9 @@ class Client:
             # Ignore credentials in a redirect: they are the user's to give.
             url, _ = split_credentials(following)
             logger.debug("redirected to %s", redacted(url))
+            if not await self.nearness.may_lead(start, url):
+                message = "redirects to a server that only this machine can reach"
+                raise _error(message, start, hint="tell the owner of the server")
         raise _error(f"more than {_REDIRECTS} redirects", url)
 
     async def _send(

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..._resources import read_resource
 from ...errors import InputError, UsageError, shown
 from ..http.urls import redacted
 from .signals import ENDING, handling
@@ -30,7 +31,7 @@ __all__ = ["Pip", "PipCommand", "find_python", "is_tool_environment"]
 
 logger = logging.getLogger(__name__)
 
-_PROBE = Path(__file__).with_name("probe.py")
+_PROBE = ("index", "pip", "probe.py")
 # SIGN and NO_PIP of the probe, which cannot be imported: it runs when it is.
 _SIGN, _NO_PIP = "pip_probe", 66
 
@@ -253,7 +254,7 @@ class Pip:
 
     def _probe(self) -> list[str]:
         """Return the command that runs the probe."""
-        return [self._host, "-c", _without_folder(_PROBE.read_text("utf-8"))]
+        return [self._host, "-c", _without_folder(read_resource(*_PROBE))]
 
     def _borrow(self) -> None:
         """Use the pip of this interpreter, or the one that comes with Python itself.

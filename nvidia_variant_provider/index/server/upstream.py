@@ -10,6 +10,7 @@ was redirected.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from ...errors import InputError
 from ...strict_json import LARGE_BYTES, read_bytes
 from ..http.client import Client
 from ..http.pages import ACCEPT, parse_page, parse_projects
-from ..http.urls import UpstreamError, is_http
+from ..http.urls import UpstreamError, is_http, redacted
 from ..selection.renaming import project_of
 
 __all__ = [
@@ -36,6 +37,8 @@ __all__ = [
     "ListedUpstream",
     "local_path",
 ]
+
+logger = logging.getLogger(__name__)
 
 _PAGES = 128
 """Pages whose files are remembered: installers ask for them right after the page."""
@@ -136,7 +139,7 @@ class HttpUpstream(_Upstream):
         page = await asyncio.to_thread(
             parse_page, response.body, kind, response.url, project
         )
-        return _without_local_files(page)
+        return await _without_near_files(page, self.url, self._client)
 
 
 class FolderUpstream(_Upstream):
@@ -179,7 +182,7 @@ class LinksUpstream(_Upstream):
             page = await asyncio.to_thread(
                 parse_page, response.body, kind, response.url, "links"
             )
-            return _without_local_files(page)
+            return await _without_near_files(page, self.location, self._client)
         path = local_path(self.location)
         if path.is_dir():
             return await asyncio.to_thread(_list_folder, path, "links")
@@ -231,10 +234,32 @@ class ListedUpstream(_Upstream):
         return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
 
 
-def _without_local_files(page: model.ProjectDetail) -> model.ProjectDetail:
-    """Drop the files of this machine, which a page from elsewhere must not name."""
-    files = tuple(f for f in page.files if f.url.startswith(("http:", "https:")))
-    return page if len(files) == len(page.files) else replace(page, files=files)
+async def _without_near_files(
+    page: model.ProjectDetail, index: str, client: Client
+) -> model.ProjectDetail:
+    """Drop the files of this machine, which a page from elsewhere must not name.
+
+    These are files in its folders, and on servers that it alone, or its network, can
+    reach: this program would send requests there. An index that is itself on this
+    machine may name its servers.
+    """
+    files = [f for f in page.files if f.url.startswith(("http://", "https://"))]
+    refused = {
+        server
+        for server in {_server(file.url) for file in files}
+        if not await client.nearness.may_lead(index, server)
+    }
+    if refused:
+        logger.info("%s names files on %s: left out", redacted(index), sorted(refused))
+        files = [file for file in files if _server(file.url) not in refused]
+    if len(files) == len(page.files):
+        return page
+    return replace(page, files=tuple(files))
+
+
+def _server(url: str) -> str:
+    """Return the start of a URL, up to the host and the port."""
+    return "/".join(url.split("/", 3)[:3])
 
 
 def _read_folder(folder: Path, project: str) -> model.ProjectDetail:

@@ -1,0 +1,155 @@
+"""Pages from elsewhere that name servers of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+from support.authority import HOST
+from support.documents import TORCH
+from support.loopback import JSON, Running, ask, start
+from support.proxy import serve_proxy
+from support.range_server import Answer, RangeServer, serve_answers
+from support.wheels import stub_wheel
+
+from nvidia_variant_provider.index.http.blocking import BlockingClient
+from nvidia_variant_provider.index.http.nearness import Nearness, NearnessFinder
+from nvidia_variant_provider.index.http.settings import Settings
+
+METADATA = "torch-2.8.0-variants.json"
+WHEEL = "torch-2.8.0-py3-none-any-cu128.whl"
+PLAIN = "torch-2.8.0-py3-none-any.whl"
+
+
+@pytest.fixture
+def inner(tmp_path: Path) -> Iterator[RangeServer]:
+    """Return a server that only this machine can reach."""
+    answers = {f"/{METADATA}": Answer(body=json.dumps(TORCH).encode())}
+    for label in ("cu128", None):
+        wheel = stub_wheel(tmp_path, "torch", "2.8.0", label)
+        answers[f"/{wheel.name}"] = Answer(body=wheel.read_bytes())
+    with serve_answers(answers) as server:
+        yield server
+
+
+def page(where: str) -> Answer:
+    files = [
+        {"filename": name, "url": f"{where}/{name}", "hashes": {}}
+        for name in (METADATA, WHEEL, PLAIN)
+    ]
+    document = {"meta": {"api-version": "1.0"}, "name": "torch", "files": files}
+    return Answer(body=json.dumps(document).encode(), kind=JSON)
+
+
+@pytest.fixture
+def elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[dict[str, Answer]], AbstractContextManager[Running]]:
+    """Return a function that serves an index which is not on this machine.
+
+    A proxy stands between: its name is not resolved here. The servers of this machine
+    are reached without the proxy.
+    """
+
+    @contextmanager
+    def serve(answers: dict[str, Answer]) -> Iterator[Running]:
+        with serve_answers(answers) as server, serve_proxy(server.url) as proxy:
+            monkeypatch.setenv("http_proxy", proxy.url)
+            monkeypatch.setenv("no_proxy", "127.0.0.1,localhost,::ffff:127.0.0.1")
+            settings = Settings(timeout=30, deadline=60, trusted_hosts=["*"])
+            with start(f"http://{HOST}/simple/", settings=settings) as running:
+                yield running
+
+    return serve
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "127.1", "2130706433", "[::ffff:127.0.0.1]"]
+)
+def test_a_page_from_elsewhere_names_servers_of_this_machine(
+    host: str,
+    inner: RangeServer,
+    elsewhere: Callable[[dict[str, Answer]], AbstractContextManager[Running]],
+) -> None:
+    where = inner.url.replace("127.0.0.1", host)
+    with elsewhere({"/simple/torch/": page(where)}) as running:
+        reply = running.page()
+        assert (reply.status, reply.files) == (200, {})
+        root = running.urls[0].removesuffix("simple/")
+        for name in (METADATA, WHEEL, f"{WHEEL}.metadata"):
+            assert ask(f"{root}f/torch/-/00000000/{name}").status == 404
+    assert inner.requests == []
+
+
+def test_a_page_from_elsewhere_redirects_to_servers_of_this_machine(
+    inner: RangeServer,
+    elsewhere: Callable[[dict[str, Answer]], AbstractContextManager[Running]],
+) -> None:
+    answers = {"/simple/torch/": page("/files")}
+    for name in (METADATA, WHEEL, PLAIN):
+        target = {"Location": f"{inner.url}/{name}"}
+        answers[f"/files/{name}"] = Answer(status=302, headers=target)
+    with elsewhere(answers) as running:
+        assert running.page().status == 200
+        assert "redirects to a server that only this machine can reach" in str(
+            running.warnings
+        )
+    assert inner.requests == []
+
+
+def test_an_index_of_this_machine_may_name_them(inner: RangeServer) -> None:
+    moved = {"Location": f"{inner.url}/{METADATA}"}
+    answers = {
+        "/simple/torch/": page(inner.url),
+        f"/moved/{METADATA}": Answer(status=302, headers=moved),
+    }
+    with serve_answers(answers) as server:
+        with start(f"{server.url}/simple/") as running:
+            assert "torch-2.8.0-1cu128-py3-none-any.whl" in running.page().files
+        with BlockingClient() as client:
+            body = client.read(f"{server.url}/moved/{METADATA}")
+    assert json.loads(body) == TORCH
+    assert any(METADATA in request for request in inner.requests)
+
+
+@pytest.mark.parametrize(
+    ("host", "nearness"),
+    [
+        ("127.0.0.1", Nearness.MACHINE),
+        ("127.200.3.4", Nearness.MACHINE),
+        ("127.1", Nearness.MACHINE),
+        ("0.0.0.0", Nearness.MACHINE),
+        ("[::1]", Nearness.MACHINE),
+        ("[::ffff:127.0.0.1]", Nearness.MACHINE),
+        ("a.localhost", Nearness.MACHINE),
+        ("169.254.169.254", Nearness.MACHINE),
+        ("[fe80::1]", Nearness.MACHINE),
+        ("10.1.2.3", Nearness.NETWORK),
+        ("192.168.0.1", Nearness.NETWORK),
+        ("[fd00::1]", Nearness.NETWORK),
+        ("93.184.216.34", Nearness.ELSEWHERE),
+        ("[2606:4700::1]", Nearness.ELSEWHERE),
+        ("nobody.invalid", Nearness.ELSEWHERE),
+        ("x" * 300, Nearness.ELSEWHERE),
+    ],
+)
+def test_nearness(host: str, nearness: Nearness) -> None:
+    assert asyncio.run(NearnessFinder().find(f"https://{host}:8443/a")) is nearness
+
+
+@pytest.mark.parametrize(
+    ("start_", "end", "may"),
+    [
+        ("https://10.0.0.1/", "https://192.168.0.1/", True),
+        ("https://10.0.0.1/", "http://127.0.0.1/", False),
+        ("https://93.184.216.34/", "https://10.0.0.1/", False),
+        ("http://127.0.0.1/", "https://10.0.0.1/", True),
+        ("http://127.0.0.1/", "http://localhost:1/", True),
+    ],
+)
+def test_where_a_page_may_lead(start_: str, end: str, may: bool) -> None:
+    assert asyncio.run(NearnessFinder().may_lead(start_, end)) is may
