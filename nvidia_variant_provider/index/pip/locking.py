@@ -20,6 +20,7 @@ from simple_repository import model
 from ...errors import InputError, NothingFitsError, UsageError
 from ...wheels.names import parse_wheel_name
 from ..selection.choice import Choice
+from ..selection.wheel_files import may_be_build
 from ..server.local_index import LocalIndex
 from ..server.locking import LockedPage
 from .interpreter import Interpreter, find_interpreter
@@ -59,7 +60,18 @@ class LockCopies:
     folder: Path
     paths: Sequence[str]
     copied: Callable[[str, str], None]
+    locks: list[Lock] = field(default_factory=list)
     copies: list[_Copy] = field(default_factory=list)
+
+    def judge(self) -> None:
+        """Find out what the builds in the lock files need, for what is told at the end.
+
+        A build that cannot run is installed nevertheless, since the user has locked it.
+        """
+        for number, lock in enumerate(self.locks):
+            for package in lock.packages:
+                if any(may_be_build(wheel.name) for wheel in package.wheels):
+                    self.local_index.judge_locked(number, package.name)
 
     def add(self, text: str) -> str | None:
         """Return what pip gets in place of a lock file; ``None`` for another file.
@@ -74,10 +86,11 @@ class LockCopies:
         if not is_lock(path):
             return None
         lock = read_lock(path)
+        number = self.local_index.add_lock(_files(lock))
+        self.locks.append(lock)
         if not any(map(self._is_ours, lock.packages)):
             return text
         _check_pip(self.paths, path)
-        number = self.local_index.add_lock(_files(lock))
         # pip knows a lock file by its name.
         folder = self.folder / f"lock-{number}"
         folder.mkdir()

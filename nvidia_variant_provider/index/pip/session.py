@@ -184,6 +184,8 @@ def run(
                 return Outcome(status=1, failures=refusals)
             if copies is not None:
                 copies.fill(pip.python, environ)
+                if not selection.unchecked:
+                    copies.judge()
             status = pip.run(
                 [command.command or "", *arguments, *command.positional],
                 {**environ, **variables},

@@ -221,6 +221,20 @@ class LocalIndex:
         url = f"{self.url}{source.path}/"
         return self._server.call(read_locked(source, project, url))
 
+    def judge_locked(self, number: int, project: str) -> None:
+        """Find out what the builds of a project of a lock file need.
+
+        Call it only while the index serves. `all_judged` has the result.
+        """
+        repository = BuildRepository(
+            self._locks[number],
+            selection=self._selection,
+            client=self._client,
+            warn=self._warn,
+        )
+        self._server.call(repository.get_project_page(project))
+        self._builds.append(repository)
+
     def save_locked(self, number: int, project: str, name: str, folder: Path) -> str:
         """Save a wheel of a lock file that is rewritten; return its new SHA-256.
 

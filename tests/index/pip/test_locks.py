@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import tomli_w
+from packaging.tags import platform_tags
 from support.builds import gpu_build, metadata
 from support.index_server import serve
 from support.processes import PIPS, Done, Pip, installed_labels
@@ -398,3 +399,20 @@ def test_a_stalling_upstream_ends_the_run_with_a_line(
         done = locked.install()
     assert done.code == 3
     assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("unchecked", [False, True])
+def test_a_locked_build_that_cannot_run_is_named(
+    pip: Pip, tmp_path: Path, unchecked: bool
+) -> None:
+    """It is installed, because the user has locked it."""
+    root = tmp_path / "index" / "demo"
+    stub_wheel(root, "demo", "2.0+cu130", tag=f"py3-none-{next(platform_tags())}")
+    write_page(root)
+    with serve(root.parent) as index:
+        locked = Locked(pip, tmp_path / "pylock.toml", index)
+        locked.lock("demo==2.0+cu130", cuda="13.0")
+        done = locked.install("12.8", *(["--unchecked"] if unchecked else []))
+    assert done.code == 0, done.text
+    assert installed_labels(locked.target("12.8")) == {"demo": "2.0+cu130 None"}
+    assert ("needs a driver for CUDA 13" in done.err) is not unchecked
