@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import InputError, ProviderError, UsageError, shown
-from .parsers import add_examples, whole_number
+from .parsers import add_examples, add_jobs, require_jobs
 from .progress import progress_bar
 from .result import Result, Table
 
@@ -46,13 +46,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="with --suggest, the lower bound of CUDA's minor-version compatibility, "
         "and no PTX that drivers of that bound refuse",
     )
-    parser.add_argument(
-        "--jobs",
-        metavar="N",
-        type=whole_number,
-        default=min(4, os.cpu_count() or 1),
-        help="read this many files at the same time (default: %(default)s)",
-    )
+    add_jobs(parser)
     add_examples(
         parser,
         "inspect dist/torch-2.8.0-cp312-cp312-linux_x86_64.whl",
@@ -74,8 +68,7 @@ def execute(
     from ..gpu_code.describe import as_data
     from ..metadata.writing import to_text
 
-    if options.jobs < 1:
-        raise UsageError("--jobs must be at least 1", hint=f"{options.jobs} was given")
+    jobs = require_jobs(options)
     if options.relaxed and not options.suggest:
         raise UsageError("--relaxed is about a suggestion", hint="give --suggest too")
     text: list[str | Table] = []
@@ -85,7 +78,7 @@ def execute(
     errors: list[ProviderError] = []
     for path in _expanded(options.paths):
         try:
-            report = _inspect(path, options.jobs, environ)
+            report = _inspect(path, jobs, environ)
             if options.suggest:
                 _require_complete(report)
         except ProviderError as error:

@@ -25,6 +25,7 @@ __all__ = [
     "Parser",
     "add_examples",
     "add_format",
+    "add_jobs",
     "configure_verb",
     "find_verb",
     "has_json_format",
@@ -33,6 +34,7 @@ __all__ = [
     "make_verb_parser",
     "one_of",
     "read_command_line",
+    "require_jobs",
     "whole_number",
 ]
 
@@ -280,6 +282,28 @@ def one_of(words: Sequence[str]) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """Add ``--jobs`` to a verb that reads the files in wheels."""
+    parser.add_argument(
+        "--jobs",
+        metavar="N",
+        type=whole_number,
+        default=min(4, os.cpu_count() or 1),
+        help="read this many files at the same time (default: %(default)s)",
+    )
+
+
+def require_jobs(options: argparse.Namespace) -> int:
+    """Return the value of ``--jobs``.
+
+    :raises UsageError: it is not positive.
+    """
+    jobs: int = options.jobs
+    if jobs < 1:
+        raise UsageError("--jobs must be at least 1", hint=f"{jobs} was given")
+    return jobs
 
 
 def add_format(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from .parsers import add_examples, add_format
+from .parsers import add_examples, add_format, add_jobs, require_jobs
 from .progress import progress_bar
 from .result import Result
 
@@ -52,6 +52,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="do not compare the sha256 of wheels on a page, which takes reading all "
         "of each wheel; read only the parts that other rules need",
     )
+    add_jobs(parser)
     add_format(parser, _FORMATS)
     add_examples(
         parser,
@@ -76,6 +77,7 @@ def execute(
         options.paths,
         select=_codes(options.select),
         ignore=_codes(options.ignore),
+        jobs=require_jobs(options),
         watch=progress_bar,
         connect=lambda: connect(environ),
         hashes=not options.no_hash,

@@ -51,12 +51,14 @@ class Reading:
 
     :param content: read the GPU code of wheels as well.
     :param hashes: read wheels of a page whole, to compare their sha256.
+    :param jobs: how many members of a wheel are read at the same time.
     :param watch: shows how far the reading of one wheel is.
     :param unchecked: takes what is not checked.
     """
 
     content: bool = True
     hashes: bool = True
+    jobs: int = JOBS
     watch: Watch = nobody_watches
     unchecked: UncheckedFiles = field(default_factory=UncheckedFiles)
 
@@ -218,6 +220,6 @@ def local_file(path: str, reading: Reading) -> IndexFile:
         path=path,
         time=time,
         read=lambda: read_bytes(path),
-        open_wheel=lambda: nullcontext(OpenFile(source=path)),
+        open_wheel=lambda: nullcontext(OpenFile(source=path, jobs=reading.jobs)),
         reading=reading,
     )

@@ -170,4 +170,4 @@ def _downloaded(
             logger.info("%s: %s", redacted(file.url), error.message)
             yield None
             return
-        yield OpenFile(source=copy, sha256=digest)
+        yield OpenFile(source=copy, sha256=digest, jobs=reading.jobs)

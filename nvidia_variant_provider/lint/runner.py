@@ -13,7 +13,7 @@ from .collector import Collector
 from .documents import check_text
 from .findings import Finding
 from .folders import check_folder, check_wheel_path
-from .index_files import Reading, Watch, nobody_watches
+from .index_files import JOBS, Reading, Watch, nobody_watches
 from .rules import ERROR, RULES, SEVERITIES, WARNING
 from .unchecked import UncheckedFiles
 
@@ -32,6 +32,7 @@ def check_paths(
     *,
     select: Collection[str] = (),
     ignore: Collection[str] = (),
+    jobs: int = JOBS,
     watch: Watch = nobody_watches,
     connect: Connect | None = None,
     hashes: bool = True,
@@ -43,6 +44,7 @@ def check_paths(
         for a metadata file on standard input. A path that cannot be read is a finding.
     :param select: prefixes of codes to keep; an empty collection keeps all.
     :param ignore: prefixes of codes to leave out.
+    :param jobs: how many members of a wheel are read at the same time.
     :param watch: shows how far the reading of one wheel is.
     :param connect: makes the client that reads URLs; without it, URLs are read
         without the settings of a pip.
@@ -60,6 +62,7 @@ def check_paths(
     reading = Reading(
         content=content,
         hashes=hashes and selected("NV417", select, ignore),
+        jobs=jobs,
         watch=watch,
         unchecked=UncheckedFiles() if unchecked is None else unchecked,
     )

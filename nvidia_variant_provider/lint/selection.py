@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
 from ..errors import join
 from ..knowledge.tables import gpu_models, toolkits
-from ..machine.environment import CudaVersion
+from ..machine.environment import ComputeCapability, CudaVersion
 from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND
 from ..matrix.cells import all_capabilities, all_drivers, every_value, machine
 from ..metadata.model import Properties, VariantsMetadata
@@ -129,8 +130,10 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
                 property_priorities=metadata.property_priorities,
             ).compatible
             selected.update(labels[:1])
+            # Nobody asks who is preferred to a label that some machine selects.
             for label in labels[1:]:
-                winners.setdefault(label, {})[labels[0]] = None
+                if label not in selected:
+                    winners.setdefault(label, {})[labels[0]] = None
 
     select(every_value(metadata))
     shadowed: list[str] = []
@@ -166,7 +169,7 @@ def _distinct_answers(
     seen = set()
     bounds: dict[tuple[tuple[str, ...], ...], CudaVersion] = {}
     for cuda in all_drivers():
-        answer = own_answer(machine(cuda, None)).features
+        answer = _answer(cuda, None)
         bounds[
             tuple(
                 tuple(v for v in answer.get(feature, ()) if v in used[feature])
@@ -177,7 +180,7 @@ def _distinct_answers(
     yield {}
     for cuda in bounds.values():
         for capability in (None, *all_capabilities()):
-            answer = own_answer(machine(cuda, capability)).features
+            answer = _answer(cuda, capability)
             cut = {
                 feature: tuple(v for v in values if v in used.get(feature, ()))
                 for feature, values in answer.items()
@@ -186,6 +189,14 @@ def _distinct_answers(
             if key not in seen:
                 seen.add(key)
                 yield cut
+
+
+@cache
+def _answer(
+    cuda: CudaVersion, capability: ComputeCapability | None
+) -> Mapping[str, tuple[str, ...]]:
+    """Return the answer for a machine, once for all metadata files of a run."""
+    return own_answer(machine(cuda, capability)).features
 
 
 def _values(variants: Mapping[str, Properties], feature: str) -> frozenset[str]:
