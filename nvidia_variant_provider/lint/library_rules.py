@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..errors import shown
@@ -71,7 +71,7 @@ def check_nv513(wheel: WheelLibraries) -> Iterator[Problem]:
     if native:
         # Wheels may bring programs and libraries for other machines, such as helpers
         # that are copied to a device, as long as nothing here has to load them.
-        foreign = [x for x in foreign if _is_loaded(x, native)]
+        foreign = _loaded(foreign, native)
     if foreign:
         names = ", ".join(shown(x.path, 100) for x in foreign[:_MAX_NAMED])
         more = f" and {len(foreign) - _MAX_NAMED} more" if foreign[_MAX_NAMED:] else ""
@@ -111,17 +111,33 @@ def _machine_of(platform: str) -> tuple[str, str] | None:
     return "elf" if match["elf"] else "pe", _MACHINES.get(word, word)
 
 
-def _is_loaded(library: LibraryReport, native: Collection[LibraryReport]) -> bool:
-    """Return whether Python or a library of the wheel's own platform loads it."""
-    name = library.path.rpartition("/")[2]
-    if _EXTENSION.fullmatch(name):
-        # An extension module may be there once for each platform.
-        stem = name.partition(".")[0]
-        folder = library.path.removesuffix(name)
-        return not any(x.path.startswith(f"{folder}{stem}.") for x in native)
-    if any(x.path.rpartition("/")[2] == name for x in native):
-        return False
-    return any(name in x.needed for x in native)
+def _loaded(
+    libraries: Iterable[LibraryReport], native: Collection[LibraryReport]
+) -> list[LibraryReport]:
+    """Return the libraries that Python loads, or one of the wheel's own platform."""
+    names = {_name(x) for x in native}
+    needed = {name for x in native for name in x.needed} - names
+    # An extension module may be there once for each platform.
+    modules = {_module(x) for x in native}
+    return [
+        x
+        for x in libraries
+        if (
+            _module(x) not in modules
+            if _EXTENSION.fullmatch(_name(x))
+            else _name(x) in needed
+        )
+    ]
+
+
+def _name(library: LibraryReport) -> str:
+    return library.path.rpartition("/")[2]
+
+
+def _module(library: LibraryReport) -> tuple[str, str]:
+    """Return the folder of an extension module, and its name in Python."""
+    folder, _, name = library.path.rpartition("/")
+    return folder, name.partition(".")[0]
 
 
 def _described(library: LibraryReport) -> str:
@@ -137,7 +153,7 @@ def _linked(report: WheelReport) -> Iterator[Runtime]:
         if unit.by_cuda
         for item in unit.libraries
     }
-    brought = {major_of_name(x.path.rpartition("/")[2]) for x in report.libraries}
+    brought = {major_of_name(_name(x)) for x in report.libraries}
     for item in report.own:
         if item.path not in alternatives:
             for runtime in library_runtimes(report, item):

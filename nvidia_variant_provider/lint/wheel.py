@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, shown
@@ -48,8 +49,11 @@ _MANYLINUX = re.compile(r"-(?:many|musl)linux(?:_[0-9]+_[0-9]+|[0-9]*)_")
 
 _LEFT_OUT = "the rules NV5 are left out"
 
-_MAX_TAG = 500
-"""The most characters of a compressed tag that is expanded."""
+_MAX_EXPANDED = 1000
+"""The most tags that a compressed tag may stand for."""
+
+_MAX_VERSION = 255
+"""The most characters of a version; a file name has no longer one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,7 +196,9 @@ def check_nv414(wheel: OpenedWheel) -> Iterator[Problem]:
         return
     inside: set[str] = set()
     for text in wheel.content.tags:
-        if text.count("-") == 2 and len(text) <= _MAX_TAG:
+        parts = [part.count(".") + 1 for part in text.split("-")]
+        # A tag of three long parts stands for millions of tags.
+        if len(parts) == 3 and prod(parts) <= _MAX_EXPANDED:
             inside |= {str(tag) for tag in parse_tag(text)}
         else:
             inside.add(shown(text, 50))
@@ -254,6 +260,8 @@ def _is_release(project: str, version: str, name: WheelName) -> bool:
     from packaging.utils import canonicalize_name
     from packaging.version import InvalidVersion, Version
 
+    if len(version) > _MAX_VERSION:
+        return False
     try:
         same = Version(version.replace("_", "-")) == Version(name.version)
     except InvalidVersion:

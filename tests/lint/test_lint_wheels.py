@@ -294,3 +294,31 @@ def test_variant_markers_are_found_in_requirements_only(
 def test_stub_wheels_have_no_findings(tmp_path: Path) -> None:
     path = stub_wheel(tmp_path, "torch", "2.9.1", "cu12", variant_json=json.loads(OWN))
     assert check_paths([path]) == []
+
+
+@pytest.mark.parametrize(
+    ("member", "text", "code"),
+    [
+        # The product of the three parts is a billion tags.
+        ("WHEEL", "Tag: {0}-{0}-{0}\n".format(".".join(["a"] * 1000)), "NV414"),
+        ("WHEEL", "Tag: " + "a-" * 1_000_000, "NV414"),
+        ("METADATA", METADATA.replace("2.9.1", "9" * 1_000_000), "NV413"),
+        ("METADATA", METADATA.replace("2.9.1", "2." * 1_000_000), "NV413"),
+        (
+            "METADATA",
+            METADATA.replace("Name: torch", "Name: " + "-" * 1_000_000),
+            "NV413",
+        ),
+        ("METADATA", METADATA.replace("Name: torch", "Name: t\udcffrch"), "NV413"),
+    ],
+    ids=["many tags", "many parts", "digits", "parts", "name", "not text"],
+)
+def test_hostile_texts_are_short_findings(
+    member: str, text: str, code: str, tmp_path: Path
+) -> None:
+    path = tmp_path / FILE
+    data = text.encode("utf-8", "surrogateescape")
+    path.write_bytes(archive((f"{INFO}/{member}", data)))
+    (finding,) = check_paths([path])
+    assert finding.code == code
+    assert len(finding.message) < 1000
