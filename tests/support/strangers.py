@@ -61,13 +61,14 @@ def read_as(user: int, urls: Sequence[str]) -> list[str | None]:
     return _run_as(user, _READ, *urls)
 
 
-def visible_urls(pattern: str) -> list[str]:
+def visible_urls(pattern: str, mark: str) -> list[str]:
     """Return the URLs of indexes that another user sees in command lines.
 
     :param pattern: matches the whole URL.
+    :param mark: a text that only command lines of this test have.
     """
-    lines = _run_as(STRANGER, _LIST)
-    words = {word for line in lines if line for word in line.split("\0")}
+    lines = [line for line in _run_as(STRANGER, _LIST) if line and mark in line]
+    words = {word for line in lines for word in line.split("\0")}
     return sorted(word for word in words if re.fullmatch(pattern, word))
 
 

@@ -116,6 +116,10 @@ def test_another_user_reads_no_index(
     pip: Pip, isolated: bool, tells: bool, private: Path, project: Path
 ) -> None:
     """The URL is on the command line of a build, and is not enough."""
+    # A build has a folder below this one, which its command line names.
+    temporary = project / "temporary"
+    temporary.mkdir()
+    pip.environ["TMPDIR"] = str(temporary)
     seen: list[str] = []
     read: list[str | None] = []
     by_root: list[str | None] = []
@@ -123,7 +127,7 @@ def test_another_user_reads_no_index(
     def attack() -> None:
         if seen:  # The requests of the attack itself get here as well.
             return
-        seen.extend(visible_urls(LOCAL))
+        seen.extend(visible_urls(LOCAL, str(temporary)))
         read.extend(read_as(STRANGER, [f"{url}private/" for url in seen]))
         by_root.extend(read_as(ROOT, [f"{url}private/" for url in seen]))
 
