@@ -8,8 +8,9 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .selection.repository import VariantRepository
+    from .server.rewritten_files import RewrittenWheels
 
-__all__ = ["VariantRepository"]
+__all__ = ["RewrittenWheels", "VariantRepository"]
 
 
 def __getattr__(name: str) -> object:
@@ -18,4 +19,8 @@ def __getattr__(name: str) -> object:
         from .selection.repository import VariantRepository
 
         return VariantRepository
+    if name == "RewrittenWheels":
+        from .server.rewritten_files import RewrittenWheels
+
+        return RewrittenWheels
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,7 +15,7 @@ from .renaming import Offer, Release
 if TYPE_CHECKING:
     from ...resolution.resolver import Resolution
 
-__all__ = ["Choice", "keep_label", "select_files"]
+__all__ = ["Choice", "keep_label", "select_files", "with_files"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +66,19 @@ def keep_label(
         or file.filename in builds
     )
     return replace(page, files=files)
+
+
+def with_files(
+    page: model.ProjectDetail, files: Iterable[model.File]
+) -> model.ProjectDetail:
+    """Return a page with other files, some of which may have no size."""
+    shown = tuple(files)
+    meta = page.meta
+    if any(file.size is None for file in shown):
+        # PEP 700 requires a size of each file from version 1.1 on, and that of a
+        # rewritten wheel is not known yet.
+        meta = replace(meta, api_version="1.0")
+    return replace(page, meta=meta, files=shown)
 
 
 def select_files(

@@ -27,7 +27,7 @@ from ..http.client import Client
 from ..http.pages import LABEL_KEY
 from .asked_labels import AskedLabels, has_label, read_names
 from .builds import BuildRepository
-from .choice import Choice, keep_label, select_files
+from .choice import Choice, keep_label, select_files, with_files
 from .core_metadata import CoreMetadataReader
 from .evaluating import Evaluator
 from .files import UNAVAILABLE, FileReader
@@ -122,7 +122,7 @@ class VariantRepository(RepositoryContainer):
         files = select_files(
             page.files, releases, choices, keeps_hashes=self._keeps_hashes
         )
-        return self._with_label(project, replace(page, files=tuple(files)), pinned)
+        return self._with_label(project, with_files(page, files), pinned)
 
     def _with_label(
         self, project: str, page: model.ProjectDetail, pinned: str | None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from http.server import SimpleHTTPRequestHandler
@@ -22,8 +24,9 @@ from simple_repository.components.priority_selected import (
 from support.documents import TORCH, of_one
 from support.index_server import serve, start_server
 from support.loopback import H100, JSON, Reply, ask
-from support.wheels import publish, stub_wheel
+from support.wheels import publish, stub_wheel, write_page
 
+from nvidia_variant_provider.index import RewrittenWheels
 from nvidia_variant_provider.index.selection.options import Selection
 from nvidia_variant_provider.index.selection.repository import VariantRepository
 from nvidia_variant_provider.index.server.server import Server
@@ -196,6 +199,46 @@ def test_a_wheel_with_markers_is_refused(tmp_path: Path) -> None:
         assert reply.status == 502  # The library sends this for such packages.
         assert "variant markers" in reply.text
         assert "refused" in warnings[0]
+
+
+@KINDS
+def test_a_wheel_with_markers_is_written_without_them(
+    kind: Kind, tmp_path: Path
+) -> None:
+    index, written = tmp_path / "index", tmp_path / "written"
+    publish(index, TORCH, "torch", "2.8.0")
+    wheel = stub_wheel(
+        index / "torch",
+        "torch",
+        "2.8.0",
+        "cu128",
+        variant_json=of_one("cu128"),
+        requires=["a; 'cu128' in variant_label", "b; variant_label == 'null'"],
+    )
+    write_page(index / "torch")
+    selection = Selection(machine=lambda: H100, environ={}, rewrites=True)
+    with kind(index) as source:
+        selected = VariantRepository(source, selection=selection)
+        with host(("/simple", RewrittenWheels(selected, written))) as url:
+            found = page(f"{url}/simple/torch/")
+            assert found.status == 200, found.text
+            place = found.files[BEST]
+            for _ in range(2):
+                reply = ask(place)
+                assert reply.status == 200
+                with zipfile.ZipFile(io.BytesIO(reply.body)) as archive:
+                    assert archive.testzip() is None
+                    metadata = archive.read("torch-2.8.0.dist-info/METADATA")
+                assert b"Requires-Dist: a\n" in metadata
+                assert b"Requires-Dist: b" not in metadata
+                assert len(list(written.iterdir())) == 1
+            assert ask(f"{place}.metadata").body == metadata
+            # Another wheel at its place, which the page does not name.
+            (next(written.iterdir())).unlink()
+            if kind is over_http:
+                wheel.write_bytes(wheel.read_bytes()[:-30] + b"x" * 30)
+                assert ask(place).status >= 500
+                assert list(written.iterdir()) == []
 
 
 class _WithoutHeads(SimpleHTTPRequestHandler):
