@@ -32,7 +32,7 @@ MAX_WHOLE = 4 * 1024**3
 _SPARE = 256 * 1024**2
 """Bytes that stay free in the temporary folder."""
 
-_NO_HASH = "--no-hash leaves it out"
+_NO_HASH = "--no-hash is given, or NV417 is left out"
 _TOO_LARGE = (
     f"files of more than {MAX_WHOLE >> 30} GiB, or for which there is no room in the "
     "temporary folder, are not downloaded"
