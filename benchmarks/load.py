@@ -107,8 +107,9 @@ class Load:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(self.request(path))
-            if b" 200 " not in await reader.readline():
-                raise OSError("not served")
+            status = await reader.readline()
+            if b" 200 " not in status:
+                raise OSError(f"not served: {status!r}")
             size = 0
             while piece := await reader.read(1 << 16):
                 size += len(piece)

@@ -90,10 +90,11 @@ class Crowd:
     def _make_room(self, members: set[BoundedProtocol]) -> None:
         """Close the connection that has waited longest for its client.
 
-        The newcomer waits too, so that there is always one.
+        One that waits for a request goes before one whose response is being read. The
+        newcomer waits too, so that there is always one.
         """
         waiting = (member for member in members if member.waits_for_client)
-        victim = min(waiting, key=lambda member: member.since)
+        victim = min(waiting, key=lambda member: (member.is_writing, member.since))
         logger.info("too many connections: closing one of %s", victim.host)
         self.leave(victim)
         victim.drop()
@@ -116,7 +117,14 @@ class BoundedProtocol(H11Protocol):
     @property
     def waits_for_client(self) -> bool:
         """Whether the client has to send a request, or to read a response."""
+        if self.transport.is_closing():  # What the client has not got is on its way.
+            return False
         return self._timer is not None or not self._is_responding()
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the client has to read more of a response."""
+        return self.flow.write_paused
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection, and wait for the first request."""
@@ -153,6 +161,11 @@ class BoundedProtocol(H11Protocol):
         """Go on, since the client has read everything."""
         super().resume_writing()
         self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        """Note since when the connection is idle."""
+        self.since = self.loop.time()
+        super().on_response_complete()
 
     def _is_responding(self) -> bool:
         cycle: Any = self.cycle  # None before the first request
