@@ -103,7 +103,7 @@ def test_what_an_installer_pulls_in(built: Path) -> None:
     }
     extras = set(metadata.get_all("Provides-Extra", []))
     assert extras == {
-        *("all", "cli", "cuda", "docs", "fleet", "index", "test", "wheels")
+        *("all", "census", "cli", "cuda", "docs", "fleet", "index", "test", "wheels")
     }
     # Metadata in the field asks for nvidia-variant-provider>=0.0.1,<1.0.0.
     assert __version__.startswith("0.")

@@ -30,10 +30,9 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.index.connection import connect
 from nvidia_variant_provider.index.http.blocking import RemoteFile
 from nvidia_variant_provider.index.pip.command import Pip
-from nvidia_variant_provider.index.selection.wheel_files import platform_of
 from nvidia_variant_provider.knowledge.builds import BuildRecord, LibraryRecord
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
-from nvidia_variant_provider.wheels.names import parse_wheel_name
+from nvidia_variant_provider.wheels.names import parse_wheel_name, platform_of
 
 __all__ = [
     "choose_wheels",

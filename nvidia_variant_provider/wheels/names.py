@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..errors import InputError, shown
 from ..metadata.grammar import GRAMMARS, explain
@@ -12,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.tags import Tag
 
-__all__ = ["WheelName", "parse_wheel_name"]
+__all__ = ["WheelName", "parse_wheel_name", "platform_of"]
 
 MAX_LENGTH = 255
 """The most characters of a file name; file systems and indexes have no longer ones."""
@@ -69,3 +70,21 @@ def parse_wheel_name(file_name: str) -> WheelName:
         build=build,
         tags=tags,
     )
+
+
+@lru_cache(maxsize=1024)
+def platform_of(text: str) -> str | None:
+    """Return the platform of a wheel as the table of builds names it.
+
+    :param text: the platform tag, or the end of a name with it, such as
+        ``manylinux_2_28_x86_64.manylinux2014_x86_64.whl``.
+    """
+    for platform in text.removesuffix(".whl").split("."):
+        if platform == "win_amd64":
+            return platform
+        for machine in ("x86_64", "aarch64"):
+            if platform.startswith(("manylinux", "linux")) and platform.endswith(
+                f"_{machine}"
+            ):
+                return f"linux_{machine}"
+    return None

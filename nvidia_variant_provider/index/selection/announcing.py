@@ -21,11 +21,12 @@ from dataclasses import replace
 
 from simple_repository import model
 
+from ...wheels.names import platform_of
 from ..http.range_support import RangeSupport
 from ..http.urls import is_http, server_of
 from .core_metadata import CoreMetadataReader
 from .renaming import find_label
-from .wheel_files import SMALLEST, platform_of
+from .wheel_files import SMALLEST
 
 __all__ = ["METADATA_KEY", "Announcer"]
 

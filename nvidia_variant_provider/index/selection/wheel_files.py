@@ -14,6 +14,7 @@ from simple_repository import model
 from ...builds.backends import Backend, parse_backend
 from ...builds.table import PROJECTS
 from ...errors import InputError, shown
+from ...wheels.names import platform_of
 
 __all__ = [
     "SMALLEST",
@@ -22,7 +23,6 @@ __all__ = [
     "find_wheels",
     "is_large",
     "may_be_build",
-    "platform_of",
 ]
 
 SMALLEST = 1_000_000
@@ -133,21 +133,3 @@ def _versions(text: str) -> tuple[Version, Version] | None:
     except InvalidVersion:
         return None
     return version, Version(version.public) if version.local else version
-
-
-@lru_cache(maxsize=1024)
-def platform_of(text: str) -> str | None:
-    """Return the platform of a wheel as the table of builds names it.
-
-    :param text: the end of its name, such as
-        ``manylinux_2_28_x86_64.manylinux2014_x86_64.whl``.
-    """
-    for platform in text.removesuffix(".whl").split("."):
-        if platform == "win_amd64":
-            return platform
-        for machine in ("x86_64", "aarch64"):
-            if platform.startswith(("manylinux", "linux")) and platform.endswith(
-                f"_{machine}"
-            ):
-                return f"linux_{machine}"
-    return None

@@ -1,0 +1,181 @@
+"""What a store says of each project: its releases, and what changed between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from packaging.version import Version
+
+from ..gpu_code.report import target_key
+from .store import Store
+
+__all__ = ["ProjectSummary", "ReleaseSummary", "summarize"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseSummary:
+    """One build of a release: the wheels of one platform and label.
+
+    :param platform: the platform tag of the wheel.
+    :param cuda: the CUDA toolkit that it needs, or ``None`` where nothing names one.
+    :param targets: what its own libraries have kernels for, such as ``90_real``.
+    :param gained: targets that the release before did not have.
+    :param lost: targets that the release before had.
+    :param status: ``inspected``, ``skipped`` or ``failed``.
+    :param reason: why it was skipped or failed.
+    """
+
+    version: str
+    label: str | None
+    platform: str
+    cuda: str | None
+    targets: tuple[str, ...]
+    gained: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    status: str = "inspected"
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return every field under its own name."""
+        return {
+            "version": self.version,
+            "label": self.label,
+            "platform": self.platform,
+            "cuda": self.cuda,
+            "targets": list(self.targets),
+            "gained": list(self.gained),
+            "lost": list(self.lost),
+            "status": self.status,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectSummary:
+    """The builds of a project, the newest release first."""
+
+    project: str
+    releases: tuple[ReleaseSummary, ...]
+
+    @property
+    def with_gpu_code(self) -> tuple[ReleaseSummary, ...]:
+        """The builds that have kernels."""
+        return tuple(item for item in self.releases if item.targets)
+
+    @property
+    def cuda(self) -> tuple[str, ...]:
+        """The CUDA toolkits of all builds, ascending."""
+        versions = {item.cuda for item in self.releases if item.cuda}
+        return tuple(sorted(versions, key=Version))
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets of all builds: machine code first, then PTX, both ascending."""
+        union = {target for item in self.releases for target in item.targets}
+        return tuple(sorted(union, key=target_key))
+
+    def to_dict(self) -> dict[str, object]:
+        """Return an element of ``projects`` in the report of ``census``."""
+        return {
+            "project": self.project,
+            "cuda": list(self.cuda),
+            "targets": list(self.targets),
+            "releases": [item.to_dict() for item in self.releases],
+        }
+
+
+_TARGETS = """
+SELECT wheel, target FROM targets JOIN libraries USING (wheel, path)
+WHERE count > stubs AND NOT vendored
+"""
+
+
+def summarize(store: Store) -> Iterator[ProjectSummary]:
+    """Yield each project of a store, by name."""
+    targets: dict[int, set[str]] = {}
+    for row in store.rows(_TARGETS):
+        targets.setdefault(row["wheel"], set()).add(row["target"])
+    project: str | None = None
+    rows: list[Any] = []
+    for row in store.wheels():
+        if row["project"] != project and rows:
+            yield _project(rows, targets)
+            rows = []
+        project = row["project"]
+        rows.append(row)
+    if rows:
+        yield _project(rows, targets)
+
+
+def _project(
+    rows: Sequence[Mapping[str, object]], targets: Mapping[int, set[str]]
+) -> ProjectSummary:
+    builds = [_release(row, targets) for row in rows]
+    builds.sort(key=lambda item: (item.label or "", item.platform))
+    builds.sort(key=lambda item: Version(item.version), reverse=True)
+    return ProjectSummary(
+        project=str(rows[0]["project"]), releases=tuple(_with_changes(builds))
+    )
+
+
+def _release(
+    row: Mapping[str, object], targets: Mapping[int, set[str]]
+) -> ReleaseSummary:
+    found = targets.get(int(str(row["id"])), set())
+    return ReleaseSummary(
+        version=str(row["version"]),
+        label=_text(row["label"]),
+        platform=str(row["tags"]).rpartition("-")[2],
+        cuda=_text(row["cuda"]),
+        targets=tuple(sorted(found, key=target_key)),
+        status=str(row["status"]),
+        reason=_text(row["reason"]),
+    )
+
+
+def _with_changes(builds: Iterable[ReleaseSummary]) -> Iterator[ReleaseSummary]:
+    """Compare each build with the same build of the release before.
+
+    Platform tags change from release to release (``manylinux2014_x86_64``), so the
+    processor at the end of the tag is what has to be the same.
+    """
+    ordered = list(builds)
+    for place, item in enumerate(ordered):
+        older = next(
+            (
+                other
+                for other in ordered[place + 1 :]
+                if other.label == item.label
+                and _processor(other) == _processor(item)
+                and Version(other.version) < Version(item.version)
+                and other.status == item.status == "inspected"
+            ),
+            None,
+        )
+        if older is None:
+            yield item
+            continue
+        yield ReleaseSummary(
+            version=item.version,
+            label=item.label,
+            platform=item.platform,
+            cuda=item.cuda,
+            targets=item.targets,
+            gained=tuple(t for t in item.targets if t not in older.targets),
+            lost=tuple(t for t in older.targets if t not in item.targets),
+            status=item.status,
+            reason=item.reason,
+        )
+
+
+def _processor(item: ReleaseSummary) -> str:
+    for name in ("x86_64", "aarch64", "amd64", "arm64"):
+        if item.platform.endswith(name):
+            return f"{item.platform[:3]}{name}"
+    return item.platform
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,205 @@
+"""What a store holds, as files for other programs."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.containers import BINARIES
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.builds.needs import needs_of_report
+from nvidia_variant_provider.builds.table import needs_of_record
+from nvidia_variant_provider.census.export import COLUMNS, build_table, export
+from nvidia_variant_provider.census.model import Outcome, Wheel
+from nvidia_variant_provider.census.store import Store
+from nvidia_variant_provider.census.summary import summarize
+from nvidia_variant_provider.errors import InputError, UsageError
+from nvidia_variant_provider.gpu_code.report import WheelReport
+
+PLATFORM = "manylinux_2_28_x86_64"
+
+
+def add(
+    store: Store,
+    version: str,
+    *binaries: str,
+    label: str | None = None,
+    platform: str = PLATFORM,
+    project: str = "demo",
+) -> None:
+    """Add a wheel with some of the small binaries in it."""
+    libraries = [api.inspect(BINARIES / name).libraries[0] for name in binaries]
+    local = f"+{label}" if label else ""
+    filename = f"{project}-{version}{local}-cp312-cp312-{platform}.whl"
+    wheel = Wheel(
+        project=project,
+        version=version,
+        filename=filename,
+        tags=f"cp312-cp312-{platform}",
+        url=f"https://example.com/{filename}",
+        label=label,
+        sha256=hashlib.sha256(filename.encode()).hexdigest(),
+    )
+    report = WheelReport(path=filename, kind="wheel", libraries=tuple(libraries))
+    store.add(Outcome(wheel=wheel, status="inspected", report=report, cuda="13.0"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(str(tmp_path / "census.sqlite")) as opened:
+        add(opened, "1.0", "plain.so", "ptx-only.so")
+        add(opened, "1.1", "plain.so", label="cu130")
+        yield opened
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        parquet = pytest.importorskip("pyarrow.parquet", reason="it reads Parquet")
+        rows: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+        return rows
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    with open(path, newline="") as file:
+        return [typed(row) for row in csv.DictReader(file)]
+
+
+def typed(row: dict[str, str]) -> dict[str, Any]:
+    """CSV has texts only, and nothing where a value is missing."""
+    readers: dict[str, Callable[[str], object]] = {
+        "int64": int,
+        "bool": lambda text: text == "True",
+        "string": str,
+    }
+    return {
+        name: readers[kind](row[name]) if row[name] else None
+        for name, kind in COLUMNS.items()
+    }
+
+
+def test_all_forms_have_the_same_rows(store: Store, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="it writes Parquet")
+    exported = []
+    for ending in ("parquet", "jsonl", "csv"):
+        path = tmp_path / f"rows.{ending}"
+        count = export(store, str(path))
+        exported.append(rows_of(path))
+        assert count == len(exported[-1])
+    assert exported[0] == exported[1] == exported[2]
+    targets = {(row["version"], row["target"]) for row in exported[0]}
+    assert ("1.1", "90_real") in targets
+    assert set(exported[0][0]) == set(COLUMNS)
+
+
+def test_a_row_says_what_inspect_found(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    export(store, str(path))
+    (library,) = api.inspect(BINARIES / "plain.so").libraries
+    found = {
+        row["target"]: (row["count"], row["stubs"])
+        for row in rows_of(path)
+        if row["version"] == "1.1"
+    }
+    assert found == {
+        target: (count, library.stubs.get(target, 0))
+        for target, count in library.targets.items()
+    }
+
+
+def test_the_table_of_builds_says_what_the_wheels_need(store: Store) -> None:
+    old, labelled = build_table(store)
+    assert (old.version, old.label) == ("1.0", None)
+    assert (labelled.version, labelled.label) == ("1.1", "cu130")
+    expected = needs_of_report(
+        WheelReport(
+            path="x",
+            kind="wheel",
+            libraries=api.inspect(BINARIES / "plain.so").libraries,
+        )
+    )
+    assert expected is not None
+    assert needs_of_record(labelled).pieces == expected.pieces
+    assert needs_of_record(labelled).cuda == expected.cuda
+
+
+def test_the_table_is_that_of_the_package(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "builds.json"
+    assert export(store, str(path)) == 2
+    document = json.loads(path.read_text())
+    assert document["records"] == [item.to_dict() for item in build_table(store)]
+    assert path.read_text().count("\n") == 4, "there is one record on each line"
+
+
+def test_a_file_is_replaced_completely_or_not_at_all(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(InputError, match="cannot be written: No space left"):
+        export(store, str(path))
+    assert path.read_text() == "old"
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize("name", ["rows", "rows.txt", ".csv"])
+def test_an_unknown_ending(name: str, store: Store, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="ending"):
+        export(store, str(tmp_path / name))
+
+
+def test_a_device_is_not_replaced(store: Store, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(InputError, match="not a regular file"):
+        export(store, str(tmp_path / "pipe.csv"))
+
+
+def test_a_folder_that_does_not_exist(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be written"):
+        export(store, str(tmp_path / "missing" / "rows.csv"))
+
+
+class TestSummary:
+    def test_what_a_release_has_lost(self, store: Store) -> None:
+        add(store, "2.0", "plain.so", platform="manylinux2014_x86_64")
+        add(store, "2.1", "new-80.cubin")
+        (project,) = summarize(store)
+        newest, before, *_ = project.releases
+        assert newest.version == "2.1"
+        assert newest.gained == ()
+        assert "90_real" in newest.lost
+        assert before.version == "2.0"
+        # It is compared with 1.0, since 1.1 has another label.
+        assert before.lost == ("80_virtual",)
+
+    def test_projects_are_sorted(self, store: Store) -> None:
+        add(store, "1.0", "plain.so", project="another")
+        projects = [item.project for item in summarize(store)]
+        assert projects == ["another", "demo"]
+
+    def test_a_failed_wheel_is_listed_and_not_compared(self, store: Store) -> None:
+        wheel = Wheel(
+            project="demo",
+            version="3.0",
+            filename=f"demo-3.0-cp312-cp312-{PLATFORM}.whl",
+            tags=f"cp312-cp312-{PLATFORM}",
+            url="x",
+        )
+        store.add(Outcome(wheel=wheel, status="failed", reason="gone"))
+        (project,) = summarize(store)
+        assert project.releases[0].reason == "gone"
+        assert project.releases[0].lost == ()
+
+    def test_an_empty_store(self, tmp_path: Path) -> None:
+        with Store(str(tmp_path / "empty.sqlite")) as empty:
+            assert list(summarize(empty)) == []
