@@ -231,3 +231,8 @@ def test_site_builds_without_a_warning(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    page = tmp_path / "site" / "reference" / "api" / "index.html"
+    text = re.sub(r"<[^>]*>", "", page.read_text(encoding="utf-8"))
+    # The signatures of records are derived from their fields.
+    signature = r"^Environment\(\s*\*,\s*cuda_driver_version: "
+    assert re.search(signature, text, re.MULTILINE)
