@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 from support.containers import BINARIES
+from support.html_page import Page
 
 from nvidia_variant_provider import api
 from nvidia_variant_provider.builds.needs import needs_of_report
 from nvidia_variant_provider.builds.table import needs_of_record
 from nvidia_variant_provider.census.export import COLUMNS, build_table, export
 from nvidia_variant_provider.census.model import Outcome, Wheel
+from nvidia_variant_provider.census.page import census_page
 from nvidia_variant_provider.census.store import Store
 from nvidia_variant_provider.census.summary import summarize
 from nvidia_variant_provider.errors import InputError, UsageError
@@ -203,3 +205,21 @@ class TestSummary:
     def test_an_empty_store(self, tmp_path: Path) -> None:
         with Store(str(tmp_path / "empty.sqlite")) as empty:
             assert list(summarize(empty)) == []
+
+
+def test_the_page_is_whole_and_escapes_what_others_wrote(store: Store) -> None:
+    wheel = Wheel(
+        project="demo",
+        version="3.0",
+        filename=f"demo-3.0-cp312-cp312-{PLATFORM}.whl",
+        tags=f"cp312-cp312-{PLATFORM}",
+        url="x",
+    )
+    store.add(Outcome(wheel=wheel, status="failed", reason="<script>alert(1)</script>"))
+    add(store, "2.0", "new-80.cubin")
+    page = "\n".join(census_page(summarize(store)))
+    assert page.isascii()
+    assert "<script" not in page
+    read = Page(page)
+    assert not read.open, "every element has its end"
+    assert "lost" in read.tables["census"][-3]
