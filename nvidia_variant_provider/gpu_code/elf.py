@@ -17,13 +17,18 @@ from .ranges import Range, Reader
 
 __all__ = [
     "CUDA",
+    "HEAD",
     "MAGIC",
+    "MAX_NAME",
+    "PT_LOAD",
+    "Header",
     "Image",
     "NamesWatch",
     "Section",
     "Sections",
-    "read_needed",
+    "parse_header",
     "read_sections",
+    "text_of",
 ]
 
 MAGIC = b"\x7fELF"
@@ -40,9 +45,9 @@ _MACHINES = {
     CUDA: "cuda",
     243: "riscv",
 }
-_HEAD = (0, 64)
-_PT_LOAD, _PT_DYNAMIC = 1, 2
-_DT_NULL, _DT_NEEDED, _DT_STRTAB = 0, 1, 5
+HEAD = (0, 64)
+PT_LOAD = 1
+_DT_NULL = 0
 _SHT_NOBITS = 8
 
 MAX_SECTIONS = 4096
@@ -50,13 +55,10 @@ MAX_SECTIONS = 4096
 object has a section for each of its functions."""
 
 MAX_SEGMENTS = 256
-MAX_DYNAMIC = 64 * 1024
 MAX_NAMES = 256 * 1024
 """The most bytes that are read of the names of all sections together."""
 
-MAX_NEEDED = 512
 MAX_NAME = 256
-
 _OWN_NAME = b"\0.shstrtab\0"
 """What is in each table of the names of sections: the name of the table's section."""
 
@@ -100,7 +102,7 @@ class Sections:
 
     def __iter__(self) -> Iterator[Section]:
         for name, _, offset, size in self._rows:
-            text = _text(self._names[name : name + MAX_NAME])
+            text = text_of(self._names[name : name + MAX_NAME])
             yield Section(name=text, offset=offset, size=size)
 
     def place(self, name: bytes) -> Range:
@@ -187,7 +189,15 @@ class _Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class _Header:
+class Header:
+    """The ELF header, as far as it says where the tables are.
+
+    :param programs: offset and length of the program headers.
+    :param sections: offset and length of the section headers.
+    :param names: the index of the section with the names of the sections.
+    :param defects: clauses about fields that cannot be right.
+    """
+
     layout: _Layout
     machine: int
     flags: int
@@ -199,14 +209,19 @@ class _Header:
     names: int
     defects: tuple[str, ...]
 
+    @property
+    def machine_name(self) -> str:
+        """The processor, such as ``x86_64``."""
+        return _MACHINES.get(self.machine, f"machine {self.machine}")
+
 
 def read_sections() -> Reader[Image]:
     """Read machine and sections of an ELF file.
 
     :raises ValueError: it is not an ELF file. Tables that cannot be read are defects.
     """
-    (head,) = yield (_HEAD,)
-    header = _parse_header(head)
+    (head,) = yield (HEAD,)
+    header = parse_header(head)
     (table,) = yield (header.sections,)
     defects = list(header.defects)
     if len(table) < header.sections[1]:
@@ -216,7 +231,7 @@ def read_sections() -> Reader[Image]:
     (names,) = yield ((start, min(length, MAX_NAMES)),)
     return Image(
         format="elf",
-        machine=_MACHINES.get(header.machine, f"machine {header.machine}"),
+        machine=header.machine_name,
         sections=Sections(rows, names),
         flags=header.flags,
         osabi=header.osabi,
@@ -267,7 +282,7 @@ def _not_loaded(data: bytes) -> Iterator[tuple[int, int]]:
         empty, and the same if the file is not an ELF file.
     """
     try:
-        header = _parse_header(data)
+        header = parse_header(data)
     except ValueError:
         return
     start, length = header.programs
@@ -280,7 +295,7 @@ def _not_loaded(data: bytes) -> Iterator[tuple[int, int]]:
         for kind, offset, _, size in header.layout.segments(
             programs, header.program_size
         )
-        if kind == _PT_LOAD
+        if kind == PT_LOAD
     ):
         if first > done:
             yield done, first
@@ -288,36 +303,11 @@ def _not_loaded(data: bytes) -> Iterator[tuple[int, int]]:
     yield done, _NO_END
 
 
-def read_needed() -> Reader[tuple[str, ...]]:
-    """Read which libraries an ELF file is linked with.
+def parse_header(head: bytes) -> Header:
+    """Read the first 64 bytes of a file, or the first 52 for one of 32 bits.
 
-    This is another reader than `read_sections`, since the sections stand at the other
-    end of most files: side by side, both need one pass over a stream.
-
-    :raises ValueError: it is not an ELF file, or the names cannot be read.
+    :raises ValueError: it is not an ELF file.
     """
-    (head,) = yield (_HEAD,)
-    header = _parse_header(head)
-    (programs,) = yield (header.programs,)
-    segments = list(header.layout.segments(programs, header.program_size))
-    where = next(((s[1], s[3]) for s in segments if s[0] == _PT_DYNAMIC), (0, 0))
-    (dynamic,) = yield ((where[0], min(where[1], MAX_DYNAMIC)),)
-    pairs = list(header.layout.dynamic(dynamic))
-    wanted = [value for tag, value in pairs if tag == _DT_NEEDED][:MAX_NEEDED]
-    if not wanted:
-        return ()
-    address = next((value for tag, value in pairs if tag == _DT_STRTAB), -1)
-    start = _in_file(segments, address)
-    if start is None:
-        raise ValueError("the names of the libraries that it needs are not in the file")
-    texts = yield tuple((start + value, MAX_NAME) for value in wanted)
-    needed = tuple(filter(None, map(_text, texts)))
-    if len(needed) < len(wanted):
-        raise ValueError("the names of the libraries that it needs are cut off")
-    return needed
-
-
-def _parse_header(head: bytes) -> _Header:
     if len(head) < 52 or head[:4] != MAGIC or head[4] not in (1, 2):
         raise ValueError("not an ELF file")
     layout = _Layout(">" if head[5] == 2 else "<", wide=head[4] == 2)
@@ -335,7 +325,7 @@ def _parse_header(head: bytes) -> _Header:
         defects.append(f"it has {shnum} sections, of which {MAX_SECTIONS} are read")
     programs = min(phnum, MAX_SEGMENTS) if phentsize >= small else 0
     sections = min(shnum, MAX_SECTIONS) if shentsize >= large else 0
-    return _Header(
+    return Header(
         layout=layout,
         machine=machine,
         flags=flags,
@@ -349,12 +339,6 @@ def _parse_header(head: bytes) -> _Header:
     )
 
 
-def _in_file(segments: list[tuple[int, int, int, int]], address: int) -> int | None:
-    for kind, offset, start, size in segments:
-        if kind == _PT_LOAD and start <= address < start + size:
-            return offset + address - start
-    return None
-
-
-def _text(data: bytes) -> str:
+def text_of(data: bytes) -> str:
+    """Return the text before the first zero byte."""
     return data.partition(b"\0")[0].decode("utf-8", "replace")

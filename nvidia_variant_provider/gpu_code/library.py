@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from .budget import Budget
-from .elf import Image, NamesWatch, Section, read_needed, read_sections
+from .dynamic import read_needed
+from .elf import Image, NamesWatch, Section, read_sections
 from .fatbin import CUBIN, LTO_IR, PTX, Entry, Scanner
 from .loose import Code, guess_format, read_cubin, read_ptx
 from .pe import read_pe

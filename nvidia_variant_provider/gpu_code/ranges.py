@@ -50,11 +50,20 @@ it to keep more.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from typing import Generic, TypeVar
+from typing import IO, Generic, TypeVar
 
-__all__ = ["MAX_RANGE", "Range", "RangeFeeder", "Reader", "Watch", "read_all"]
+__all__ = [
+    "MAX_RANGE",
+    "Range",
+    "RangeFeeder",
+    "Reader",
+    "Watch",
+    "read_all",
+    "read_seekable",
+]
 
 T = TypeVar("T")
 
@@ -93,6 +102,29 @@ def read_all(reader: Reader[T], data: bytes) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
+
+
+def read_seekable(reader: Reader[T], file: IO[bytes]) -> T:
+    """Return what ``reader`` reads from a file on disk, of which it reads no more.
+
+    :raises ValueError: the reader raised it.
+    :raises OSError: the file cannot be read.
+    """
+    try:
+        wanted = next(reader)
+        while True:
+            wanted = reader.send(tuple(_read_range(file, *place) for place in wanted))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def _read_range(file: IO[bytes], start: int, length: int) -> bytes:
+    # An offset that no file can have is one behind its end.
+    if length <= 0 or start > sys.maxsize:
+        return b""
+    file.seek(start)
+    return file.read(min(length, MAX_RANGE))
 
 
 class _Kept:
