@@ -13,6 +13,7 @@ from ..gpu_code.report import WheelReport
 from ..machine.environment import Environment
 from .distributions import Distribution
 from .installation import Installation
+from .libraries import LIBRARY_PATH, Libraries
 from .reading import CodeReader
 from .requirements import Need, find_needs
 
@@ -74,6 +75,11 @@ class Stack:
             report = self.code_of(distribution)
             if report is not None and any(i.has_gpu_code for i in report.libraries):
                 yield distribution, report
+
+    @cached_property
+    def libraries(self) -> Libraries:
+        """What the programs of the stack load, with ``LD_LIBRARY_PATH`` as it is."""
+        return Libraries(self, self.environ.get(LIBRARY_PATH, ""))
 
     @cached_property
     def requirements(self) -> tuple[Need, ...]:

@@ -26,7 +26,7 @@ def gpu(name: str) -> Environment:
 
 
 def driver_in(folder: Path, data: bytes = REAL) -> str:
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "libcuda.so.1").write_bytes(data)
     return str(folder)
 
@@ -40,8 +40,8 @@ def no_device(tmp_path: Path) -> Stack:
 
 
 def utility_only(tmp_path: Path) -> Stack:
-    (tmp_path / "no-system").mkdir()
-    (tmp_path / "no-system/.dockerenv").touch()
+    (tmp_path / "system").mkdir()
+    (tmp_path / "system/.dockerenv").touch()
     variables = {"NVIDIA_DRIVER_CAPABILITIES": "utility"}
     return on(machine("12.9", "9.0"), tmp_path, **variables)
 
@@ -118,7 +118,7 @@ def test_a_gpu_that_is_lost_is_named(tmp_path: Path) -> None:
 
 
 def test_a_small_file_is_a_stub_in_any_folder(tmp_path: Path) -> None:
-    folder = driver_in(tmp_path / "no-system/usr/lib64", b"\x7fELF")
+    folder = driver_in(tmp_path / "system/usr/lib64", b"\x7fELF")
     (finding,) = run_checks(on(machine("12.9", "9.0"), tmp_path))
     assert finding.code == "ND103"
     assert finding.path == f"{folder}/libcuda.so.1"

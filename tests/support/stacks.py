@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.containers import library
+
 from nvidia_variant_provider import api
 from nvidia_variant_provider.doctor.distributions import find_distributions
 from nvidia_variant_provider.doctor.installation import find_installation
@@ -95,8 +97,16 @@ def make_stack(
     cache: Path | None = None,
     root: Path | None = None,
 ) -> Stack:
-    """Install distributions in a new environment, and return it as a stack."""
+    """Install distributions in a new environment, and return it as a stack.
+
+    The system has the CUDA runtime that the binaries of the fixtures are linked with.
+
+    :param root: the root folder of another system.
+    """
     make_environment(prefix, *installed)
+    system = prefix / "system"
+    (system / "usr/lib").mkdir(parents=True, exist_ok=True)
+    (system / "usr/lib/libcudart.so.13").write_bytes(library())
     installation = find_installation(str(prefix), {})
     return Stack(
         environment=environment or api.Environment(),
@@ -104,7 +114,7 @@ def make_stack(
         distributions=find_distributions(installation.folders),
         reader=CodeReader(None if cache is None else str(cache)),
         environ=environ or {},
-        root=str(root or prefix / "no-system"),
+        root=str(root or system),
     )
 
 

@@ -19,6 +19,7 @@ from .builds import (
     find_partial_builds,
     find_wrong_variants,
 )
+from .libraries import find_missing_libraries, find_other_copies, find_two_cudas
 from .machine import (
     find_compatibility_libraries,
     find_missing_capabilities,
@@ -41,6 +42,9 @@ CHECKS: Mapping[Code, Find] = {
     "ND205": find_newer_ptx,
     "ND206": find_wrong_variants,
     "ND207": find_builds_without_gpu,
+    "ND301": find_missing_libraries,
+    "ND302": find_two_cudas,
+    "ND303": find_other_copies,
     "ND304": find_wrong_libraries,
     "ND403": find_wrong_triton,
 }

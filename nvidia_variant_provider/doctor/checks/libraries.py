@@ -1,0 +1,216 @@
+"""ND301 to ND303: whether the loader finds the libraries of GPU code, and which."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+
+from ...gpu_code.runtimes import major_of_name
+from ...gpu_code.vendoring import is_of_nvidia
+from ..bringers import cuda_of_name, find_bringer, need_of, project_for
+from ..distributions import Distribution
+from ..libraries import LIBRARY_PATH, Libraries, Loading, is_of_torch
+from ..loader.process import Failure, Loaded
+from ..model import Finding, Severity
+from ..stack import Stack
+
+__all__ = ["find_missing_libraries", "find_other_copies", "find_two_cudas"]
+
+_PATHFINDER = "cuda-pathfinder"
+"""Projects that use it look for NVIDIA's libraries themselves when they need them."""
+
+
+def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
+    """ND301: a library that GPU code is linked with is found nowhere."""
+    groups: dict[tuple[str, str, Severity], dict[str, Failure]] = {}
+    for loading, failure in _failures(stack):
+        # What a library is linked with is missing for all that load the library.
+        owner = stack.libraries.owner(failure.user) or loading.distribution
+        if owner.is_library and not is_of_nvidia(failure.name):
+            # Plug-ins for networks and the like stand beside NVIDIA's libraries.
+            continue
+        severity = _severity(stack, owner, loading, failure)
+        key = owner.name, _outcome(stack, failure), severity
+        groups.setdefault(key, {}).setdefault(failure.name, failure)
+    for (name, outcome, severity), failures in groups.items():
+        owner = stack.distributions[name]
+        yield Finding(
+            code="ND301",
+            distribution=name,
+            path=next(iter(failures.values())).user,
+            message=f"{name} {owner.version} is linked with {_listed(failures)}, "
+            f"{outcome}",
+            hint=_hint(stack, owner, list(failures.values())),
+            own_severity=severity,
+        )
+
+
+def find_two_cudas(stack: Stack) -> Iterator[Finding]:
+    """ND302: libraries of two CUDA majors for one purpose in one environment."""
+    by_purpose: dict[str, dict[int, Distribution]] = {}
+    for distribution in stack.distributions.values():
+        if (known := cuda_of_name(distribution)) is not None:
+            by_purpose.setdefault(known[0], {})[known[1]] = distribution
+    for purpose, by_cuda in sorted(by_purpose.items()):
+        if len(by_cuda) == 1:
+            continue
+        names = [_with_users(stack, by_cuda[cuda]) for cuda in sorted(by_cuda)]
+        oldest = by_cuda[min(by_cuda)]
+        yield Finding(
+            code="ND302",
+            distribution=oldest.name,
+            path=oldest.folder,
+            message=f"{purpose} is installed for CUDA "
+            f"{' and '.join(map(str, sorted(by_cuda)))}: {' and '.join(names)}",
+            hint="keep the programs for each CUDA in environments of their own, or "
+            f"remove what nothing requires: {stack.pip(f'uninstall {oldest.name}')}",
+        )
+
+
+def find_other_copies(stack: Stack) -> Iterator[Finding]:
+    """ND303: LD_LIBRARY_PATH puts another copy before the installed one."""
+    if not (stack.is_here and stack.environ.get(LIBRARY_PATH)):
+        return
+    plain = Libraries(stack)
+    installed = _by_name(plain, stack)
+    names: dict[tuple[str, str], list[str]] = {}
+    for name, item in sorted(_taken_from_path(stack.libraries).items()):
+        twin = installed.get(name)
+        owner = None if twin is None else plain.owner(twin.real)
+        if twin is None or owner is None or twin.real == item.real:
+            continue
+        folder = os.path.dirname(item.path)
+        names.setdefault((folder, owner.name), []).append(name)
+    for (folder, owner_name), others in names.items():
+        owner = stack.distributions[owner_name]
+        yield Finding(
+            code="ND303",
+            distribution=owner_name,
+            path=os.path.join(folder, others[0]),
+            message=f"LD_LIBRARY_PATH puts the {', '.join(others)} of {folder} before "
+            f"that of {owner.name} {owner.version}",
+            hint=f"remove {folder} from LD_LIBRARY_PATH, or unset it",
+        )
+
+
+def _failures(stack: Stack) -> Iterator[tuple[Loading, Failure]]:
+    """Yield what cannot be loaded, unless nobody would load it, or it is a sequel."""
+    loadings = stack.libraries.loadings
+    paths = {(x.distribution.name, x.library.path): x for x in loadings}
+    torch_fails = any(x.failures for x in loadings if x.distribution.name == "torch")
+    for loading in loadings:
+        name = loading.distribution.name
+        choices = [x for p in loading.alternatives if (x := paths.get((name, p)))]
+        if loading is not _chosen(stack, choices):
+            continue
+        for failure in loading.failures:
+            if torch_fails and is_of_torch(failure.name):
+                continue
+            looks_itself = _PATHFINDER in loading.distribution.required
+            if not (looks_itself and find_bringer(stack, failure.name)):
+                yield loading, failure
+
+
+def _chosen(stack: Stack, choices: list[Loading]) -> Loading:
+    """Return the library that a program takes of several for different CUDA versions.
+
+    It takes the one for its CUDA, which can be loaded; where none can, the newest that
+    the driver supports is what the user has to make work.
+    """
+    driver = stack.environment.cuda_driver_version
+    fitting = [
+        item
+        for item in choices
+        if driver is None or max(item.library.cuda_runtime, default=0) <= driver.major
+    ]
+    working = [item for item in choices if not item.failures]
+    return (working or fitting or choices)[-1]
+
+
+def _outcome(stack: Stack, failure: Failure) -> str:
+    if failure.reason:
+        return failure.reason
+    bringer = find_bringer(stack, failure.name)
+    if bringer is None:
+        return "which the loader finds nowhere"
+    return f"and the loader does not look where {bringer[0].name} has it"
+
+
+def _severity(
+    stack: Stack, owner: Distribution, loading: Loading, failure: Failure
+) -> Severity:
+    if need_of(stack, failure.name, owner) is not None or failure.reason:
+        return "error"
+    if find_bringer(stack, failure.name) is not None:
+        # A program that is imported before may load it.
+        return "warning"
+    if any(
+        other.distribution is loading.distribution and not other.failures
+        for other in stack.libraries.loadings
+    ):
+        # onnxruntime-gpu has a part for TensorRT, and does without it.
+        return "warning"
+    # Another machine may have the library in its system.
+    return "error" if stack.is_here else "note"
+
+
+def _hint(stack: Stack, owner: Distribution, failures: list[Failure]) -> str:
+    if failures[0].reason:
+        broken = stack.libraries.owner(failures[0].path or "") or owner
+        return stack.pip(f"install --force-reinstall --no-deps {broken.name}")
+    bringer = find_bringer(stack, failures[0].name)
+    if bringer is not None:
+        return (
+            "import a program first that loads it, such as torch, or add its folder to "
+            f"LD_LIBRARY_PATH: {bringer[1]}"
+        )
+    needs = [need_of(stack, failure.name, owner) for failure in failures]
+    again = sorted({n.name for n in needs if n and n.name in stack.distributions})
+    if again:
+        # They are installed, and the files are not there.
+        names = " ".join(again)
+        return stack.pip(f"install --force-reinstall --no-deps {names}")
+    texts = {f"'{need.text}'" for need in needs if need is not None}
+    cuda = next(filter(None, (major_of_name(f.name) for f in failures)), None)
+    for failure, need in zip(failures, needs, strict=True):
+        if need is None and (text := project_for(stack, failure.name, owner, cuda)):
+            texts.add(text)
+    if not texts:
+        return "install the library, or add the folder that has it to LD_LIBRARY_PATH"
+    return stack.pip(f"install {' '.join(sorted(texts))}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _with_users(stack: Stack, distribution: Distribution) -> str:
+    users = sorted(
+        {n.user.name for n in stack.requirements if n.name == distribution.name}
+    )
+    named = f"{distribution.name} {distribution.version}"
+    reason = f"for {', '.join(users)}" if users else "which nothing requires"
+    return f"{named} ({reason})"
+
+
+def _by_name(libraries: Libraries, stack: Stack) -> Mapping[str, Loaded]:
+    """Return what programs load from the folders of packages, by name."""
+    folders = tuple(os.path.realpath(f) + os.sep for f in stack.installation.folders)
+    return {
+        name: item
+        for process in libraries.processes
+        for item in process.loaded
+        for name in {*item.names, item.dynamic.soname}
+        if item.real.startswith(folders)
+    }
+
+
+def _taken_from_path(libraries: Libraries) -> Mapping[str, Loaded]:
+    return {
+        name: item
+        for process in libraries.processes
+        for item in process.loaded
+        for name in {*item.names, item.dynamic.soname}
+        if item.place == LIBRARY_PATH
+    }

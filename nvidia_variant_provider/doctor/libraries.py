@@ -1,0 +1,194 @@
+"""Which libraries the programs of a stack load, by the rules of the loader."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..gpu_code.report import LibraryReport, WheelReport
+from ..gpu_code.units import split_units
+from ..gpu_code.vendoring import is_of_nvidia
+from .distributions import Distribution
+from .loader.preloading import load_jax, load_torch
+from .loader.process import LIBRARY_PATH, Failure, Process, split_library_path
+from .loader.system import System
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .stack import Stack
+
+__all__ = ["LIBRARY_PATH", "Libraries", "Loading", "is_of_torch"]
+
+_MACHINES = ("x86_64", "aarch64")
+_JAX = re.compile(r"jax-cuda[0-9]+-(?:pjrt|plugin)")
+_TORCH = re.compile(r"lib(?:torch|c10)[a-z0-9_]*\.so.*")
+_REPAIRED = re.compile(r".+[-.][0-9a-f]{8,}\.so.*")
+"""The name that a tool gives a library which it copies into a wheel."""
+
+_DRIVER = re.compile(r"lib(?:cuda|nvidia-[a-z0-9-]+|nvcuvid|nvoptix)\.so\.\d+")
+_BASE = re.compile(
+    r"ld-linux.*|lib(?:c|m|dl|rt|pthread|util|nsl|resolv|gcc_s|stdc\+\+|z|expat|X\w+|GL"
+    r"|ICE|SM|glib-2\.0|gobject-2\.0|gthread-2\.0)\.so.*"
+)
+"""What a wheel may expect of every system (PEP 599 and PEP 600)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loading:
+    """What happened when a library of a distribution was loaded on paper.
+
+    :param alternatives: the files of which a program chooses one by its CUDA version;
+        the library alone where there is no choice.
+    """
+
+    distribution: Distribution
+    library: LibraryReport
+    alternatives: tuple[str, ...]
+    failures: tuple[Failure, ...]
+
+
+class Libraries:
+    """The processes of a stack, each loaded once.
+
+    :param library_path: ``LD_LIBRARY_PATH``; it counts for this machine alone.
+    """
+
+    def __init__(self, stack: Stack, library_path: str = "") -> None:
+        self._stack = stack
+        self.system = System(stack.root, machine=_machine(stack), known=stack.is_here)
+        self._library_path = library_path if stack.is_here else ""
+        self._processes: dict[str, Process] = {}
+
+    @cached_property
+    def loadings(self) -> tuple[Loading, ...]:
+        """What happens to each library that uses CUDA, loaded one after another."""
+        return tuple(self._load())
+
+    def _load(self) -> Iterator[Loading]:
+        for distribution in self._stack.distributions.values():
+            report = self._stack.code_of(distribution)
+            if report is None:
+                continue
+            choices = _choices(report)
+            for library in report.libraries:
+                if not self._counts(distribution, library):
+                    continue
+                process = self._process(distribution, library)
+                path = distribution.locate(library.path)
+                yield Loading(
+                    distribution=distribution,
+                    library=library,
+                    alternatives=choices.get(library.path, (library.path,)),
+                    failures=tuple(process.load(path)),
+                )
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """The processes, with all that has been loaded into each."""
+        _ = self.loadings  # loading makes them
+        return tuple(self._processes.values())
+
+    def owner(self, path: str) -> Distribution | None:
+        """Return the distribution that has installed a library."""
+        return self._owners.get(os.path.normpath(path))
+
+    @cached_property
+    def _owners(self) -> Mapping[str, Distribution]:
+        return {
+            distribution.locate(item.path): distribution
+            for distribution in self._stack.distributions.values()
+            for item in distribution.files
+            if ".so" in item.path
+        }
+
+    def _counts(self, distribution: Distribution, library: LibraryReport) -> bool:
+        if library.format != "elf" or library.machine != self.system.machine:
+            return False
+        if library.vendored or library.tests:
+            return False
+        if distribution.is_library and not self._stack.required_by(distribution.name):
+            return False
+        return library.has_gpu_code or any(map(is_of_nvidia, library.needed))
+
+    def _process(self, distribution: Distribution, library: LibraryReport) -> Process:
+        """Return the process that a library is loaded into."""
+        name = distribution.name
+        if any(map(is_of_torch, library.needed)) or self._uses(distribution, "torch"):
+            return self._torch_process
+        if any(self._uses(distribution, item) for item in self._jax):
+            return self._jax_process
+        if name not in self._processes:
+            self._processes[name] = self._start()
+        return self._processes[name]
+
+    def _uses(self, distribution: Distribution, project: str) -> bool:
+        """Return whether a distribution is loaded after a project, or by it."""
+        name = distribution.name
+        if name == project or name in self._stack.required_by(project):
+            return True
+        return distribution.is_library and project in self._stack.required_by(name)
+
+    @cached_property
+    def _jax(self) -> tuple[str, ...]:
+        return tuple(filter(_JAX.fullmatch, self._stack.distributions))
+
+    @cached_property
+    def _torch_process(self) -> Process:
+        process = self._processes["torch"] = self._start()
+        load_torch(process, self._stack.installation.folders)
+        return process
+
+    @cached_property
+    def _jax_process(self) -> Process:
+        process = self._processes["jax"] = self._start()
+        load_jax(process, self._stack.installation.folders)
+        return process
+
+    def _start(self) -> Process:
+        return Process(
+            self.system,
+            library_path=split_library_path(self._library_path),
+            program=self._stack.installation.python,
+            is_supplied=self._is_supplied,
+        )
+
+    def _is_supplied(self, name: str) -> bool:
+        """Return whether a library that is missing is no finding.
+
+        The driver brings its own, and each system what wheels may expect of it. Of
+        another machine, what it has is not known, but an environment has to bring what
+        only distributions bring.
+        """
+        if _DRIVER.fullmatch(name) or _BASE.fullmatch(name):
+            return True
+        if self._stack.is_here:
+            return False
+        brought = is_of_nvidia(name) or is_of_torch(name) or _REPAIRED.fullmatch(name)
+        return not brought
+
+
+def is_of_torch(name: str) -> bool:
+    """Return whether a library is one of torch, by its file name."""
+    return _TORCH.fullmatch(name) is not None
+
+
+def _machine(stack: Stack) -> str:
+    """Return the processor of an environment, by its first library."""
+    for distribution in stack.distributions.values():
+        report = stack.code_of(distribution)
+        for library in () if report is None else report.libraries:
+            if library.format == "elf" and library.machine in _MACHINES:
+                return library.machine
+    return _MACHINES[0]
+
+
+def _choices(report: WheelReport) -> dict[str, tuple[str, ...]]:
+    choices = {}
+    for unit in split_units(report):
+        if unit.by_cuda:
+            paths = tuple(library.path for library in unit.libraries)
+            choices.update(dict.fromkeys(paths, paths))
+    return choices

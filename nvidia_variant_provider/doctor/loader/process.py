@@ -1,0 +1,229 @@
+"""The libraries that one process loads, found as glibc finds them.
+
+ld.so(8), DESCRIPTION: "If a shared object dependency does not contain a slash, then it
+is searched for in the following order": RPATH, ``LD_LIBRARY_PATH``, RUNPATH, the cache
+file, the default path. Two things of glibc are not followed: the folders
+``glibc-hwcaps`` for certain processors, in which GPU libraries are not installed, and
+empty folders in lists, which mean the folder that a program happens to run in.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ...gpu_code.dynamic import Dynamic
+from .system import LibraryError, System
+
+__all__ = ["LIBRARY_PATH", "Failure", "Loaded", "Process", "split_library_path"]
+
+LIBRARY_PATH = "LD_LIBRARY_PATH"
+
+_TOKEN = re.compile(
+    r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z]))"
+)
+_MOST = 4096
+"""Libraries of one process. torch with all of CUDA loads some sixty."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """A library that a process has loaded.
+
+    :param path: the file, by the path under which the loader opens it.
+    :param place: where it was found: ``RPATH``, ``LD_LIBRARY_PATH``, ``RUNPATH``,
+        ``cache``, ``default``, or ``path`` where a path was given.
+    :param real: the file without links: two paths of one file are loaded once.
+    :param loader: the library that needed it first.
+    :param names: the names under which it was asked for.
+    """
+
+    path: str
+    dynamic: Dynamic
+    place: str
+    real: str
+    loader: Loaded | None = None
+    names: set[str] = field(default_factory=set)
+
+    @property
+    def chain(self) -> Iterator[Loaded]:
+        """The library, the one that needed it, and so on up."""
+        item: Loaded | None = self
+        while item is not None:
+            yield item
+            item = item.loader
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """A library that cannot be loaded.
+
+    :param name: as it was asked for.
+    :param user: the file that needs it, or itself where a program asked for it.
+    :param reason: why the file found cannot be loaded; empty where none was found.
+    :param path: the file found.
+    """
+
+    name: str
+    user: str
+    reason: str = ""
+    path: str | None = None
+
+
+class Process:
+    """What a process has loaded.
+
+    :param library_path: the folders of ``LD_LIBRARY_PATH``.
+    :param program: its program, whose RPATH counts for all libraries.
+    :param is_supplied: says of a library that is found nowhere whether it counts as
+        loaded all the same, such as the driver's on a machine without a driver.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        *,
+        library_path: Iterable[str] = (),
+        program: str | None = None,
+        is_supplied: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self.system = system
+        self.loaded: list[Loaded] = []
+        self._is_supplied = is_supplied
+        self._library_path = tuple(library_path)
+        self._program: Loaded | None = None
+        if program is not None:
+            # $ORIGIN of a program is the folder that /proc/self/exe is a link into.
+            self.load(os.path.realpath(program))
+            self._program = next(iter(self.loaded), None)
+
+    def copy(self) -> Process:
+        """Return a process that has loaded the same."""
+        twin = Process(self.system, is_supplied=self._is_supplied)
+        twin.loaded = list(self.loaded)
+        twin._library_path = self._library_path
+        twin._program = self._program
+        return twin
+
+    def load(self, path: str) -> list[Failure]:
+        """Load a file and what it needs, as ``dlopen`` does.
+
+        :param path: its path; a name without a slash is searched for.
+        :returns: what could not be loaded. In that case nothing has been loaded.
+        """
+        before = len(self.loaded)
+        failures: list[Failure] = []
+        # Of a tree, the loader takes first what is near its root: it goes breadth
+        # first. What is appended to the list is visited later.
+        self._open(path, self._program, path, failures)
+        at = before
+        while at < len(self.loaded) < _MOST:
+            user = self.loaded[at]
+            for name in user.dynamic.needed:
+                self._open(name, user, user.path, failures)
+            at += 1
+        if failures:
+            del self.loaded[before:]
+        return failures
+
+    def find(self, name: str) -> Loaded | None:
+        """Return the loaded library that has a name."""
+        for item in self.loaded:
+            if name in item.names or name == item.dynamic.soname:
+                return item
+        return None
+
+    def _open(
+        self, name: str, user: Loaded | None, asking: str, failures: list[Failure]
+    ) -> None:
+        known = self.find(name)
+        if known is not None:
+            known.names.add(name)
+            return
+        place, path = self._search(name, user)
+        try:
+            dynamic = None if path is None else self.system.read(path)
+        except LibraryError as error:
+            reason = str(error)
+            failures.append(Failure(name=name, user=asking, reason=reason, path=path))
+            return
+        if path is None or dynamic is None:
+            if not self._is_supplied(name):
+                failures.append(Failure(name=name, user=asking))
+            return
+        real = os.path.realpath(path)
+        for item in self.loaded:
+            if item.real == real:
+                item.names.add(name)
+                return
+        self.loaded.append(Loaded(path, dynamic, place, real, user, {name}))
+
+    def _search(self, name: str, user: Loaded | None) -> tuple[str, str | None]:
+        if "/" in name or os.path.isabs(name):
+            paths = list(self._expand(name, user))
+            return "path", next((p for p in paths if os.path.exists(p)), None)
+        for place, path in self._candidates(name, user):
+            if self.system.fits(path):
+                return place, path
+        return "", None
+
+    def _candidates(self, name: str, user: Loaded | None) -> Iterator[tuple[str, str]]:
+        for place, folder in self._folders(user):
+            yield place, os.path.join(folder, name)
+        # "If, however, the binary was linked with the -z nodeflib linker option,
+        # shared objects in the default paths are skipped."
+        nodeflib = user is not None and user.dynamic.nodeflib
+        defaults = tuple(self.system.default_folders())
+        for path in self.system.cached(name):
+            if not (nodeflib and os.path.dirname(path) in defaults):
+                yield "cache", path
+        for folder in () if nodeflib else defaults:
+            yield "default", os.path.join(folder, name)
+
+    def _folders(self, user: Loaded | None) -> Iterator[tuple[str, str]]:
+        """Yield the folders that are searched first, with what names them."""
+        # "Using the directories specified in the DT_RPATH dynamic section attribute of
+        # the binary if present and DT_RUNPATH attribute does not exist." DT_RPATH "is
+        # applied to searches for all children in the dependency tree".
+        if user is None or user.dynamic.runpath is None:
+            chain = [] if user is None else list(user.chain)
+            if self._program is not None and self._program not in chain:
+                chain.append(self._program)
+            for item in chain:
+                if item.dynamic.runpath is None:
+                    for folder in self._split(item.dynamic.rpath, item):
+                        yield "RPATH", folder
+        for entry in self._library_path:
+            for folder in self._expand(entry, self._program):
+                yield LIBRARY_PATH, folder
+        if user is not None:
+            for folder in self._split(user.dynamic.runpath, user):
+                yield "RUNPATH", folder
+
+    def _split(self, folders: str | None, user: Loaded) -> Iterator[str]:
+        for folder in filter(None, (folders or "").split(":")):
+            yield from self._expand(folder, user)
+
+    def _expand(self, text: str, user: Loaded | None) -> Iterator[str]:
+        """Yield the paths that a text with dynamic string tokens may stand for."""
+        if "$" not in text:
+            yield text
+            return
+        if user is None and "ORIGIN" in text:
+            return
+        values = {"PLATFORM": self.system.machine}
+        if user is not None:
+            values["ORIGIN"] = os.path.dirname(user.path)
+        for library_folder in self.system.library_folders:
+            values["LIB"] = library_folder
+            yield _TOKEN.sub(lambda match: values[match[1] or match[2]], text)
+            if "LIB" not in text:
+                return
+
+
+def split_library_path(value: str) -> tuple[str, ...]:
+    """Return the folders of ``LD_LIBRARY_PATH``."""
+    # "The items in the list are separated by either colons or semicolons".
+    return tuple(filter(None, re.split("[:;]", value)))
