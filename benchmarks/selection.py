@@ -1,7 +1,8 @@
 """What selectors pick for 96 machines: strict, opted in, and the real uv.
 
-The machines are 12 GPUs with 8 drivers each. A pick counts by whether it runs on the
-machine, whatever the metadata claims.
+The machines are 12 GPUs with 8 drivers each, of which 69 can exist. A pick counts by
+whether it runs on the machine, whatever the metadata claims. uv installs the releases
+of the tutorials; the published metadata is only resolved.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness import (
     CHECKOUT,
@@ -20,6 +22,8 @@ from benchmarks.harness import (
     print_table,
     run,
 )
+from nvidia_variant_provider.knowledge.tables import can_exist
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 
 UV = "uv==0.13.8"
 GPUS = "7.0 6.1 7.5 8.0 8.6 8.9 9.0 10.0 10.3 11.0 12.0 12.1".split()  # noqa: SIM905
@@ -27,6 +31,10 @@ DRIVERS = "11.8 12.2 12.4 12.6 12.8 12.9 13.0 13.2".split()  # noqa: SIM905
 
 # The CUDA version of the toolkit, the targets of machine code, the targets of PTX.
 Build = tuple[str, Sequence[int], Sequence[int]]
+Machine = tuple[str, str]
+Picks = dict[str, dict[str, "str | None"]]
+"""The label by driver and GPU."""
+
 RELEASES: Mapping[str, Mapping[str, Build]] = {
     "torch 2.8.0": {
         "cu126": ("12.6", [50, 60, 70, 75, 80, 86, 90], []),
@@ -39,6 +47,7 @@ RELEASES: Mapping[str, Mapping[str, Build]] = {
         "cu130": ("13.0", [75, 80, 86, 90, 100, 120], [120]),
     },
 }
+PUBLISHED = [f"torch-{v}-variants.json" for v in ("2.8.0", "2.9.0", "2.10.0")]
 SELECTORS = {
     "strict": "strict lower bounds",
     "relaxed": "opted in to minor-version compatibility",
@@ -63,39 +72,66 @@ def main() -> None:
         variables = {"PYTHONPATH": ":".join(search)}
         command = Command(["-m", "benchmarks.selection", "--pick"], variables)
         picks = json.loads(run(environment, command))
-    rows = []
-    for release, builds in RELEASES.items():
-        for selector, name in SELECTORS.items():
-            counts = Counter(
-                outcome(builds, picks[release][selector][driver][gpu], driver, gpu)
-                for driver in DRIVERS
-                for gpu in GPUS
-            )
-            cells = [str(counts[key]) for key in OUTCOMES]
-            rows.append([f"{release}, {name}", *cells])
-        possible = Counter(
-            any(works(build, driver, gpu) for build in builds.values())
-            for driver in DRIVERS
-            for gpu in GPUS
+    releases = {**RELEASES, **{name: builds_of(name) for name in PUBLISHED}}
+    machines = [(driver, gpu) for driver in DRIVERS for gpu in GPUS]
+    existing = [
+        (driver, gpu)
+        for driver, gpu in machines
+        if can_exist(CudaVersion.parse(driver), ComputeCapability.parse(gpu))
+    ]
+    for title, some in (("machines", machines), ("machines that can exist", existing)):
+        rows = [
+            [f"{release}, {name}", *counts]
+            for release, builds in releases.items()
+            for name, counts in count(builds, picks[release], some)
+        ]
+        print_table(
+            f"{len(some)} {title}, by what becomes of the pick",
+            ["", *OUTCOMES.values()],
+            rows,
         )
-        cells = [str(possible[True]), "0", "0", str(possible[False])]
-        rows.append([f"{release}, possible", *cells])
-    count = len(GPUS) * len(DRIVERS)
-    print_table(
-        f"{count} machines, by what becomes of the pick", ["", *OUTCOMES.values()], rows
+
+
+def count(
+    builds: Mapping[str, Build], picks: Mapping[str, Picks], machines: Sequence[Machine]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield each selector of a release with the number of machines by outcome."""
+    for selector, by_driver in picks.items():
+        counts = Counter(
+            outcome(builds, by_driver[driver][gpu], driver, gpu)
+            for driver, gpu in machines
+        )
+        yield SELECTORS[selector], [str(counts[key]) for key in OUTCOMES]
+    possible = sum(
+        any(works(build, driver, gpu) for build in builds.values())
+        for driver, gpu in machines
     )
+    yield "possible", [str(possible), "0", "0", str(len(machines) - possible)]
 
 
-def pick_all() -> dict[str, dict[str, dict[str, dict[str, str | None]]]]:
+def builds_of(name: str) -> dict[str, Build]:
+    """Return the builds of a published release, whose labels name the toolkit."""
+    document = json.loads((CHECKOUT / "fixtures" / "published" / name).read_bytes())
+    builds: dict[str, Build] = {}
+    for label, spaces in document["variants"].items():
+        if "nvidia" not in spaces:
+            continue
+        digits = "".join(filter(str.isdigit, label))
+        targets = [target.split("_") for target in spaces["nvidia"]["sm_arch"]]
+        real, virtual = (
+            [int(number) for number, kind in targets if kind == wanted]
+            for wanted in ("real", "virtual")
+        )
+        builds[label] = f"{digits[:-1]}.{digits[-1]}", real, virtual
+    return builds
+
+
+def pick_all() -> dict[str, dict[str, Picks]]:
     """Return ``{release: {selector: {driver: {gpu: label}}}}``."""
     from support.documents import document, forced, nvidia
     from support.uv_installer import uv_index
 
-    from nvidia_variant_provider import api
-    from nvidia_variant_provider.resolution.priorities import Priorities
-
-    opt_in = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
-    picks: dict[str, dict[str, dict[str, dict[str, str | None]]]] = {}
+    picks: dict[str, dict[str, Picks]] = {}
     with tempfile.TemporaryDirectory() as folder, uv_index(Path(folder)) as index:
         documents = {}
         for release, builds in RELEASES.items():
@@ -116,16 +152,38 @@ def pick_all() -> dict[str, dict[str, dict[str, dict[str, str | None]]]]:
                 for release, by_uv in zip(documents, installed, strict=True):
                     metadata = documents[release]
                     labels_by: dict[str, str | None] = {"uv": by_uv}
-                    for selector, more in (("strict", {}), ("relaxed", opt_in)):
-                        labels_by[selector] = api.resolve(
-                            metadata,
-                            environ={**variables, **more},
-                            priorities=Priorities(),
-                        ).selected
+                    for selector in ("strict", "relaxed"):
+                        labels_by[selector] = select(metadata, variables, selector)
                     for selector, label in labels_by.items():
                         row = picks[release][selector].setdefault(driver, {})
                         row[gpu] = label
+    for name in PUBLISHED:
+        path = CHECKOUT / "fixtures" / "published" / name
+        picks[name] = {
+            selector: {
+                driver: {
+                    gpu: select(path, forced(driver, gpu), selector) for gpu in GPUS
+                }
+                for driver in DRIVERS
+            }
+            for selector in ("strict", "relaxed")
+        }
     return picks
+
+
+def select(release: Any, variables: Mapping[str, str], selector: str) -> str | None:
+    """Return the label that this project selects."""
+    from nvidia_variant_provider import api
+    from nvidia_variant_provider.resolution.priorities import Priorities
+
+    opt_in = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
+    more = opt_in if selector == "relaxed" else {}
+    return api.resolve(
+        release,
+        supported={"priority": {"order": ["1", "2", "3"]}, "intel": {}, "amd": {}},
+        environ={**variables, **more},
+        priorities=Priorities(),
+    ).selected
 
 
 def outcome(

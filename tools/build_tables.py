@@ -1,7 +1,7 @@
 """Build the tables of GPUs, drivers and older toolkits from checked-in sources.
 
-``python -m tools.build_tables`` writes ``gpus.json``, ``drivers.json`` and
-``older_toolkits.json`` in ``nvidia_variant_provider/knowledge``, and
+``python -m tools.build_tables`` writes ``gpus.json``, ``drivers.json``, ``tegra.json``
+and ``older_toolkits.json`` in ``nvidia_variant_provider/knowledge``, and
 ``machine/driver_table.py``, the part of them that installers load. ``--check`` writes
 nothing and exits with 1 if a file would change.
 
@@ -12,7 +12,8 @@ on which it was read:
 - ``ptx_history.json``: which CUDA release and driver branch brought each target;
 - ``drivers.json``: the drivers of toolkit releases, and where a GPU's branches differ
   from the rule in `first_branch`;
-- ``gpus.json``: names of GPUs, and the last toolkit of those that no measured one has.
+- ``gpus.json``: names of GPUs, and the last toolkit of those that no measured one has;
+- ``tegra.json``: the toolkit from which a Jetson runs machine code for desktop GPUs.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def main() -> None:
     check = parser.parse_args().check
     changed = False
     for path, text in build(read(KNOWLEDGE / "toolkits.json")).items():
-        if path.read_text(encoding="utf-8") == text:
+        if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         changed = True
         print(f"{path.name}: {'would change' if check else 'written'}")
@@ -76,6 +77,7 @@ def build(toolkits: list[Record]) -> Mapping[Path, str]:
     return {
         KNOWLEDGE / "gpus.json": render(gpus),
         KNOWLEDGE / "older_toolkits.json": render(older),
+        KNOWLEDGE / "tegra.json": render(build_tegra(read(SOURCES / "tegra.json"))),
         KNOWLEDGE / "drivers.json": render(drivers),
         MACHINE / "driver_table.py": build_module(drivers, sources),
     }
@@ -134,6 +136,24 @@ def build_gpus(
                 "source": f"{basis}; products: "
                 + (_cite(document) if document else gpu["note"]),
                 "date": max(dates),
+            }
+        )
+    return records
+
+
+def build_tegra(sources: Record) -> list[Record]:
+    """Return the table of machine code for desktop GPUs on systems on a chip."""
+    records = []
+    for item in sources["gpus"]:
+        document = sources["documents"][item["document"]]
+        note = item.get("note")
+        records.append(
+            {
+                "gpu": item["gpu"],
+                "code": item["code"],
+                "from_toolkit": item["from_toolkit"],
+                "source": _cite(document) + (f"; {note}" if note else ""),
+                "date": document["read"],
             }
         )
     return records

@@ -178,6 +178,7 @@ def matrix(
     variants_json: Release,
     *,
     assume: Collection[str] = (),
+    all_lanes: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> Matrix:
     """Return which build of a release each driver and each GPU gets.
@@ -189,10 +190,12 @@ def matrix(
 
     :param variants_json: the metadata of the release; see `Release`.
     :param assume: namespaces of other makers' hardware that count as supported too.
+    :param all_lanes: have cells for drivers with GPUs that they do not support, too.
     :param environ: environment variables, by default those of the process. Only the
         opt-in to minor-version compatibility counts.
-    :return: ``cells`` has a cell for each driver with each GPU: all GPUs of the oldest
-        driver first, both ascending. `matrix.grid.grid_of` makes a table of it.
+    :return: ``cells`` has a cell for each driver with each GPU that it supports: all
+        GPUs of the oldest driver first, both ascending. `matrix.grid.grid_of` makes a
+        table of it.
     :raises InputError: the metadata is not valid.
     """
     from ..matrix.cells import find_matrix
@@ -200,6 +203,7 @@ def matrix(
     return find_matrix(
         _metadata(variants_json),
         assume=assume,
+        all_lanes=all_lanes,
         minor_version_compatibility=minor_version_compatibility(
             os.environ if environ is None else environ
         ),
@@ -211,6 +215,7 @@ def diff(
     new: Release,
     *,
     assume: Collection[str] = (),
+    all_lanes: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> Differences:
     """Return which machines get another build from a new release, and why.
@@ -218,6 +223,7 @@ def diff(
     :param old: the metadata of the old release; see `Release`.
     :param new: the metadata of the new release.
     :param assume: as for `matrix`.
+    :param all_lanes: as for `matrix`.
     :param environ: environment variables, as for `matrix`.
     :return: ``lanes`` has a lane for each driver with each GPU, in the order of the
         cells of `matrix`. Its ``change`` is ``"lost"``, ``"changed"``, ``"gained"`` or
@@ -230,6 +236,7 @@ def diff(
         _metadata(old),
         _metadata(new),
         assume=assume,
+        all_lanes=all_lanes,
         minor_version_compatibility=minor_version_compatibility(
             os.environ if environ is None else environ
         ),

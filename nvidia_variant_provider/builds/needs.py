@@ -71,7 +71,10 @@ class Code:
 
         if self.cuda is not None and self.cuda.major > driver.major:
             return None
-        if any(runs_machine_code(target, capability) for target in self.machine_code):
+        if any(
+            runs_machine_code(target, capability, self.cuda)
+            for target in self.machine_code
+        ):
             return "native"
         for target, needed in self.ptx.items():
             if needed is not None and needed <= driver and runs_ptx(target, capability):

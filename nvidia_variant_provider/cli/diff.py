@@ -30,6 +30,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="show the lanes that stay the same as well"
     )
+    machine.add_all_lanes_option(parser)
     machine.add_assume_option(parser)
     machine.add_compatibility_option(parser)
     add_examples(
@@ -55,7 +56,13 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     old, new = (read_release(file, environ) for file in (options.old, options.new))
     machine.check_assumed(options, old, new)
     environ = machine.with_compatibility(options, environ)
-    differences = diff(old, new, assume=options.assume, environ=environ)
+    differences = diff(
+        old,
+        new,
+        assume=options.assume,
+        all_lanes=options.all_lanes,
+        environ=environ,
+    )
     notes = []
     if old.name and new.name and old.name != new.name:
         notes.append(f"{differences.old} and {differences.new} are different projects")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..metadata import VariantsMetadata
 
 __all__ = [
+    "add_all_lanes_option",
     "add_assume_option",
     "add_compatibility_option",
     "add_every_gpu_option",
@@ -77,6 +78,15 @@ def add_assume_option(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="assume that all machines have what this namespace names, such as intel; "
         "hardware of other makers is absent otherwise",
+    )
+
+
+def add_all_lanes_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--all-lanes``, to verbs that look at all drivers with all GPUs."""
+    parser.add_argument(
+        "--all-lanes",
+        action="store_true",
+        help="show drivers with GPUs that they do not support as well, marked",
     )
 
 

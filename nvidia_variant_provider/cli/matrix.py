@@ -39,6 +39,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="write the document to this file, completely or not at all; --json still "
         "prints its report",
     )
+    machine.add_all_lanes_option(parser)
     machine.add_assume_option(parser)
     machine.add_compatibility_option(parser)
     add_examples(
@@ -60,6 +61,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     builds = matrix(
         release,
         assume=options.assume,
+        all_lanes=options.all_lanes,
         environ=machine.with_compatibility(options, environ),
     )
     data = builds.to_dict()

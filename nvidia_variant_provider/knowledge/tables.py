@@ -31,6 +31,7 @@ __all__ = [
     "ptx_targets",
     "runs_machine_code",
     "runs_ptx",
+    "tegra_toolkits",
     "toolkits",
 ]
 
@@ -42,8 +43,8 @@ NATIVE, PTX = "native", "ptx"
 class GpuModel:
     """The GPUs of one compute capability.
 
-    :param tegra: whether it is part of a system on a chip, which does not run machine
-        code of desktop GPUs.
+    :param tegra: whether it is part of a system on a chip, which runs machine code
+        of desktop GPUs only of some toolkits; see `tegra_toolkits`.
     :param first_toolkit: the first CUDA version that compiles for it.
     :param last_toolkit: the last CUDA version that compiles for it, or ``None`` if the
         newest one does.
@@ -183,17 +184,20 @@ def gpu_drivers() -> Mapping[ComputeCapability, GpuDrivers]:
     return {record.compute_capability: record for record in records}
 
 
+@cache
 def can_exist(cuda: CudaVersion, capability: ComputeCapability) -> bool:
     """Return whether a driver that reports ``cuda`` supports a GPU.
 
     Nothing is known about a driver or a GPU that the tables do not list, and the
-    result is ``True``.
+    result is ``True``. But a GPU that a driver has given up does not come back.
     """
     branches = [branch for branch, v in driver_branches().items() if v == cuda]
     drivers = gpu_drivers().get(capability)
-    if not branches or drivers is None:
+    if drivers is None:
         return True
     last = drivers.last_branch
+    if not branches:
+        return last is None or cuda <= max(driver_branches().values())
     return drivers.first_branch <= branches[0] and (last is None or branches[0] <= last)
 
 
@@ -209,14 +213,37 @@ def ptx_targets() -> Mapping[str, Mapping[str, frozenset[str]]]:
     }
 
 
-def runs_machine_code(target: str, capability: ComputeCapability) -> bool:
+@cache
+def tegra_toolkits() -> Mapping[
+    tuple[ComputeCapability, ComputeCapability], CudaVersion | None
+]:
+    """Return the CUDA toolkit from which a Jetson runs machine code for desktop GPUs.
+
+    :returns: by the compute capabilities of the code and of the Jetson; ``None`` where
+        code of no toolkit runs. The source is what PyTorch warns by.
+    """
+    return {
+        (
+            ComputeCapability.parse(code),
+            ComputeCapability.parse(record["gpu"]),
+        ): _version(record["from_toolkit"])
+        for record in _read("tegra")
+        for code in record["code"]
+    }
+
+
+def runs_machine_code(
+    target: str, capability: ComputeCapability, toolkit: CudaVersion | None = None
+) -> bool:
     """Return whether machine code for ``target`` runs on a GPU.
 
     The CUDA C++ programming guide says: code for X.y runs on X.z with z >= y, but
-    "binary compatibility between desktop and Tegra is not supported". Code for
+    "binary compatibility between desktop and Tegra is not supported". Since CUDA 13.2
+    has unified the two, newer code runs on a Jetson; see `tegra_toolkits`. Code for
     ``90a`` runs on 9.0 only. Code for ``100f`` runs where code for ``100`` does.
 
     :param target: such as ``90``, ``90a`` and ``100f``.
+    :param toolkit: the CUDA toolkit of the code, or ``None`` where it is not known.
     """
     number, suffix = target.rstrip("af"), target[-1:]
     wanted = ComputeCapability(int(number[:-1]), int(number[-1]))
@@ -224,7 +251,10 @@ def runs_machine_code(target: str, capability: ComputeCapability) -> bool:
         return True
     if suffix == "a" or wanted.major != capability.major or wanted > capability:
         return False
-    return not (_is_tegra(wanted) or _is_tegra(capability))
+    if not (_is_tegra(wanted) or _is_tegra(capability)):
+        return True
+    since = tegra_toolkits().get((wanted, capability))
+    return since is not None and toolkit is not None and toolkit >= since
 
 
 def runs_ptx(target: str, capability: ComputeCapability) -> bool:

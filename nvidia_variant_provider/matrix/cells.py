@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..knowledge.tables import NATIVE, PTX, driver_versions, gpu_models
+from ..knowledge.tables import NATIVE, PTX, can_exist, driver_versions, gpu_models
 from ..machine.environment import ComputeCapability, CudaVersion, Environment, Gpu
 from ..machine.supported import NAMESPACE, SM_ARCH, supported_sm_arch
 from ..metadata.model import VariantsMetadata
@@ -62,13 +62,19 @@ class Cell:
     label: str | None
     how: str
 
+    @property
+    def exists(self) -> bool:
+        """Whether some driver for this CUDA version supports the GPU."""
+        return can_exist(self.cuda, self.capability)
+
     def to_dict(self) -> dict[str, object]:
-        """Return a dict with the keys ``cuda``, ``sm``, ``label`` and ``how``."""
+        """Return the fields, and the key ``exists``."""
         return {
             "cuda": str(self.cuda),
             "sm": str(self.capability),
             "label": self.label,
             "how": self.how,
+            "exists": self.exists,
         }
 
 
@@ -77,17 +83,20 @@ class Matrix:
     """The builds of one release for all machines.
 
     :param metadata: the metadata of the release.
-    :param cells: a cell for each driver with each GPU: all GPUs of the oldest driver
-        first, both ascending.
+    :param cells: a cell for each driver with each GPU that it supports: all GPUs of the
+        oldest driver first, both ascending.
     :param minor_version_compatibility: whether builds for a newer minor version of
         the driver's CUDA major version were accepted.
     :param absent: the namespaces of the metadata that counted as absent.
+    :param left_out: how many pairs of a driver and a GPU have no cell, because no
+        machine can have both.
     """
 
     metadata: VariantsMetadata
     cells: tuple[Cell, ...]
     minor_version_compatibility: bool
     absent: tuple[str, ...] = ()
+    left_out: int = 0
 
     def to_dict(self) -> dict[str, object]:
         """Return the ``data`` of the report of ``matrix --json``."""
@@ -153,10 +162,12 @@ def find_matrix(
     *,
     assume: Collection[str] = (),
     minor_version_compatibility: bool = False,
+    all_lanes: bool = False,
 ) -> Matrix:
     """Return the builds of a release for all drivers and all GPUs.
 
     :param assume: namespaces of other makers' hardware that all machines have.
+    :param all_lanes: have cells for drivers with GPUs that they do not support, too.
     """
     answers = assumed_values(metadata, assume)
     cells = find_cells(
@@ -164,9 +175,11 @@ def find_matrix(
         supported=answers,
         minor_version_compatibility=minor_version_compatibility,
     )
+    kept = tuple(cell for cell in cells if all_lanes or cell.exists)
     return Matrix(
         metadata=metadata,
-        cells=tuple(cells),
+        cells=kept,
+        left_out=len(cells) - len(kept),
         minor_version_compatibility=minor_version_compatibility,
         absent=tuple(sorted(name for name, answer in answers.items() if not answer)),
     )

@@ -77,8 +77,13 @@ class Lane:
         """The driver and the GPU of the lane."""
         return self.new.cuda, self.new.capability
 
+    @property
+    def exists(self) -> bool:
+        """Whether some driver for this CUDA version supports the GPU."""
+        return self.new.exists
+
     def to_dict(self) -> dict[str, object]:
-        """Return a dict of the fields; the lane itself is ``cuda`` and ``sm``."""
+        """Return the fields and ``exists``; the lane itself is ``cuda`` and ``sm``."""
         return {
             "cuda": str(self.new.cuda),
             "sm": str(self.new.capability),
@@ -88,6 +93,7 @@ class Lane:
             "reason": self.reason,
             "workaround": list(self.workaround),
             "risk": list(self.risk),
+            "exists": self.exists,
         }
 
 
@@ -97,8 +103,8 @@ class Differences:
 
     :param old: the name of the old release.
     :param new: the name of the new release.
-    :param lanes: a lane for each driver with each GPU: all GPUs of the oldest driver
-        first, both ascending.
+    :param lanes: a lane for each driver with each GPU that it supports: all GPUs of the
+        oldest driver first, both ascending.
     """
 
     old: str
@@ -106,25 +112,16 @@ class Differences:
     lanes: tuple[Lane, ...]
 
     @property
-    def drivers(self) -> list[CudaVersion]:
-        """The CUDA versions of all drivers, in ascending order."""
-        return sorted({lane.new.cuda for lane in self.lanes})
-
-    @property
-    def gpus(self) -> list[ComputeCapability]:
-        """The compute capabilities of all GPUs, in ascending order."""
-        return sorted({lane.new.capability for lane in self.lanes})
-
-    @property
     def counts(self) -> dict[str, int]:
-        """The number of lanes with each change, including zeros."""
-        counter = Counter(lane.change for lane in self.lanes)
+        """The number of lanes that can be with each change, including zeros."""
+        counter = Counter(lane.change for lane in self.lanes if lane.exists)
         return {change: counter[change] for change in CHANGES}
 
     def where(self, lanes: Collection[Lane]) -> list[str]:
         """Return the rectangles that make up some of the lanes."""
-        keys = {lane.key for lane in lanes}
-        return describe_lanes(keys, drivers=self.drivers, gpus=self.gpus)
+        exist = all(lane.exists for lane in lanes)
+        known = {lane.key for lane in self.lanes if lane.exists or not exist}
+        return describe_lanes({lane.key for lane in lanes}, known)
 
     def to_dict(self) -> dict[str, object]:
         """Return the ``data`` of the report of ``diff --json``."""
@@ -147,10 +144,12 @@ def find_differences(
     *,
     assume: Collection[str] = (),
     minor_version_compatibility: bool = False,
+    all_lanes: bool = False,
 ) -> Differences:
     """Return what a new release changes for all drivers and all GPUs.
 
     :param assume: namespaces of other makers' hardware that all machines have.
+    :param all_lanes: have lanes for drivers with GPUs that they do not support, too.
     """
     names = release_names(old, new)
     lanes = compare(
@@ -159,7 +158,8 @@ def find_differences(
         assume=assume,
         minor_version_compatibility=minor_version_compatibility,
     )
-    return Differences(old=names[0], new=names[1], lanes=tuple(lanes))
+    kept = tuple(lane for lane in lanes if all_lanes or lane.exists)
+    return Differences(old=names[0], new=names[1], lanes=kept)
 
 
 def compare(
@@ -299,7 +299,8 @@ class _Comparison:
                     "compatibility runs its machine code"
                 )
         for (cuda, capability), cell in sorted(self.after.items()):
-            if capability == now.capability and cuda > now.cuda and cell.how != CPU:
+            is_newer = capability == now.capability and cuda > now.cuda
+            if is_newer and cell.exists and cell.how != CPU:
                 ways.append(f"a driver for CUDA {cuda} gets {cell.label}")
                 break
         ways.append(f"stay with {self.names[0]}: it has {was.label}")

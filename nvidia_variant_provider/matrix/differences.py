@@ -29,7 +29,10 @@ _LABEL = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Lanes in which the same picks change in the same way, for one cause."""
+    """Lanes in which the same picks change in the same way, for one cause.
+
+    Either all of them exist, or none.
+    """
 
     lanes: tuple[Lane, ...]
 
@@ -49,12 +52,22 @@ def make_groups(lanes: Sequence[Lane], *, with_same: bool = False) -> list[Group
         if lane.change == SAME and not with_same:
             continue
         picks = tuple(_pick(cell.label, cell.how) for cell in (lane.old, lane.new))
-        members_of.setdefault((lane.change, picks, lane.causes), []).append(lane)
+        key = lane.exists, lane.change, picks, lane.causes
+        members_of.setdefault(key, []).append(lane)
     groups = [Group(lanes=tuple(members)) for members in members_of.values()]
     # Among groups of one change the largest comes first. The sort is stable, so that
     # groups of one size stay in the order of their first lanes.
-    groups.sort(key=lambda g: (CHANGES.index(g.first.change), -len(g.lanes)))
+    groups.sort(key=_order)
     return groups
+
+
+def _order(group: Group) -> tuple[bool, int, int]:
+    first = group.first
+    return not first.exists, CHANGES.index(first.change), -len(group.lanes)
+
+
+def _title(lane: Lane) -> str:
+    return lane.change if lane.exists else f"{lane.change}, if it existed"
 
 
 def text_lines(
@@ -64,7 +77,8 @@ def text_lines(
     lines = [f"{printable(differences.old)} -> {printable(differences.new)}", ""]
     for group in make_groups(differences.lanes, with_same=with_same):
         first = group.first
-        lines.append(f"{first.change}: {caption(first.old)} -> {caption(first.new)}")
+        picks = f"{caption(first.old)} -> {caption(first.new)}"
+        lines.append(f"{_title(first)}: {picks}")
         for name, sentence in _facts(differences, group):
             lines += textwrap.wrap(
                 printable(sentence),
@@ -84,7 +98,7 @@ def markdown_lines(differences: Differences, *, with_same: bool = False) -> list
     lines = [f"# {old} to {new}: which machines get another build", ""]
     for group in make_groups(differences.lanes, with_same=with_same):
         first = group.first
-        title = first.change.capitalize()
+        title = _title(first).capitalize()
         lines.append(f"## {title}: {_coded(first, old=True)} to {_coded(first)}")
         lines.append("")
         lines += [
@@ -132,13 +146,17 @@ def _shortest(differences: Differences, group: Group, lanes: Sequence[Lane]) -> 
     """Return where part of a group is; its GPUs suffice if all their lanes are in."""
     gpus = {lane.new.capability for lane in lanes}
     if sum(lane.new.capability in gpus for lane in group.lanes) == len(lanes):
-        return list_gpus([lane.key for lane in lanes], differences.gpus)
+        known = sorted({lane.new.capability for lane in group.lanes})
+        return list_gpus([lane.key for lane in lanes], known)
     return "; ".join(differences.where(lanes))
 
 
 def _counts(differences: Differences) -> str:
     counted = ", ".join(f"{n} {change}" for change, n in differences.counts.items())
-    return f"{counted}, of {len(differences.lanes)} lanes"
+    existing = sum(lane.exists for lane in differences.lanes)
+    others = len(differences.lanes) - existing
+    more = f"; {others} more cannot exist" if others else ""
+    return f"{counted}, of {existing} lanes{more}"
 
 
 def _lane(lane: Lane) -> str:

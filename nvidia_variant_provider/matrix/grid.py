@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import TypeAlias, TypeVar
 
 from ..knowledge.tables import PTX, driver_branches, gpu_models
@@ -21,6 +20,7 @@ from .lanes import span
 from .risks import describe_risks
 
 __all__ = [
+    "UNSUPPORTED",
     "Drivers",
     "Gpus",
     "Grid",
@@ -33,6 +33,9 @@ __all__ = [
     "products",
 ]
 
+UNSUPPORTED = "no driver for this CUDA version supports the GPU"
+"""Why there is no cell, or only one that says what would be."""
+
 Drivers: TypeAlias = tuple[CudaVersion, ...]
 """A band of adjacent drivers, in ascending order."""
 
@@ -40,7 +43,7 @@ Gpus: TypeAlias = tuple[ComputeCapability, ...]
 """A band of adjacent compute capabilities, in ascending order."""
 
 _T = TypeVar("_T")
-_Pick: TypeAlias = tuple[str | None, str]
+_Pick: TypeAlias = tuple[str | None, str, bool]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +53,7 @@ class Grid:
     :param title: the release, such as ``torch 2.9.1``.
     :param drivers: all drivers, in ascending order.
     :param gpus: all GPUs, in ascending order.
-    :param cells: the cell of each driver with each GPU.
+    :param cells: the cell of each driver with each GPU, where there is one.
     :param builds: what each GPU label needs and contains, in words.
     :param notes: sentences below the table.
     """
@@ -65,15 +68,16 @@ class Grid:
     @property
     def driver_bands(self) -> list[Drivers]:
         """The drivers of each column of the merged table."""
+        rows = self.gpu_bands
         return _bands(
-            self.drivers, lambda cuda: [self._pick(cuda, gpu) for gpu in self.gpus]
+            self.drivers, lambda cuda: [self._pick((cuda,), row) for row in rows]
         )
 
     @property
     def gpu_bands(self) -> list[Gpus]:
         """The GPUs of each row of the merged table."""
         return _bands(
-            self.gpus, lambda gpu: [self._pick(cuda, gpu) for cuda in self.drivers]
+            self.gpus, lambda gpu: [self._pick((c,), (gpu,)) for c in self.drivers]
         )
 
     @property
@@ -85,13 +89,17 @@ class Grid:
                 first.setdefault(cell.label, cuda)
         return sorted(first, key=lambda label: (first[label], label))
 
-    def at(self, drivers: Drivers, gpus: Gpus) -> Cell:
-        """Return the cell that two bands have in common, where all picks are equal."""
-        return self.cells[drivers[0], gpus[0]]
+    def at(self, drivers: Drivers, gpus: Gpus) -> Cell | None:
+        """Return the cell that two bands have in common, where all picks are equal.
 
-    def _pick(self, cuda: CudaVersion, gpu: ComputeCapability) -> _Pick:
-        cell = self.cells[cuda, gpu]
-        return cell.label, cell.how
+        It is ``None`` where no machine has such a driver with such a GPU.
+        """
+        places = ((cuda, gpu) for cuda in drivers for gpu in gpus)
+        return next(filter(None, map(self.cells.get, places)), None)
+
+    def _pick(self, drivers: Drivers, gpus: Gpus) -> _Pick | None:
+        cell = self.at(drivers, gpus)
+        return None if cell is None else (cell.label, cell.how, cell.exists)
 
 
 def grid_of(matrix: Matrix) -> Grid:
@@ -108,8 +116,18 @@ def grid_of(matrix: Matrix) -> Grid:
         notes=[
             *([opt_in] if matrix.minor_version_compatibility else []),
             *([_absent(matrix.absent)] if matrix.absent else []),
+            *([_left_out(matrix)] if matrix.left_out else []),
             *describe_risks(matrix),
         ],
+    )
+
+
+def _left_out(matrix: Matrix) -> str:
+    """Say how many pairs the table has, and how the others are shown."""
+    count = len(matrix.cells)
+    return (
+        f"{count} of {count + matrix.left_out} pairs of a driver and a GPU can exist; "
+        "--all-lanes shows the others as well"
     )
 
 
@@ -148,12 +166,20 @@ def make_grid(
     )
 
 
-def caption(cell: Cell) -> str:
+def caption(cell: Cell | None) -> str:
     """Return the text of a cell, which says everything without any colour.
 
     ``cu130``: machine code. ``cu130*``: PTX only. ``cpu``: the null variant.
     ``other (cpu)``: another label without nvidia properties. ``(none)``: no label.
+    ``[cu130]``: what a machine that cannot exist would get. ``-``: there is no cell.
     """
+    if cell is None:
+        return "-"
+    text = _build(cell)
+    return text if cell.exists else f"[{text}]"
+
+
+def _build(cell: Cell) -> str:
     if cell.label is None:
         return "(none)"
     if cell.how == CPU:
@@ -161,8 +187,15 @@ def caption(cell: Cell) -> str:
     return f"{cell.label}*" if cell.how == PTX else cell.label
 
 
-def meaning(cell: Cell) -> str:
+def meaning(cell: Cell | None) -> str:
     """Return what `caption` says, in words."""
+    if cell is None:
+        return UNSUPPORTED
+    words = _words(cell)
+    return words if cell.exists else f"{words}; {UNSUPPORTED}"
+
+
+def _words(cell: Cell) -> str:
     if cell.label is None:
         return "no label fits: the non-variant wheel"
     if cell.how == CPU:
@@ -220,9 +253,19 @@ def _dotted(number: str) -> str:
     return f"{number[:-1]}.{number[-1]}" if len(number) > 1 else number
 
 
-def _bands(items: Sequence[_T], row: Callable[[_T], object]) -> list[tuple[_T, ...]]:
-    rows = [(item, row(item)) for item in items]
-    return [
-        tuple(item for item, _ in group)
-        for _, group in groupby(rows, key=lambda pair: pair[1])
-    ]
+def _bands(
+    items: Sequence[_T], row: Callable[[_T], Sequence[_Pick | None]]
+) -> list[tuple[_T, ...]]:
+    """Put adjacent items together that agree wherever both have a pick."""
+    bands: list[list[_T]] = []
+    picks: list[_Pick | None] = []
+    for item in items:
+        own = row(item)
+        pairs = list(zip(picks, own, strict=True)) if bands else []
+        if bands and all(a == b or None in (a, b) for a, b in pairs):
+            bands[-1].append(item)
+            picks = [a or b for a, b in pairs]
+        else:
+            bands.append([item])
+            picks = list(own)
+    return [tuple(band) for band in bands]

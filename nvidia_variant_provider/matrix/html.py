@@ -8,6 +8,7 @@ from ..knowledge.tables import PTX
 from .cells import CPU, Cell
 from .escaping import as_html
 from .grid import (
+    UNSUPPORTED,
     Drivers,
     Gpus,
     Grid,
@@ -70,8 +71,10 @@ def html_page(grid: Grid) -> list[str]:
     ]
 
 
-def tile_classes(cell: Cell, tones: Mapping[str, str]) -> str:
+def tile_classes(cell: Cell | None, tones: Mapping[str, str]) -> str:
     """Return the CSS classes of a cell's tile."""
+    if cell is None or not cell.exists:
+        return "gone"
     if cell.label is None or cell.how == CPU:
         return "cpu"
     return f"{tones[cell.label]} ptx" if cell.how == PTX else tones[cell.label]
@@ -87,13 +90,18 @@ def legend_items(grid: Grid) -> list[tuple[str, str, str]]:
     others: dict[str, tuple[str, str, str]] = {}
     for cell in grid.cells.values():
         sign = caption(cell)
-        if cell.label is None:
+        if not cell.exists:
+            words = f"{UNSUPPORTED}; this is what it would get"
+            others["[...]"] = ("[...]", "gone", words)
+        elif cell.label is None:
             others[sign] = (sign, "cpu", "no label fits: the non-variant wheel")
         elif cell.how == CPU:
             others[sign] = (sign, "cpu", "does not use the GPU")
         elif cell.how == PTX and len(items) == len(grid.labels):
             words = "only PTX, which the driver compiles"
             items.append((sign, tile_classes(cell, tones), words))
+    if len(grid.cells) < len(grid.drivers) * len(grid.gpus):
+        others["-"] = ("-", "gone", UNSUPPORTED)
     return [*items, *others.values()]
 
 
@@ -124,7 +132,9 @@ def _head(scope: str, text: str, about: str) -> str:
     return f'<th scope="{scope}"><b>{as_html(text)}</b>{small}</th>'
 
 
-def _cell(cell: Cell, tones: Mapping[str, str], column: Drivers, row: Gpus) -> str:
+def _cell(
+    cell: Cell | None, tones: Mapping[str, str], column: Drivers, row: Gpus
+) -> str:
     title = f"CUDA {span(column)}, GPU {span(row)}: {meaning(cell)}"
     return (
         f'<td class="{tile_classes(cell, tones)}" title="{as_html(title)}">'

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..knowledge.tables import NATIVE, PTX, runs_machine_code
+from collections.abc import Iterator, Sequence
+
+from ..knowledge.tables import NATIVE, PTX, runs_machine_code, tegra_toolkits
 from ..machine.environment import ComputeCapability, CudaVersion
 from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH
 from ..metadata.model import VariantsMetadata
@@ -31,13 +33,8 @@ def find_risks(metadata: VariantsMetadata, cell: Cell) -> tuple[str, ...]:
         risks.append(
             f"the build does not say which GPUs it has kernels for (no {SM_ARCH})"
         )
-    elif cell.how == NATIVE and not any(
-        _is_promised(target, cell.capability) for target in targets
-    ):
-        risks.append(
-            "the build's machine code matches by number only: NVIDIA does not "
-            "promise that code runs on both desktop GPUs and Tegra"
-        )
+    elif cell.how == NATIVE:
+        risks += _risks_of_tegra(targets, features.get(LOWER_BOUND, ()), cell)
     bounds = features.get(LOWER_BOUND)
     if bounds is None:
         risks.append(f"the build does not say which driver it needs (no {LOWER_BOUND})")
@@ -55,25 +52,56 @@ def describe_risks(matrix: Matrix) -> list[str]:
     for cell in matrix.cells:
         for risk in find_risks(matrix.metadata, cell):
             lanes_of.setdefault(risk, set()).add((cell.cuda, cell.capability))
-    drivers = sorted({cell.cuda for cell in matrix.cells})
-    gpus = sorted({cell.capability for cell in matrix.cells})
+    known = {(cell.cuda, cell.capability) for cell in matrix.cells}
     return [
-        f"{risk[0].upper()}{risk[1:]}: "
-        + "; ".join(describe_lanes(lanes, drivers=drivers, gpus=gpus))
+        f"{risk[0].upper()}{risk[1:]}: " + "; ".join(describe_lanes(lanes, known))
         for risk, lanes in lanes_of.items()
     ]
 
 
-def _is_promised(target: str, capability: ComputeCapability) -> bool:
-    """Return whether NVIDIA's rules let the GPU run ``target`` as machine code."""
-    number, _, kind = target.partition("_")
+def _risks_of_tegra(
+    targets: Sequence[str], bounds: Sequence[str], cell: Cell
+) -> Iterator[str]:
+    """Say so where the machine code matches the GPU by its number only."""
     # The metadata format allows any text here; text without a number matches nothing.
-    is_number = number.isdigit() and len(number) > 1
-    return kind == "real" and is_number and runs_machine_code(number, capability)
+    numbers = [
+        number
+        for number, _, kind in (target.partition("_") for target in targets)
+        if kind == "real" and number.isdigit() and len(number) > 1
+    ]
+    toolkit = min(filter(None, map(_version, bounds)), default=None)
+    if any(runs_machine_code(item, cell.capability, toolkit) for item in numbers):
+        return
+    since = {
+        version
+        for (code, gpu), version in tegra_toolkits().items()
+        if gpu == cell.capability and code.sm in numbers
+    }
+    known = sorted(filter(None, since))
+    if known:
+        yield (
+            "the build's machine code is for desktop GPUs, and by PyTorch's own tables "
+            f"a Jetson runs that only from builds for CUDA {known[0]} on"
+        )
+    elif since:
+        yield (
+            "the build's machine code is for desktop GPUs, and by PyTorch's own tables "
+            "no such code runs on this Jetson"
+        )
+    else:
+        yield (
+            "the build's machine code matches by number only: CUDA does not run code "
+            "for a Jetson on other GPUs"
+        )
 
 
 def _is_met(bound: str, driver: CudaVersion) -> bool:
+    version = _version(bound)
+    return version is not None and version <= driver
+
+
+def _version(bound: str) -> CudaVersion | None:
     try:
-        return CudaVersion.parse(bound if "." in bound else f"{bound}.0") <= driver
+        return CudaVersion.parse(bound if "." in bound else f"{bound}.0")
     except ValueError:
-        return False
+        return None

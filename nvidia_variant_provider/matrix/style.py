@@ -161,6 +161,7 @@ td {
   background-color: var(--cpu); color: var(--cpu-ink); font-weight: 400;
   border: 1px dashed var(--line);
 }
+.gone { color: var(--soft); font-weight: 400; }
 .ptx {
   border: 2px solid var(--hatch);
   border-left-width: 7px; border-left-style: double;
@@ -212,6 +213,8 @@ text, .tile text { fill: var(--ink); }
 }
 .mid { text-anchor: middle; }
 rect.cpu { fill: var(--cpu); stroke: var(--line); stroke-dasharray: 4 3; }
+rect.gone { fill: var(--page); }
+.tile text.gone { fill: var(--soft); font-weight: 400; }
 .tile text.cpu { fill: var(--cpu-ink); font-weight: 400; }
 .ptx { stroke: var(--hatch); stroke-width: 2; }
 .bar { fill: var(--hatch); }

@@ -105,7 +105,7 @@ def _tile(
     if "ptx" in classes.split():
         bar = f'x="{x + 5}" y="{y + 5}" width="3" height="{height - 10}"'
         yield f'<rect class="bar" {bar}/>'
-    kind = ' class="cpu"' if classes == "cpu" else ""
+    kind = f' class="{classes}"' if classes in ("cpu", "gone") else ""
     middle = f'x="{x + width / 2}" y="{y + height / 2 + 4.5}"'
     yield f"<text{kind} {middle}>{as_html(text)}</text>"
     yield "</g>"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..knowledge.tables import NATIVE, PTX
 from .cells import CPU, Cell
 from .escaping import as_code, as_markdown
-from .grid import Drivers, Gpus, Grid, architectures, branches, caption
+from .grid import UNSUPPORTED, Drivers, Gpus, Grid, architectures, branches, caption
 from .lanes import span
 
 __all__ = ["WIDTH", "Block", "legend", "markdown", "text_blocks"]
@@ -68,18 +68,33 @@ def _block(grid: Grid, rows: Sequence[Gpus], columns: Sequence[Drivers]) -> Bloc
 
 def legend(grid: Grid) -> list[str]:
     """Return what the marks mean, for those that the grid has."""
-    kinds = {_kind(cell) for cell in grid.cells.values()}
+    kinds = {kind for cell in grid.cells.values() for kind in _kinds(cell)}
+    if _has_gaps(grid):
+        kinds.add("gap")
     lines = {
         NATIVE: "a name alone: this build, which has machine code or does not say",
         PTX: "*: this build has only PTX for the GPU, which the driver compiles",
         CPU: "cpu: a build that does not use the GPU",
         "none": "(none): no label fits, so an installer takes the non-variant wheel",
+        "gap": f"-: {UNSUPPORTED}",
+        "would be": f"[...]: {UNSUPPORTED}; this is what it would get",
     }
     return [line for kind, line in lines.items() if kind in kinds]
 
 
-def _kind(cell: Cell) -> str:
-    return "none" if cell.label is None else cell.how
+def _kinds(cell: Cell) -> Iterator[str]:
+    yield "none" if cell.label is None else cell.how
+    if not cell.exists:
+        yield "would be"
+
+
+def _has_gaps(grid: Grid) -> bool:
+    """Tell whether some field of the merged table has no cell."""
+    return any(
+        grid.at(column, row) is None
+        for row in grid.gpu_bands
+        for column in grid.driver_bands
+    )
 
 
 def markdown(grid: Grid) -> list[str]:
@@ -93,7 +108,7 @@ def markdown(grid: Grid) -> list[str]:
         _row(["---"] * (len(columns) + 1)),
     ]
     for cuda in grid.drivers:
-        cells = [_cell(grid.cells[cuda, band[0]]) for band in columns]
+        cells = [_cell(grid.at((cuda,), band)) for band in columns]
         lines.append(_row([_joined(str(cuda), branches((cuda,))), *cells]))
     notes = [f"- {as_markdown(line)}" for line in (*_marks(grid), *grid.notes)]
     return [*lines, "", *notes]
@@ -107,10 +122,11 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(cell: Cell) -> str:
-    if cell.label is None or cell.how == CPU:
+def _cell(cell: Cell | None) -> str:
+    if cell is None or cell.label is None or cell.how == CPU:
         return as_markdown(caption(cell))
-    return as_code(cell.label) + (" (PTX)" if cell.how == PTX else "")
+    text = as_code(cell.label) + (" (PTX)" if cell.how == PTX else "")
+    return text if cell.exists else f"\\[{text}\\]"
 
 
 def _marks(grid: Grid) -> list[str]:

@@ -192,7 +192,8 @@ class TestGpus:
             ("12.9", "12.1", False),
             ("13.0", "12.1", True),
             # The tables know neither this driver nor this GPU.
-            ("99.0", "7.0", True),
+            ("99.0", "7.5", True),
+            ("99.0", "7.0", False),
             ("13.0", "99.0", True),
         ],
     )

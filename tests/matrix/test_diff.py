@@ -16,6 +16,7 @@ from support.documents import TORCH, TORCH_LABELS, document, nvidia
 from support.strategies import documents
 
 from nvidia_variant_provider import api
+from nvidia_variant_provider.knowledge.tables import can_exist
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.matrix.cells import (
     all_capabilities,
@@ -209,7 +210,10 @@ class TestLanes:
             (nvidia("12.0", sm=["90_virtual"]), "9.0", "only PTX"),
             (nvidia("12.0"), "9.0", "no sm_arch"),
             (nvidia(sm=["90_real"]), "9.0", "no cuda_version_lower_bound"),
-            (nvidia("12.0", sm=["80_real"]), "8.7", "Tegra"),
+            (nvidia("12.0", sm=["80_real"]), "8.7", "from builds for CUDA 13.2 on"),
+            (nvidia("13.2", sm=["80_real"]), "8.7", None),
+            (nvidia("12.0", sm=["60_real"]), "6.2", "no such code runs on this Jetson"),
+            (nvidia("12.0", sm=["87_real"]), "8.9", "code for a Jetson"),
             (nvidia("12.0", sm=["80_real"]), "8.6", None),
             (nvidia("12.0", sm=["87_real"]), "8.7", None),
         ],
@@ -218,7 +222,8 @@ class TestLanes:
         self, features: dict[str, Any], gpu: str, words: str | None
     ) -> None:
         sample = document({"null": {}, "x": features})
-        risk = lanes_of(sample, sample)["12.9", gpu].risk
+        driver = "13.2" if "13.2" in str(features) else "12.9"
+        risk = lanes_of(sample, sample)[driver, gpu].risk
         assert len(risk) == (0 if words is None else 1)
         assert (words or "") in "".join(risk)
 
@@ -252,15 +257,18 @@ class TestDescription:
         listed: Counter[tuple[CudaVersion, ComputeCapability]] = Counter()
         for group in groups:
             for rectangle in differences.where(group.lanes):
-                listed.update(read_rectangle(rectangle))
+                places = read_rectangle(rectangle)
+                listed.update(place for place in places if can_exist(*place))
         assert listed == Counter(described)
         assert sum(differences.counts.values()) == len(lanes)
 
     def test_a_range_leaves_no_version_out(self) -> None:
         lanes = {(cuda, GPUS[0]) for cuda in (DRIVERS[0], DRIVERS[2])}
-        assert describe_lanes(lanes, drivers=DRIVERS, gpus=GPUS) == [
-            "drivers 11.8, 12.9, GPU 5.2"
-        ]
+        known = {(cuda, gpu) for cuda in DRIVERS for gpu in GPUS}
+        assert describe_lanes(lanes, known) == ["drivers 11.8, 12.9, GPU 5.2"]
+        # No machine has the driver in between.
+        known = {place for place in known if place in lanes or place[1] != GPUS[0]}
+        assert describe_lanes(lanes, known) == ["drivers 11.8-12.9, GPU 5.2"]
 
 
 def read_rectangle(text: str) -> list[tuple[CudaVersion, ComputeCapability]]:
@@ -286,11 +294,11 @@ class TestCommand:
         assert (outcome.code, outcome.err) == (0, "")
         lines = outcome.out.splitlines()
         assert lines[0] == "torch 2.8.0 -> torch 2.9.1"
-        assert lines[-1] == "0 lost, 122 changed, 0 gained, 450 same, of 572 lanes"
+        assert lines[-1] == "0 lost, 96 changed, 0 gained, 251 same, of 347 lanes"
         assert max(map(len, lines)) <= 80
         start = lines.index("changed: cu126 -> cu128")
         assert lines[start + 1 : start + 3] == [
-            "  lanes:      drivers 12.8-13.6, GPUs 7.0-7.2",
+            "  lanes:      drivers 12.8-13.0, GPUs 7.0-7.2",
             "  reason:     cu126 still fits, cu128 goes before it",
         ]
 
@@ -306,7 +314,7 @@ class TestCommand:
             names = dict.fromkeys(line[2:13].strip() for line in block[1:])
             kept_apart = ["lanes:", "reason:", "default:", "workaround:", "open risk:"]
             assert [name for name in names if name] == kept_apart
-        assert re.fullmatch(r"\d+ lost, .* same, of 572 lanes", blocks[-1][-1])
+        assert re.fullmatch(r"\d+ lost, .* same, of 347 lanes", blocks[-1][-1])
 
     def test_all_shows_the_lanes_that_stay_the_same(
         self, run: Run, releases: list[Path]
@@ -314,17 +322,38 @@ class TestCommand:
         same = run(releases[0], releases[0])
         assert same.out.splitlines()[1:] == [
             "",
-            "0 lost, 0 changed, 0 gained, 572 same, of 572 lanes",
+            "0 lost, 0 changed, 0 gained, 347 same, of 347 lanes",
         ]
         assert "same: cu129 -> cu129" in run(releases[0], releases[0], "--all").out
+
+    def test_lanes_that_cannot_exist_are_set_apart(
+        self, run: Run, releases: list[Path], cu130_only: Path
+    ) -> None:
+        plain = run(releases[1], cu130_only).out.splitlines()
+        lines = run(releases[1], cu130_only, "--all-lanes").out.splitlines()
+        assert lines[: len(plain) - 1] == plain[:-1]
+        assert any(line.startswith("lost, if it existed: [cu1") for line in lines)
+        assert lines[-1] == f"{plain[-1]}; 225 more cannot exist"
+        report = run(releases[1], cu130_only, "--all-lanes", "--json")
+        lanes = json.loads(report.out)["data"]["lanes"]
+        assert (len(lanes), sum(lane["exists"] for lane in lanes)) == (572, 347)
+
+    def test_a_driver_that_cannot_exist_is_no_workaround(self) -> None:
+        old = document({"null": {}, "x": nvidia("12.8", sm=["101_real"])})
+        new = document({"null": {}, "x": nvidia("13.0", sm=["101_real"])})
+        lane = lanes_of(old, new)["12.9", "10.1"]
+        assert lane.change == LOST
+        assert lane.workaround[-1] == "stay with OLD: it has x"
+        assert not any("driver for CUDA" in way for way in lane.workaround)
 
     def test_the_report(self, run: Run, releases: list[Path], cu130_only: Path) -> None:
         outcome = run(releases[1], cu130_only, "--json")
         report = json.loads(outcome.out)
         assert (outcome.code, report["status"]) == (1, "findings")
         keys = ["cuda", "sm", "old", "new", "change", "reason", "workaround", "risk"]
+        keys.append("exists")
         assert all(list(lane) == keys for lane in report["data"]["lanes"])
-        assert len(report["data"]["lanes"]) == 572
+        assert len(report["data"]["lanes"]) == 347
         assert run(releases[1], cu130_only, "--format", "json") == outcome
 
     def test_the_function_returns_what_the_verb_reports(

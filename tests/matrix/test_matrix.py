@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from support.html_page import Page
 from support.strategies import documents
 
 from nvidia_variant_provider import api
+from nvidia_variant_provider.knowledge.tables import can_exist
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.matrix.cells import (
     Cell,
@@ -64,7 +66,7 @@ def torch(fixtures: Path) -> Path:
 def grid_of(sample: dict[str, Any], **options: Any) -> Grid:
     metadata = read_metadata(sample)
     return make_grid(
-        find_cells(metadata, **options),
+        [cell for cell in find_cells(metadata, **options) if cell.exists],
         title="torch 2.9.1",
         variants=metadata.variants,
         notes=["a note"],
@@ -72,9 +74,11 @@ def grid_of(sample: dict[str, Any], **options: Any) -> Grid:
 
 
 def picks(grid: Grid) -> Picks:
-    """Return the caption of each lane."""
+    """Return the caption of each lane that exists."""
     return {
-        (str(cuda), str(gpu)): caption(cell) for (cuda, gpu), cell in grid.cells.items()
+        (str(cuda), str(gpu)): caption(cell)
+        for (cuda, gpu), cell in grid.cells.items()
+        if cell.exists
     }
 
 
@@ -86,12 +90,19 @@ def members(text: str, known: tuple[Any, ...]) -> list[str]:
 
 
 def spread(rows: str, columns: str, text: str) -> Picks:
-    """Return ``text`` as the caption of every lane in a rectangle."""
+    """Return ``text`` as the caption of every lane in a rectangle that exists."""
     return {
         (cuda, gpu): text
         for gpu in members(rows, all_capabilities())
         for cuda in members(columns, all_drivers())
+        if can_exist(CudaVersion.parse(cuda), ComputeCapability.parse(gpu))
     }
+
+
+def all_of(sample: dict[str, Any]) -> Grid:
+    """Return a grid with the lanes that cannot exist as well."""
+    metadata = read_metadata(sample)
+    return make_grid(find_cells(metadata), title="torch 2.9.1")
 
 
 class TestCells:
@@ -116,7 +127,7 @@ class TestCells:
             assert cell.label == resolution.selected
 
     def test_how_each_build_runs(self) -> None:
-        cells = grid_of(KERNELS).cells
+        cells = all_of(KERNELS).cells
         lanes = {
             ("12.2", "7.0"): ("cu121", "native"),
             ("12.2", "8.9"): ("cu121", "ptx"),
@@ -164,9 +175,12 @@ class TestText:
         rows = [re.split(r"\s{2,}", line) for line in lines[2:9]]
         assert rows[0] == ["GPU", "11.0-12.5", "12.6-12.7", "12.8-12.9", "13.0-13.6"]
         assert rows[1] == ["5.0-6.2", "Maxwell to Pascal", "cpu", *["cu126"] * 3]
-        assert rows[3] == ["7.5-9.0", "Turing to Hopper", "cpu", *TORCH_LABELS]
-        assert rows[5] == ["11.0", "Blackwell: Jetson Thor", *["cpu"] * 4]
-        assert "does not promise" in " ".join(lines[10:])
+        assert rows[3] == ["7.5-10.7", "Turing to Rubin", "cpu", *TORCH_LABELS]
+        assert rows[4] == ["11.0", "Blackwell: Jetson Thor", *["-"] * 3, "cpu"]
+        rest = " ".join(lines[9:])
+        assert "-: no driver for this CUDA version supports the GPU" in rest
+        assert "347 of 572 pairs of a driver and a GPU can exist" in rest
+        assert "runs that only from builds for CUDA 13.2 on: drivers" in rest
 
     def test_marks_are_explained_where_they_occur(self, run: Run, torch: Path) -> None:
         assert "*" not in run(torch).out
@@ -176,6 +190,7 @@ class TestText:
         torch = Path("x-1-variants.json")
         torch.write_text(json.dumps(document))
         out = run(torch).out
+        assert "[...]" not in out
         assert "*: this build has only PTX" in out
         assert "(none): no label fits" in out
         assert "cpu:" not in out
@@ -190,6 +205,58 @@ class TestText:
                 for column, text in zip(block.header[2:], row[2:], strict=True):
                     read |= spread(row[0], column, text)
         assert read == picks(grid)
+
+
+class TestLanesThatCannotExist:
+    """``--all-lanes`` shows what they would get, and every form sets them apart."""
+
+    def test_text(self, run: Run, torch: Path) -> None:
+        out = run(torch, "--all-lanes").out
+        assert re.search(r"9\.0 .*Hopper +\[cpu\]", out)
+        assert "[...]: no driver for this CUDA version supports the GPU" in out
+        assert "can exist; " not in out
+
+    def test_bands_never_mix_both_kinds(self) -> None:
+        grid = all_of(TORCH)
+        for row in grid.gpu_bands:
+            for column in grid.driver_bands:
+                kinds = {grid.cells[c, g].exists for c in column for g in row}
+                assert len(kinds) == 1
+
+    @given(documents())
+    @settings(max_examples=10, deadline=None)
+    def test_a_field_of_the_table_has_one_pick(self, sample: dict[str, Any]) -> None:
+        grid = grid_of(sample)
+        for row in grid.gpu_bands:
+            for column in grid.driver_bands:
+                picks = {
+                    caption(grid.cells[c, g])
+                    for c in column
+                    for g in row
+                    if (c, g) in grid.cells
+                }
+                assert picks == ({caption(grid.at(column, row))} - {"-"})
+
+    def test_markdown(self) -> None:
+        lines = "\n".join(markdown(all_of(TORCH)))
+        assert r"\[`cu130`\]" in lines
+        assert r"| cpu | cpu | cpu | \[cpu\] |" in lines.replace("\\\\[", "\\[")
+
+    @pytest.mark.parametrize("render", [html_page, svg_drawing])
+    def test_pages(self, render: Callable[[Grid], list[str]]) -> None:
+        text = "\n".join(render(all_of(TORCH)))
+        assert text.count('class="gone"') > 100
+        assert "[cu130]" in text
+        assert "cu130; no driver for this CUDA version supports the GPU" in text
+
+    def test_report(self, run: Run, torch: Path) -> None:
+        lanes = {}
+        for options in ([], ["--all-lanes"]):
+            cells = json.loads(run(torch, *options, "--json").out)["data"]["cells"]
+            lanes[len(options)] = cells
+        assert len(lanes[0]) == 347
+        assert len(lanes[1]) == 572
+        assert [cell for cell in lanes[1] if cell["exists"]] == lanes[0]
 
 
 class TestMarkdown:

@@ -12,6 +12,7 @@ from support.command import Run
 from support.html_page import Page
 
 from nvidia_variant_provider import api
+from nvidia_variant_provider.knowledge.tables import can_exist
 from nvidia_variant_provider.matrix.cells import all_capabilities, all_drivers
 from nvidia_variant_provider.metadata import read_metadata
 
@@ -55,11 +56,13 @@ class TestCommand:
         data = report["data"]
         assert list(data) == ["cells"]
         assert {tuple(cell) for cell in data["cells"]} == {
-            ("cuda", "sm", "label", "how")
+            ("cuda", "sm", "label", "how", "exists")
         }
         cell = {"cuda": "12.9", "sm": "9.0", "label": "cu128", "how": "native"}
-        assert cell in data["cells"]
-        assert len(data["cells"]) == len(all_drivers()) * len(all_capabilities())
+        assert {**cell, "exists": True} in data["cells"]
+        assert len(data["cells"]) == sum(
+            can_exist(cuda, gpu) for cuda in all_drivers() for gpu in all_capabilities()
+        )
 
     @pytest.mark.parametrize("form", ["text", "markdown", "html", "svg", "json"])
     def test_a_file_has_what_would_be_printed(
