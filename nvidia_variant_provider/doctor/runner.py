@@ -126,7 +126,7 @@ def diagnose(stack: Stack) -> Diagnosis:
 
 
 def _unreadable(stack: Stack) -> list[str]:
-    notes = []
+    notes = list(stack.libraries.system.notes)
     for distribution in stack.distributions.values():
         report = stack.code_of(distribution)
         defects = list(distribution.defects)

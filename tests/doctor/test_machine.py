@@ -6,8 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.containers import library
+from support.loader_cache import cache_file
 from support.stacks import machine, make_stack, run_checks
 
+from nvidia_variant_provider.doctor.runner import diagnose
 from nvidia_variant_provider.doctor.stack import Stack
 from nvidia_variant_provider.machine.environment import Environment
 
@@ -122,6 +125,34 @@ def test_a_small_file_is_a_stub_in_any_folder(tmp_path: Path) -> None:
     (finding,) = run_checks(on(machine("12.9", "9.0"), tmp_path))
     assert finding.code == "ND103"
     assert finding.path == f"{folder}/libcuda.so.1"
+
+
+def test_a_driver_for_another_processor_is_passed_over(tmp_path: Path) -> None:
+    other = bytearray(library())
+    other[18:20] = (22).to_bytes(2, "little")
+    folder = driver_in(tmp_path / "stubs", bytes(other))
+    stack = on(machine("12.9", "9.0"), tmp_path, LD_LIBRARY_PATH=folder)
+    assert run_checks(stack) == []
+
+
+def test_the_cache_of_the_loader_names_the_driver(tmp_path: Path) -> None:
+    stack = on(machine("12.9", "9.0"), tmp_path)
+    folder = tmp_path / "system/opt/cuda/stubs"
+    driver_in(folder)
+    (tmp_path / "system/etc").mkdir()
+    cache = cache_file({"libcuda.so.1": "/opt/cuda/stubs/libcuda.so.1"})
+    (tmp_path / "system/etc/ld.so.cache").write_bytes(cache)
+    (finding,) = run_checks(stack)
+    assert finding.code == "ND103"
+    assert finding.path == f"{folder}/libcuda.so.1"
+
+
+def test_a_damaged_cache_of_the_loader_is_a_note(tmp_path: Path) -> None:
+    stack = on(machine("12.9", "9.0"), tmp_path)
+    (tmp_path / "system/etc").mkdir()
+    (tmp_path / "system/etc/ld.so.cache").write_bytes(b"glibc-ld.so.cache1.1")
+    (note,) = diagnose(stack).notes
+    assert note.endswith("system/etc/ld.so.cache cannot be read: it is cut off")
 
 
 def test_the_files_of_this_system_say_nothing_about_another(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 
 from ...machine import reasons
+from ..libraries import LIBRARY_PATH
+from ..loader.process import split_library_path
 from ..model import Finding
 from ..stack import Stack
 
@@ -22,9 +24,6 @@ _LACKS = {reasons.NO_USER_DRIVER: "compute", reasons.NO_NVML: "utility"}
 _CONTAINER_FILES = (".dockerenv", "run/.containerenv")
 
 _DRIVER = "libcuda.so.1"
-_FOLDERS = ("lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64", "lib")
-"""Where distributions of Linux keep libraries, below ``/`` and below ``/usr``."""
-
 _SMALLEST_DRIVER = 1024 * 1024
 """The stub of a toolkit has some 60 kB, and a driver's library has 20 MB and more."""
 
@@ -114,14 +113,5 @@ def _first_driver(stack: Stack) -> str | None:
     """Return the libcuda that a program of this machine loads, if there is one."""
     if not stack.is_here:
         return None
-    folders = stack.environ.get("LD_LIBRARY_PATH", "").split(":")
-    system = [
-        os.path.join(stack.root, prefix, folder)
-        for folder in _FOLDERS
-        for prefix in ("", "usr")
-    ]
-    for folder in (*filter(None, folders), *system):
-        path = os.path.join(folder, _DRIVER)
-        if os.path.isfile(path):
-            return path
-    return None
+    library_path = split_library_path(stack.environ.get(LIBRARY_PATH, ""))
+    return stack.libraries.system.find(_DRIVER, library_path)
