@@ -21,7 +21,8 @@ from .taken_text import kept
 
 if TYPE_CHECKING:
     from ..index.pip.command import Pip, PipCommand
-    from ..index.pip.session import Outcome, Stale
+    from ..index.pip.installed import Stale
+    from ..index.pip.session import Outcome
     from ..index.selection.options import Pins, Selection
     from ..machine.environment import Environment
 

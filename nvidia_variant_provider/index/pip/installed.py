@@ -1,8 +1,8 @@
-"""Finding the variants that are installed in an environment."""
+"""The variants that are installed in an environment, and whether they are the best."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 
@@ -10,8 +10,11 @@ from packaging.utils import canonicalize_name
 
 from ...errors import InputError
 from ...metadata import VariantsMetadata, read_metadata
+from ..selection.choice import Choice
+from .command import PipCommand
+from .reports import Installed
 
-__all__ = ["InstalledVariant", "find_installed"]
+__all__ = ["InstalledVariant", "Stale", "find_installed", "find_stale"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +29,26 @@ class InstalledVariant:
     version: str
     label: str
     metadata: VariantsMetadata
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stale:
+    """A variant that stays installed although another one is better.
+
+    :param best: the better label; ``None`` for the non-variant wheel.
+    """
+
+    installed: InstalledVariant
+    best: str | None
+
+    def to_dict(self) -> dict[str, object]:
+        """Keys: ``name``, ``version``, ``label``, ``best``."""
+        return {
+            "name": self.installed.project,
+            "version": self.installed.version,
+            "label": self.installed.label,
+            "best": self.best,
+        }
 
 
 def find_installed(paths: Sequence[str]) -> Iterator[InstalledVariant]:
@@ -62,3 +85,36 @@ def _read(distribution: Distribution, project: str) -> InstalledVariant | None:
         label=label,
         metadata=metadata,
     )
+
+
+def find_stale(
+    command: PipCommand,
+    installed: Sequence[Installed],
+    paths: Sequence[str],
+    find_choices: Callable[[str], Mapping[str, Choice]],
+) -> tuple[Stale, ...]:
+    """Find what was asked for and is installed already, but not as the best build."""
+    asked = {
+        name for text in command.positional if (name := _project_of(text)) is not None
+    }
+    fresh = {item.project for item in installed}
+    stale = []
+    for item in find_installed(paths):
+        if item.project in fresh or item.project not in asked:
+            continue
+        choice = find_choices(item.project).get(item.version)
+        if choice is None or choice.resolution is None:
+            continue
+        best = choice.labels[0] if choice.labels else None
+        if best != item.label and (best is not None or choice.plain):
+            stale.append(Stale(installed=item, best=best))
+    return tuple(stale)
+
+
+def _project_of(text: str) -> str | None:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        return canonicalize_name(Requirement(text).name)
+    except InvalidRequirement:
+        return None

@@ -71,7 +71,7 @@ class LockCopies:
         for number, lock in enumerate(self.locks):
             for package in lock.packages:
                 if any(may_be_build(wheel.name) for wheel in package.wheels):
-                    self.local_index.judge_locked(number, package.name)
+                    self.local_index.locks.judge(number, package.name)
 
     def add(self, text: str) -> str | None:
         """Return what pip gets in place of a lock file; ``None`` for another file.
@@ -86,7 +86,7 @@ class LockCopies:
         if not is_lock(path):
             return None
         lock = read_lock(path)
-        number = self.local_index.add_lock(_files(lock))
+        number = self.local_index.locks.add(_files(lock))
         self.locks.append(lock)
         if not any(map(self._is_ours, lock.packages)):
             return text
@@ -130,7 +130,7 @@ class LockCopies:
         """Return the wheel for this machine; ``None`` where pip takes an sdist."""
         if package.variants_json is not None:
             self._verify(copy, package, package.variants_json)
-        page = self.local_index.read_locked(copy.number, package.name)
+        page = self.local_index.locks.read(copy.number, package.name)
         choice = _choice(page, package)
         if choice is not None and choice.problem:
             message = f"{package.name} {package.version}: {choice.problem}"
@@ -149,7 +149,7 @@ class LockCopies:
                 message = f"{locked.name} needs a sha256, since it is rewritten"
                 raise InputError(message, path=copy.lock.path, place=locked.place)
             # The hash of the original is verified on the way.
-            saved = self.local_index.save_locked(
+            saved = self.local_index.locks.save(
                 copy.number, package.name, file.filename, copy.path.parent
             )
             hashes = {"sha256": saved}
@@ -157,7 +157,7 @@ class LockCopies:
 
     def _verify(self, copy: _Copy, package: LockedPackage, file: LockedFile) -> None:
         """Compare the metadata of the variants with the hashes of the lock file."""
-        body = self.local_index.read_lock_file(copy.number, package.name, file.name)
+        body = self.local_index.locks.read_file(copy.number, package.name, file.name)
         for algorithm, expected in file.hashes.items():
             try:
                 actual = hashlib.new(algorithm, body, usedforsecurity=False).hexdigest()

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -14,36 +14,26 @@ from typing import TYPE_CHECKING, Protocol
 from packaging.utils import canonicalize_name
 
 from ..http.client import Client
-from ..http.urls import is_http, redacted
+from ..http.urls import redacted
 from ..selection.builds import JudgedPage
 from ..selection.options import Selection
 from ..selection.repository import Choice
 from ..server.access import Access
-from ..server.callers import with_token
 from ..server.local_index import LocalIndex
 from .command import Pip, PipCommand
 from .named_labels import read_lines, requires_hashes
+from .redirecting import is_given, redirect, remote_files
 from .reports import Installed, read_report
-from .requirements_files import Places, rewrite
 from .settings import make_settings
 
 if TYPE_CHECKING:
-    from .installed import InstalledVariant
+    from .installed import Stale
     from .locking import LockCopies
     from .taking import Kept, Taken
 
-__all__ = ["Installed", "Narrator", "Outcome", "Stale", "run"]
+__all__ = ["Installed", "Narrator", "Outcome", "run"]
 
 logger = logging.getLogger(__name__)
-
-# The options that tell pip where to look; they are replaced.
-_PLACES = {"index_url", "extra_index_urls", "find_links", "no_index", "proxy"}
-_FILES = {
-    "requirements": "PIP_REQUIREMENT",
-    "constraints": "PIP_CONSTRAINT",
-    "build_constraints": "PIP_BUILD_CONSTRAINT",
-}
-_LOCAL = "127.0.0.1,localhost"
 
 
 class Narrator(Protocol):
@@ -57,26 +47,6 @@ class Narrator(Protocol):
 
     def warn(self, message: str) -> None:
         """Tell what is ignored, or goes wrong; called from any thread."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stale:
-    """A variant that stays installed although another one is better.
-
-    :param best: the better label; ``None`` for the non-variant wheel.
-    """
-
-    installed: InstalledVariant
-    best: str | None
-
-    def to_dict(self) -> dict[str, object]:
-        """Keys: ``name``, ``version``, ``label``, ``best``."""
-        return {
-            "name": self.installed.project,
-            "version": self.installed.version,
-            "label": self.installed.label,
-            "best": self.best,
-        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +104,7 @@ def run(
     options = command.options
     # A variable cannot override a proxy of a configuration file with no proxy: give
     # pip an empty --proxy, and let everything go through the local index.
-    fixed_proxy = bool(options["proxy"]) and not _is_given(command, environ, "proxy")
+    fixed_proxy = bool(options["proxy"]) and not is_given(command, environ, "proxy")
     local_index = LocalIndex(
         Client(
             make_settings(command, environ),
@@ -151,10 +121,10 @@ def run(
         folder = Path(name)
         paths: dict[str, str] = {}
         copies = _make_copies(command, local_index, folder, paths)
-        arguments, variables = _redirect(
+        arguments, variables = redirect(
             command, environ, local_index, folder, paths, copies=copies
         )
-        for url in _remote_files(command):
+        for url in remote_files(command):
             narrator.warn(
                 f"pip reads {redacted(url)} itself, so variants are not selected from "
                 "the indexes it names; download the file and pass its path"
@@ -243,13 +213,14 @@ def _explain(
     fresh = {item.project for item in installed}
     if command.command != "install" or fresh.issuperset(map(canonicalize_name, asked)):
         return outcome
+    from .installed import find_stale
     from .taking import find_kept
 
     target = command.options["target_dir"]
     paths = [target] if target else [p for p in command.paths if os.path.isdir(p)]
     return replace(
         outcome,
-        stale=_find_stale(command, installed, paths, local_index.find_choices),
+        stale=find_stale(command, installed, paths, local_index.find_choices),
         kept=find_kept(asked, fresh, paths, local_index.find_judged),
     )
 
@@ -301,142 +272,3 @@ def _make_copies(
 def _prints_lock(command: PipCommand) -> bool:
     """Return whether pip prints a lock file."""
     return command.command == "lock" and command.options.get("output_file") == "-"
-
-
-def _remote_files(command: PipCommand) -> list[str]:
-    """Return the URLs of requirements and constraints files on the command line."""
-    return [
-        value
-        for option, _, *values in command.words
-        if option in _FILES
-        for value in values
-        if is_http(value)
-    ]
-
-
-def _is_given(command: PipCommand, environ: Mapping[str, str], option: str) -> bool:
-    """Return whether the command line or a variable sets an option, not a file."""
-    on_line = any(word[0] == option for word in command.words)
-    return on_line or bool(environ.get(f"PIP_{option.upper()}"))
-
-
-def _redirect(
-    command: PipCommand,
-    environ: Mapping[str, str],
-    local_index: LocalIndex,
-    folder: Path,
-    copied: dict[str, str],
-    *,
-    copies: LockCopies | None,
-) -> tuple[list[str], dict[str, str]]:
-    """Return the arguments and variables by which pip uses the local index.
-
-    :param copied: gets the path of each requirements file that is copied, and of the
-        copy.
-    :param copies: makes the copies of lock files.
-    """
-    credentials = command.credentials
-    indexes = [local_index.add_index(u, credentials.get(u)) for u in command.indexes]
-    links = [local_index.add_links(u, credentials.get(u)) for u in command.find_links]
-    places = Places(
-        index=local_index.add_index,
-        links=local_index.add_links,
-        environ=environ,
-        copied=copied.__setitem__,
-    )
-
-    def replaced_file(text: str) -> str:
-        copy = copies.add(text) if copies is not None else None
-        return copy or rewrite(text, folder, places)
-
-    arguments: list[str] = []
-    for option, spelled, *values in command.words:
-        if option in _FILES:
-            arguments += [spelled, *map(replaced_file, values)]
-        elif option not in _PLACES:
-            arguments += [spelled, *values]
-    if command.options["no_index"]:
-        arguments.append("--no-index")
-    isolated = command.options["isolated_mode"]
-    replaced = {
-        "index-url": indexes[:1],
-        # Repeat the main index: an empty value would let pip's configured extra
-        # indexes through.
-        "extra-index-url": indexes[1:]
-        or (indexes if command.options["extra_index_urls"] else []),
-        "find-links": links,
-    }
-    variables = _proxies(command, environ)
-    if local_index.token is not None:
-        variables |= with_token(environ, local_index.token)
-    for option, values in replaced.items():
-        # Prefer variables: they override configuration files, and other users of this
-        # machine can read arguments. pip splits the values of variables at spaces.
-        plain = [v for v in values if not (isolated or any(map(str.isspace, v)))]
-        if plain:
-            variables[f"PIP_{option.replace('-', '_').upper()}"] = " ".join(plain)
-        for value in values:
-            if value not in plain:
-                arguments += [f"--{option}", value]
-    for option, variable in () if isolated else _FILES.items():
-        if files := _configured(command, option):
-            variables[variable] = " ".join(map(replaced_file, files))
-    return arguments, variables
-
-
-def _configured(command: PipCommand, option: str) -> list[str]:
-    """Return the values of an option that are not from the command line.
-
-    pip appends the values of the command line to those of its configuration.
-    """
-    values = command.options.get(option) or []
-    given = sum(word[0] == option for word in command.words)
-    return list(values[: len(values) - given])
-
-
-def _proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which pip uses its proxy, but not for the local index."""
-    variables = {}
-    for name in ("NO_PROXY", "no_proxy"):
-        others = environ.get(name)
-        variables[name] = f"{others},{_LOCAL}" if others else _LOCAL
-    if proxy := command.options["proxy"]:
-        for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
-            variables[name] = proxy
-        variables["PIP_PROXY"] = ""
-    return variables
-
-
-def _find_stale(
-    command: PipCommand,
-    installed: Sequence[Installed],
-    paths: Sequence[str],
-    find_choices: Callable[[str], Mapping[str, Choice]],
-) -> tuple[Stale, ...]:
-    """Find what was asked for and is installed already, but not as the best build."""
-    from .installed import find_installed
-
-    asked = {
-        name for text in command.positional if (name := _project_of(text)) is not None
-    }
-    fresh = {item.project for item in installed}
-    stale = []
-    for item in find_installed(paths):
-        if item.project in fresh or item.project not in asked:
-            continue
-        choice = find_choices(item.project).get(item.version)
-        if choice is None or choice.resolution is None:
-            continue
-        best = choice.labels[0] if choice.labels else None
-        if best != item.label and (best is not None or choice.plain):
-            stale.append(Stale(installed=item, best=best))
-    return tuple(stale)
-
-
-def _project_of(text: str) -> str | None:
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    try:
-        return canonicalize_name(Requirement(text).name)
-    except InvalidRequirement:
-        return None

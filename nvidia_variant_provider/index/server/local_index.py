@@ -6,14 +6,13 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from simple_repository import errors, model
+from simple_repository import errors
 from simple_repository.components.core import SimpleRepository
 
 from ...errors import InputError
@@ -29,6 +28,7 @@ from ..selection.wheel_files import may_be_build
 from .access import Access
 from .app import OnPage, OnPick, make_app
 from .callers import system_tells
+from .locking import LockFiles
 from .server import Server
 from .shown import ShownPage
 from .source import Source
@@ -36,13 +36,11 @@ from .upstream import (
     FolderUpstream,
     HttpUpstream,
     LinksUpstream,
-    ListedUpstream,
     local_path,
 )
 
 if TYPE_CHECKING:
     from ..selection.locking import LockableRelease
-    from .locking import LockedPage
 
 __all__ = ["LocalIndex"]
 
@@ -113,11 +111,11 @@ class LocalIndex:
         )
         self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
         self._upstreams: list[_Upstream] = []
-        self._locks: list[ListedUpstream] = []
-        self._lock_sources: list[Source] = []
         self.rewritten: dict[str, str] = {}
         """The SHA-256 of the original by that of a wheel that was rewritten."""
         self._urls: dict[tuple[str, bool], str] = {}
+        self.locks = LockFiles(self._server, self._prefix, client, warn)
+        """Lock files whose files are served too."""
         # These are made when it is known how many upstreams there are.
         self._repositories: list[VariantRepository] = []
         self._builds: list[BuildRepository] = []
@@ -199,61 +197,6 @@ class LocalIndex:
         """Give the address up; for an index that is not to be served after all."""
         self._server.close()
 
-    def add_lock(self, files: Mapping[str, Sequence[model.File]]) -> int:
-        """Serve the files of a lock file; return the number for `read_locked`.
-
-        Nothing but a lock file with its hashes decides about them, so that they are
-        not compared with the indexes, nor judged.
-
-        :param files: the files of each project, by its normalized name.
-        """
-        self._locks.append(ListedUpstream(files))
-        return len(self._locks) - 1
-
-    def read_locked(self, number: int, project: str) -> LockedPage:
-        """Return what this machine gets of a project of a lock file.
-
-        Call it only while the index serves.
-        """
-        from .locking import read_locked
-
-        source = self._lock_sources[number]
-        url = f"{self.url}{source.path}/"
-        return self._server.call(read_locked(source, project, url))
-
-    def judge_locked(self, number: int, project: str) -> None:
-        """Find out what the builds of a project of a lock file need.
-
-        Call it only while the index serves. `all_judged` has the result.
-        """
-        repository = BuildRepository(
-            self._locks[number],
-            selection=self._selection,
-            client=self._client,
-            warn=self._warn,
-        )
-        self._server.call(repository.get_project_page(project))
-        self._builds.append(repository)
-
-    def save_locked(self, number: int, project: str, name: str, folder: Path) -> str:
-        """Save a wheel of a lock file that is rewritten; return its new SHA-256.
-
-        :param name: the name that pip sees.
-        :raises InputError: it cannot be read, or has another hash.
-        """
-        from .locking import save_rewritten
-
-        source = self._lock_sources[number]
-        return self._server.call(save_rewritten(source, project, name, folder))
-
-    def read_lock_file(self, number: int, project: str, name: str) -> bytes:
-        """Read a file of a lock file in full, as it is.
-
-        :raises InputError: it cannot be read.
-        """
-        repository = self._lock_sources[number].repository
-        return self._server.call(repository.file_reader.read(project, name))
-
     def is_reachable(self, url: str) -> bool:
         """Return whether an installer can download ``url`` without credentials."""
         return self._access.direct and not self._client.has_credentials(url)
@@ -278,47 +221,20 @@ class LocalIndex:
             self._plain, selection=selection, client=self._client, warn=self._warn
         )
         sources = [
-            Source(
-                path=upstream.path,
-                url=upstream.url,
-                repository=repository,
-                client=self._client,
-                access=self._access,
+            self._make_source(
+                upstream.path,
+                upstream.url,
+                repository,
                 links=upstream.links,
                 find_judged=self._builds[number].judged if self._builds else None,
-                # A server that runs for long would remember ever more of them.
-                originals=self._originals if self._access.local else None,
-                passing=self.passing,
-                rewritten=self.rewritten if self._access.local else None,
             )
             for number, (upstream, repository) in enumerate(
                 zip(self._upstreams, self._repositories, strict=True)
             )
         ]
-        first = len(self._upstreams)
-        self._lock_sources = [
-            Source(
-                path=f"/{first + number}",
-                url="a lock file",
-                repository=VariantRepository(
-                    upstream,
-                    # The hashes of the lock file are compared here, and wheels that
-                    # are rewritten get another one.
-                    selection=replace(
-                        selection, requires_hashes=False, keeps_hashes=False
-                    ),
-                    client=self._client,
-                    warn=self._warn,
-                ),
-                client=self._client,
-                access=self._access,
-                originals=self._originals,
-                rewritten=self.rewritten,
-            )
-            for number, upstream in enumerate(self._locks)
-        ]
+        locked = self.locks.open(selection, len(sources), self._make_source)
         app = make_app(
-            [*sources, *self._lock_sources],
+            [*sources, *locked],
             prefix=self._prefix,
             hosts=self._access.hosts,
             token=self.token,
@@ -336,6 +252,30 @@ class LocalIndex:
                     # The installer needs a moment before its first request.
                     self._server.call_soon(self._client.prepare, upstream.url)
             yield
+
+    def _make_source(
+        self,
+        path: str,
+        url: str,
+        repository: VariantRepository,
+        *,
+        links: LinksUpstream | None = None,
+        find_judged: Callable[[str], JudgedPage] | None = None,
+    ) -> Source:
+        # A server that runs for long would remember ever more files.
+        remembers = self._access.local
+        return Source(
+            path=path,
+            url=url,
+            repository=repository,
+            client=self._client,
+            access=self._access,
+            links=links,
+            find_judged=find_judged,
+            originals=self._originals if remembers else None,
+            passing=self.passing,
+            rewritten=self.rewritten if remembers else None,
+        )
 
     def _with_hashes(self, upstream: _Upstream) -> SimpleRepository:
         """Return the repository of an upstream, with all hashes that are required."""
@@ -373,7 +313,7 @@ class LocalIndex:
         number = int(place)
         repositories = [
             *self._repositories,
-            *(source.repository for source in self._lock_sources),
+            *self.locks.repositories,
         ]
         if number >= len(repositories):
             return None
@@ -383,10 +323,9 @@ class LocalIndex:
 
     def all_choices(self) -> list[Choice]:
         """Return what was shown of each release, index by index."""
-        locked = (source.repository for source in self._lock_sources)
         return [
             choice
-            for item in (*self._repositories, *locked)
+            for item in (*self._repositories, *self.locks.repositories)
             for choice in item.all_choices()
         ]
 
@@ -400,7 +339,11 @@ class LocalIndex:
 
     def all_judged(self) -> list[JudgedPage]:
         """Return what was found out about ordinary wheels, index by index."""
-        return [page for item in self._builds for page in item.all_judged()]
+        return [
+            page
+            for item in (*self._builds, *self.locks.judged)
+            for page in item.all_judged()
+        ]
 
     def find_judged(self, project: str) -> list[JudgedPage]:
         """Return what is known of a project's page in each index that has it.
@@ -408,7 +351,7 @@ class LocalIndex:
         Call it only while the index serves.
         """
         pages = []
-        for repository in self._builds:
+        for repository in (*self._builds, *self.locks.judged):
             try:
                 self._server.call(repository.get_project_page(project))
             except (InputError, errors.PackageNotFoundError):
