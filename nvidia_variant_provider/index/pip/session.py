@@ -131,24 +131,28 @@ def run(
             )
         if fixed_proxy:
             arguments += ["--proxy", ""]
-        # pip writes its report to a file in any case: it is read here, and gets the
-        # URLs of the real files before the user gets it.
         wanted = options["json_report_file"]
-        report = wanted
-        if command.command == "install" and wanted in (None, "-"):
+        lock = options["output_file"] if command.command == "lock" else None
+        written = None
+        report = None
+        if wanted is not None or lock is not None:
+            from .written import Written
+
+            # pip prints to this stream.
+            stream = sys.stderr if quiet else sys.stdout
+            written = Written(
+                local_index, stream, pip.python, environ, report=wanted, lock=lock
+            )
+            arguments += written.arguments(folder)
+            report = written.report
+        elif command.command == "install":
+            # It is read here.
             report = str(folder / "report.json")
             arguments += ["--report", report]
         if command.command != "list":  # It reads an index only with --outdated.
             narrator.start(
                 local_index.places | {copy: path for path, copy in paths.items()}
             )
-        written = None
-        if command.command == "lock" or wanted is not None:
-            from .written import Written
-
-            # pip prints to this stream.
-            stream = sys.stderr if quiet else sys.stdout
-            written = Written(local_index, stream, pip.python, environ)
         with local_index.serve():
             if refusals := _refuse(command, selection, local_index):
                 return Outcome(status=1, failures=refusals)
@@ -160,7 +164,7 @@ def run(
                 [command.command or "", *arguments, *command.positional],
                 {**environ, **variables},
                 quiet=quiet,
-                take=written.take if written and _prints_lock(command) else None,
+                take=written.take if written and written.is_lock_printed else None,
             )
             logger.info("pip ended with status %d", status)
             outcome = (
@@ -169,11 +173,8 @@ def run(
                 else _explain(command, read_report(report), local_index)
             )
             if written is not None:
-                lock = options["output_file"] if command.command == "lock" else None
                 if status == 0:
-                    written.restore(
-                        report if wanted is not None else None, wanted, lock
-                    )
+                    written.restore()
                 written.flush()
                 outcome = replace(
                     outcome,
@@ -267,8 +268,3 @@ def _make_copies(
         paths=command.paths,
         copied=copied.__setitem__,
     )
-
-
-def _prints_lock(command: PipCommand) -> bool:
-    """Return whether pip prints a lock file."""
-    return command.command == "lock" and command.options.get("output_file") == "-"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TextIO
 
+from ...errors import InputError
 from ..server.local_index import LocalIndex
 from .interpreter import find_interpreter
 from .restoring import Restored, restore
@@ -20,8 +23,13 @@ _START = "lock-version"
 class Written:
     """Corrects what pip writes, which has URLs of an index that ends.
 
+    pip writes to files and to its stdout alone. What the user wants in a pipe or a
+    device goes there when it is correct, since it cannot be read from there again.
+
     :param stream: where pip prints.
     :param python: the interpreter that pip installs for.
+    :param report: where the user wants a report; ``-`` for ``stream``.
+    :param lock: where the user wants a lock file; ``-`` for ``stream``.
     """
 
     def __init__(
@@ -30,12 +38,19 @@ class Written:
         stream: TextIO,
         python: str,
         environ: Mapping[str, str],
+        *,
+        report: str | None = None,
+        lock: str | None = None,
     ) -> None:
         self._local_index = local_index
         self._stream = stream
         self._find_interpreter = lambda: find_interpreter(python, environ)
+        self._wanted = report
+        self._lock = lock
         self._printed: list[str] = []
         self._variants: set[tuple[str, str]] = set()
+        self.report = report
+        """The path of the report that pip writes, if it does."""
         self.remarks: list[str] = []
 
     @property
@@ -45,6 +60,24 @@ class Written:
             f"{project} ({label})" for project, label in sorted(self._variants)
         )
 
+    @property
+    def is_lock_printed(self) -> bool:
+        """Whether pip prints a lock file."""
+        return self._lock is not None and not _is_file(self._lock)
+
+    def arguments(self, folder: Path) -> list[str]:
+        """Return the arguments after which pip writes what can be read again.
+
+        :param folder: where pip may write.
+        """
+        arguments = []
+        if self._wanted is not None and not _is_file(self._wanted):
+            self.report = str(folder / "report.json")
+            arguments += ["--report", self.report]
+        if self.is_lock_printed:
+            arguments += ["--output", "-"]
+        return arguments
+
     def take(self, line: str) -> None:
         """Take a line of the stdout of pip; keep those of a lock file."""
         if self._printed or line.startswith(_START):
@@ -52,33 +85,48 @@ class Written:
         else:
             self._print(line)
 
-    def restore(self, report: str | None, wanted: str | None, lock: str | None) -> None:
+    def restore(self) -> None:
         """Correct what pip has written; call it while the local index serves.
 
-        :param report: the path of the report, if the user asked for one.
-        :param wanted: where the user wants it; ``-`` for stdout.
-        :param lock: the path of the lock file; ``-`` for one that is printed.
+        :raises InputError: a pipe or a device cannot be written.
         """
-        if report is not None:
-            path = Path(report)
+        if self.report is not None:
+            path = Path(self.report)
             self._change(path, lambda text: restore(text, self._local_index))
-            if wanted == "-":
-                # pip would have printed it.
-                self._print(path.read_text(encoding="utf-8"))
+            if self._wanted is not None and self._wanted != self.report:
+                self._write(self._wanted, path.read_text(encoding="utf-8"))
 
         def completed(text: str) -> Restored:
             return complete(text, self._local_index, self._find_interpreter)
 
-        if lock == "-":
-            text = "".join(self._printed)
-            self._printed = [self._note("the lock file", completed, text)]
-        elif lock is not None:
-            self._change(Path(lock), completed)
+        if self._lock is None:
+            return
+        if self.is_lock_printed:
+            text = self._note("the lock file", completed, "".join(self._printed))
+            self._printed.clear()
+            self._write(self._lock, text)
+        else:
+            self._change(Path(self._lock), completed)
 
     def flush(self) -> None:
-        """Print what has been taken and not printed."""
+        """Print what has been taken and not written."""
         self._print("".join(self._printed))
         self._printed.clear()
+
+    def _write(self, path: str, text: str) -> None:
+        """Write to the stream, a pipe or a device.
+
+        :raises InputError: that is not possible.
+        """
+        if path == "-":
+            self._print(text)
+            return
+        try:
+            with open(path, "wb") as file:
+                file.write(text.encode("utf-8", "surrogateescape"))
+        except OSError as error:
+            message = f"cannot be written: {error.strerror}"
+            raise InputError(message, path=path, hint="name a file") from None
 
     def _change(self, path: Path, change: Callable[[str], Restored]) -> None:
         try:
@@ -101,3 +149,14 @@ class Written:
         self._stream.flush()
         buffer.write(text.encode("utf-8", "surrogateescape"))
         buffer.flush()
+
+
+def _is_file(path: str) -> bool:
+    """Return whether a path names a file, or nothing yet."""
+    if path == "-":
+        return False
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return True  # pip makes it, or says why it cannot.
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)

@@ -1,0 +1,106 @@
+"""``pip``: reports and lock files in pipes and devices, which stay what they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.index_server import serve
+from support.processes import Pip
+
+from nvidia_variant_provider.index.pip.lock_files import parse_toml
+
+LOCK = ("lock", "--output")
+REPORT = ("install", "--dry-run", "--report")
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "mkfifo"), reason="this system has no named pipes"
+)
+
+
+class Reader:
+    """Reads a named pipe to its end, in a thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._texts: list[str] = []
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        self._texts.append(self.path.read_text(encoding="utf-8"))
+
+    def text(self) -> str:
+        """Return all that was written to the pipe."""
+        self._thread.join(60)
+        (text,) = self._texts
+        return text
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Path:
+    """Return a device of our own that takes nothing, as ``/dev/full`` does."""
+    path = tmp_path / "full"
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7))
+        path.open("wb").close()
+    except OSError as error:
+        pytest.skip(f"this user cannot make devices: {error}")
+    return path
+
+
+def read_lock(text: str) -> list[str]:
+    (package,) = parse_toml(text, "the pipe")["packages"]
+    return [wheel["url"] for wheel in package["wheels"]]
+
+
+def read_report(text: str) -> list[str]:
+    return [item["download_info"]["url"] for item in json.loads(text)["install"]]
+
+
+@pytest.mark.parametrize(
+    ("command", "urls_of"), [(LOCK, read_lock), (REPORT, read_report)]
+)
+def test_a_pipe_gets_what_pip_writes_with_the_real_urls(
+    command: tuple[str, ...],
+    urls_of: Callable[[str], list[str]],
+    pip: Pip,
+    folder: Path,
+    pipe: Path,
+) -> None:
+    reader = Reader(pipe)
+    with serve(folder) as index:
+        done = pip(*command, pipe, "-i", index, "torch")
+    assert done.code == 0, done.text
+    urls = urls_of(reader.text())
+    assert urls
+    assert all(url.startswith(f"{index}torch/") for url in urls)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert "lock-version" not in done.out
+    assert "could not be" not in done.err
+
+
+@pytest.mark.parametrize("command", [LOCK, REPORT])
+def test_a_device_that_takes_nothing_is_told_and_stays(
+    command: tuple[str, ...], pip: Pip, folder: Path, full: Path
+) -> None:
+    with serve(folder) as index:
+        done = pip(*command, full, "-i", index, "torch")
+    assert done.code == 3
+    line = done.err.splitlines()[-1]
+    assert "cannot be written: No space left on device" in line
+    assert str(full) in line
+    assert "Traceback" not in done.err
+    assert stat.S_ISCHR(full.stat().st_mode)
