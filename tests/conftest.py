@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from support.command import Outcome, Run
 from support.native import compile_libraries
 from support.shared import shared_folder
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 # `tools` and `benchmarks` are not installed. At the end of the path, the checkout
 # provides them, and the tests still import the installed package.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+# The defaults of hypothesis fail a test that takes long on a machine at work.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

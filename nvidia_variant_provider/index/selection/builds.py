@@ -111,10 +111,17 @@ class BuildRepository(RepositoryContainer):
         self._folders = {index: _folder_of_index(index) for index in self._readers}
         # Where the files of other indexes are from.
         self._origins: OrderedDict[tuple[str, str], SimpleRepository] = OrderedDict()
-        self._warn = warn
-        self._judge: PageJudge | None = None
-        self._driver = False
-        self._preparing = asyncio.Lock()
+        self._judge = PageJudge(
+            self._find_environment,
+            self.platform,
+            self._read_metadata,
+            self._read_everywhere,
+            warn,
+            folder_of=self._folder_of,
+            find_inspected=self._inspections.find,
+        )
+        self._environment: Environment | None = None
+        self._asking = asyncio.Lock()
         self._pages: OrderedDict[str, JudgedPage] = OrderedDict()
 
     async def get_project_page(
@@ -189,15 +196,13 @@ class BuildRepository(RepositoryContainer):
     async def _judge_page(
         self, project: str, files: Sequence[model.File]
     ) -> JudgedPage:
-        judge = await self._prepare()
-        found = await judge.judge(project, files)
-        ours = self._for_here(found)
+        ours = self._for_here(await self._judge.judge(project, files))
         if all(b.judgement.verdict == "unknown" and not b.backend for b in ours):
             return JudgedPage(project=project, builds=ours)
-        follows, followed = await self._find_backends(project, ours, judge)
+        follows, followed = await self._find_backends(project, ours)
         decisions = decide(
-            [*ours, *await self._judge_others(project, judge)],
-            driver=self._driver,
+            [*ours, *await self._judge_others(project)],
+            driver=await self._has_driver(),
             named=self._selection.named.get(project, ()),
             label=self._selection.pins.get(project),
             follow=followed,
@@ -224,24 +229,17 @@ class BuildRepository(RepositoryContainer):
             strays=find_strays(decisions, followed),
         )
 
-    async def _prepare(self) -> PageJudge:
-        async with self._preparing:
-            if self._judge is None:
+    async def _find_environment(self) -> Environment:
+        async with self._asking:
+            if self._environment is None:
                 find: Callable[[], Environment] = self._selection.machine or Environment
-                environment = await asyncio.to_thread(find)
-                self._driver = environment.cuda_driver_version is not None
-                self._judge = PageJudge(
-                    environment,
-                    self.platform,
-                    self._read_metadata,
-                    self._read_everywhere,
-                    self._warn,
-                    folder_of=self._folder_of,
-                    find_inspected=self._inspections.find,
-                )
-            return self._judge
+                self._environment = await asyncio.to_thread(find)
+            return self._environment
 
-    async def _judge_others(self, project: str, judge: PageJudge) -> list[Build]:
+    async def _has_driver(self) -> bool:
+        return (await self._find_environment()).cuda_driver_version is not None
+
+    async def _judge_others(self, project: str) -> list[Build]:
         """Judge what the other indexes have of a project, without reading METADATA.
 
         Installers compare the files of all indexes, so that the decisions about one
@@ -251,7 +249,7 @@ class BuildRepository(RepositoryContainer):
         for number, index in enumerate(self._others):
             files = await self._read_files(index, project)
             # Indexes may have different files of one name.
-            judged = await judge.judge(project, files, asks=False)
+            judged = await self._judge.judge(project, files, asks=False)
             builds += [
                 replace(build, file=f"{number}/{build.file}")
                 for build in self._for_here(judged)
@@ -301,18 +299,18 @@ class BuildRepository(RepositoryContainer):
         return backend if backend.label.lower() in words else None
 
     async def _find_backends(
-        self, project: str, ours: Sequence[Build], judge: PageJudge
+        self, project: str, ours: Sequence[Build]
     ) -> tuple[str | None, Mapping[Version, Backend]]:
         """Find the project that this one depends on, such as torch, and its backends.
 
         :returns: its name, and by release of this project the backend to be of.
         """
-        required = judge.required(project)
+        required = self._judge.required(project)
         for name in sorted({name for texts in required.values() for name in texts}):
             files = await self._read_everywhere(name)
-            leader = self._for_here(await judge.judge(name, files, (project,)))
+            leader = self._for_here(await self._judge.judge(name, files, (project,)))
             label = self._selection.pins.get(name)
-            decisions = decide(leader, driver=self._driver, label=label)
+            decisions = decide(leader, driver=await self._has_driver(), label=label)
             requirements = {
                 release: texts[name]
                 for release, texts in required.items()

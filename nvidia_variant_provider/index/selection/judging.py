@@ -57,6 +57,9 @@ requirement by project."""
 ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
 """Reads METADATA of a file of a project."""
 
+FindEnvironment = Callable[[], Awaitable[Environment]]
+"""Finds out what the machine has that builds are judged for."""
+
 FindInspected = Callable[[model.File], "Needs | None"]
 """Finds what an earlier inspection of a file has found."""
 
@@ -91,6 +94,8 @@ class _Reading:
 class PageJudge:
     """Judges the builds of projects for one machine.
 
+    :param find_environment: called when a page has wheels that may be builds: asking
+        a driver takes a moment, and most projects have none.
     :param platform: the platform that builds are installed on, such as
         ``linux_x86_64``. Wheels for other platforms are judged without requests.
     :param warn: called with a sentence when METADATA cannot be used, once for each
@@ -103,7 +108,7 @@ class PageJudge:
 
     def __init__(
         self,
-        environment: Environment,
+        find_environment: FindEnvironment,
         platform: str | None,
         read_metadata: ReadMetadata,
         read_page: ReadPage,
@@ -114,7 +119,8 @@ class PageJudge:
         patience: float = _PATIENCE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._environment = environment
+        self._find_environment = find_environment
+        self._environment = Environment()
         self._platform = platform
         self._read_metadata = read_metadata
         self._read_page = read_page
@@ -163,6 +169,10 @@ class PageJudge:
         reading: _Reading,
     ) -> list[Build]:
         wheels = find_wheels(files, project, self._folder_of)
+        if not self._may_hold_builds(project, wheels):
+            wheels.sort(key=lambda wheel: wheel.release, reverse=True)
+            return [_build(wheel, UNKNOWN) for wheel in wheels]
+        self._environment = await self._find_environment()
         releases: dict[Version, dict[tuple[Version, str | None], list[Wheel]]] = {}
         for wheel in wheels:
             key = wheel.version, wheel.platform
@@ -197,6 +207,17 @@ class PageJudge:
                 if ours and judgement.verdict in ("runs", "partly", "unknown"):
                     asking = asking and _is_foreign(group[0])
         return builds
+
+    def _may_hold_builds(self, project: str, wheels: Sequence[Wheel]) -> bool:
+        """Return whether any of the wheels may get another verdict than unknown."""
+        is_known = canonicalize_name(project) in PROJECTS
+        ours = [wheel for wheel in wheels if wheel.platform is not None]
+        return (
+            any(wheel.backend is not None for wheel in wheels)
+            or (is_known and bool(ours))
+            or any(self._may_be_read(wheel) for wheel in ours)
+            or any(self._inspected([wheel]) is not None for wheel in ours)
+        )
 
     async def _judge_group(
         self,

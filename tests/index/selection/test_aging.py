@@ -18,6 +18,7 @@ from nvidia_variant_provider.index.selection.aging import FRESH, Aging
 from nvidia_variant_provider.index.selection.core_metadata import CoreMetadataReader
 from nvidia_variant_provider.index.selection.files import FileReader
 from nvidia_variant_provider.index.selection.judging import PageJudge
+from nvidia_variant_provider.machine.environment import Environment
 
 TAG = "cp311-cp311-manylinux_2_28_x86_64"
 
@@ -74,8 +75,11 @@ def test_new_releases_of_a_required_project_are_seen() -> None:
     async def read_page(_: str) -> Sequence[model.File]:
         return torch
 
+    async def find_environment() -> Environment:
+        return machine("12.8", "8.0")
+
     judge = PageJudge(
-        machine("12.8", "8.0"),
+        find_environment,
         "linux_x86_64",
         read_metadata,
         read_page,

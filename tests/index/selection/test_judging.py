@@ -50,6 +50,7 @@ class Index:
     stalled: frozenset[str] = frozenset()
     asked: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    detected: int = 0
 
     async def read_metadata(self, project: str, file: model.File) -> bytes:
         assert project in self.pages
@@ -72,9 +73,13 @@ class Index:
     def judge(
         self, project: str, environment: Environment = OLD, patience: float = 60
     ) -> list[Build]:
+        async def find_environment() -> Environment:
+            self.detected += 1
+            return environment
+
         async def work() -> list[Build]:
             judge = PageJudge(
-                environment,
+                find_environment,
                 "linux_x86_64",
                 self.read_metadata,
                 self.read_page,
@@ -104,6 +109,32 @@ def test_the_table_answers_without_any_request() -> None:
         "2.9.1": "runs",
     }
     assert index.asked == []
+
+
+@pytest.mark.parametrize(
+    ("project", "files", "detected"),
+    [
+        ("six", [wheel("six-1.16-py3-none-any.whl", LARGE)], 0),
+        ("six", [wheel("six-1.16.tar.gz")], 0),
+        ("torch", [wheel("torch-2.9-cp311-none-any.whl")], 0),
+        ("markupsafe", [linux("markupsafe", "3.0", 20_000)], 0),
+        ("numpy", [wheel("numpy-2.3-cp311-cp311-win_amd64.whl")], 0),
+        ("numpy", [linux("numpy", "2.3")], 1),
+        ("numpy", [linux("numpy", "2.3", None)], 1),
+        ("torch", [linux("torch", "2.10.0", 20_000)], 1),
+        ("any", [wheel("any-1+cu126-py3-none-any.whl", 20_000)], 1),
+    ],
+)
+def test_the_machine_is_asked_for_pages_that_may_hold_builds_alone(
+    project: str, files: list[model.File], detected: int
+) -> None:
+    index = Index({project: files})
+    builds = index.judge(project)
+    assert index.detected == detected
+    assert [build.file for build in builds] == [
+        file.filename for file in files if file.filename.endswith(".whl")
+    ]
+    assert detected or all(b.judgement.verdict == "unknown" for b in builds)
 
 
 def test_metadata_is_read_down_to_the_first_release_that_runs() -> None:
