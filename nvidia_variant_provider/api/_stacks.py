@@ -28,7 +28,8 @@ def doctor(
 ) -> Diagnosis:
     """Check whether an installed stack can use the GPUs of a machine.
 
-    No code of the stack is run.
+    No Python code of the stack is run. ``ptxas`` and ``nvcc`` are asked for their
+    version.
 
     :param python: an interpreter, or the folder of an environment; by default the
         activated environment, and then the running interpreter.

@@ -17,6 +17,7 @@ __all__ = ["configure_parser", "execute"]
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..doctor.runner import Diagnosis
+    from ..doctor.toolchain.finding import Toolchain
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +81,9 @@ def _text(diagnosis: Diagnosis) -> Iterator[str]:
     yield f"Environment: {stack.installation.prefix}"
     builds = [f"{item.name} {item.version}" for item, _ in stack.with_gpu_code()]
     yield f"GPU code in: {', '.join(builds) or 'no distribution'}"
+    tools = ", ".join(_tools(diagnosis.stack.toolchain))
+    if tools:
+        yield f"Toolchain:   {tools}"
     for finding in diagnosis.findings:
         yield ""
         yield f"{finding.code} {finding.severity}: {finding.message}"
@@ -88,6 +92,20 @@ def _text(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"  {finding.hint}"
     yield ""
     yield _summary(diagnosis)
+
+
+def _tools(toolchain: Toolchain) -> Iterator[str]:
+    """Yield what compiles for torch and Triton; nothing where neither is installed."""
+    torch, triton = toolchain.torch, toolchain.triton
+    if torch is not None and torch.cuda is not None:
+        yield f"torch for CUDA {torch.cuda}"
+    for assembler in toolchain.assemblers:
+        if assembler.gpus and triton is not None:
+            cuda = assembler.used.cuda or "unknown"
+            yield f"{assembler.tool} of CUDA {cuda} for {triton.name}"
+    if torch is not None:
+        for program in toolchain.nvcc[:1]:
+            yield f"nvcc of CUDA {program.cuda or 'unknown'} for extensions"
 
 
 def _summary(diagnosis: Diagnosis) -> str:

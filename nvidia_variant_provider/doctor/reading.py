@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
-import os
-import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from .. import __version__
 from ..errors import InputError
 from ..gpu_code.inspection import Progress, inspect_recorded
 from ..gpu_code.loose import is_text
 from ..gpu_code.report import WheelReport
-from .distributions import Distribution, RecordedFile
+from .cache import kept_path, read_kept, write_kept
+from .distributions import Distribution
 
 __all__ = ["CodeReader", "Watch", "may_have_gpu_code"]
 
@@ -25,9 +21,6 @@ logger = logging.getLogger(__name__)
 
 Watch: TypeAlias = "Callable[[str], AbstractContextManager[Progress | None]]"
 """Called with the name of a distribution, and returns what is told the progress."""
-
-_LONGEST = 16 * 1024 * 1024
-"""The most bytes of a kept report. That of 10,560 loose cubins has 6 MB."""
 
 
 class CodeReader:
@@ -45,7 +38,7 @@ class CodeReader:
         jobs: int = 1,
         watch: Watch | None = None,
     ) -> None:
-        self._folder = folder
+        self.folder = folder
         self._jobs = jobs
         self._watch = watch or (lambda _: contextlib.nullcontext())
 
@@ -58,7 +51,7 @@ class CodeReader:
         files = [item for item in distribution.files if may_have_gpu_code(item.path)]
         if not files:
             return None
-        path = self._path(distribution, files)
+        path = kept_path(self.folder, "code", distribution, files)
         report = _load(path)
         if report is not None:
             logger.debug("%s: its report is kept in %s", distribution.name, path)
@@ -78,29 +71,8 @@ class CodeReader:
                 distribution.defects.append(error.message)
                 return None
         if not report.all_defects:
-            _store(path, report)
+            write_kept(path, report.to_dict())
         return report
-
-    def _path(
-        self, distribution: Distribution, files: list[RecordedFile]
-    ) -> str | None:
-        """Return where the report of exactly these files is kept.
-
-        RECORD has the hash of each file. A file that was changed after it had been
-        installed has another size or another time.
-        """
-        if self._folder is None:
-            return None
-        state = hashlib.sha256(f"{__version__}\n{distribution.name}\n".encode())
-        state.update(distribution.metadata)
-        for item in files:
-            try:
-                status = os.stat(distribution.locate(item.path))
-            except (OSError, ValueError):
-                return None
-            line = f"{item.path}\0{item.digest}\0{status.st_size}\0{status.st_mtime_ns}"
-            state.update(f"{line}\n".encode("utf-8", "surrogateescape"))
-        return os.path.join(self._folder, f"{state.hexdigest()}.json")
 
 
 def may_have_gpu_code(path: str) -> bool:
@@ -111,35 +83,11 @@ def may_have_gpu_code(path: str) -> bool:
 
 
 def _load(path: str | None) -> WheelReport | None:
-    if path is None:
+    document = read_kept(path)
+    if document is None:
         return None
     try:
-        with open(path, "rb") as file:
-            text = file.read(_LONGEST + 1)
-    except OSError:
-        return None
-    try:
-        document: Any = json.loads(text)
         return WheelReport.from_dict(document)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        # A full disk may have cut it.
         logger.info("%s cannot be used: %r", path, error)
         return None
-
-
-def _store(path: str | None, report: WheelReport) -> None:
-    """Keep a report; a cache that cannot be written is not an error."""
-    if path is None:
-        return
-    text = json.dumps(report.to_dict(), separators=(",", ":")).encode()
-    folder = os.path.dirname(path)
-    with contextlib.suppress(OSError):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-            raise

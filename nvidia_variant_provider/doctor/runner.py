@@ -121,7 +121,10 @@ def diagnose(stack: Stack) -> Diagnosis:
         )
         findings += found
     return Diagnosis(
-        stack=stack, findings=tuple(findings), notes=tuple(_unreadable(stack))
+        stack=stack,
+        findings=tuple(findings),
+        notes=tuple(_unreadable(stack)),
+        toolchain=stack.toolchain.to_dict(),
     )
 
 

@@ -11,11 +11,14 @@ from functools import cached_property
 from ..builds.needs import Needs, needs_of_report
 from ..gpu_code.report import WheelReport
 from ..machine.environment import Environment
+from .abi.extensions import Extension, find_extensions
+from .abi.torch_symbols import TorchSymbols, read_torch
 from .distributions import Distribution
 from .installation import Installation
 from .libraries import LIBRARY_PATH, Libraries
 from .reading import CodeReader
 from .requirements import Need, find_needs
+from .toolchain.finding import Toolchain
 
 __all__ = ["Stack"]
 
@@ -85,6 +88,22 @@ class Stack:
     def requirements(self) -> tuple[Need, ...]:
         """What the distributions require of each other."""
         return tuple(find_needs(self.distributions, self.installation))
+
+    @cached_property
+    def toolchain(self) -> Toolchain:
+        """The compilers and the assemblers that make GPU code for the stack."""
+        return Toolchain(self)
+
+    @cached_property
+    def torch_symbols(self) -> TorchSymbols | None:
+        """The names that the installed torch defines; ``None`` where nobody knows."""
+        torch = self.distributions.get("torch")
+        return None if torch is None else read_torch(torch, self.reader.folder)
+
+    @cached_property
+    def extensions(self) -> tuple[Extension, ...]:
+        """What the distributions that are linked with torch want of it."""
+        return tuple(find_extensions(self))
 
     def pip(self, words: str) -> str:
         """Return the command line that runs pip in the environment of the stack."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..model import Code, Find
+from .abi import find_missing_symbols, find_other_abi, find_other_labels
+from .assemblers import find_old_assemblers, find_wrong_assembler_paths
 from .builds import (
     find_builds_without_code,
     find_builds_without_gpu,
@@ -18,6 +20,11 @@ from .builds import (
     find_only_ptx,
     find_partial_builds,
     find_wrong_variants,
+)
+from .compilers import (
+    find_left_out_gpus,
+    find_newer_toolchain,
+    find_other_compilers,
 )
 from .libraries import find_missing_libraries, find_other_copies, find_two_cudas
 from .machine import (
@@ -46,6 +53,14 @@ CHECKS: Mapping[Code, Find] = {
     "ND302": find_two_cudas,
     "ND303": find_other_copies,
     "ND304": find_wrong_libraries,
+    "ND401": find_old_assemblers,
+    "ND402": find_wrong_assembler_paths,
     "ND403": find_wrong_triton,
+    "ND404": find_other_compilers,
+    "ND405": find_newer_toolchain,
+    "ND406": find_left_out_gpus,
+    "ND501": find_other_abi,
+    "ND502": find_other_labels,
+    "ND503": find_missing_symbols,
 }
 """The function of each check that needs no GPU, in the order of the report."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..model import Check, Code
+from .abi import ABI_CHECKS
 from .builds import BUILD_CHECKS
 from .libraries import LIBRARY_CHECKS
 from .machine import MACHINE_CHECKS
@@ -19,6 +20,7 @@ TEXTS: Mapping[Code, Check] = {
         *BUILD_CHECKS,
         *LIBRARY_CHECKS,
         *TOOLCHAIN_CHECKS,
+        *ABI_CHECKS,
     )
 }
 """The text of each check, by code."""

@@ -1,0 +1,176 @@
+"""ND5xx: whether extensions of torch agree with the torch that is installed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from urllib.parse import unquote, urlsplit
+
+from packaging.utils import parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from ..abi.extensions import Extension, torch_libraries
+from ..abi.labels import Label, parse_label
+from ..abi.mangling import Abi, qualified_name
+from ..distributions import Distribution
+from ..model import Finding
+from ..stack import Stack
+
+__all__ = ["find_missing_symbols", "find_other_abi", "find_other_labels"]
+
+_FLAGS: dict[Abi, str] = {
+    "new": "_GLIBCXX_USE_CXX11_ABI=1",
+    "old": "_GLIBCXX_USE_CXX11_ABI=0",
+}
+
+
+def find_other_abi(stack: Stack) -> Iterator[Finding]:
+    """ND501: an extension was built for another C++ ABI than torch."""
+    symbols = stack.torch_symbols if stack.extensions else None
+    if symbols is None or symbols.abi is None:
+        return
+    for extension in _first_of_each(stack, "other_abi"):
+        theirs: Abi = "old" if symbols.abi == "new" else "new"
+        yield Finding(
+            code="ND501",
+            distribution=extension.distribution.name,
+            path=extension.path,
+            message=f"{_named(extension.distribution)} was built with "
+            f"{_FLAGS[theirs]}, and {_torch(stack)} with {_FLAGS[symbols.abi]}: it "
+            f"needs {_examples(extension.other_abi)} in the other C++ ABI",
+            hint=_replace(stack, extension.distribution),
+        )
+
+
+def find_other_labels(stack: Stack) -> Iterator[Finding]:
+    """ND502: an extension names another torch, CUDA or ABI than is installed."""
+    if "torch" not in stack.distributions:
+        return
+    for distribution in stack.distributions.values():
+        if distribution.name == "torch":
+            continue
+        for text in _labels(distribution):
+            label = parse_label(text)
+            if label is None or not _is_extension(stack, distribution, label):
+                continue
+            differences = list(_differences(stack, label))
+            if differences:
+                yield Finding(
+                    code="ND502",
+                    distribution=distribution.name,
+                    path=distribution.folder,
+                    message=f"{distribution.name} {_public(distribution.version)}"
+                    f"+{text} is for {' and '.join(differences)}",
+                    hint=_replace(stack, distribution),
+                )
+                break
+
+
+def find_missing_symbols(stack: Stack) -> Iterator[Finding]:
+    """ND503: an extension needs a symbol that the installed torch does not have."""
+    for extension in _first_of_each(stack, "missing"):
+        distribution = extension.distribution
+        pinned = [
+            need.text
+            for need in stack.requirements
+            if need.name == "torch" and need.user.name == distribution.name
+        ]
+        wanted = f"; its METADATA requires {pinned[0]}" if pinned else ""
+        yield Finding(
+            code="ND503",
+            distribution=distribution.name,
+            path=extension.path,
+            message=f"{_named(distribution)} needs {_examples(extension.missing)}, "
+            f"which {_torch(stack)} does not have{wanted}",
+            hint=_replace(stack, distribution),
+        )
+
+
+def _first_of_each(stack: Stack, kind: str) -> Iterator[Extension]:
+    """Yield one library of each distribution that has names of a kind."""
+    seen: set[str] = set()
+    for extension in stack.extensions:
+        name = extension.distribution.name
+        if name not in seen and getattr(extension, kind):
+            seen.add(name)
+            yield extension
+
+
+def _is_extension(stack: Stack, distribution: Distribution, label: Label) -> bool:
+    # torch-scatter and its siblings do not name torch in METADATA.
+    if label.torch is not None or "torch" in distribution.required:
+        return True
+    return bool(torch_libraries(stack, distribution))
+
+
+def _differences(stack: Stack, label: Label) -> Iterator[str]:
+    torch = stack.toolchain.torch
+    if torch is None:
+        return
+    installed = _release(torch.version)
+    # The ABI of torch is that of a minor release: patches keep it.
+    if label.torch is not None and installed not in (None, label.torch):
+        yield f"torch {label.torch[0]}.{label.torch[1]}, and {torch.version} is here"
+    # Minor-version compatibility holds for libraries of one CUDA major version.
+    if label.cuda is not None and torch.is_known:
+        named = ".".join(map(str, label.cuda))
+        if torch.cuda is None:
+            yield f"CUDA {named}, and {_torch(stack)} has no CUDA"
+        elif label.cuda[0] != torch.cuda.major:
+            yield f"CUDA {named}, and {_torch(stack)} is for CUDA {torch.cuda}"
+    symbols = None if label.abi is None else stack.torch_symbols
+    if symbols is not None and symbols.abi not in (None, label.abi):
+        theirs: Abi = "old" if symbols.abi == "new" else "new"
+        yield f"{_FLAGS[theirs]}, and {_torch(stack)} is not"
+
+
+def _release(version: str) -> tuple[int, int] | None:
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
+        return None
+    return parsed.major, parsed.minor
+
+
+def _labels(distribution: Distribution) -> Iterator[str]:
+    """Yield the local version labels of a distribution and of the wheel it is from."""
+    _, _, label = distribution.version.partition("+")
+    if label:
+        yield label
+    # "Recording the Direct URL Origin of installed distributions" (PEP 610).
+    data = distribution.read("direct_url.json")
+    if data is None:
+        return
+    try:
+        url = json.loads(data)["url"]
+        name = unquote(urlsplit(url).path.rpartition("/")[2])
+        local = parse_wheel_filename(name)[1].local
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return
+    if local and local != label.lower():
+        yield local
+
+
+def _examples(names: tuple[bytes, ...]) -> str:
+    shown = " ".join(qualified_name(names[0]).split())[:100]
+    count = len(names) - 1
+    if not count:
+        return shown
+    return f"{shown} and {count} other symbol{'s' if count > 1 else ''}"
+
+
+def _torch(stack: Stack) -> str:
+    return f"torch {stack.distributions['torch'].version}"
+
+
+def _named(distribution: Distribution) -> str:
+    return f"{distribution.name} {distribution.version}"
+
+
+def _public(version: str) -> str:
+    return version.partition("+")[0]
+
+
+def _replace(stack: Stack, distribution: Distribution) -> str:
+    torch = _public(stack.distributions["torch"].version)
+    return stack.pip(f"install --upgrade {distribution.name} torch=={torch}")

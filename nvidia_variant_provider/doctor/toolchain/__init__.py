@@ -1,0 +1,1 @@
+"""The compilers and the assemblers that make GPU code on this machine."""

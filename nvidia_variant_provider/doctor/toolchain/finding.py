@@ -1,0 +1,104 @@
+"""Everything that makes GPU code for a stack, found and asked for its version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..distributions import Distribution
+from .architectures import VARIABLE, ArchitectureList, parse_architectures
+from .assemblers import Assembler, find_assemblers, find_triton
+from .compilers import Nvrtc, find_nvcc, find_nvrtc
+from .programs import Program
+from .torch_build import TorchBuild, find_torch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..stack import Stack
+
+__all__ = ["Toolchain"]
+
+_ELSEWHERE = (
+    "the programs and the environment variables are those of this system, and the "
+    "machine that was named may have others"
+)
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The toolchain of a stack. A program is run when it is asked for, and once."""
+
+    stack: Stack
+
+    @cached_property
+    def torch(self) -> TorchBuild | None:
+        """The installed torch."""
+        torch = self.stack.distributions.get("torch")
+        return find_torch(torch, self.stack.requirements)
+
+    @cached_property
+    def triton(self) -> Distribution | None:
+        """The installed Triton."""
+        return find_triton(self.stack.distributions)
+
+    @cached_property
+    def assemblers(self) -> tuple[Assembler, ...]:
+        """The programs that Triton runs."""
+        stack = self.stack
+        if self.triton is None:
+            return ()
+        return tuple(
+            find_assemblers(
+                self.triton,
+                stack.distributions.get("torch"),
+                stack.environ,
+                stack.environment.compute_capabilities,
+            )
+        )
+
+    @cached_property
+    def nvcc(self) -> tuple[Program, ...]:
+        """The compilers for extensions; torch uses the first one."""
+        return tuple(find_nvcc(self.stack.environ, self.stack.root))
+
+    @cached_property
+    def nvrtc(self) -> tuple[Nvrtc, ...]:
+        """The compilers that programs use while they run."""
+        return tuple(find_nvrtc(self.stack.distributions))
+
+    @cached_property
+    def architectures(self) -> ArchitectureList | None:
+        """What extensions are compiled for, where a variable says it."""
+        return parse_architectures(self.stack.environ.get(VARIABLE, ""))
+
+    def to_dict(self) -> Mapping[str, object]:
+        """Return the toolchain as it stands in the JSON report."""
+        torch, triton = self.torch, self.triton
+        architectures = self.architectures
+        return {
+            "torch": None if torch is None else torch.to_dict(),
+            "triton": None
+            if triton is None
+            else {"distribution": triton.name, "version": triton.version},
+            "ptxas": [row for item in self.assemblers for row in item.to_dicts()],
+            "nvcc": [program.to_dict() for program in self.nvcc],
+            "nvrtc": [item.to_dict() for item in self.nvrtc],
+            "architectures": None if architectures is None else architectures.to_dict(),
+            "unknown": self.unknown(),
+        }
+
+    def unknown(self) -> list[str]:
+        """Return what cannot be known of the toolchain, in sentences."""
+        sentences = [] if self.stack.is_here else [_ELSEWHERE]
+        programs = [p for a in self.assemblers for p in (a.other, a.bundled) if p]
+        sentences += [
+            f"{program.path}: {program.problem}"
+            for program in (*programs, *self.nvcc)
+            if program.problem
+        ]
+        if self.torch is not None and not self.torch.is_known:
+            sentences.append(
+                f"nothing says which CUDA torch {self.torch.version} is for"
+            )
+        return sentences
