@@ -290,3 +290,9 @@ def test_without_torch_nothing_is_built(tmp_path: Path) -> None:
         environ={**HOME, "TORCH_CUDA_ARCH_LIST": "x"},
     )
     assert case.check(tmp_path) == []
+
+
+def test_ptx_does_not_help_a_gpu_that_is_too_old(tmp_path: Path) -> None:
+    nvrtc = Installed(name="nvidia-cuda-nvrtc", version="13.2.86")
+    case = Case(installed=(nvrtc, TORCH), environment=machine("13.0", "7.0"))
+    assert case.check(tmp_path) == []

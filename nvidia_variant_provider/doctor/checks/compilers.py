@@ -10,7 +10,7 @@ from ..model import Finding
 from ..stack import Stack
 from ..toolchain.architectures import VARIABLE
 from ..toolchain.programs import Program
-from ..toolchain.targets import compiles_for, driver_for_ptx
+from ..toolchain.targets import driver_for_ptx, is_older_than
 
 __all__ = ["find_left_out_gpus", "find_newer_toolchain", "find_other_compilers"]
 
@@ -118,14 +118,14 @@ def _newer_nvrtc(stack: Stack, driver: CudaVersion) -> Iterator[Finding]:
     for item in stack.toolchain.nvrtc:
         if item.cuda is None or driver_for_ptx(item.cuda) <= driver:
             continue
-        unknown = _unknown(stack, item.cuda)
-        if unknown:
+        newer = _newer_gpus(stack, item.cuda)
+        if newer:
             yield Finding(
                 code="ND405",
                 distribution=item.distribution.name,
                 path=item.distribution.folder,
                 message=f"NVRTC of CUDA {item.cuda} has only PTX for compute "
-                f"capability {', '.join(map(str, unknown))}, which needs a driver for "
+                f"capability {', '.join(map(str, newer))}, which needs a driver for "
                 f"CUDA {driver_for_ptx(item.cuda)}; this one is for CUDA {driver}",
                 hint=f"install a driver for CUDA {driver_for_ptx(item.cuda)} or newer",
             )
@@ -165,7 +165,7 @@ def _only_ptx(stack: Stack, cuda: CudaVersion) -> list[ComputeCapability]:
     """Return the GPUs for which an extension that is built here has only PTX."""
     architectures = stack.toolchain.architectures
     if architectures is None:
-        return _unknown(stack, cuda)
+        return _newer_gpus(stack, cuda)
     return [
         gpu
         for gpu in stack.environment.compute_capabilities
@@ -173,13 +173,10 @@ def _only_ptx(stack: Stack, cuda: CudaVersion) -> list[ComputeCapability]:
     ]
 
 
-def _unknown(stack: Stack, cuda: CudaVersion) -> list[ComputeCapability]:
+def _newer_gpus(stack: Stack, cuda: CudaVersion) -> list[ComputeCapability]:
     """Return the GPUs that a release of CUDA is too old for."""
-    return [
-        gpu
-        for gpu in stack.environment.compute_capabilities
-        if compiles_for(cuda, gpu) is False
-    ]
+    capabilities = stack.environment.compute_capabilities
+    return [gpu for gpu in capabilities if is_older_than(cuda, gpu)]
 
 
 def _wanted(stack: Stack) -> str:

@@ -6,7 +6,7 @@ from ...gpu_code.units import ptx_toolkit
 from ...knowledge.tables import gpu_models, toolkits
 from ...machine.environment import ComputeCapability, CudaVersion
 
-__all__ = ["compiles_for", "driver_for_ptx"]
+__all__ = ["compiles_for", "driver_for_ptx", "is_older_than"]
 
 
 def compiles_for(
@@ -25,6 +25,15 @@ def compiles_for(
         return None
     last = model.last_toolkit
     return model.first_toolkit <= cuda and (last is None or cuda <= last)
+
+
+def is_older_than(cuda: CudaVersion, capability: ComputeCapability) -> bool:
+    """Return whether a release of CUDA came before a GPU.
+
+    It then makes PTX of an older target, which the driver compiles for the GPU.
+    """
+    model = gpu_models().get(capability)
+    return model is not None and cuda < model.first_toolkit
 
 
 def driver_for_ptx(cuda: CudaVersion) -> CudaVersion:
