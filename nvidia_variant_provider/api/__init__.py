@@ -11,6 +11,7 @@ from __future__ import annotations
 from ..machine.environment import Environment
 from ..resolution.resolver import Resolution
 from ._choosing import Release, diff, fleet, matrix, releases, resolve
+from ._indexes import census
 from ._machines import detect, read_environment, read_machines
 from ._publishing import inspect, inspect_distribution, upgrade, upgrade_index, validate
 from ._stacks import doctor
@@ -19,6 +20,7 @@ __all__ = [
     "Environment",
     "Release",
     "Resolution",
+    "census",
     "detect",
     "diff",
     "doctor",

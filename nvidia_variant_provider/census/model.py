@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from ..gpu_code.report import WheelReport
+from ..redaction import redacted
 
 __all__ = ["Outcome", "Status", "Wheel"]
 
@@ -27,7 +28,8 @@ class Wheel:
     :param url: where it is, or the path of a local file.
     :param sha256: its hash in hexadecimal digits, if the page gives it.
     :param size: its bytes, if the page gives them.
-    :param upload_time: in ISO 8601, if the page gives it.
+    :param upload_time: in ISO 8601, if the page gives it; of a local file, when it was
+        changed.
     """
 
     project: str
@@ -42,8 +44,14 @@ class Wheel:
 
     @property
     def key(self) -> str:
-        """What the wheel is known by: its hash, or where it is."""
-        return f"sha256:{self.sha256}" if self.sha256 else self.url
+        """What the wheel is known by: its hash, or where it is.
+
+        The place has no credentials and no signature, which may be others every time.
+        """
+        if self.sha256:
+            return f"sha256:{self.sha256}"
+        place = redacted(self.url)
+        return place if place == self.url else f"{place}#{self.filename}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,6 +26,8 @@ CREATE TABLE wheels (
     complete INTEGER NOT NULL,
     cuda TEXT,
     requires TEXT NOT NULL,
+    members INTEGER NOT NULL,
+    defects TEXT NOT NULL,
     bytes_read INTEGER NOT NULL,
     seconds REAL NOT NULL,
     inspected_at TEXT NOT NULL,

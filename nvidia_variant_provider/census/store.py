@@ -18,6 +18,7 @@ from typing import Any
 from .. import __version__
 from ..errors import InputError
 from ..gpu_code.report import Defect, LibraryReport, WheelReport
+from ..redaction import redacted
 from .model import Outcome, Wheel
 from .schema import APPLICATION, MIGRATIONS, VERSION
 
@@ -83,6 +84,9 @@ class Store:
             raise InputError(message, path=self._path, hint=hint)
         with self._errors():
             self._connection.execute("PRAGMA foreign_keys = ON")
+            # What is written survives the end of this process. A power failure may take
+            # the last wheels, which are read again then; it damages nothing.
+            self._connection.execute("PRAGMA synchronous = NORMAL")
             if version == VERSION:
                 return
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -97,14 +101,20 @@ class Store:
         """Return whether a wheel does not have to be read again.
 
         It has to if it is new, if it failed for a reason that may have passed, or if
-        an older reader has read it.
+        an older reader has read it. Where nothing gives its hash, it also has to if its
+        size or its time is another one.
         """
         with self._errors():
             row = self._connection.execute(
-                "SELECT status, may_pass, inspected_by FROM wheels WHERE key = ?",
+                "SELECT status, may_pass, inspected_by, size, upload_time FROM wheels "
+                "WHERE key = ?",
                 [wheel.key],
             ).fetchone()
         if row is None or (row["status"] == "failed" and row["may_pass"]):
+            return False
+        if wheel.sha256 is None and (row["size"], row["upload_time"]) != (
+            *(wheel.size, wheel.upload_time),
+        ):
             return False
         return int(row["inspected_by"].partition(" ")[0]) >= READER
 
@@ -148,12 +158,14 @@ class Store:
             path=row["filename"],
             kind="wheel",
             size=row["size"] or 0,
+            members=row["members"],
             libraries=tuple(
                 _read_library(item, targets.get(item["path"], ()))
                 for item in self.rows(
                     "SELECT * FROM libraries WHERE wheel = ? ORDER BY path", [wheel]
                 )
             ),
+            defects=tuple(Defect(**item) for item in json.loads(row["defects"])),
             requires=tuple(json.loads(row["requires"])),
         )
 
@@ -212,7 +224,7 @@ def _wheel_row(outcome: Outcome) -> dict[str, object]:
         "label": wheel.label,
         "filename": wheel.filename,
         "tags": wheel.tags,
-        "url": wheel.url,
+        "url": redacted(wheel.url),
         "size": wheel.size,
         "upload_time": wheel.upload_time,
         "status": outcome.status,
@@ -221,6 +233,10 @@ def _wheel_row(outcome: Outcome) -> dict[str, object]:
         "complete": report is not None and report.complete,
         "cuda": outcome.cuda,
         "requires": json.dumps([] if report is None else list(report.requires)),
+        "members": 0 if report is None else report.members,
+        "defects": json.dumps(
+            [] if report is None else [item.to_dict() for item in report.defects]
+        ),
         "bytes_read": outcome.bytes_read,
         "seconds": round(outcome.seconds, 3),
         "inspected_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -1,4 +1,4 @@
-"""A progress bar on stderr for one file at a time.
+"""Progress bars on stderr: for one file at a time, and for a whole index.
 
 The functions that do the work take `progress_bar` itself as their ``watch``
 argument: called with the name of a file, it gives the ``progress`` callback of
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from ..errors import printable
 
-__all__ = ["progress_bar", "shortened"]
+__all__ = ["CensusBar", "census_bar", "progress_bar", "shortened"]
 
 _BYTES_AND_BAR = 44
 """Columns for the bar and the bytes (``1,023.9/1,023.9 MiB``), and the gaps."""
@@ -60,6 +62,57 @@ def progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
             bar.update(task, completed=done, total=total)
 
         yield update
+
+
+class CensusBar(Protocol):
+    """A bar for the wheels of an index."""
+
+    def update(self, done: int, expected: int | None, bytes_read: int) -> None:
+        """Show how many wheels are done, of how many, and what was read for them."""
+
+
+@contextlib.contextmanager
+def census_bar() -> Iterator[CensusBar | None]:
+    """Show one bar with wheels, bytes, rate and time left while the context lasts.
+
+    The value of the context is ``None`` where stderr is not a terminal, or where rich
+    is not installed.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    try:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+    except ImportError:
+        yield None
+        return
+    started = time.monotonic()
+    with Progress(
+        MofNCompleteColumn(),
+        TextColumn("wheels"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[amount]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task("", total=None, amount="")
+
+        class _Bar:
+            def update(self, done: int, expected: int | None, bytes_read: int) -> None:
+                seconds = max(time.monotonic() - started, 0.001)
+                read = bytes_read / 2**20
+                amount = f"{read:,.1f} MiB, {read / seconds:,.1f} MiB/s"
+                bar.update(task, completed=done, total=expected, amount=amount)
+
+        yield _Bar()
 
 
 def shortened(name: str, width: int) -> str:

@@ -33,6 +33,7 @@ GROUPS = {
         "inspect": "show which GPU code is in wheels and libraries, and what runs it",
         "validate": "check metadata, wheels and index folders before you publish them",
         "upgrade": "rewrite variant metadata in the current schema",
+        "census": "record the GPU code of a whole index in one file",
     },
 }
 """Titles in the help text, each with its verbs and their summaries."""

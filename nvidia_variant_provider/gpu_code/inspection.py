@@ -23,7 +23,14 @@ from .library import Pieces, SuspectError, inspect_library
 from .report import LibraryReport, WheelReport
 from .vendoring import copied_paths
 
-__all__ = ["Progress", "inspect_distribution", "inspect_path", "inspect_recorded"]
+__all__ = [
+    "Progress",
+    "inspect_distribution",
+    "inspect_listing",
+    "inspect_path",
+    "inspect_recorded",
+    "list_wheel",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -54,11 +61,9 @@ def inspect_path(
     """
     if not isinstance(source, str):
         name = name or "archive"
-        listing = Listing(size=source.seek(0, os.SEEK_END))
-        # The name may be a URL, whose last part is that of the file.
-        listing.add_archive(source, name.rpartition("/")[2])
-        listing.add_requires(source)
-        return _report(listing, name, "wheel", jobs, progress)
+        return inspect_listing(
+            list_wheel(source, name), name, jobs=jobs, progress=progress
+        )
     name = name or source
     try:
         status = os.stat(source)
@@ -84,6 +89,26 @@ def inspect_path(
     listing.members = 1
     listing.add_local(source, os.path.basename(source), status.st_size)
     return _report(listing, name, "file", jobs, progress)
+
+
+def list_wheel(source: IO[bytes], name: str) -> Listing:
+    """List the members of an open wheel that may have GPU code; read its METADATA.
+
+    :param source: a file that can seek.
+    :param name: the wheel's name or URL, which begins with its project.
+    """
+    listing = Listing(size=source.seek(0, os.SEEK_END))
+    # The name may be a URL, whose last part is that of the file.
+    listing.add_archive(source, name.rpartition("/")[2])
+    listing.add_requires(source)
+    return listing
+
+
+def inspect_listing(
+    listing: Listing, name: str, *, jobs: int = 1, progress: Progress | None = None
+) -> WheelReport:
+    """Find the GPU code in the members of a wheel that `list_wheel` has listed."""
+    return _report(listing, name, "wheel", jobs, progress)
 
 
 def inspect_distribution(

@@ -32,18 +32,21 @@ def cache_folder(environ: Mapping[str, str]) -> str | None:
     return folder if os.path.isabs(folder) else None
 
 
-def connect(environ: Mapping[str, str], *, python: str | None = None) -> BlockingClient:
+def connect(
+    environ: Mapping[str, str], *, python: str | None = None, retries: int = 0
+) -> BlockingClient:
     """Make a client that reads URLs as the user's pip would.
 
     :param environ: the environment variables that pip sees.
     :param python: the interpreter whose pip is asked; the running one by default.
+    :param retries: how often a request is sent again after a failure that may pass.
     :raises MissingExtraError: the extra ``index`` is not installed.
     """
     try:
         from .pip.settings import make_blocking_client
     except ImportError as error:
         raise missing_extra(error) from None
-    return make_blocking_client(environ, python=python)
+    return make_blocking_client(environ, python=python, retries=retries)
 
 
 def missing_extra(error: ImportError) -> MissingExtraError:

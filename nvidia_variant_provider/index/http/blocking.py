@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,8 +12,8 @@ from typing import IO, Any, TypeVar
 
 from ...strict_json import MAX_BYTES
 from ..threads import THREAD_NAME
-from .byte_ranges import RangeFile
-from .client import Client
+from .byte_ranges import RangeFile, RangeRequest
+from .client import Client, wait_until
 from .downloading import Progress, download
 from .pages import ACCEPT, find_projects, parse_page
 from .settings import Settings
@@ -33,6 +33,7 @@ class RemoteFile:
 
     :param time: when it was uploaded, in seconds since 1970; ``None`` if unknown.
     :param sha256: its hash, if the page gives it.
+    :param size: its bytes, if the page gives them.
     :param yanked: whether the index yanked it (PEP 592).
     """
 
@@ -40,6 +41,7 @@ class RemoteFile:
     url: str
     time: float | None
     sha256: str | None = None
+    size: int | None = None
     yanked: bool = False
 
 
@@ -119,19 +121,35 @@ class BlockingClient:
                 url=file.url,
                 time=file.upload_time.timestamp() if file.upload_time else None,
                 sha256=file.hashes.get("sha256"),
+                size=file.size,
                 yanked=bool(file.yanked),
             )
             for file in page.files
         ]
         return RemotePage(files=files, projects=projects)
 
-    def open(self, url: str) -> RangeFile:
+    def open(
+        self,
+        url: str,
+        *,
+        whole: int | None = None,
+        until: float | None = None,
+        arrived: Callable[[int], None] | None = None,
+    ) -> RangeFile:
         """Open a file that is read in parts.
 
+        :param whole: the most bytes of a file that is taken whole from a server without
+            ranges; 16 MiB by default.
+        :param until: when the last read has to be over, by `time.monotonic`.
+        :param arrived: called with the number of bytes of each response.
+        :raises NoRangesError: the server sends only whole files, and this is larger.
         :raises UpstreamError: it cannot be read, now or by any later read.
         """
         client, loop, bare = self._prepare(url)
-        return RangeFile(bare, client.make_range_request(bare, loop))
+        request = client.make_range_request(bare, loop, whole=whole, until=until)
+        if arrived is not None:
+            request = _counted(request, arrived)
+        return RangeFile(bare, request)
 
     def download(
         self,
@@ -140,16 +158,23 @@ class BlockingClient:
         *,
         limit: int,
         progress: Progress | None = None,
+        until: float | None = None,
     ) -> str:
         """Write a whole file to ``target``, and return its sha256.
 
         :param limit: the most bytes that are read.
+        :param until: when it has to be over, by `time.monotonic`.
         :raises TooLargeError: the file is larger.
         :raises UpstreamError: it cannot be read to its end, or not be written.
         """
         client, loop, bare = self._prepare(url)
         work = download(client, bare, target, limit=limit, progress=progress)
-        return _wait(work, loop)
+        return wait_until(work, loop, until, bare)
+
+    def add_credentials(self, url: str, pair: tuple[str, str]) -> None:
+        """Send user and password with every request to the server of ``url``."""
+        client, _, bare = self._prepare(url)
+        client.add_credentials(bare, pair)
 
     def _prepare(self, url: str) -> tuple[Client, asyncio.AbstractEventLoop, str]:
         """Return client, loop and the URL without credentials, which the client has."""
@@ -183,6 +208,15 @@ class BlockingClient:
         )
         self._thread.start()
         return started.result()
+
+
+def _counted(request: RangeRequest, arrived: Callable[[int], None]) -> RangeRequest:
+    def counting(wanted: str, most: int) -> tuple[bytes, Mapping[str, str]]:
+        data, headers = request(wanted, most)
+        arrived(len(data))
+        return data, headers
+
+    return counting
 
 
 def _wait(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:

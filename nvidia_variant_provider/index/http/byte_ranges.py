@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .retrying import PassingError
 from .urls import NoRangesError, redacted
 
 __all__ = ["RangeFile", "RangeRequest"]
@@ -92,6 +93,7 @@ class RangeFile(io.RawIOBase):
         )
         if match is None:
             raise self._error("the server does not say how long the file is")
+        self._version = _version(headers)
         first, last, size = map(int, match.groups())
         is_tail = last == size - 1 and first == size - len(data)
         return size, data if is_tail else b""
@@ -105,7 +107,10 @@ class RangeFile(io.RawIOBase):
             self._following = number + self._count
             start = number * _BLOCK
             end = min(self._following * _BLOCK, self._size - len(self._tail)) - 1
-            data, _ = self._request(f"bytes={start}-{end}", end - start + 1)
+            data, headers = self._request(f"bytes={start}-{end}", end - start + 1)
+            if _differs(self._version, _version(headers)):
+                message = "it has changed while it was read"
+                raise PassingError(message, path=self._shown_url, hint="try again")
             if len(data) != end - start + 1:
                 raise self._error("the server sent a range that was not requested")
             if len(self._blocks) > _KEPT_BLOCKS:
@@ -117,3 +122,22 @@ class RangeFile(io.RawIOBase):
 
     def _error(self, message: str) -> NoRangesError:
         return NoRangesError(message, path=self._shown_url, hint="download it first")
+
+
+def _version(headers: Mapping[str, str]) -> tuple[str, str]:
+    """Return what tells a version of a file from another one, as far as it is known.
+
+    A weak validator (``W/``) tells nothing.
+    """
+    tag = headers.get("etag", "")
+    size = headers.get("content-range", "").rpartition("/")[2]
+    return "" if tag.startswith("W/") else tag, size.replace("*", "")
+
+
+def _differs(first: tuple[str, str], second: tuple[str, str]) -> bool:
+    """Return whether two parts belong to different versions of a file.
+
+    RFC 9110, section 15.3.7.3: "These ranges can only be safely combined if they all
+    have in common the same strong validator".
+    """
+    return any(a and b and a != b for a, b in zip(first, second, strict=True))

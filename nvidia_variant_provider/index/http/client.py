@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import concurrent.futures
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -22,6 +24,7 @@ from ...errors import InputError
 from ...strict_json import LARGE_BYTES
 from .byte_ranges import RangeRequest
 from .nearness import NearnessFinder
+from .retrying import PASSING, PassingError, pause_before, read_retry_after
 from .settings import Settings
 from .urls import (
     NoRangesError,
@@ -32,7 +35,9 @@ from .urls import (
     with_user,
 )
 
-__all__ = ["AskCredentials", "Client", "CompleteResponse"]
+__all__ = ["AskCredentials", "Client", "CompleteResponse", "wait_until"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -116,14 +121,36 @@ class Client:
         :raises UpstreamError: the server cannot be reached, responds with another
             status than 200 or 206, or exceeds a limit of size or time.
         """
-        try:
-            # asyncio.timeout() exists since Python 3.11 only.
-            return await asyncio.wait_for(
-                self._read_whole(url, headers or {}, limit), self._settings.deadline
-            )
-        except asyncio.TimeoutError:
-            message = f"not complete after {self._settings.deadline:g} s"
-            raise _error(message, url, status=504, hint="try again") from None
+
+        async def attempt() -> CompleteResponse:
+            try:
+                # asyncio.timeout() exists since Python 3.11 only.
+                return await asyncio.wait_for(
+                    self._read_whole(url, headers or {}, limit), self._settings.deadline
+                )
+            except asyncio.TimeoutError:
+                message = f"not complete after {self._settings.deadline:g} s"
+                raise _passing_error(message, url, hint="try again") from None
+
+        return await self._attempt(attempt, url)
+
+    async def _attempt(self, work: Callable[[], Awaitable[T]], url: str) -> T:
+        """Do ``work``, and again after failures that may pass, as `Settings` allow."""
+        attempt = 0
+        while True:
+            try:
+                return await work()
+            except PassingError as error:
+                attempt += 1
+                if attempt > self._settings.retries:
+                    raise
+                pause = pause_before(attempt, error)
+                if pause is None:
+                    error.message += f", and asks to wait for {error.wait:.0f} s"
+                    raise
+                message = "%s: %s; trying again after %.1f s"
+                logger.info(message, redacted(url), error.message, pause)
+            await asyncio.sleep(pause)
 
     async def _read_whole(
         self, url: str, headers: Mapping[str, str], limit: int
@@ -152,7 +179,12 @@ class Client:
             )
 
     def make_range_request(
-        self, url: str, loop: asyncio.AbstractEventLoop
+        self,
+        url: str,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        whole: int | None = None,
+        until: float | None = None,
     ) -> RangeRequest:
         """Make the function by which other threads request ranges of ``url``.
 
@@ -160,30 +192,34 @@ class Client:
         for small files.
 
         :param loop: the event loop that runs this client.
+        :param whole: the most bytes of such a file; 16 MiB by default.
+        :param until: when the last request has to be over, by `time.monotonic`.
         """
-        whole: list[bytes] = []
+        most_whole = _WHOLE_FILE if whole is None else whole
+        file: list[bytes] = []
 
-        def request(wanted: str, _: int) -> tuple[bytes, Mapping[str, str]]:
-            if not whole:
-                response = asyncio.run_coroutine_threadsafe(
-                    self._get_range(url, wanted), loop
-                ).result()
+        def request(wanted: str, most: int) -> tuple[bytes, Mapping[str, str]]:
+            if not file:
+                work = self._get_range(url, wanted, max(most, most_whole))
+                response = wait_until(work, loop, until, url)
                 if response.status == 206:
                     return response.body, response.headers
-                whole.append(response.body)
+                if len(response.body) > most_whole:
+                    raise _no_ranges("the server does not serve parts", url)
+                file.append(response.body)
             start, end = wanted.removeprefix("bytes=").split("-")
-            size = len(whole[0])
+            size = len(file[0])
             first = int(start) if start else max(0, size - int(end))
             last = min(int(end), size - 1) if start else size - 1
-            piece = whole[0][first : last + 1]
+            piece = file[0][first : last + 1]
             return piece, {"content-range": f"bytes {first}-{last}/{size}"}
 
         return request
 
-    async def _get_range(self, url: str, wanted: str) -> CompleteResponse:
+    async def _get_range(self, url: str, wanted: str, limit: int) -> CompleteResponse:
         logger.debug("%s: asking for %s", redacted(url), wanted)
         try:
-            return await self.get(url, {"Range": wanted}, limit=_WHOLE_FILE)
+            return await self.get(url, {"Range": wanted}, limit=limit)
         except _TooLargeError as error:
             message = f"{error.message}, and the server does not serve parts"
         except UpstreamError as error:
@@ -191,8 +227,7 @@ class Client:
             if error.status not in (416, 501):
                 raise
             message = error.message
-        hint = "download it first"
-        raise NoRangesError(message, path=redacted(url), hint=hint)
+        raise _no_ranges(message, url)
 
     @asynccontextmanager
     async def stream(
@@ -203,8 +238,13 @@ class Client:
         :raises UpstreamError: the server cannot be reached or responds with another
             status; also raised in the block, when the response breaks off.
         """
-        async with self._open(url, headers or {}, streams=True) as response:
-            yield response
+        async with AsyncExitStack() as stack:
+
+            def attempt() -> Awaitable[httpx.Response]:
+                opened = self._open(url, headers or {}, streams=True)
+                return stack.enter_async_context(opened)
+
+            yield await self._attempt(attempt, url)
 
     @asynccontextmanager
     async def _open(
@@ -312,6 +352,29 @@ class Client:
         return self._clients[kind]
 
 
+def wait_until(
+    work: Coroutine[Any, Any, T],
+    loop: asyncio.AbstractEventLoop,
+    until: float | None,
+    url: str,
+) -> T:
+    """Return what ``work`` returns, which runs in the loop of another thread.
+
+    :param until: when it has to be over, by `time.monotonic`; ``None`` for no limit.
+    :raises PassingError: it was not.
+    """
+    task = asyncio.run_coroutine_threadsafe(work, loop)
+    left = None if until is None else max(0.0, until - time.monotonic())
+    try:
+        return task.result(left)
+    except concurrent.futures.TimeoutError:
+        # asyncio's error of the same name would mean that the work itself raised it.
+        if task.done():
+            raise
+        task.cancel()
+        raise _passing_error("not read in time", url, hint="try again") from None
+
+
 async def _send_with(
     client: httpx.AsyncClient,
     url: str,
@@ -333,6 +396,10 @@ def _check_status(response: httpx.Response, url: str) -> None:
     if status == 401:
         places["hint"] = "give credentials: in its URL, a netrc file or a keyring"
     message = f"HTTP {status} {response.reason_phrase}".rstrip()
+    if status in PASSING:
+        error = _passing_error(message, url, status=status)
+        error.wait = read_retry_after(response.headers)
+        raise error
     raise _error(message, url, status=status, **places)
 
 
@@ -357,9 +424,20 @@ def _not_allowed(url: str) -> UpstreamError:
 
 def _failure(error: httpx.HTTPError, url: str, timeout: float) -> UpstreamError:
     if isinstance(error, httpx.TimeoutException):
-        return _error(f"no response within {timeout:g} s", url, status=504)
-    reason = redacted(str(error)) or type(error).__name__
-    return _error(f"cannot be read: {reason}", url)
+        return _passing_error(f"no response within {timeout:g} s", url)
+    message = f"cannot be read: {redacted(str(error)) or type(error).__name__}"
+    if isinstance(error, httpx.TransportError):
+        return _passing_error(message, url, status=502)
+    return _error(message, url)
+
+
+def _no_ranges(message: str, url: str) -> NoRangesError:
+    return NoRangesError(message, path=redacted(url), hint="download it first")
+
+
+def _passing_error(message: str, url: str, **places: Any) -> PassingError:
+    places = {"hint": "check the URL", "status": 504, **places}
+    return PassingError(message, path=redacted(url), **places)
 
 
 def _error(message: str, url: str, **places: Any) -> UpstreamError:

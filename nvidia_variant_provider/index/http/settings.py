@@ -20,6 +20,9 @@ class Settings:
 
     :param timeout: how many seconds a server may send nothing.
     :param deadline: how many seconds a whole page or document may take.
+    :param retries: how often a request is sent again after a failure that may pass,
+        such as HTTP 429 and 503. Installers have their own retries, which need none
+        here.
     :param trusted_hosts: entries of the form ``host`` or ``host:port``; their
         certificates are not verified, and they may use plain HTTP.
     :param plain_http: allow plain HTTP for every host. pip refuses an index that is
@@ -33,6 +36,7 @@ class Settings:
 
     timeout: float = 15.0
     deadline: float = 120.0
+    retries: int = 0
     trusted_hosts: Sequence[str] = ()
     plain_http: bool = False
     cert: str | None = None

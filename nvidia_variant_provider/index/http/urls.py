@@ -18,6 +18,7 @@ __all__ = [
     "UpstreamError",
     "is_http",
     "is_loopback",
+    "path_of_file_url",
     "redacted",
     "server_of",
     "split_credentials",
@@ -58,6 +59,13 @@ def why_no_index(location: str) -> tuple[str, str]:
     if mark and scheme != "file":
         return f"no index is read by {scheme}", "give an https URL or a folder"
     return "there is no such folder", "give an existing folder, or an https URL"
+
+
+def path_of_file_url(url: str) -> str:
+    """Return the path of a ``file:`` URL, in the form of this system."""
+    from urllib.request import url2pathname
+
+    return url2pathname(urlsplit(url).path)
 
 
 def is_loopback(host: str) -> bool:

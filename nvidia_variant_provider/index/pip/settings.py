@@ -7,6 +7,7 @@ import netrc
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from ...errors import InputError
@@ -47,19 +48,21 @@ def make_settings(
 
 
 def make_blocking_client(
-    environ: Mapping[str, str], *, python: str | None = None
+    environ: Mapping[str, str], *, python: str | None = None, retries: int = 0
 ) -> BlockingClient:
     """Make a client with the settings of a pip, which the first request asks for them.
 
     Where there is no pip, the variables of the environment and the netrc file decide.
 
     :param python: the interpreter whose pip is asked; the running one by default.
+    :param retries: how often a request is sent again after a failure that may pass.
     """
 
     def make_client() -> Client:
         command, ask_credentials = _understand(python or sys.executable, environ)
+        settings = make_settings(command, environ, plain_http=True)
         return Client(
-            make_settings(command, environ, plain_http=True),
+            replace(settings, retries=retries),
             ask_credentials=ask_credentials,
         )
 

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from packaging.utils import canonicalize_name
 from simple_repository import errors, model
@@ -27,7 +26,7 @@ from ...errors import InputError
 from ...strict_json import LARGE_BYTES, read_bytes
 from ..http.client import Client
 from ..http.pages import ACCEPT, parse_page, parse_projects
-from ..http.urls import UpstreamError, is_http, redacted
+from ..http.urls import UpstreamError, is_http, path_of_file_url, redacted
 from ..selection.renaming import project_of
 
 __all__ = [
@@ -322,8 +321,7 @@ def local_path(location: str) -> Path:
     """Return the path that a ``file:`` URL names; a path is returned unchanged."""
     if not location.startswith("file:"):
         return Path(location)
-    parts = urlsplit(location)
-    return Path(url2pathname(parts.path))
+    return Path(path_of_file_url(location))
 
 
 def _with_suffix(url: str, suffix: str) -> str:
