@@ -6,6 +6,7 @@ import io
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import IO, Any, Protocol
 
 from ..errors import InputError
@@ -66,9 +67,17 @@ class Meter:
 
         :raises StoppedError: it is.
         """
-        if time.monotonic() > self.until:
-            error = InputError(f"not read within {self._seconds:g} s")
-            raise StoppedError(error, may_pass=True)
+        if self.is_over:
+            raise StoppedError(self.late(), may_pass=True)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self.until
+
+    def late(self) -> InputError:
+        """Return the error that says so."""
+        return InputError(f"not read within {self._seconds:g} s")
 
 
 class Readable(Protocol):
@@ -143,6 +152,8 @@ def inspect_wheel(file: IO[bytes], wheel: Wheel, meter: Meter) -> Outcome:
     :raises StoppedError: it took too long, or the file could not be read.
     """
     listing = list_wheel(file, wheel.filename)
+    if wheel.size is None:
+        wheel = replace(wheel, size=listing.size)
     native = any(_is_native(item.path) for item in listing.files)
     if not native:
         listing.files.clear()
@@ -184,4 +195,4 @@ def _claims(report: WheelReport) -> tuple[Mapping[str, Claimed], str | None]:
         for name, (bound, values) in sets.items()
         if bound.version is not None or values
     }
-    return claims, None if runtime is None else str(runtime)
+    return claims, None if runtime is None else str(runtime.version)

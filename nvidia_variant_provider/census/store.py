@@ -112,10 +112,11 @@ class Store:
             ).fetchone()
         if row is None or (row["status"] == "failed" and row["may_pass"]):
             return False
-        if wheel.sha256 is None and (row["size"], row["upload_time"]) != (
-            *(wheel.size, wheel.upload_time),
-        ):
-            return False
+        if wheel.sha256 is None:
+            now = (wheel.size, wheel.upload_time)
+            pairs = zip(now, (row["size"], row["upload_time"]), strict=True)
+            if any(value is not None and value != before for value, before in pairs):
+                return False
         return int(row["inspected_by"].partition(" ")[0]) >= READER
 
     def add(self, outcome: Outcome) -> None:

@@ -99,11 +99,11 @@ def read_wheel(task: Task) -> Outcome:
     except _SkippedError as error:
         outcome = Outcome(wheel=wheel, status="skipped", reason=str(error))
     except StoppedError as stop:
-        outcome = _failed(wheel, stop.error, may_pass=stop.may_pass)
+        outcome = _failed(wheel, stop.error, meter, may_pass=stop.may_pass)
     except InputError as error:
-        outcome = _failed(wheel, error, may_pass=True)
+        outcome = _failed(wheel, error, meter)
     except MemoryError:
-        outcome = _failed(wheel, InputError("not enough memory"), may_pass=True)
+        outcome = _failed(wheel, InputError("not enough memory"), meter)
     return replace(
         outcome,
         bytes_read=meter.bytes_read,
@@ -111,7 +111,11 @@ def read_wheel(task: Task) -> Outcome:
     )
 
 
-def _failed(wheel: Wheel, error: InputError, *, may_pass: bool) -> Outcome:
+def _failed(
+    wheel: Wheel, error: InputError, meter: Meter, *, may_pass: bool = True
+) -> Outcome:
+    if may_pass and meter.is_over:
+        error = meter.late()
     gone = isinstance(error, UpstreamError) and error.status in _GONE
     return Outcome(
         wheel=wheel,

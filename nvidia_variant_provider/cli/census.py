@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from ..errors import InputError, ProviderError, UsageError, shown
 from .parsers import add_examples, require_jobs, whole_number
-from .progress import census_bar
+from .progress import census_bar, readable_size
 from .render import complain
 from .result import Result
 
@@ -216,12 +216,12 @@ def _interruptible(stop: Stop) -> Iterator[None]:
 
 
 def _text(tally: Tally, store: str) -> Iterator[str]:
+    wheels = "1 wheel" if tally.wheels == 1 else f"{tally.wheels} wheels"
     yield (
-        f"{tally.wheels} wheels: {tally.inspected} inspected, {tally.skipped} skipped, "
-        f"{tally.failed} failed, {tally.known} known before"
+        f"{wheels}: {tally.inspected} inspected, {tally.skipped} skipped, "
+        f"{tally.failed} failed, {tally.known} known before; the store is {store}"
     )
-    mebibytes = tally.bytes_read / 2**20
-    yield f"{mebibytes:,.1f} MiB read in {tally.seconds:,.1f} s; the store is {store}"
+    yield f"{readable_size(tally.bytes_read)} read in {tally.seconds:,.1f} s"
 
 
 def _notes(tally: Tally) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ..errors import printable
 
-__all__ = ["CensusBar", "census_bar", "progress_bar", "shortened"]
+__all__ = ["CensusBar", "census_bar", "progress_bar", "readable_size", "shortened"]
 
 _BYTES_AND_BAR = 44
 """Columns for the bar and the bytes (``1,023.9/1,023.9 MiB``), and the gaps."""
@@ -108,11 +108,20 @@ def census_bar() -> Iterator[CensusBar | None]:
         class _Bar:
             def update(self, done: int, expected: int | None, bytes_read: int) -> None:
                 seconds = max(time.monotonic() - started, 0.001)
-                read = bytes_read / 2**20
-                amount = f"{read:,.1f} MiB, {read / seconds:,.1f} MiB/s"
+                rate = readable_size(bytes_read / seconds)
+                amount = f"{readable_size(bytes_read)}, {rate}/s"
                 bar.update(task, completed=done, total=expected, amount=amount)
 
         yield _Bar()
+
+
+def readable_size(size: float) -> str:
+    """Return a number of bytes with a unit, such as ``1,023.9 MiB``."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} GiB"
 
 
 def shortened(name: str, width: int) -> str:

@@ -1,0 +1,192 @@
+"""The projects and wheels of an index, on a server or in a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from support.index_server import serve
+from support.range_server import Answer, serve_answers
+from support.wheels import stub_wheel, write_page
+
+from nvidia_variant_provider.census.listing import Project, list_projects
+from nvidia_variant_provider.census.selecting import Choice
+from nvidia_variant_provider.errors import InputError, UsageError
+from nvidia_variant_provider.index.http.blocking import BlockingClient
+
+JSON = "application/vnd.pypi.simple.v1+json"
+
+
+def listed(index: object, *names: str, choice: Choice | None = None) -> list[Project]:
+    return list(list_projects(str(index), names, choice or Choice(), BlockingClient))
+
+
+def file_names(projects: Sequence[Project]) -> dict[str, list[str]]:
+    return {
+        project.name: [wheel.filename for wheel in project.wheels]
+        for project in projects
+    }
+
+
+WHEELS = {
+    "demo-kernels": ["demo_kernels-2.0-py3-none-any.whl"],
+    "other": ["other-1.0-py3-none-any.whl"],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An index in a folder, without pages."""
+    root = tmp_path / "index"
+    stub_wheel(root / "Demo_Kernels", "demo-kernels", "2.0")
+    stub_wheel(root / "other", "other", "1.0")
+    return root
+
+
+@pytest.fixture
+def url(folder: Path) -> Iterator[str]:
+    """The same index on a server, with the pages of PEP 503."""
+    (folder / "Demo_Kernels").rename(folder / "demo-kernels")
+    for project in folder.iterdir():
+        write_page(project)
+    write_page(folder)
+    with serve(folder) as address:
+        yield address
+
+
+def test_a_folder_of_project_folders(folder: Path) -> None:
+    assert file_names(listed(folder)) == WHEELS
+    assert file_names(listed(folder.as_uri())) == WHEELS
+    (project,) = listed(folder, "Demo.Kernels")
+    assert (project.position, project.total) == (1, 1)
+    (wheel,) = project.wheels
+    assert Path(wheel.url).stat().st_size == wheel.size
+    assert wheel.sha256 is None
+
+
+def test_a_folder_of_wheels(tmp_path: Path) -> None:
+    for name, version in (("demo-kernels", "2.0"), ("other", "1.0")):
+        stub_wheel(tmp_path, name, version)
+    assert file_names(listed(tmp_path)) == WHEELS
+    assert file_names(listed(tmp_path, "other")) == {"other": WHEELS["other"]}
+
+
+def test_a_server(url: str) -> None:
+    projects = listed(url)
+    assert file_names(projects) == WHEELS
+    assert [project.total for project in projects] == [2, 2]
+    assert all(wheel.sha256 for project in projects for wheel in project.wheels)
+    assert file_names(listed(url, "other")) == {"other": WHEELS["other"]}
+
+
+def test_a_folder_with_pages(url: str, folder: Path) -> None:
+    """The pages of a mirror in a folder, which give the hashes of local files."""
+    del url
+    projects = listed(folder)
+    assert file_names(projects) == WHEELS
+    (wheel, _) = (wheel for project in projects for wheel in project.wheels)
+    assert wheel.sha256 is not None
+    assert Path(wheel.url).is_file()
+
+
+def test_a_json_index_gives_size_and_time() -> None:
+    file = {
+        "filename": "demo-1.0-py3-none-any.whl",
+        "url": "/files/demo-1.0-py3-none-any.whl",
+        "hashes": {"sha256": "ab" * 32},
+        "size": 7,
+        "upload-time": "2026-11-01T10:00:00Z",
+    }
+    page = {"meta": {"api-version": "1.1"}, "name": "demo", "files": [file]}
+    root = {"meta": {"api-version": "1.1"}, "projects": [{"name": "demo"}]}
+    answers = {
+        "/simple/": Answer(body=json.dumps(root).encode(), kind=JSON),
+        "/simple/demo/": Answer(body=json.dumps(page).encode(), kind=JSON),
+    }
+    with serve_answers(answers) as server:
+        (project,) = listed(f"{server.url}/simple")
+    (wheel,) = project.wheels
+    assert (wheel.sha256, wheel.size) == ("ab" * 32, 7)
+    assert wheel.upload_time == "2026-11-01T10:00:00+00:00"
+
+
+def test_a_page_of_links() -> None:
+    """A page of a project, or what pip takes for --find-links."""
+    links = "".join(
+        f'<a href="{name}">x</a>' for names in WHEELS.values() for name in names
+    )
+    with serve_answers(
+        {"/all/": Answer(body=links.encode(), kind="text/html")}
+    ) as server:
+        assert file_names(listed(f"{server.url}/all")) == WHEELS
+
+
+def test_a_page_does_not_name_files_of_this_machine(folder: Path) -> None:
+    wheel = next(folder.rglob("*.whl"))
+    body = f'<a href="{wheel.as_uri()}">{wheel.name}</a>'.encode()
+    answers = {"/demo-kernels/": Answer(body=body, kind="text/html")}
+    with serve_answers(answers) as server:
+        (project,) = listed(server.url, "demo-kernels")
+    assert not project.wheels
+
+
+def test_a_project_that_cannot_be_read_is_one_of_several(url: str) -> None:
+    first, second = listed(url, "missing", "other")
+    assert first.error is not None
+    assert "404" in first.error.message
+    assert first.error.hint == f"check the name, and that {url} is the index"
+    assert file_names([second]) == {"other": WHEELS["other"]}
+
+
+def test_a_project_that_a_folder_lacks(folder: Path) -> None:
+    (project,) = listed(folder, "missing")
+    assert project.error is not None
+    assert "no folder of the project missing" in str(project.error)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (Answer(status=404), "HTTP 404"),
+        (Answer(status=500), "HTTP 500"),
+        (Answer(body=b"<h1>hello</h1>", kind="text/html"), "it links no project"),
+        (Answer(body=b"%PDF", kind="application/pdf"), "not a project page"),
+    ],
+)
+def test_an_index_that_is_none(answer: Answer, message: str) -> None:
+    with (
+        serve_answers({"/simple/": answer}) as server,
+        pytest.raises(InputError, match=message),
+    ):
+        listed(f"{server.url}/simple")
+
+
+def test_a_folder_that_is_no_index(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="neither wheels nor folders"):
+        listed(tmp_path)
+    with pytest.raises(UsageError, match="no such folder"):
+        listed(tmp_path / "missing")
+    with pytest.raises(UsageError, match="no index is read by ftp"):
+        listed("ftp://example.com/simple")
+
+
+@pytest.mark.parametrize("name", ["torch==2.0", "", "a b", "../x"])
+def test_a_name_that_is_none(name: str, folder: Path) -> None:
+    with pytest.raises(UsageError, match="not the name of a project"):
+        listed(folder, name)
+
+
+def test_pages_are_read_one_by_one() -> None:
+    """Of 100,000 projects, only those that are asked for are read."""
+    root = {
+        "meta": {"api-version": "1.1"},
+        "projects": [{"name": f"p{number}"} for number in range(100_000)],
+    }
+    answers = {"/": Answer(body=json.dumps(root).encode(), kind=JSON)}
+    with serve_answers(answers) as server:
+        projects = list_projects(server.url, (), Choice(), BlockingClient)
+        first, second = next(projects), next(projects)
+        assert (first.total, first.position, second.position) == (100_000, 1, 2)
+        assert len(server.requests) == 3

@@ -1,0 +1,339 @@
+"""A whole census: the same rows however it ran, and whatever became of a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.containers import library
+from support.wheels import stub_wheel
+
+from nvidia_variant_provider.census import running
+from nvidia_variant_provider.census.listing import Project, list_projects
+from nvidia_variant_provider.census.model import Outcome, Wheel
+from nvidia_variant_provider.census.running import Stop, Tally, run
+from nvidia_variant_provider.census.selecting import Choice
+from nvidia_variant_provider.census.store import Store
+from nvidia_variant_provider.census.worker import Task, read_wheel
+from nvidia_variant_provider.census.workers import LocalWorkers
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.index.http.blocking import BlockingClient
+
+PLATFORM = "cp312-cp312-manylinux_2_28_x86_64"
+COUNT = 12
+
+
+def make_index(folder: Path, count: int = COUNT) -> Path:
+    """An index in a folder: one wheel for each project, and one of them damaged."""
+    for number in range(count):
+        name = f"p{number:04d}"
+        path = stub_wheel(
+            folder / name,
+            name,
+            "1.0",
+            tag=PLATFORM,
+            members={f"{name}/lib.so": library(f"{80 + number % 10}_real")},
+        )
+        if number == 1:
+            path.write_bytes(path.read_bytes()[:-30])
+    return folder
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    return make_index(tmp_path / "index")
+
+
+class Observed:
+    """What a census said while it ran."""
+
+    def __init__(self, then: Any = None) -> None:
+        self.outcomes: list[Outcome] = []
+        self.projects: list[Project] = []
+        self._then = then
+
+    def listed(self, project: Project, tally: Tally) -> None:
+        del tally
+        self.projects.append(project)
+
+    def finished(self, outcome: Outcome, tally: Tally) -> None:
+        del tally
+        self.outcomes.append(outcome)
+        if self._then is not None:
+            self._then(self)
+
+
+class Threads:
+    """Workers in threads of this process, for what needs no processes."""
+
+    def __init__(self, read: Any = read_wheel, count: int = 2) -> None:
+        self._read = read
+        self._count = count
+        self._pool = ThreadPoolExecutor(count)
+        self.renewed = 0
+
+    def submit(self, task: Task) -> Future[Outcome]:
+        return self._pool.submit(self._read, task)
+
+    def capacity(self) -> int:
+        return self._count
+
+    def renew(self) -> None:
+        self.renewed += 1
+
+    def close(self, *, at_once: bool = False) -> None:
+        self._pool.shutdown(wait=not at_once)
+
+
+def take(index: Path, store: Path, workers: Any = None, **more: Any) -> Tally:
+    """Run a census, in threads where nothing else is given."""
+    workers = workers or Threads()
+    projects = list_projects(str(index), (), Choice(), BlockingClient)
+    more = {"observer": Observed(), "stop": Stop(), **more}
+    try:
+        with Store(str(store)) as opened:
+            return run(
+                projects,
+                opened,
+                workers,
+                make_task=lambda wheel: Task(wheel=wheel),
+                **more,
+            )
+    finally:
+        workers.close()
+
+
+def rows(store: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows, without the order and the time in which they came."""
+    with Store(str(store)) as opened:
+        names = {row["id"]: row["key"] for row in opened.wheels()}
+        varying = {"id", "wheel", "seconds", "inspected_at", "bytes_read"}
+        return {
+            table: sorted(
+                (
+                    names[row["id" if table == "wheels" else "wheel"]],
+                    *(str(row[key]) for key in row.keys() if key not in varying),  # noqa: SIM118
+                )
+                for row in opened.rows(f"SELECT * FROM {table}")
+            )
+            for table in ("wheels", "libraries", "targets", "claims")
+        }
+
+
+@pytest.fixture
+def expected(index: Path, tmp_path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of a census by one thread."""
+    store = tmp_path / "expected.sqlite"
+    tally = take(index, store, Threads(count=1))
+    assert (tally.inspected, tally.failed) == (COUNT - 1, 1)
+    found = rows(store)
+    assert len(found["targets"]) == COUNT - 1
+    return found
+
+
+def test_processes_give_the_same_rows(
+    index: Path, tmp_path: Path, expected: dict[str, list[tuple[Any, ...]]]
+) -> None:
+    for jobs in (1, 2):
+        store = tmp_path / f"{jobs}.sqlite"
+        take(index, store, LocalWorkers(jobs))
+        assert rows(store) == expected
+
+
+def test_a_second_run_reads_nothing(index: Path, tmp_path: Path) -> None:
+    store = tmp_path / "census.sqlite"
+    take(index, store)
+    tally = take(index, store)
+    assert (tally.wheels, tally.known, tally.read) == (COUNT, COUNT, 0)
+    assert tally.bytes_read == 0
+
+
+def test_a_file_that_has_changed_is_read_again(index: Path, tmp_path: Path) -> None:
+    store = tmp_path / "census.sqlite"
+    take(index, store)
+    (path,) = (index / "p0003").iterdir()
+    stub_wheel(path.parent, "p0003", "1.0", tag=PLATFORM)
+    tally = take(index, store)
+    assert (tally.known, tally.skipped) == (COUNT - 1, 1)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
+def test_a_killed_process_costs_no_wheel(
+    index: Path, tmp_path: Path, expected: dict[str, list[tuple[Any, ...]]]
+) -> None:
+    """A worker is killed from outside, and the wheels in flight are read again."""
+    workers = LocalWorkers(2)
+    killed: list[int] = []
+
+    def kill(observed: Observed) -> None:
+        if len(observed.outcomes) == 3:
+            killed.append(workers._executor.submit(os.getpid).result())
+            os.kill(killed[0], signal.SIGKILL)
+
+    store = tmp_path / "census.sqlite"
+    tally = take(index, store, workers, observer=Observed(kill))
+    assert killed
+    assert tally.failed == 1
+    assert rows(store) == expected
+
+
+def test_a_wheel_that_kills_its_process(index: Path, tmp_path: Path) -> None:
+    """Such a wheel alone is recorded as failed, and may be tried again."""
+
+    def read(task: Task) -> Outcome:
+        if task.wheel.project == "p0005":
+            raise BrokenProcessPool
+        return read_wheel(task)
+
+    workers, store = Threads(read), tmp_path / "census.sqlite"
+    tally = take(index, store, workers)
+    assert (tally.inspected, tally.failed) == (COUNT - 2, 2)
+    assert workers.renewed == 2
+    with Store(str(store)) as opened:
+        (row,) = opened.wheels("project = 'p0005'")
+    assert row["reason"] == "the process that read it was killed"
+    assert row["may_pass"]
+
+
+def test_what_a_worker_raises_is_a_failure(index: Path, tmp_path: Path) -> None:
+    def read(task: Task) -> Outcome:
+        if task.wheel.project == "p0005":
+            raise RuntimeError("out of luck")
+        return read_wheel(task)
+
+    tally = take(index, tmp_path / "census.sqlite", Threads(read))
+    assert (tally.inspected, tally.failed) == (COUNT - 2, 2)
+
+
+def test_an_end_is_asked_for(index: Path, tmp_path: Path) -> None:
+    stop, store = Stop(), tmp_path / "census.sqlite"
+    first = take(index, store, observer=Observed(lambda _: stop.set()), stop=stop)
+    assert first.stopped == "interrupt"
+    assert 1 <= first.read < COUNT
+    second = take(index, store)
+    assert second.known == first.read
+    assert second.read == COUNT - first.read
+    assert second.stopped is None
+
+
+def test_max_bytes(index: Path, tmp_path: Path) -> None:
+    store = tmp_path / "census.sqlite"
+    first = take(index, store, Threads(count=1), max_bytes=40_000)
+    assert first.stopped == "max-bytes"
+    assert 0 < first.read < COUNT
+    assert first.bytes_read >= 40_000
+    while take(index, store, max_bytes=100_000).stopped:
+        pass
+    assert take(index, store).known == COUNT
+
+
+def test_a_project_that_cannot_be_listed(index: Path, tmp_path: Path) -> None:
+    observed = Observed()
+    folder = index / "p0002"
+    folder.joinpath("index.html").write_bytes(b"x" * 100 * 1024 * 1024)
+    tally = take(index, tmp_path / "census.sqlite", observer=observed)
+    assert tally.unreadable == 1
+    assert tally.read == COUNT - 1
+
+
+def test_few_wheels_of_a_server_at_a_time(tmp_path: Path) -> None:
+    """The limit holds over all workers, since the parent hands the wheels out."""
+    active: list[int] = []
+    most: list[int] = []
+
+    def read(task: Task) -> Outcome:
+        active.append(1)
+        most.append(len(active))
+        active.pop()
+        return Outcome(wheel=task.wheel, status="skipped")
+
+    wheels = [
+        Wheel(
+            project="demo",
+            version=str(number),
+            filename=f"demo-{number}-py3-none-any.whl",
+            tags="py3-none-any",
+            url=f"https://example.com/{number}.whl",
+        )
+        for number in range(40)
+    ]
+    workers = Threads(read, count=8)
+    with Store(str(tmp_path / "census.sqlite")) as store:
+        tally = run(
+            iter([Project(name="demo", wheels=wheels)]),
+            store,
+            workers,
+            make_task=lambda wheel: Task(wheel=wheel),
+            observer=Observed(),
+            stop=Stop(),
+            per_host=1,
+        )
+    workers.close()
+    assert tally.skipped == 40
+    assert max(most) == 1
+
+
+def test_the_parent_holds_few_wheels(tmp_path: Path) -> None:
+    """Projects are listed as the workers ask for more, and not ahead of them."""
+    listed: list[int] = []
+
+    def projects() -> Iterator[Project]:
+        for number in range(1000):
+            listed.append(number)
+            wheel = Wheel(
+                project="demo",
+                version=str(number),
+                filename=f"demo-{number}-py3-none-any.whl",
+                tags="py3-none-any",
+                url=f"/nowhere/{number}.whl",
+            )
+            yield Project(name="demo", wheels=[wheel], position=number, total=1000)
+
+    ahead: list[int] = []
+
+    class Counting(Observed):
+        def finished(self, outcome: Outcome, tally: Tally) -> None:
+            super().finished(outcome, tally)
+            ahead.append(len(listed) - tally.read)
+
+    workers = Threads(lambda task: Outcome(wheel=task.wheel, status="skipped"))
+    with Store(str(tmp_path / "census.sqlite")) as store:
+        tally = run(
+            projects(),
+            store,
+            workers,
+            make_task=lambda wheel: Task(wheel=wheel),
+            observer=Counting(),
+            stop=Stop(),
+        )
+    workers.close()
+    assert tally.skipped == 1000
+    window = workers.capacity() * running._AHEAD
+    assert max(ahead) <= 2 * window + 2
+
+
+def test_an_index_that_cannot_be_read(tmp_path: Path) -> None:
+    def projects() -> Iterator[Project]:
+        yield Project(name="demo")
+        raise InputError("gone")
+
+    workers = Threads()
+    with (
+        Store(str(tmp_path / "census.sqlite")) as store,
+        pytest.raises(InputError, match="gone"),
+    ):
+        run(
+            projects(),
+            store,
+            workers,
+            make_task=lambda wheel: Task(wheel=wheel),
+            observer=Observed(),
+            stop=Stop(),
+        )
+    workers.close()

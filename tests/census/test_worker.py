@@ -1,0 +1,345 @@
+"""Reading one wheel: what comes back, whatever the wheel and its server do."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.containers import library
+from support.range_server import Answer, serve_answers
+from support.wheels import stub_wheel
+
+from nvidia_variant_provider.census import reading, worker
+from nvidia_variant_provider.census.model import Outcome, Wheel
+from nvidia_variant_provider.census.worker import (
+    Limits,
+    OtherVersionError,
+    Task,
+    read_wheel,
+)
+from nvidia_variant_provider.index.http.blocking import BlockingClient
+from nvidia_variant_provider.index.http.client import Client
+from nvidia_variant_provider.index.http.settings import Settings
+
+PLATFORM = "cp312-cp312-manylinux_2_28_x86_64"
+LARGE = 3 * 1024 * 1024
+
+
+@pytest.fixture(autouse=True)
+def _own_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No client outlives its test, asks pip, or waits between attempts."""
+
+    def connect(_environ: object, *, retries: int) -> BlockingClient:
+        return BlockingClient(
+            lambda: Client(Settings(plain_http=True, retries=retries))
+        )
+
+    monkeypatch.setattr(worker, "_clients", {})
+    monkeypatch.setattr(worker, "connect", connect)
+    monkeypatch.setattr("nvidia_variant_provider.index.http.retrying._FIRST", 0.0)
+    yield
+    for client in worker._clients.values():
+        client.close()
+
+
+def gpu_wheel(folder: Path, *, padding: int = 0) -> Path:
+    """A wheel with a library; larger than what is read as a whole with ``padding``."""
+    members = {"demo/lib.so": library("80_real", "90_virtual") + os.urandom(padding)}
+    return stub_wheel(folder, "demo", "1.0", tag=PLATFORM, members=members)
+
+
+def wheel_of(path: Path, url: str | None = None) -> Wheel:
+    data = path.read_bytes()
+    return Wheel(
+        project="demo",
+        version="1.0",
+        filename=path.name,
+        tags=PLATFORM,
+        url=url or str(path),
+        size=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+    )
+
+
+def read(wheel: Wheel, limits: Limits | None = None) -> Outcome:
+    """Read a wheel as a worker does, to which the task is sent and which sends back."""
+    task = pickle.loads(pickle.dumps(Task(wheel=wheel, limits=limits or Limits())))
+    outcome: Outcome = pickle.loads(pickle.dumps(read_wheel(task)))
+    return outcome
+
+
+def same(outcome: Outcome) -> Outcome:
+    """The outcome without what differs from run to run, and from place to place."""
+    return replace(
+        outcome,
+        bytes_read=0,
+        seconds=0.0,
+        wheel=replace(outcome.wheel, url="", sha256=None, size=None),
+    )
+
+
+def test_a_local_wheel(tmp_path: Path) -> None:
+    path = gpu_wheel(tmp_path)
+    outcome = read(wheel_of(path))
+    assert outcome.status == "inspected"
+    assert outcome.report is not None
+    (own,) = outcome.report.own
+    assert own.targets == {"80_real": 1, "90_virtual": 1}
+    assert outcome.claims["strict"].sm_arch == ("80_real", "90_virtual")
+    assert outcome.claims["strict"].lower_bound == "13.0"
+    assert 0 < outcome.bytes_read <= 2 * path.stat().st_size
+    assert outcome.seconds > 0
+
+
+@pytest.mark.parametrize("padding", [0, LARGE])
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_wheel_on_a_server_is_the_same(
+    tmp_path: Path, padding: int, ranges: bool
+) -> None:
+    path = gpu_wheel(tmp_path, padding=padding)
+    answer = Answer(body=path.read_bytes(), ranges=ranges)
+    with serve_answers({f"/{path.name}": answer}) as server:
+        outcome = read(wheel_of(path, f"{server.url}/{path.name}"))
+    assert same(outcome) == same(read(wheel_of(path)))
+    # The end of the wheel is read first, and again with the block that it is in.
+    assert outcome.bytes_read <= path.stat().st_size + 64 * 1024
+
+
+def test_a_wheel_without_native_libraries_is_not_read(tmp_path: Path) -> None:
+    members = {"demo/data.bin": bytes(LARGE), "demo/LICENSE": b"free"}
+    path = stub_wheel(tmp_path, "demo", "1.0", members=members, requires=["packaging"])
+    answer = Answer(body=path.read_bytes())
+    with serve_answers({f"/{path.name}": answer}) as server:
+        outcome = read(wheel_of(path, f"{server.url}/{path.name}"))
+    assert (outcome.status, outcome.reason) == ("skipped", "it has no native library")
+    assert outcome.report is not None
+    assert outcome.report.requires == ("packaging",)
+    assert outcome.bytes_read <= 64 * 1024, "only the end of the wheel"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.so",
+        "a.so.12",
+        "a.cpython-312-x86_64-linux-gnu.so",
+        "A.DLL",
+        "a.pyd",
+        "a.dylib",
+        "lib.a",
+        "k.cubin",
+        "k.fatbin",
+        "k.ptx",
+        "bin/ptxas",
+    ],
+)
+def test_what_may_have_gpu_code_is_read(tmp_path: Path, name: str) -> None:
+    path = stub_wheel(tmp_path, "demo", "1.0", members={f"demo/{name}": b"x"})
+    assert read(wheel_of(path)).status == "inspected"
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_a_wrong_hash(tmp_path: Path, size: int) -> None:
+    path = gpu_wheel(tmp_path, padding=size)
+    answer = Answer(body=path.read_bytes(), ranges=False)
+    with serve_answers({f"/{path.name}": answer}) as server:
+        wheel = wheel_of(path, f"{server.url}/{path.name}")
+        outcome = read(replace(wheel, sha256="0" * 64))
+    assert outcome.status == "failed"
+    assert not outcome.may_pass
+    assert f"its sha256 is {wheel.sha256}" in str(outcome.reason)
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_another_size_than_that_of_the_page(tmp_path: Path, size: int) -> None:
+    path = gpu_wheel(tmp_path, padding=size)
+    with serve_answers({f"/{path.name}": Answer(body=path.read_bytes())}) as server:
+        wheel = wheel_of(path, f"{server.url}/{path.name}")
+        outcome = read(replace(wheel, size=LARGE + 1))
+    assert outcome.status == "failed"
+    assert outcome.reason == f"it has {wheel.size} bytes, and {LARGE + 1} by the page"
+
+
+class Changing(dict[str, Answer]):
+    """Answers with a new version of a file to each request."""
+
+    def __init__(self, body: bytes, *, tagged: bool) -> None:
+        super().__init__()
+        self._body = body
+        self._tagged = tagged
+        self._count = 0
+
+    def get(self, *_: object) -> Answer:
+        self._count += 1
+        headers = {"ETag": f'"{self._count}"'} if self._tagged else {}
+        more = b"" if self._tagged else bytes(self._count)
+        return Answer(body=self._body + more, headers=headers)
+
+
+@pytest.mark.parametrize("tagged", [True, False])
+def test_a_wheel_that_changes_between_two_reads(tmp_path: Path, tagged: bool) -> None:
+    path = gpu_wheel(tmp_path, padding=LARGE)
+    with serve_answers(Changing(path.read_bytes(), tagged=tagged)) as server:
+        wheel = wheel_of(path, f"{server.url}/{path.name}")
+        outcome = read(replace(wheel, size=None))
+    assert (outcome.status, outcome.may_pass) == ("failed", True)
+    assert outcome.reason == "it has changed while it was read"
+
+
+def test_a_local_wheel_that_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = gpu_wheel(tmp_path)
+    inspect = reading.inspect_wheel
+
+    def slow(*arguments: object) -> Outcome:
+        os.utime(path, (1, 1))
+        return inspect(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(worker, "inspect_wheel", slow)
+    outcome = read(wheel_of(path))
+    assert (outcome.status, outcome.may_pass) == ("failed", True)
+    assert outcome.reason == "it has changed while it was read"
+
+
+def test_a_server_without_ranges_and_a_large_wheel(tmp_path: Path) -> None:
+    path = gpu_wheel(tmp_path, padding=LARGE)
+    answer = Answer(body=path.read_bytes(), ranges=False)
+    with serve_answers({f"/{path.name}": answer}) as server:
+        wheel = wheel_of(path, f"{server.url}/{path.name}")
+        outcome = read(wheel, Limits(whole=2 * 1024 * 1024))
+    assert outcome.status == "skipped"
+    assert outcome.reason == (
+        "its server sends only whole files, and it has more than 2 MiB"
+    )
+
+
+def test_a_deadline_of_a_server_that_hangs(tmp_path: Path) -> None:
+    path = gpu_wheel(tmp_path, padding=LARGE)
+    answer = Answer(body=path.read_bytes(), fault="hang")
+    with serve_answers({f"/{path.name}": answer}) as server:
+        wheel = wheel_of(path, f"{server.url}/{path.name}")
+        outcome = read(wheel, Limits(seconds=0.2))
+    assert (outcome.status, outcome.may_pass) == ("failed", True)
+    assert outcome.reason == "not read within 0.2 s"
+
+
+def test_a_deadline_while_a_wheel_is_inflated(tmp_path: Path) -> None:
+    outcome = read(wheel_of(gpu_wheel(tmp_path)), Limits(seconds=0.0))
+    assert (outcome.status, outcome.may_pass) == ("failed", True)
+    assert outcome.reason == "not read within 0 s"
+
+
+@pytest.mark.parametrize(
+    ("status", "may_pass"), [(404, False), (410, False), (403, True), (503, True)]
+)
+@pytest.mark.parametrize("size", [None, 10])
+def test_a_status_of_the_server(
+    tmp_path: Path, status: int, may_pass: bool, size: int | None
+) -> None:
+    path = gpu_wheel(tmp_path)
+    with serve_answers({f"/{path.name}": Answer(status=status)}) as server:
+        wheel = wheel_of(path, f"{server.url}/{path.name}")
+        outcome = read(replace(wheel, size=size))
+    assert (outcome.status, outcome.may_pass) == ("failed", may_pass)
+    assert str(outcome.reason).startswith(f"HTTP {status}")
+
+
+def test_a_server_that_is_busy_is_asked_again(tmp_path: Path) -> None:
+    path = gpu_wheel(tmp_path, padding=LARGE)
+    body = path.read_bytes()
+
+    class Busy(dict[str, Answer]):
+        count = 0
+
+        def get(self, *_: object) -> Answer:
+            self.count += 1
+            if self.count % 2:
+                return Answer(status=429, headers={"Retry-After": "0"})
+            return Answer(body=body)
+
+    with serve_answers(Busy()) as server:
+        outcome = read(wheel_of(path, f"{server.url}/{path.name}"))
+    assert outcome.status == "inspected"
+
+
+def test_a_server_that_asks_for_patience(tmp_path: Path) -> None:
+    path = gpu_wheel(tmp_path)
+    answer = Answer(status=429, headers={"Retry-After": "86400"})
+    with serve_answers({f"/{path.name}": answer}) as server:
+        outcome = read(wheel_of(path, f"{server.url}/{path.name}"))
+        assert len(server.requests) == 1
+    assert outcome.may_pass
+    assert "asks to wait for 86400 s" in str(outcome.reason)
+
+
+def test_a_file_that_is_no_wheel(tmp_path: Path) -> None:
+    path = tmp_path / "demo-1.0-py3-none-any.whl"
+    path.write_bytes(b"hello")
+    outcome = read(wheel_of(path))
+    assert (outcome.status, outcome.may_pass) == ("failed", False)
+    assert "not a readable archive" in str(outcome.reason)
+
+
+def test_a_local_wheel_that_is_gone(tmp_path: Path) -> None:
+    path = gpu_wheel(tmp_path)
+    wheel = wheel_of(path)
+    path.unlink()
+    outcome = read(wheel)
+    assert outcome.status == "failed"
+    assert outcome.reason == "cannot be read: No such file or directory"
+
+
+def test_a_damaged_member_is_a_defect(tmp_path: Path) -> None:
+    path = gpu_wheel(tmp_path)
+    data = path.read_bytes()
+    at = data.index(b"\x7fELF") + 100
+    path.write_bytes(data[:at] + b"\xff" + data[at + 1 :])
+    outcome = read(wheel_of(path))
+    assert outcome.status == "inspected"
+    assert outcome.report is not None
+    assert not outcome.report.complete
+    assert "its checksum is wrong" in str(outcome.report.all_defects)
+
+
+def test_a_bomb_is_a_defect(tmp_path: Path) -> None:
+    """A member of ten gigabytes in a few kilobytes is not inflated."""
+    path = tmp_path / "demo-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("demo/lib.so", bytes(100_000))
+    data = bytearray(path.read_bytes())
+    at = data.index(b"PK\1\2") + 24
+    data[at : at + 4] = (0xFFFFFFF0).to_bytes(4, "little")
+    path.write_bytes(data)
+    outcome = read(wheel_of(path))
+    assert outcome.status == "inspected"
+    assert outcome.report is not None
+    assert "it ends after 100000" in str(outcome.report.all_defects)
+
+
+def test_credentials_of_the_index(tmp_path: Path) -> None:
+    path = gpu_wheel(tmp_path)
+    answers = {f"/{path.name}": Answer(body=path.read_bytes())}
+    with serve_answers(answers, credentials="user:secret") as server:
+        wheel = wheel_of(path, f"{server.url}/{path.name}")
+        refused = read(wheel)
+        task = Task(wheel=wheel, credentials=((server.url, ("user", "secret")),))
+        outcome = read_wheel(task)
+    assert "HTTP 401" in str(refused.reason)
+    assert refused.may_pass
+    assert outcome.status == "inspected"
+    assert "secret" not in repr(task)
+
+
+def test_a_worker_of_another_version(tmp_path: Path) -> None:
+    task = Task(wheel=wheel_of(gpu_wheel(tmp_path)), version="0.0.0")
+    with pytest.raises(OtherVersionError, match="this worker has version") as caught:
+        read_wheel(task)
+    assert str(os.getpid()) in str(caught.value.path)
+    assert caught.value.hint == "install version 0.0.0 there"
