@@ -12,7 +12,7 @@ from ..machine.environment import Environment
 from ..resolution.resolver import Resolution
 from ._choosing import Release, diff, fleet, matrix, releases, resolve
 from ._indexes import census
-from ._machines import detect, read_environment, read_machines
+from ._machines import detect, read_environment, read_machine, read_machines
 from ._publishing import inspect, inspect_distribution, upgrade, upgrade_index, validate
 from ._stacks import doctor
 
@@ -29,6 +29,7 @@ __all__ = [
     "inspect_distribution",
     "matrix",
     "read_environment",
+    "read_machine",
     "read_machines",
     "releases",
     "resolve",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from .. import detection
 from .._logs import Logger
-from ..errors import InputError
+from ..errors import InputError, UsageError, shown
 from ..machine.environment import Environment
 from ..strict_json import parse_json, read_bytes
 
@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from ..inventories.model import Machine
 
 
-__all__ = ["detect", "read_environment", "read_machines"]
+__all__ = ["detect", "read_environment", "read_machine", "read_machines"]
 
 
 _logger = Logger(__name__)
 
+
+_LARGEST_SNAPSHOT = 1024 * 1024
+
+_MOST_NAMES = 10
+"""The machines that a message names."""
 
 _SNAPSHOT = "make one with: nvidia-variant-provider detect --json"
 
@@ -70,6 +75,57 @@ def read_machines(path: str | os.PathLike[str]) -> list[Machine]:
     from ..inventories.reading import read_inventory
 
     return read_inventory(os.fspath(path))
+
+
+def read_machine(path: str | os.PathLike[str], node: str | None = None) -> Machine:
+    """Read one machine from a snapshot or from an inventory.
+
+    :param path: a file as for `read_environment` or `read_machines`.
+    :param node: the name of the machine, which an inventory of several has to have.
+    :raises UsageError: there are several machines, or none has this name; the hint
+        names those that there are.
+    :raises InputError: the file cannot be read, or is not valid.
+    :raises MissingExtraError: the form needs the extra ``fleet``.
+    """
+    from ..inventories.model import Machine
+
+    name = os.fspath(path)
+    if node is None and _is_snapshot(name):
+        return Machine(name=name, environment=read_environment(name))
+    machines = read_machines(name)
+    named = [item for item in machines if node in (None, item.name)]
+    if len(named) == 1:
+        _logger.info("the machine %s of %s", named[0].to_dict(), name)
+        return named[0]
+    shown_names = [shown(item.name) for item in machines[:_MOST_NAMES]]
+    if len(machines) > _MOST_NAMES:
+        shown_names.append(f"{len(machines) - _MOST_NAMES} more")
+    listed = ", ".join(shown_names)
+    if node is None:
+        message = f"it describes {len(machines)} machines"
+        raise UsageError(message, path=name, hint=f"choose one with --node: {listed}")
+    message = f"it has no machine {shown(node)}"
+    raise UsageError(message, path=name, hint=f"there are {listed}")
+
+
+def _is_snapshot(path: str) -> bool:
+    """Tell whether a file is for `read_environment`, whose errors are exact.
+
+    That is a file which cannot be read or has broken JSON, too.
+    """
+    if path == "-":
+        return False
+    try:
+        if os.path.getsize(path) > _LARGEST_SNAPSHOT:
+            return False
+        body = read_bytes(path)
+        if body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] != b"{":
+            return False
+        document = parse_json(body)
+    except (OSError, InputError):
+        return True
+    keys = {"cuda_driver_version", "gpus", "schema_version", "variants"}
+    return isinstance(document, dict) and bool(keys & document.keys())
 
 
 def _snapshot(document: object) -> Environment:

@@ -40,7 +40,7 @@ _FLAGS = {CUDA_DRIVER_VERSION: "--cuda-driver", SM_ARCH: "--sm-arch"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--cuda-driver``, ``--sm-arch`` and ``--environment``."""
+    """Add ``--cuda-driver``, ``--sm-arch``, ``--environment`` and ``--node``."""
     group = parser.add_argument_group("options for another machine")
     group.add_argument(
         "--cuda-driver",
@@ -55,7 +55,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--environment",
         metavar="FILE",
-        help="act as the machine in this snapshot; make one with: detect --json > FILE",
+        help="act as the machine in this snapshot, made with: detect --json > FILE; or "
+        "in an inventory, such as the output of nvidia-smi -q -x or kubectl get nodes",
+    )
+    group.add_argument(
+        "--node",
+        metavar="NAME",
+        help="the machine to take of an inventory that describes several",
     )
 
 
@@ -138,7 +144,7 @@ def find_later(
     It is for verbs that may not need a machine at all, and then ask no driver. What
     the user gave is checked at once, so that a wrong option fails early.
     """
-    given = (options.cuda_driver, options.sm_arch, options.environment)
+    given = (options.cuda_driver, options.sm_arch, options.environment, options.node)
     forced = (environ.get(CUDA_DRIVER_VERSION), environ.get(SM_ARCH))
     if any(item is not None for item in given) or any(forced):
         environment = find_environment(options, environ)
@@ -165,7 +171,8 @@ def find_environment(
     With a snapshot, the ``NV_VARIANT_PROVIDER_FORCE_*`` variables do not count.
 
     :raises OverrideError: a flag or a variable is malformed.
-    :raises InputError: the snapshot cannot be read, or is not valid.
+    :raises InputError: the snapshot or inventory cannot be read, or is not valid.
+    :raises UsageError: it does not have one machine that is meant.
     """
     # Verbs that pass words on to another program start that program first.
     from ..detection import detect
@@ -178,13 +185,20 @@ def find_environment(
     for name, text in given.items():
         if not text:  # such as from a shell variable that is not set
             raise OverrideError("is empty", path=_FLAGS[name], hint="give a value")
+    if options.node is not None and options.environment is None:
+        message = "names a machine, but there is no inventory"
+        raise UsageError(message, path="--node", hint="give --environment FILE")
     try:
         if options.environment is None:
             return detect({**environ, **given})
-        from ..api import read_environment
+        from ..api import read_machine
+        from .render import complain
 
         cuda, capability = forced_cuda_version(given), forced_compute_capability(given)
-        return apply_forced(read_environment(options.environment), cuda, capability)
+        other = read_machine(options.environment, options.node)
+        for note in other.notes:
+            complain(f"warning: {other.name}: {note}")
+        return apply_forced(other.environment, cuda, capability)
     except OverrideError as error:
         if error.path in given:
             error.path = _FLAGS[error.path]

@@ -251,6 +251,7 @@ def _given_machine(options: argparse.Namespace) -> str:
         "--cuda-driver": options.cuda_driver,
         "--sm-arch": options.sm_arch,
         "--environment": options.environment,
+        "--node": options.node,
     }
     return " ".join(f"{name} {text}" for name, text in given.items() if text)
 

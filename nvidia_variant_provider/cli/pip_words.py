@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 
 __all__ = ["separate"]
 
-_VALUES = ("--cuda-driver", "--sm-arch", "--environment", "--label", "--python")
+_VALUES = (
+    "--cuda-driver",
+    "--sm-arch",
+    "--environment",
+    "--node",
+    "--label",
+    "--python",
+)
 _SWITCHES = (
     "--every-gpu",
     "--minor-version-compatibility",

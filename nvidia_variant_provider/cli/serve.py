@@ -307,6 +307,7 @@ def _service_command(options: argparse.Namespace, indexes: Sequence[str]) -> lis
         "--cuda-driver": [options.cuda_driver],
         "--sm-arch": [options.sm_arch],
         "--environment": [options.environment and os.path.abspath(options.environment)],
+        "--node": [options.node],
     }
     for option, values in given.items():
         for value in values:
