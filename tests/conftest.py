@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,10 @@ from nvidia_variant_provider.cli import main
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
     from referencing import Registry
+
+# A shell ignores Ctrl-C for what it runs in the background, and children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # `tools` and `benchmarks` are not installed. At the end of the path, the checkout
 # provides them, and the tests still import the installed package.

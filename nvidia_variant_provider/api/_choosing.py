@@ -40,7 +40,7 @@ Release: TypeAlias = (
 """
 
 
-_logger = Logger(__name__)
+_logger = Logger("nvidia_variant_provider.api")
 
 
 def resolve(

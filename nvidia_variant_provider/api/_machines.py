@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["detect", "read_environment", "read_machine", "read_machines"]
 
 
-_logger = Logger(__name__)
+_logger = Logger("nvidia_variant_provider.api")
 
 
 _LARGEST_SNAPSHOT = 1024 * 1024

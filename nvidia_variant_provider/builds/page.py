@@ -129,14 +129,39 @@ def decide(
                 named=named,
                 plain=plain,
             )
-    if not any(files[b.file].action == "show" for b in every):
-        # An index that offers nothing would stop every installation.
-        files = {
-            file: _SHOW if decision.action == "yank" else decision
-            for file, decision in files.items()
-        }
+    if newest is None or not any(item.action == "show" for item in files.values()):
+        files |= dict.fromkeys(_find_last_resorts(files), _SHOW)
     note = _note(every) if driver and newest is None else None
     return Decisions(files=files, newest=newest, chosen=chosen, note=note)
+
+
+def _find_last_resorts(files: Mapping[str, Decision]) -> Iterable[str]:
+    """Return the yanked files for each Python for which nothing is shown.
+
+    An index that offers nothing would stop every installation. What is shown may all
+    be old, and for a Python that is as old.
+    """
+    shown = {
+        python
+        for file, decision in files.items()
+        if decision.action == "show"
+        for python in _pythons(file)
+    }
+    if shown & {"py3", "abi3"}:
+        return ()
+    return [
+        file
+        for file, decision in files.items()
+        if decision.action == "yank" and shown.isdisjoint(_pythons(file))
+    ]
+
+
+def _pythons(file: str) -> set[str]:
+    """Return the tags of the Pythons that a wheel is for; ``abi3`` is one of them."""
+    parts = file.split("-")
+    if len(parts) < 5:
+        return {"py3"}
+    return {*parts[-3].split("."), *({"abi3"} & {*parts[-2].split(".")})}
 
 
 def _decide_by_label(

@@ -105,7 +105,7 @@ class Narration:
         if not self._quiet:
             say([*lines, *self.notes], aside=self._aside)
         for item in taken:
-            sentence = cannot_run(item, dry_run=dry_run)
+            sentence = cannot_run(item, dry_run=dry_run, driver=outcome.has_driver)
             if sentence is None and outcome.has_driver:
                 sentence = without_gpu(item)
             if sentence is not None:

@@ -154,6 +154,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             machine=find_machine,
             pins=pins,
             unchecked=options.unchecked,
+            several_platforms=True,
             cache=machine.cache_folder(environ),
             every_gpu=options.every_gpu,
             environ=environ,

@@ -29,14 +29,20 @@ def why_not_newest(taken: Taken) -> str | None:
     return f"{name}: {_reasons(taken.passed_over)}"
 
 
-def cannot_run(taken: Taken, *, dry_run: bool) -> str | None:
-    """Say that a build was taken although it cannot run, and who required it."""
+def cannot_run(taken: Taken, *, dry_run: bool, driver: bool) -> str | None:
+    """Say that a build was taken although it cannot run, and who required it.
+
+    :param driver: the machine has an NVIDIA driver. Without one, a build for GPUs runs
+        on the CPU, as far as anybody knows.
+    """
     judgement = taken.build.judgement
     if judgement.verdict != "cannot":
         return None
     name = f"{taken.project} {taken.version}"
     if taken.note is not None:
         return f"{name}: {taken.note}"
+    if not driver:
+        return f"{name} will not use a GPU: {'; '.join(judgement.reasons)}"
     verb = "would be" if dry_run else "was"
     who = f"; {'; '.join(taken.required_by)}" if taken.required_by else ""
     why = "; ".join(judgement.reasons)

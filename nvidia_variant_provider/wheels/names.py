@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.tags import Tag
 
-__all__ = ["WheelName", "parse_wheel_name", "platform_of"]
+__all__ = ["WheelName", "is_for_platform", "parse_wheel_name", "platform_of"]
 
 MAX_LENGTH = 255
 """The most characters of a file name; file systems and indexes have no longer ones."""
@@ -88,3 +88,24 @@ def platform_of(text: str) -> str | None:
             ):
                 return f"linux_{machine}"
     return None
+
+
+@lru_cache(maxsize=1024)
+def is_for_platform(text: str, platform: str) -> bool:
+    """Return whether a wheel may be for a platform, by its platform tag alone.
+
+    The versions of glibc, musl and macOS do not count.
+
+    :param text: as for `platform_of`.
+    :param platform: such as ``linux_x86_64`` or ``win_amd64``.
+    """
+    system, _, machine = platform.partition("_")
+    for tag in text.removesuffix(".whl").split("."):
+        if tag in ("any", platform):
+            return True
+        # manylinux_2_28_x86_64, manylinux2014_x86_64, musllinux_1_2_x86_64
+        if system == "linux" and "linux" in tag and tag.endswith(f"_{machine}"):
+            return True
+        if system == tag.partition("_")[0] == "macosx":
+            return True
+    return False

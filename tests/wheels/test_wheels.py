@@ -17,7 +17,7 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.wheels import archive
-from nvidia_variant_provider.wheels.names import parse_wheel_name
+from nvidia_variant_provider.wheels.names import is_for_platform, parse_wheel_name
 from nvidia_variant_provider.wheels.variant_json import read_wheel_metadata
 
 VERB = "upgrade"
@@ -131,3 +131,25 @@ class TestWheels:
             assert str(path) in str(error)  # noqa: PT017
         else:
             assert list(metadata.variants) == ["cu126"]
+
+
+@pytest.mark.parametrize(
+    ("tag", "platform", "expected"),
+    [
+        ("any", "linux_x86_64", True),
+        ("manylinux_2_28_x86_64.manylinux2014_x86_64", "linux_x86_64", True),
+        ("musllinux_1_2_x86_64", "linux_x86_64", True),
+        ("linux_aarch64", "linux_aarch64", True),
+        ("manylinux_2_28_aarch64", "linux_x86_64", False),
+        ("manylinux1_i686", "linux_x86_64", False),
+        ("win_amd64", "linux_x86_64", False),
+        ("win_amd64", "win_amd64", True),
+        ("win32", "win_amd64", False),
+        ("win32", "win32", True),
+        ("macosx_14_0_arm64", "linux_aarch64", False),
+        ("macosx_11_0_universal2", "macosx_14_0_arm64", True),
+        ("manylinux_2_28_aarch64", "macosx_14_0_arm64", False),
+    ],
+)
+def test_is_for_platform(tag: str, platform: str, expected: bool) -> None:
+    assert is_for_platform(f"{tag}.whl", platform) == expected

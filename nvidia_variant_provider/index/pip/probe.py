@@ -152,11 +152,17 @@ def converse(questions: int, replies: int) -> None:
     if importlib.util.find_spec("pip") is None:
         sys.exit(NO_PIP)
     with os.fdopen(questions, encoding="utf-8") as lines:
-        with os.fdopen(replies, "w", encoding="utf-8") as out:
+        # The other side may have ended before it asks, such as at a wrong option.
+        with (
+            contextlib.suppress(BrokenPipeError),
+            os.fdopen(replies, "w", encoding="utf-8") as out,
+        ):
             out.write(f"{SIGN}\n")
             preload("cli.main_parser", "cli.req_command")
-            question = json.loads(lines.readline())
-            json.dump(describe_silently(question["arguments"]), out)
+            line = lines.readline()
+            if not line:
+                return
+            json.dump(describe_silently(json.loads(line)["arguments"]), out)
             out.write("\n")
         # What pip imports when it has parsed its command line.
         preload("cli.main", "resolution.resolvelib.resolver")

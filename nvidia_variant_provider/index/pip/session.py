@@ -168,7 +168,7 @@ def run(
             )
             logger.info("pip ended with status %d", status)
             outcome = (
-                _explain_failure(command, local_index, status)
+                _explain_failure(command, local_index, status, pip.python, environ)
                 if status
                 else _explain(command, read_report(report), local_index)
             )
@@ -201,9 +201,7 @@ def _explain(
     command: PipCommand, installed: tuple[Installed, ...], local_index: LocalIndex
 ) -> Outcome:
     """Find out why pip took what it took; the local index still serves."""
-    pages: dict[str, list[JudgedPage]] = {}
-    for page in local_index.all_judged():
-        pages.setdefault(page.project, []).append(page)
+    pages = _group(local_index)
     asked = [*command.positional, *read_lines(command)]
     outcome = Outcome(status=0, installed=installed)
     if any(page.decisions.files for page in local_index.all_judged()):
@@ -226,6 +224,14 @@ def _explain(
     )
 
 
+def _group(local_index: LocalIndex) -> dict[str, list[JudgedPage]]:
+    """Return the judged pages of each project, one for each index."""
+    pages: dict[str, list[JudgedPage]] = {}
+    for page in local_index.all_judged():
+        pages.setdefault(page.project, []).append(page)
+    return pages
+
+
 def _refuse(
     command: PipCommand, selection: Selection, local_index: LocalIndex
 ) -> tuple[str, ...]:
@@ -239,7 +245,11 @@ def _refuse(
 
 
 def _explain_failure(
-    command: PipCommand, local_index: LocalIndex, status: int
+    command: PipCommand,
+    local_index: LocalIndex,
+    status: int,
+    python: str,
+    environ: Mapping[str, str],
 ) -> Outcome:
     """Find the reasons that pip does not know; the local index still serves."""
     failures: tuple[str, ...] = ()
@@ -247,6 +257,14 @@ def _explain_failure(
         from .pinned_hashes import explain_pinned_hashes
 
         failures = explain_pinned_hashes(command, local_index)
+    pages = _group(local_index)
+    if not failures and pages:
+        from .refusing import explain_refused
+
+        asked = [*command.positional, *read_lines(command)]
+        failures = explain_refused(
+            asked, lambda name: pages.get(name, []), python, environ
+        )
     return Outcome(status=status, failures=failures)
 
 

@@ -23,7 +23,16 @@ from ...metadata.requirements import parse_requirement
 from ..selection.builds import JudgedPage
 from .reports import Installed
 
-__all__ = ["Kept", "Taken", "explain_taken", "find_kept"]
+__all__ = [
+    "FindPages",
+    "Kept",
+    "Taken",
+    "decided_builds",
+    "explain_taken",
+    "find_kept",
+    "is_exact",
+    "without_options",
+]
 
 FindPages = Callable[[str], Sequence[JudgedPage]]
 """Returns what is known of the page of a project in each index."""
@@ -102,7 +111,7 @@ def explain_taken(
     requirements = _requirements(installed, asked)
     taken = []
     for item in installed:
-        decided = _decided(find_pages(item.project))
+        decided = decided_builds(find_pages(item.project))
         build = next((build for build, _ in decided if build.file == item.file), None)
         if build is None or item.label is not None:
             continue
@@ -124,7 +133,7 @@ def explain_taken(
                 required_by=tuple(
                     f"{who}{requirement.name}{requirement.specifier}"
                     for who, requirement in wanted
-                    if _is_exact(requirement)
+                    if is_exact(requirement)
                 ),
                 cpu_because=_cpu_because(build, decided),
                 note=next(filter(None, notes), None),
@@ -151,7 +160,7 @@ def find_kept(
     names = {
         canonicalize_name(requirement.name)
         for text in asked
-        if (requirement := parse_requirement(_without_options(text))) is not None
+        if (requirement := parse_requirement(without_options(text))) is not None
     }
     names -= {*fresh}
     kept = []
@@ -209,7 +218,8 @@ def _kept(project: str, version: Version, page: JudgedPage) -> Kept | None:
     return None
 
 
-def _decided(pages: Iterable[JudgedPage]) -> list[tuple[Build, Decision]]:
+def decided_builds(pages: Iterable[JudgedPage]) -> list[tuple[Build, Decision]]:
+    """Return the wheels of all indexes, each with what becomes of it."""
     return [
         (build, decision)
         for page in pages
@@ -222,7 +232,7 @@ def _requirements(
     installed: Iterable[Installed], asked: Iterable[str]
 ) -> Mapping[str, list[tuple[str, Requirement]]]:
     """Return all requirements by project, each after the words for who has it."""
-    texts = [("you asked for ", _without_options(text)) for text in asked]
+    texts = [("you asked for ", without_options(text)) for text in asked]
     texts += [
         (f"{item.project} {item.version} requires ", text)
         for item in installed
@@ -237,7 +247,7 @@ def _requirements(
     return found
 
 
-def _without_options(line: str) -> str:
+def without_options(line: str) -> str:
     """Return the requirement in a line of a requirements file."""
     return line.partition("#")[0].partition(" --")[0].rstrip("\\ ")
 
@@ -258,7 +268,8 @@ def _allows(requirements: Sequence[Requirement]) -> Callable[[Version], bool]:
     )
 
 
-def _is_exact(requirement: Requirement) -> bool:
+def is_exact(requirement: Requirement) -> bool:
+    """Return whether a requirement pins one version, which admits yanked files."""
     return any(item.operator in ("==", "===") for item in requirement.specifier)
 
 

@@ -23,10 +23,12 @@ from simple_repository import model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
 from ...builds.backends import Backend, parse_backend
+from ...builds.elsewhere import decide_elsewhere
 from ...builds.following import find_strays, follow
 from ...builds.page import Build, Decision, Decisions, decide
 from ...errors import InputError
 from ...machine.environment import Environment
+from ...wheels.names import is_for_platform
 from ..http.client import Client
 from ..http.range_support import RangeSupport
 from .announcing import Announcer
@@ -196,22 +198,25 @@ class BuildRepository(RepositoryContainer):
     async def _judge_page(
         self, project: str, files: Sequence[model.File]
     ) -> JudgedPage:
-        ours = self._for_here(await self._judge.judge(project, files))
+        judged = await self._judge.judge(project, files)
+        ours = self._for_here(judged)
         if all(b.judgement.verdict == "unknown" and not b.backend for b in ours):
             return JudgedPage(project=project, builds=ours)
         follows, followed = await self._find_backends(project, ours)
+        driver = await self._has_driver()
         decisions = decide(
             [*ours, *await self._judge_others(project)],
-            driver=await self._has_driver(),
+            driver=driver,
             named=self._selection.named.get(project, ()),
             label=self._selection.pins.get(project),
             follow=followed,
         )
         names = {build.file for build in ours}
-        decisions = replace(
-            decisions,
-            files={name: d for name, d in decisions.files.items() if name in names},
-        )
+        chosen = {name: d for name, d in decisions.files.items() if name in names}
+        if self._selection.several_platforms:
+            elsewhere = [build for build in judged if build.file not in names]
+            chosen |= decide_elsewhere(ours, chosen, elsewhere, driver=driver)
+        decisions = replace(decisions, files=chosen)
         for name, decision in decisions.files.items():
             if decision.action != "show":
                 logger.debug("%s: %s: %s", name, decision.action, decision.reason)
@@ -257,8 +262,16 @@ class BuildRepository(RepositoryContainer):
         return builds
 
     def _for_here(self, builds: Sequence[Build]) -> list[Build]:
-        """Return the builds for this platform, and those that run anywhere."""
-        return [build for build in builds if build.platform in (None, self.platform)]
+        """Return the builds for this platform, and those that run anywhere.
+
+        A wheel for macOS counts as none of them: it would stand for a release that
+        is shown although nothing of it can be installed here.
+        """
+        return [
+            build
+            for build in builds
+            if is_for_platform(build.file.rpartition("-")[2], self.platform)
+        ]
 
     async def _read_everywhere(self, project: str) -> Sequence[model.File]:
         files: list[model.File] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...errors import UsageError
+from ...errors import UsageError, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,6 +54,9 @@ class Selection:
         they run.
     :param platform: the platform that ordinary wheels are installed on, such as
         ``linux_x86_64``; by default, that of this machine.
+    :param several_platforms: the installer may lock for several platforms at once, as
+        uv does, so that a release without a build that runs here is yanked for others
+        too.
     :param cache: a folder in which METADATA of wheels is kept for ever.
     :param every_gpu: select only builds with code for each GPU of the machine.
     :param priorities: what the user prefers; by default, the user's
@@ -72,6 +75,7 @@ class Selection:
     pinned: Mapping[str, Collection[str]] = field(default_factory=dict)
     unchecked: bool = False
     platform: str | None = None
+    several_platforms: bool = False
     cache: str | None = None
     every_gpu: bool = False
     priorities: Priorities | None = None
@@ -85,7 +89,7 @@ def parse_pins(texts: Sequence[str]) -> Pins:
     """
     if not texts:  # Most runs have none, and the grammar takes a moment to load.
         return Pins()
-    from packaging.utils import canonicalize_name
+    from packaging.utils import InvalidName, canonicalize_name
 
     from ...metadata.grammar import GRAMMARS, explain
 
@@ -97,7 +101,13 @@ def parse_pins(texts: Sequence[str]) -> Pins:
             message = explain(text, "label")
             raise UsageError(message, path="--label", hint="give one such as cu126")
         if equals:
-            projects[canonicalize_name(project.rstrip("="))] = label
+            try:
+                name = canonicalize_name(project.rstrip("="), validate=True)
+            except InvalidName:
+                message = f"{shown(project)} is not the name of a project"
+                hint = "give one such as torch=cu126"
+                raise UsageError(message, path="--label", hint=hint) from None
+            projects[name] = label
         else:
             everywhere = label
     return Pins(everywhere=everywhere, projects=projects)

@@ -69,6 +69,30 @@ def test_what_came_in_although_it_cannot_run(pip: Pip, url: str) -> None:
     assert done.err.endswith("; app 1.0 requires demo==2.0+cu130\n")
 
 
+def test_a_requirement_that_only_yanked_builds_satisfy(pip: Pip, url: str) -> None:
+    """pip says which versions it has ignored, and not why they are yanked."""
+    done = pip("install", "-i", url, "--dry-run", "--ignore-installed", "demo>=2")
+    assert done.code == 1
+    assert done.err.endswith(
+        f"\nerror: demo>=2 allows no release that runs here: of 3.0, it needs {DRIVER}"
+        "; to install it all the same, pin demo==3.0+cu130 or give --unchecked\n"
+    )
+    words = ("install", "-i", url, "--dry-run", "--ignore-installed")
+    for given in ("demo>=4", "demo==2.0+cu999", "nothing"):
+        assert "allows no release" not in pip(*words, given).err
+
+
+def test_a_machine_without_a_driver(pip: Pip, url: str, tmp_path: Path) -> None:
+    """A build for GPUs runs on the CPU there, as far as anybody knows."""
+    pip.environ["NV_VARIANT_PROVIDER_SYSROOT"] = str(tmp_path)
+    words = ("install", "-i", url, "--dry-run", "--ignore-installed", "new")
+    done = pip(*words, forced=False)
+    assert done.code == 0, done.text
+    assert done.err == (
+        "warning: new 1.0+cu130 will not use a GPU: this machine has no NVIDIA driver\n"
+    )
+
+
 def test_no_release_runs(pip: Pip, url: str) -> None:
     done = pip("install", "-i", url, "--dry-run", "--ignore-installed", "new")
     assert done.code == 0, done.text

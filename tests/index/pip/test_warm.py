@@ -67,6 +67,25 @@ def fresh_of_newest(tmp_path: Path) -> Environment:
     return make_environment(tmp_path / "environment", f"pip=={PIPS[-1]}")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--cuda-driver", "new"),
+        ("--label", "a=b=cu126"),
+        ("--label", "x", "--no-variants"),
+    ],
+)
+def test_a_wrong_option_is_told_in_one_line(
+    words: tuple[str, ...], environ: dict[str, str]
+) -> None:
+    """The process that has loaded pip by then ends without a word."""
+    done = provider("pip", *words, "install", "torch", environ=environ)
+    assert done.code in (2, 4)
+    assert done.out == ""
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+
+
 def test_process_that_is_not_used_ends(environ: dict[str, str]) -> None:
     pip = Pip(sys.executable, environ)
     pip.start(quiet=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 import pytest
@@ -357,3 +357,42 @@ class TestCompanions:
         assert pick(show(found, "torchvision")) == "0.29.1+cu126"
         page = found.judged("torchvision")
         assert (page.follows, page.strays) == ("torch", {})
+
+
+class TestOtherPlatforms:
+    """Wheels that this machine cannot install, on a page such as that of PyPI."""
+
+    pages: Mapping[str, str] = {
+        "torch": html_page(
+            [
+                f"torch-{version}-cp311-cp311-{tag}.whl"
+                for version in ("2.10.0", "2.15.0")
+                for tag in ("manylinux_2_28_x86_64", "win_amd64", "macosx_14_0_arm64")
+            ],
+            hashes=False,
+        )
+    }
+
+    def shown(self, driver: str, *, several: bool = False) -> list[str]:
+        index = repository(
+            Pages(self.pages),
+            environment=machine(driver, "8.0"),
+            several_platforms=several,
+        )
+        return [
+            file.filename.removeprefix("torch-").removesuffix(".whl")
+            for file in show(index)
+            if not file.yanked
+        ]
+
+    def test_they_do_not_stand_for_a_release_that_can_be_installed(self) -> None:
+        assert "2.15.0-cp311-cp311-manylinux_2_28_x86_64" in self.shown("11.8")
+
+    def test_an_installer_that_locks_for_them_too(self) -> None:
+        assert [name for name in self.shown("12.8") if name.startswith("2.15")] == [
+            "2.15.0-cp311-cp311-win_amd64",
+            "2.15.0-cp311-cp311-macosx_14_0_arm64",
+        ]
+        shown = self.shown("12.8", several=True)
+        assert {name.partition("-")[0] for name in shown} == {"2.10.0"}
+        assert len(shown) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -131,6 +132,33 @@ def test_uv_lock_and_export(
     # uv records the index that it was given beside the files.
     assert lock.count('registry = "SERVE/simple/"') == 3
     assert exported.count('index = "SERVE/simple/"') == 3
+
+
+def test_uv_locks_no_release_that_runs_on_another_platform_only(
+    environ: dict[str, str], project: Path, tmp_path: Path
+) -> None:
+    """uv locks one version for all platforms, if one of its files is not yanked."""
+    folder = tmp_path / "index"
+    tags = (HERE, "py3-none-win_amd64", "py3-none-macosx_14_0_arm64")
+    for version in ("2.1.0", "2.11.0"):
+        for tag in tags:
+            stub_wheel(folder / "torch", "torch", version, tag=tag)
+    write_page(folder / "torch")
+    page = folder / "torch" / "index.html"
+    # Without a hash, the table of builds knows torch by its version.
+    page.write_text(re.sub("#sha256=[0-9a-f]+", "", page.read_text()))
+    with (
+        serve(folder) as upstream,
+        serving("-i", upstream, *MACHINE, environ=environ) as server,
+    ):
+        source = f'[[tool.uv.index]]\nurl = "{server.urls[0]}"\ndefault = true\n'
+        text = PROJECT.replace('"demo", "torch"', '"torch"') + source
+        (project / "pyproject.toml").write_text(text)
+        run(environ, project, uv.find_uv_bin(), "lock")
+        _, said = server.stop(signal.SIGTERM)
+    lock = (project / "uv.lock").read_text()
+    assert 'name = "torch"\nversion = "2.1.0"\n' in lock
+    assert "torch 2.1.0 (CUDA 12.1) is the newest shown: 2.11.0 needs a driver" in said
 
 
 def test_uv_pip_compile(served: Served, environ: dict[str, str], project: Path) -> None:
