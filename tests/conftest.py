@@ -105,6 +105,16 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def report_schema() -> Draft202012Validator:
     """Return the schema of what ``--json`` prints, with those that it refers to."""
+    return _schema("Report")
+
+
+@pytest.fixture(scope="session")
+def receipt_schema() -> Draft202012Validator:
+    """Return the schema of what ``doctor --receipt`` writes."""
+    return _schema("Receipt")
+
+
+def _schema(title: str) -> Draft202012Validator:
     from jsonschema import Draft202012Validator
     from referencing import Registry, Resource
 
@@ -115,5 +125,5 @@ def report_schema() -> Draft202012Validator:
     registry: Registry[Any] = Registry().with_resources(
         (schema["$id"], Resource.from_contents(schema)) for schema in schemas
     )
-    (report,) = (schema for schema in schemas if schema["title"] == "Report")
-    return Draft202012Validator(report, registry=registry)
+    (wanted,) = (schema for schema in schemas if schema["title"] == title)
+    return Draft202012Validator(wanted, registry=registry)

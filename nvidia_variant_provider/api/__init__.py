@@ -14,7 +14,7 @@ from ._choosing import Release, diff, fleet, matrix, releases, resolve
 from ._indexes import census
 from ._machines import detect, read_environment, read_machine, read_machines
 from ._publishing import inspect, inspect_distribution, upgrade, upgrade_index, validate
-from ._stacks import doctor
+from ._stacks import diff_receipts, doctor
 
 __all__ = [
     "Environment",
@@ -23,6 +23,7 @@ __all__ = [
     "census",
     "detect",
     "diff",
+    "diff_receipts",
     "doctor",
     "fleet",
     "inspect",

@@ -10,11 +10,14 @@ from ._machines import detect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..doctor.evidence import Evidence
     from ..doctor.reading import Watch as WatchReading
+    from ..doctor.receipts.comparing import Comparison
+    from ..doctor.receipts.making import Receipt
     from ..doctor.runner import Diagnosis
 
 
-__all__ = ["doctor"]
+__all__ = ["diff_receipts", "doctor"]
 
 
 def doctor(
@@ -25,11 +28,12 @@ def doctor(
     environ: Mapping[str, str] | None = None,
     jobs: int = 1,
     watch: WatchReading | None = None,
+    evidence: Evidence | None = None,
 ) -> Diagnosis:
     """Check whether an installed stack can use the GPUs of a machine.
 
-    No Python code of the stack is run. ``ptxas`` and ``nvcc`` are asked for their
-    version.
+    The checks run no Python code of the stack. ``ptxas`` and ``nvcc`` are asked for
+    their version. Only the workloads of ``evidence`` run code.
 
     :param python: an interpreter, or the folder of an environment; by default the
         activated environment, and then the running interpreter.
@@ -40,14 +44,17 @@ def doctor(
     :param jobs: how many files are read at the same time.
     :param watch: called with the name of each distribution that is read; the context
         that it returns gives a function that reports the progress, as for `inspect`.
+    :param evidence: workloads to run, and the receipt to make or to compare with; a
+        receipt that is made is the ``receipt`` of the result.
     :return: ``findings`` has what is wrong, in the order of the codes.
-    :raises UsageError: there is no such interpreter or environment.
+    :raises UsageError: there is no such interpreter or environment, or ``evidence`` has
+        a command or a reason that is malformed.
     """
     from ..doctor.runner import diagnose_installation
     from ..index.connection import cache_folder
 
     environ = os.environ if environ is None else environ
-    return diagnose_installation(
+    diagnosis = diagnose_installation(
         python,
         environment=detect(environ) if environment is None else environment,
         is_here=is_here,
@@ -56,3 +63,25 @@ def doctor(
         jobs=jobs,
         watch=watch,
     )
+    if evidence is None:
+        return diagnosis
+    from ..doctor.evidence import add_evidence
+
+    return add_evidence(diagnosis, evidence)
+
+
+def diff_receipts(old: Receipt | str, new: Receipt | str) -> Comparison:
+    """Compare two receipts of `doctor`.
+
+    :param old: a receipt, or the path of one.
+    :return: ``lanes`` has a lane for each fact and for each workload.
+    :raises InputError: a file is no receipt.
+    """
+    from ..doctor.receipts.comparing import compare
+    from ..doctor.receipts.reading import read_receipt, receipt_of
+
+    before, after = (
+        read_receipt(item) if isinstance(item, str) else receipt_of(item)
+        for item in (old, new)
+    )
+    return compare(before, after)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 
 from ..errors import UsageError
-from . import machine
+from . import machine, receipt_diff
 from .parsers import add_examples, add_format
 from .result import Result
 from .wrapping import terminal_width
@@ -24,7 +24,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
             name,
             metavar=name.upper(),
             help=f"the {name} release: a {{name}}-{{version}}-variants.json, its URL, "
-            "a folder with one, or - for stdin",
+            "a folder with one, - for stdin, or a receipt of doctor",
         )
     add_format(parser, _FORMATS)
     parser.add_argument(
@@ -37,15 +37,21 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         parser,
         "diff old-variants.json new-variants.json",
         "diff old/ new/ --format markdown",
+        "diff receipts/monday.json receipts/friday.json",
         notes=[
             "A lane is one driver together with one GPU. The exit code is 1 when a "
-            "lane loses its GPU build."
+            "lane loses its GPU build.",
+            "Of two receipts, a lane is one fact of the stack or one workload. The "
+            "exit code is 1 when a workload that has passed does not pass any more.",
         ],
     )
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Return all ``lanes``; the exit code is 1 when one of them is lost."""
+    """Return all ``lanes``; the exit code is 1 when one of them is lost.
+
+    Of two receipts of ``doctor``, ``receipt_lanes`` has the lanes.
+    """
     from ..api import diff
     from ..matrix.changes import LOST
     from ..matrix.differences import WIDTH, markdown_lines, text_lines
@@ -53,6 +59,9 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
     if options.old == options.new == "-":
         raise UsageError("OLD and NEW are both stdin", hint="name a file for one")
+    receipts = receipt_diff.find_receipts(options.old, options.new)
+    if receipts is not None:
+        return receipt_diff.compare(*receipts, options)
     old, new = (read_release(file, environ) for file in (options.old, options.new))
     machine.check_assumed(options, old, new)
     environ = machine.with_compatibility(options, environ)

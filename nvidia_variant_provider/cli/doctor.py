@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import UsageError
-from . import machine
+from . import doctor_evidence, machine
 from .parsers import add_examples
 from .progress import progress_bar
 from .result import Result
@@ -25,8 +25,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python",
         metavar="PATH",
-        help="the interpreter or the environment to look at, from which no code is "
-        "run (default: the activated environment)",
+        help="the interpreter or the environment to look at; the checks run no code "
+        "of it (default: the activated environment)",
     )
     parser.add_argument(
         "--jobs",
@@ -35,11 +35,13 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         default=min(4, os.cpu_count() or 1),
         help="read this many files at the same time (default: %(default)s)",
     )
+    doctor_evidence.add_options(parser)
     machine.add_options(parser)
     add_examples(
         parser,
         "doctor",
         "doctor --python .venv --cuda-driver 12.8 --sm-arch 9.0",
+        "doctor --workload 'python t.py' --receipt stack.json",
     )
 
 
@@ -49,19 +51,26 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
     if options.jobs < 1:
         raise UsageError("--jobs must be at least 1", hint=f"{options.jobs} was given")
-    diagnosis = doctor(
-        options.python,
-        environment=machine.find_environment(options, environ),
-        is_here=not _names_another_machine(options),
-        environ=environ,
-        jobs=options.jobs,
-        watch=lambda name: progress_bar(f"reading {name}"),
-    )
+    is_here = not _names_another_machine(options)
+    evidence = doctor_evidence.evidence_of(options, is_here=is_here)
+    with doctor_evidence.ending_workloads(evidence):
+        diagnosis = doctor(
+            options.python,
+            environment=machine.find_environment(options, environ),
+            is_here=is_here,
+            environ=environ,
+            jobs=options.jobs,
+            watch=lambda name: progress_bar(f"reading {name}"),
+            evidence=evidence,
+        )
+    written, errors = doctor_evidence.write_receipts(diagnosis, options.receipt)
+    exit_code = 1 if diagnosis.has_errors else 0
     return Result(
-        exit_code=1 if diagnosis.has_errors else 0,
+        exit_code=errors[0].exit_code if errors else exit_code,
         data=diagnosis.to_dict(),
-        text=list(_text(diagnosis)),
-        notes=diagnosis.notes,
+        text=[*_text(diagnosis, written)],
+        notes=[*diagnosis.notes, *map(str, errors)],
+        errors=errors,
     )
 
 
@@ -70,7 +79,7 @@ def _names_another_machine(options: argparse.Namespace) -> bool:
     return any(item is not None for item in given)
 
 
-def _text(diagnosis: Diagnosis) -> Iterator[str]:
+def _text(diagnosis: Diagnosis, written: Sequence[str]) -> Iterator[str]:
     stack = diagnosis.stack
     driver = stack.environment.cuda_driver_version
     yield f"Driver:      {f'CUDA {driver}' if driver else 'none'}"
@@ -84,6 +93,8 @@ def _text(diagnosis: Diagnosis) -> Iterator[str]:
     tools = ", ".join(_tools(diagnosis.stack.toolchain))
     if tools:
         yield f"Toolchain:   {tools}"
+    yield from doctor_evidence.text(diagnosis)
+    yield from written
     for finding in diagnosis.findings:
         yield ""
         yield f"{finding.code} {finding.severity}: {finding.message}"

@@ -23,7 +23,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["BOOTSTRAP", "probe"]
+__all__ = [
+    "BOOTSTRAP",
+    "PARENT_OF_PACKAGE",
+    "bindings_folder",
+    "child_variables",
+    "probe",
+]
 
 _logger = Logger(__name__)
 
@@ -41,7 +47,7 @@ neither the working folder nor ``PYTHONPATH`` is on it, and the folders come las
 so that nothing in them can replace a standard module.
 """
 
-_PARENT_OF_PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+PARENT_OF_PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 _PENDING = "pending"
 _SILENT = (reasons.NO_NVML, reasons.NO_BINDINGS, reasons.NOT_SUPPORTED)
 """With these reasons NVML says nothing about the machine."""
@@ -53,7 +59,7 @@ def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
     :param traces: the paths that `find_traces` has returned, at least one.
     """
     end = time.monotonic() + detection_timeout(environ)
-    variables = _variables(environ)
+    variables = child_variables(environ)
     nvml = _ask("nvml", variables, end)
     environment = nvml
     if nvml.cuda_driver_version is None or not nvml.compute_capabilities:
@@ -89,7 +95,8 @@ def _better(nvml: Environment, libcuda: Environment) -> Environment:
     return libcuda if libcuda.compute_capabilities or silent else nvml
 
 
-def _variables(environ: Mapping[str, str]) -> dict[str, str]:
+def child_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables of a child that asks the driver."""
     # A process can inherit a variable whose name is empty or contains "=", but it
     # cannot pass one on.
     variables = {k: v for k, v in environ.items() if k and "=" not in k}
@@ -117,9 +124,9 @@ def _ask(library: str, variables: Mapping[str, str], end: float) -> Environment:
 
 
 def _run_child(library: str, variables: Mapping[str, str], end: float) -> Environment:
-    folders = [_PARENT_OF_PACKAGE]
+    folders = [PARENT_OF_PACKAGE]
     if library == "nvml":
-        bindings = _bindings_folder()
+        bindings = bindings_folder()
         if bindings is None:
             return Environment(reason=reasons.NO_BINDINGS)
         folders.append(bindings)
@@ -166,7 +173,7 @@ def _read_output(output: str, *, in_time: bool) -> Environment:
     return environment.replace(reason=environment.reason or broken)
 
 
-def _bindings_folder() -> str | None:
+def bindings_folder() -> str | None:
     """Return the folder of nvidia-ml-py, without importing nvidia-ml-py here."""
     from importlib.machinery import PathFinder
 

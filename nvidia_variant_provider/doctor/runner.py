@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..detection.presence import system_root
 from ..machine.environment import Environment
@@ -39,7 +40,7 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
     toolchain: Mapping[str, object] = field(default_factory=dict)
     live: Mapping[str, object] | None = None
-    workloads: tuple[Mapping[str, object], ...] = ()
+    workloads: tuple[Mapping[str, Any], ...] = ()
     receipt: Mapping[str, object] | None = None
 
     @property

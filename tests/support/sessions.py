@@ -40,13 +40,15 @@ _NOT_RUN = re.compile(r"<!-- not run: (?P<reason>.+) -->")
 _HERE_DOCUMENT = re.compile(r"<<'(?P<end>\w+)'")
 _SEPARATOR = "--- next command ---"
 
-# Ports and secrets differ in every run; these stand for them in the pages.
+# Ports, secrets and times differ in every run; these stand for them in the pages.
 _LOOPBACK = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]{22}/")
 _SHOWN_LOOPBACK = "http://127.0.0.1:42131/x6nEDycrWrAYt2hjInP3yQ/"
 _SHOWN_FOLDER = "/home/user/kernels"
 _SHOWN_PYTHON = "/home/user/.venv/bin/python"
 _SYSTEM = re.compile(r"Python 3\.\S+, \S+$", re.MULTILINE)
 _SHOWN_SYSTEM = "Python 3.13.9, Linux-6.12.57-x86_64-with-glibc2.41"
+_DURATION = re.compile(r"\b(passed|failed) after \d+\.\d s\b")
+_SHOWN_DURATION = r"\1 after 0.2 s"
 _SERVED = re.compile(r"http://127\.0\.0\.1:\d+/")
 
 
@@ -242,6 +244,7 @@ def _normalised(output: str, work: Path) -> str:
     output = output.replace(str(work), _SHOWN_FOLDER)
     output = output.replace(sys.executable, _SHOWN_PYTHON)
     output = _SYSTEM.sub(_SHOWN_SYSTEM, output)
+    output = _DURATION.sub(_SHOWN_DURATION, output)
     return _LOOPBACK.sub(_SHOWN_LOOPBACK, output)
 
 

@@ -10,6 +10,7 @@ from .builds import BUILD_CHECKS
 from .libraries import LIBRARY_CHECKS
 from .machine import MACHINE_CHECKS
 from .toolchain import TOOLCHAIN_CHECKS
+from .workloads import RECEIPT_CHECKS, WORKLOAD_CHECKS
 
 __all__ = ["TEXTS"]
 
@@ -21,6 +22,8 @@ TEXTS: Mapping[Code, Check] = {
         *LIBRARY_CHECKS,
         *TOOLCHAIN_CHECKS,
         *ABI_CHECKS,
+        *WORKLOAD_CHECKS,
+        *RECEIPT_CHECKS,
     )
 }
 """The text of each check, by code."""

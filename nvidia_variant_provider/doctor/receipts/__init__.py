@@ -1,0 +1,1 @@
+"""Receipts: what a stack consists of, why, and which workloads have run on it."""

@@ -1,0 +1,1 @@
+"""The user's own commands, run in the environment that is looked at."""

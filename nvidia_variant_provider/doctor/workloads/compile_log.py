@@ -1,0 +1,342 @@
+"""What torch and Triton print about graph breaks, recompilations and autotuning.
+
+The forms are those of torch 2.1 to 2.15 (``torch/_dynamo/symbolic_convert.py``,
+``convert_frame.py`` and ``guards.py``; the prefix of a line is made in
+``torch/_logging/_internal.py``), of Triton 3 (``runtime/autotuner.py``) and of Inductor
+(``torch/_inductor/select_algorithm.py``). A line is known by its text and not by its
+prefix, because ``TORCH_LOGS_FORMAT`` changes the prefix.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+__all__ = ["MOST", "CompileLog", "split_prefix"]
+
+MOST = 100
+"""The most entries of each kind that are kept. All of them are counted."""
+
+_LONGEST_TEXT = 500
+_LONGEST_RECORD = 400
+"""The most lines that a message with a traceback takes."""
+
+_MOST_PROCESSES = 256
+
+_PATIENCE = 4
+"""How many pieces of output without a mark may still belong to an open record."""
+
+_PREFIX = re.compile(
+    r"(?:\[rank\d+\]:)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ (?P<process>\d+) [^\]]*?:\d+\]"
+    r"(?: \[[!\d][^\]]*\])?(?: \[__\w+\])?(?: |$)"
+)
+_OLD_PREFIX = re.compile(
+    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\](?: \[[!\d][^\]]*\])? "
+    r"(?:[\w.]+: \[[A-Z]+\] )?"
+)
+_BREAK = re.compile(r"Graph break(?: \([^)]*\))? in user code at (.+):(\d+)$")
+_OLD_BREAK = re.compile(r"Graph break: (.+?) from user code at:$")
+_REASON = re.compile(r"(?:Graph Break )?Reason: (.*)")
+_GENERIC_REASON = re.compile(r"Encountered graph break|Failed to handle graph break")
+_FILE = re.compile(r'\s*File "(.+)", line (\d+)')
+_SKIPPED = re.compile(
+    r"torch\.compile .*skip.* the frame (\S+) \((.+) line (\d+)\) and fall back to "
+    r"eager"
+)
+_RECOMPILING = re.compile(r"Recompiling function (\S+) in (.+):(\d+)$")
+_GUARD = re.compile(r"\s*- (.+)")
+_LIMIT = re.compile(r"torch\._dynamo hit config\.(\w*limit) ?\((\d+)\)")
+_FUNCTION = re.compile(r"\s*function: '(.+)' \((.+):(\d+)\)")
+_NOT_CONVERTED = re.compile(r"WON'T CONVERT (\S+) (.+) line (\d+)")
+_EXCEPTION = re.compile(r"((?:\w+\.)*\w*(?:Error|Exception|Failed|Unsupported): .+)")
+_TRITON = re.compile(r"Triton autotuning for function ([^\s,]+)")
+_KEY = re.compile(r"with key as (.+?),?$")
+_FINISHED = re.compile(r"finished after ([\d.]+)s")
+_BEST = re.compile(r"best config selected: (.+?);?$")
+_INDUCTOR = re.compile(r"AUTOTUNE (\w+)\((.*)\)$")
+_CHOICE = re.compile(r"  (\S+) ([\d.]+) ms 100\.0%")
+_INDUCTOR_END = re.compile(r"\w+ AUTOTUNE benchmarking takes ([\d.]+) seconds")
+
+_HINTS = (
+    "Graph break",
+    "fall back to eager",
+    "Recompiling function",
+    "torch._dynamo hit",
+    "WON'T CONVERT",
+    "Triton autotuning",
+    "AUTOTUNE",
+)
+"""A line that begins a record has one of these texts."""
+
+_MARKS = tuple(hint.encode() for hint in _HINTS)
+
+Entry: TypeAlias = dict[str, Any]
+
+_Continue: TypeAlias = Callable[[str], bool]
+"""Takes the next line of a record, and returns whether more lines belong to it."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Table:
+    """Entries of one kind, each with how often it occurred."""
+
+    entries: dict[object, Entry] = field(default_factory=dict)
+    total: int = 0
+
+    def add(self, key: object, /, **entry: Any) -> Entry:
+        self.total += 1
+        known = self.entries.get(key)
+        if known is None:
+            known = {**entry, "count": 0}
+            if len(self.entries) < MOST:
+                self.entries[key] = known
+        known["count"] += 1
+        return known
+
+
+@dataclass(kw_only=True, slots=True)
+class CompileLog:
+    """Reads the output of a workload, stream by stream, in pieces of any size."""
+
+    _breaks: _Table = field(default_factory=_Table)
+    _recompilations: _Table = field(default_factory=_Table)
+    _fallbacks: _Table = field(default_factory=_Table)
+    _autotuning: _Table = field(default_factory=_Table)
+    _open: dict[tuple[str, str], tuple[int, _Continue]] = field(default_factory=dict)
+    _patience: dict[str, int] = field(default_factory=dict)
+
+    def wants(self, stream: str, data: bytes) -> bool:
+        """Return whether complete lines could say something, without splitting them.
+
+        Most output says nothing about compilation, and there may be gigabytes of it.
+        """
+        if any(mark in data for mark in _MARKS):
+            self._patience[stream] = _PATIENCE
+            return True
+        left = self._patience.get(stream, 0)
+        self._patience[stream] = max(0, left - 1)
+        return left > 0 and any(key[0] == stream for key in self._open)
+
+    def read_line(self, stream: str, line: str) -> None:
+        """Read one line, without its end.
+
+        :param stream: the name of the stream that the line comes from; the lines of a
+            record come from one stream and one process.
+        """
+        process, text = split_prefix(line)
+        key = (stream, process)
+        begun = self._begin(text)
+        if begun is not None:
+            if len(self._open) >= _MOST_PROCESSES:
+                self._open.clear()
+            self._open[key] = (0, begun)
+            return
+        waiting = self._open.get(key)
+        if waiting is None:
+            return
+        lines, read = waiting
+        if lines < _LONGEST_RECORD and read(text):
+            self._open[key] = (lines + 1, read)
+        else:
+            del self._open[key]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the entries, with how many there were of each kind in all."""
+        tables: Mapping[str, _Table] = {
+            "graph_breaks": self._breaks,
+            "recompilations": self._recompilations,
+            "fallbacks": self._fallbacks,
+            "autotuning": self._autotuning,
+        }
+        lists = {name: list(table.entries.values()) for name, table in tables.items()}
+        return {**lists, "totals": {name: t.total for name, t in tables.items()}}
+
+    def _begin(self, text: str) -> _Continue | None:
+        if not any(hint in text for hint in _HINTS):
+            return None
+        if match := _BREAK.match(text):
+            return self._break(match[1], int(match[2]))
+        if match := _OLD_BREAK.match(text):
+            return self._old_break(match[1])
+        if match := _SKIPPED.match(text):
+            self._fall_back("skipped-frame", match[1], match[2], int(match[3]))
+            return None
+        if match := _RECOMPILING.match(text):
+            return self._recompilation(match[1], match[2], int(match[3]))
+        if match := _LIMIT.match(text):
+            return self._limit(f"config.{match[1]} ({match[2]}) was reached")
+        if match := _NOT_CONVERTED.match(text):
+            return self._not_converted(match[1], match[2], int(match[3]))
+        if match := _TRITON.match(text):
+            return self._triton(match[1], text)
+        if match := _INDUCTOR.match(text):
+            return self._inductor(match[1], match[2])
+        return None
+
+    def _break(self, path: str, line: int) -> _Continue:
+        entry = self._breaks.add((path, line), path=path, line=line, reason=None)
+        generic = False
+
+        def read(text: str) -> bool:
+            nonlocal generic
+            if match := _REASON.match(text):
+                if "back to eager" in text:
+                    self._fall_back("graph-break", None, path, line)
+                if not _GENERIC_REASON.match(match[1]):
+                    _set(entry, "reason", match[1])
+                    return False
+                # The next paragraph says what could not be traced.
+                generic = True
+            elif generic and text.strip():
+                _set(entry, "reason", text)
+                return False
+            return True
+
+        return read
+
+    def _old_break(self, reason: str) -> _Continue:
+        def read(text: str) -> bool:
+            match = _FILE.match(text)
+            if match is None:
+                return True
+            path, line = match[1], int(match[2])
+            entry = self._breaks.add((path, line), path=path, line=line, reason=None)
+            _set(entry, "reason", reason)
+            return False
+
+        return read
+
+    def _fall_back(
+        self, kind: str, function: str | None, path: str | None, line: int | None
+    ) -> Entry:
+        return self._fallbacks.add(
+            (kind, path, line),
+            kind=kind,
+            function=function,
+            path=path,
+            line=line,
+            reason=None,
+        )
+
+    def _recompilation(self, function: str, path: str, line: int) -> _Continue:
+        entry = self._recompilations.add(
+            (path, line, function),
+            function=function,
+            path=path,
+            line=line,
+            reason=None,
+        )
+
+        def read(text: str) -> bool:
+            match = _GUARD.match(text)
+            if match is None:
+                return True
+            _set(entry, "reason", match[1])
+            return False
+
+        return read
+
+    def _limit(self, reason: str) -> _Continue:
+        def read(text: str) -> bool:
+            match = _FUNCTION.match(text)
+            if match is None:
+                return True
+            entry = self._fall_back(
+                "recompile-limit", match[1], match[2], int(match[3])
+            )
+            _set(entry, "reason", reason)
+            return False
+
+        return read
+
+    def _not_converted(self, function: str, path: str, line: int) -> _Continue:
+        entry = self._fall_back("error", function, path, line)
+        unfinished = ""
+
+        def read(text: str) -> bool:
+            nonlocal unfinished
+            if unfinished:
+                _set(entry, "reason", f"{unfinished} {text.strip()}")
+                return False
+            if match := _EXCEPTION.match(text):
+                if match[1].endswith(":"):
+                    # torch._dynamo.exc.BackendCompilerFailed: backend='...' raised:
+                    unfinished = match[1]
+                    return True
+                _set(entry, "reason", match[1])
+                return False
+            return True
+
+        return read
+
+    def _triton(self, kernel: str, first: str) -> _Continue:
+        record: Entry = {"key": None, "config": None, "seconds": None}
+
+        def read(text: str) -> bool:
+            if match := _KEY.match(text):
+                record["key"] = _cut(match[1])
+            if match := _FINISHED.search(text):
+                record["seconds"] = _number(match[1])
+            match = _BEST.search(text)
+            if match is None:
+                return True
+            config = _cut(match[1])
+            self._autotuning.add(
+                (kernel, record["key"], config),
+                **{"by": "triton", "kernel": kernel, **record, "config": config},
+            )
+            return False
+
+        # Triton 2 prints all of it on one line.
+        return read if read(first) else _no_more
+
+    def _inductor(self, kernel: str, sizes: str) -> _Continue:
+        record: Entry = {"key": _cut(sizes), "config": None, "seconds": None}
+
+        def read(text: str) -> bool:
+            if (match := _CHOICE.match(text)) and record["config"] is None:
+                record["config"] = match[1]
+            match = _INDUCTOR_END.match(text)
+            if match is None:
+                return True
+            record["seconds"] = _number(match[1])
+            self._autotuning.add(
+                (kernel, record["key"], record["config"]),
+                **{"by": "inductor", "kernel": kernel, **record},
+            )
+            return False
+
+        return read
+
+
+def split_prefix(line: str) -> tuple[str, str]:
+    """Return the process that torch names in the prefix of a line, and the text."""
+    if match := _PREFIX.match(line):
+        return match["process"], line[match.end() :]
+    # torch 2.1 and 2.2 name no process.
+    if match := _OLD_PREFIX.match(line):
+        return "", line[match.end() :]
+    return "", line
+
+
+def _no_more(_: str) -> bool:
+    return False
+
+
+def _set(entry: Entry, key: str, text: str) -> None:
+    """Set a text that is not known yet: the first occurrence says most."""
+    if entry[key] is None:
+        entry[key] = _cut(text.strip())
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 3]}..."

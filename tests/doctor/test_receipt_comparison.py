@@ -1,0 +1,235 @@
+"""ND701 and ``diff`` of two receipts: which differences matter, and which do not."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.stacks import Installed, machine, make_stack
+
+from nvidia_variant_provider.doctor.receipts.comparing import compare, find_differences
+from nvidia_variant_provider.doctor.receipts.document import (
+    comparison_lines,
+    comparison_markdown,
+)
+from nvidia_variant_provider.doctor.receipts.making import make_receipt
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture(scope="module")
+def receipt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    prefix = tmp_path_factory.mktemp("receipt") / "env"
+    torch = Installed(name="torch", version="2.15.0+cu130", files={"t.py": b"1"})
+    environ = {"TRITON_PTXAS_PATH": f"{prefix}/bin/ptxas"}
+    stack = make_stack(
+        prefix, torch, environment=machine("13.0", "9.0"), environ=environ
+    )
+    workload: dict[str, Any] = {
+        "command": "python train.py",
+        "outcome": "passed",
+        "exit_code": 0,
+        "signal": None,
+        "error": None,
+        "seconds": 1.5,
+        "deadline": 600,
+        "graph_breaks": [],
+        "recompilations": [],
+        "fallbacks": [],
+        "autotuning": [],
+        "totals": {
+            "graph_breaks": 1,
+            "recompilations": 0,
+            "fallbacks": 0,
+            "autotuning": 0,
+        },
+        "gpu_memory": [{"index": 0, "before": 1, "peak": 2}],
+        "gpu_memory_reason": None,
+    }
+    receipt = make_receipt(
+        stack,
+        workloads=[workload],
+        toolchain={"ptxas": {"version": "13.0", "seconds": 0.5}, "abi": {"torch": "1"}},
+        live={"ptx": [{"isa": "9.0", "accepted": True, "seconds": 0.25}]},
+    )
+    return dict(receipt)
+
+
+def changed(receipt: dict[str, Any], change: Change) -> dict[str, Any]:
+    other = copy.deepcopy(receipt)
+    change(other)
+    return other
+
+
+def messages(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    findings = list(find_differences(compare(old, new)))
+    assert {finding.code for finding in findings} <= {"ND701"}
+    assert all(finding.hint for finding in findings)
+    return [finding.message for finding in findings]
+
+
+def setting(*keys: str | int, to: object) -> Change:
+    def change(receipt: dict[str, Any]) -> None:
+        target: Any = receipt
+        for key in keys[:-1]:
+            target = target[key]
+        target[keys[-1]] = to
+
+    return change
+
+
+def workload(key: str, to: object) -> Change:
+    return setting("workloads", 0, key, to=to)
+
+
+MATTER = {
+    "the driver": (
+        setting("environment", "cuda_driver_version", to="12.8"),
+        "machine CUDA driver is 12.8, and the receipt has 13.0",
+    ),
+    "a GPU": (
+        setting("environment", "gpus", 0, "compute_capability", to="12.0"),
+        "gpu 0 is a GPU, compute capability 12.0, and the receipt has a GPU, compute "
+        "capability 9.0",
+    ),
+    "a GPU that is gone": (
+        setting("environment", "gpus", to=[]),
+        "gpu 0 is not there, and the receipt has a GPU, compute capability 9.0",
+    ),
+    "a version": (
+        setting("distributions", 0, "version", to="2.16.0"),
+        "distribution torch is 2.16.0",
+    ),
+    "a label": (
+        setting("distributions", 0, "label", to="cu129"),
+        "distribution torch is 2.15.0+cu130 (cu129)",
+    ),
+    "other files of one version": (
+        setting("distributions", 0, "record", to=f"sha256:{'0' * 64}"),
+        "distribution torch is 2.15.0+cu130 sha256:000000000000",
+    ),
+    "a distribution that is gone": (
+        setting("distributions", to=[]),
+        "distribution torch is not there",
+    ),
+    "an override": (
+        setting("overrides", 0, "value", to="/usr/bin/ptxas"),
+        "override TRITON_PTXAS_PATH is /usr/bin/ptxas, and the receipt has "
+        "{environment}/bin/ptxas",
+    ),
+    "an override that is gone": (
+        setting("overrides", to=[]),
+        "override TRITON_PTXAS_PATH is not there",
+    ),
+    "the toolchain": (
+        setting("toolchain", "ptxas", "version", to="13.1"),
+        "toolchain ptxas.version is 13.1, and the receipt has 13.0",
+    ),
+    "the ABI": (setting("abi", "torch", to="0"), "abi torch is 0"),
+    "the live proof": (
+        setting("live", "ptx", 0, "accepted", to=False),
+        "live ptx[0].accepted is False, and the receipt has True",
+    ),
+    "a workload that fails": (
+        workload("outcome", "failed"),
+        "workload python train.py: it has passed, and fails now",
+    ),
+    "a workload that was not run": (
+        setting("workloads", to=[]),
+        "workload python train.py: it was not run",
+    ),
+    "more graph breaks": (
+        setting("workloads", 0, "totals", "graph_breaks", to=3),
+        "workload python train.py: 3 graph breaks instead of 1",
+    ),
+    "the version of Python": (
+        setting("python", "version", to="3.12"),
+        "python version is 3.12, and the receipt has 3.11",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MATTER)
+def test_a_difference_that_matters(name: str, receipt: dict[str, Any]) -> None:
+    change, expected = MATTER[name]
+    (message,) = messages(receipt, changed(receipt, change))
+    assert message.startswith(expected)
+
+
+NEAR_MISSES = {
+    "nothing": setting("made_by", to="nvidia-variant-provider 0.1.0"),
+    "the time": setting("made_at", to="2030-01-01T00:00:00Z"),
+    "a reason": setting("distributions", 0, "reason", to="another"),
+    "the branch of the driver": setting(
+        "environment", "kernel_driver_version", to="580.1"
+    ),
+    "the time that a workload takes": workload("seconds", 99.5),
+    "its memory": workload("gpu_memory", None),
+    "the time of the live proof": setting("live", "ptx", 0, "seconds", to=9.75),
+    "a live proof that nobody asked for": setting("live", to=None),
+    "fewer graph breaks": setting("workloads", 0, "totals", "graph_breaks", to=0),
+    "findings": setting("findings", to=[]),
+}
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_a_difference_that_does_not_matter(name: str, receipt: dict[str, Any]) -> None:
+    comparison = compare(receipt, changed(receipt, NEAR_MISSES[name]))
+    assert "ND701" not in [finding.code for finding in find_differences(comparison)]
+
+
+def test_the_folder_of_the_environment_does_not_matter(
+    receipt: dict[str, Any],
+) -> None:
+    prefix = receipt["python"]["prefix"]
+    moved = changed(receipt, setting("python", "prefix", to="/elsewhere"))
+    moved["overrides"][0]["value"] = receipt["overrides"][0]["value"].replace(
+        prefix, "/elsewhere"
+    )
+    assert messages(receipt, moved) == []
+
+
+def test_the_lanes_of_two_receipts(receipt: dict[str, Any]) -> None:
+    new = changed(receipt, workload("outcome", "timed-out"))
+    new["distributions"][0]["version"] = "2.16.0"
+    comparison = compare(receipt, new)
+    assert comparison.has_lost_workloads
+    assert comparison.counts["lost"] == 1
+    lines = comparison_lines(comparison, with_same=False)
+    assert lines[:4] == [
+        "lost: workload python train.py",
+        "  old: passed, 1 graph break",
+        "  new: timed-out, 1 graph break",
+        "  it has passed, and fails now",
+    ]
+    assert lines[-1] == "1 lost, 1 changed, 0 gained, 8 same, of 10 lanes"
+    table = comparison_markdown(comparison, with_same=True)
+    assert sum(line.startswith("| same |") for line in table) == 8
+
+
+def test_a_workload_that_passes_again_is_gained(receipt: dict[str, Any]) -> None:
+    old = changed(receipt, workload("outcome", "failed"))
+    (lane,) = [item for item in compare(old, receipt).lanes if item.kind == "workload"]
+    assert (lane.change, lane.matters) == ("gained", False)
+
+
+def test_a_workload_that_keeps_failing_is_the_same(receipt: dict[str, Any]) -> None:
+    old = changed(receipt, workload("outcome", "failed"))
+    comparison = compare(old, copy.deepcopy(old))
+    assert not comparison.has_lost_workloads
+    assert comparison.counts["same"] == len(comparison.lanes)
+
+
+def test_a_receipt_is_the_same_as_itself(receipt: dict[str, Any]) -> None:
+    assert set(compare(receipt, receipt).counts.values()) == {
+        0,
+        len(compare(receipt, receipt).lanes),
+    }
+
+
+def test_an_override_may_be_empty(receipt: dict[str, Any]) -> None:
+    new = changed(receipt, setting("overrides", 0, "value", to=""))
+    (message,) = messages(receipt, new)
+    assert "is an empty text" in message
