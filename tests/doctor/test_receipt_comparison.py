@@ -51,7 +51,7 @@ def receipt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     receipt = make_receipt(
         stack,
         workloads=[workload],
-        toolchain={"ptxas": {"version": "13.0", "seconds": 0.5}, "abi": {"torch": "1"}},
+        toolchain={"ptxas": [{"cuda": "13.0", "path": "/a", "seconds": 0.5}]},
         live={"ptx": [{"isa": "9.0", "accepted": True, "seconds": 0.25}]},
     )
     return dict(receipt)
@@ -124,10 +124,10 @@ MATTER = {
         "override TRITON_PTXAS_PATH is not there",
     ),
     "the toolchain": (
-        setting("toolchain", "ptxas", "version", to="13.1"),
-        "toolchain ptxas.version is 13.1, and the receipt has 13.0",
+        setting("toolchain", "ptxas", 0, "cuda", to="13.1"),
+        "toolchain ptxas[0].cuda is 13.1, and the receipt has 13.0",
     ),
-    "the ABI": (setting("abi", "torch", to="0"), "abi torch is 0"),
+    "the ABI": (setting("abi", to={"torch": "old"}), "abi torch is old"),
     "the live proof": (
         setting("live", "ptx", 0, "accepted", to=False),
         "live ptx[0].accepted is False, and the receipt has True",
@@ -164,6 +164,10 @@ NEAR_MISSES = {
     "a reason": setting("distributions", 0, "reason", to="another"),
     "the branch of the driver": setting(
         "environment", "kernel_driver_version", to="580.1"
+    ),
+    "the folder of a program": setting("toolchain", "ptxas", 0, "path", to="/b"),
+    "what the toolchain says of torch": setting(
+        "toolchain", "torch", to={"version": "2.16.0"}
     ),
     "the time that a workload takes": workload("seconds", 99.5),
     "its memory": workload("gpu_memory", None),

@@ -6,6 +6,7 @@ that has run on it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -28,11 +29,15 @@ _WORSE = {
 }
 """What a workload should have none of, in the singular and in the plural."""
 
-_WITHOUT_MATTER = frozenset({"kernel driver", "prefix"})
+_WITHOUT_MATTER = re.compile(r"kernel driver|unknown|.*\.(path|named_by|problem)")
 """Lanes that never make a stack another one.
 
-A driver of another branch that supports the same CUDA version runs the same code.
+A driver of another branch that supports the same CUDA version runs the same code, and
+so does a program of the same version in another folder.
 """
+
+_SAID_ELSEWHERE = re.compile(r"(torch|triton)\.(version|source|distribution)")
+"""Values of the toolchain that are distributions, which have lanes of their own."""
 
 _HINTS = {
     "machine": "make a receipt for each kind of machine",
@@ -155,7 +160,9 @@ def _lane(kind: str, name: str, old: str | None, new: str | None) -> Lane:
     elif new is None:
         change = "lost"
     # A proof that nobody asked for again says nothing about the stack.
-    matters = name not in _WITHOUT_MATTER and not (kind == "live" and new is None)
+    matters = kind in ("distribution", "override") or not (
+        _WITHOUT_MATTER.fullmatch(name) or (kind == "live" and new is None)
+    )
     return Lane(
         kind=kind,
         name=name,
@@ -186,7 +193,8 @@ def _facts(receipt: Receipt) -> Iterator[tuple[tuple[str, str], str]]:
         yield ("override", item["name"]), value or "an empty text"
     for kind in ("toolchain", "abi", "live"):
         for name, value in _leaves(receipt[kind] or {}, ""):
-            yield (kind, name), _without_prefix(value, prefix)
+            if kind != "toolchain" or not _SAID_ELSEWHERE.fullmatch(name):
+                yield (kind, name), _without_prefix(value, prefix)
 
 
 def _without_prefix(text: str, prefix: str) -> str:
@@ -213,6 +221,10 @@ def _leaves(value: object, place: str) -> Iterator[tuple[str, str]]:
         for key, item in value.items():
             yield from _leaves(item, f"{place}.{key}" if place else str(key))
     elif isinstance(value, (list, tuple)):
+        if all(isinstance(item, str) for item in value):
+            if value:
+                yield place, ", ".join(value)
+            return
         for index, item in enumerate(value):
             yield from _leaves(item, f"{place}[{index}]")
     elif value is not None and not isinstance(value, float):

@@ -212,6 +212,8 @@ def _flat(value: object, place: str) -> Iterator[tuple[str, object]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _flat(item, f"{place}.{key}" if place else str(key))
+    elif isinstance(value, (list, tuple)) and all(isinstance(x, str) for x in value):
+        yield place, ", ".join(value)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             yield from _flat(item, f"{place}[{index}]")

@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 from ..._version import __version__
 from ...errors import InputError, UsageError, shown
 from ...metadata import read_metadata
+from ..abi.extensions import torch_libraries
 from ..distributions import Distribution
 from ..stack import Stack
 
@@ -138,7 +139,7 @@ def make_receipt(
     reasons = _with_earlier(reasons or Reasons(), earlier)
     kept = {item["name"]: item for item in (earlier or {}).get("distributions", ())}
     installation = stack.installation
-    chain = dict(toolchain or {})
+    triton = stack.toolchain.triton
     time = now or datetime.now(timezone.utc)
     return {
         "receipt_version": VERSION,
@@ -152,9 +153,9 @@ def make_receipt(
             for distribution in _recorded(stack, reasons)
         ],
         "overrides": list(_overrides(stack, reasons, earlier)),
-        "triton": _version_of(stack, "triton"),
-        "abi": chain.pop("abi", None),
-        "toolchain": chain,
+        "triton": None if triton is None else triton.version,
+        "abi": _abi(stack),
+        "toolchain": dict(toolchain or {}),
         "live": live,
         "findings": [],
         "workloads": [
@@ -262,6 +263,14 @@ def _with_earlier(reasons: Reasons, earlier: Receipt | None) -> Reasons:
     return Reasons(general=tuple(earlier["reasons"]), of=reasons.of)
 
 
-def _version_of(stack: Stack, name: str) -> str | None:
-    distribution = stack.distributions.get(name)
-    return None if distribution is None else distribution.version
+def _abi(stack: Stack) -> dict[str, object] | None:
+    """Return the C++ ABI of torch, by its symbols, and who relies on it."""
+    symbols = stack.torch_symbols
+    if symbols is None:
+        return None
+    extensions = [
+        f"{distribution.name} {distribution.version}"
+        for distribution in stack.distributions.values()
+        if torch_libraries(stack, distribution)
+    ]
+    return {"torch": symbols.abi, "extensions": extensions}
