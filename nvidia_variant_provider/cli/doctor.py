@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..doctor.runner import Diagnosis
     from ..doctor.toolchain.finding import Toolchain
+    from ..doctor.toolchain.programs import Program
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -112,11 +113,16 @@ def _tools(toolchain: Toolchain) -> Iterator[str]:
         yield f"torch for CUDA {torch.cuda}"
     for assembler in toolchain.assemblers:
         if assembler.gpus and triton is not None:
-            cuda = assembler.used.cuda or "unknown"
-            yield f"{assembler.tool} of CUDA {cuda} for {triton.name}"
+            yield f"{assembler.tool} {_cuda(assembler.used)} for {triton.name}"
     if torch is not None:
         for program in toolchain.nvcc[:1]:
-            yield f"nvcc of CUDA {program.cuda or 'unknown'} for extensions"
+            yield f"nvcc {_cuda(program)} for extensions"
+
+
+def _cuda(program: Program) -> str:
+    if program.cuda is None:
+        return "of an unknown CUDA"
+    return f"of CUDA {program.cuda}"
 
 
 def _summary(diagnosis: Diagnosis) -> str:

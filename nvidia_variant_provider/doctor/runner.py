@@ -121,10 +121,11 @@ def diagnose(stack: Stack) -> Diagnosis:
             time.monotonic() - started,
         )
         findings += found
+    told = {finding.path for finding in findings}
     return Diagnosis(
         stack=stack,
         findings=tuple(findings),
-        notes=tuple(_unreadable(stack)),
+        notes=(*_unreadable(stack), *stack.toolchain.problems(told)),
         toolchain=stack.toolchain.to_dict(),
     )
 

@@ -132,6 +132,7 @@ def test_a_near_miss_is_not_reported(code: str, tmp_path: Path) -> None:
         ("3.6", "8.9", 0),
         ("3.9", "9.0", 0),
         ("3.9", "8.9", 0),
+        ("long", "9.0", 0),
         ("thor", "11.0", 1),
         ("unknown", "12.1", 0),
         ("unknown", "9.0", 1),

@@ -47,6 +47,23 @@ def get_ptxas(arch: int) -> knobs.NvidiaTool:
         return knobs.nvidia.ptxas_thor
     return knobs.nvidia.ptxas_blackwell if arch >= 100 else knobs.nvidia.ptxas
 """,
+    "long": """
+import os
+
+def get_ptxas(
+    arch: int,
+) -> knobs.NvidiaTool:
+    if arch < 90:
+        return knobs.nvidia.ptxas
+
+    # The newer one.
+    return knobs.nvidia.ptxas_blackwell
+
+
+@cache
+def get_ptxas_version(arch: int = 80):
+    return get_ptxas(arch).version
+""",
     "unknown": "def get_ptxas(arch):\n    return find(arch)\n",
     "damaged": "def get_ptxas(arch:\n",
 }

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ _FOLDERS = ("triton/backends/nvidia/bin", "triton/third_party/cuda/bin")
 _PLAIN, _NEWER = "ptxas", "ptxas-blackwell"
 _FIRST_NEWER = 100
 _LONGEST = 1024 * 1024
+_FUNCTION = re.compile(r"^def get_ptxas\(.*\n(?:[ \t)].*\n|\n)*", re.MULTILINE)
 _SUFFIX = ".exe" if sys.platform == "win32" else ""
 
 
@@ -135,13 +137,17 @@ def _read_choice(path: str) -> ast.FunctionDef | None:
     """Read the function of Triton that chooses; ``None`` where there is none."""
     try:
         with open_regular(path) as file:
-            module = ast.parse(file.read(_LONGEST))
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+            text = file.read(_LONGEST).decode("utf-8", "replace")
+    except (OSError, ValueError):
         return None
-    for node in module.body:
-        if isinstance(node, ast.FunctionDef) and node.name == "get_ptxas":
-            return node if node.args.args else None
-    return None
+    match = _FUNCTION.search(text)
+    if match is None:
+        return None
+    try:
+        (node,) = ast.parse(match[0]).body
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    return node if isinstance(node, ast.FunctionDef) and node.args.args else None
 
 
 def _choose(body: Iterable[ast.stmt], number: int) -> str | None:

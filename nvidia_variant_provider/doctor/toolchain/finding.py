@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from ...errors import printable
 from ..distributions import Distribution
 from .architectures import VARIABLE, ArchitectureList, parse_architectures
 from .assemblers import Assembler, find_assemblers, find_triton
@@ -91,14 +92,26 @@ class Toolchain:
     def unknown(self) -> list[str]:
         """Return what cannot be known of the toolchain, in sentences."""
         sentences = [] if self.stack.is_here else [_ELSEWHERE]
-        programs = [p for a in self.assemblers for p in (a.other, a.bundled) if p]
-        sentences += [
-            f"{program.path}: {program.problem}"
-            for program in (*programs, *self.nvcc)
-            if program.problem
-        ]
+        sentences += self.problems()
         if self.torch is not None and not self.torch.is_known:
             sentences.append(
                 f"nothing says which CUDA torch {self.torch.version} is for"
             )
         return sentences
+
+    def problems(self, told: Collection[str | None] = ()) -> list[str]:
+        """Return what is wrong with programs, in sentences.
+
+        :param told: the paths of programs that are left out.
+        """
+        programs = [
+            program
+            for assembler in self.assemblers
+            for program in (assembler.other, assembler.bundled)
+            if program is not None
+        ]
+        return [
+            f"{printable(program.path)}, by {program.named_by}: {program.problem}"
+            for program in (*programs, *self.nvcc)
+            if program.problem is not None and program.path not in told
+        ]
