@@ -263,6 +263,9 @@ def test_the_nvrtc_of_another_cuda(tmp_path: Path) -> None:
     assert (finding.code, finding.distribution) == ("ND404", NVRTC.name)
     both = (TORCH, NVRTC, Installed(name="nvidia-cuda-nvrtc", version="13.2.86"))
     assert Case(installed=both).check(tmp_path / "b") == []
+    required = replace(TORCH, requires=[f"{NVRTC.name}==13.*"])
+    (finding,) = Case(installed=(required, NVRTC)).check(tmp_path / "c")
+    assert finding.code == "ND304"
 
 
 def test_cuda_home_comes_before_path(tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ from ...machine.environment import ComputeCapability, CudaVersion
 from ..model import Finding
 from ..stack import Stack
 from ..toolchain.architectures import VARIABLE
+from ..toolchain.compilers import Nvrtc
 from ..toolchain.programs import Program
 from ..toolchain.targets import driver_for_ptx, is_older_than
+from ..toolchain.torch_build import TorchBuild
 
 __all__ = ["find_left_out_gpus", "find_newer_toolchain", "find_other_compilers"]
 
@@ -32,20 +34,8 @@ def find_other_compilers(stack: Stack) -> Iterator[Finding]:
                 hint=f"install CUDA {torch.cuda}, and set CUDA_HOME to its folder",
             )
     nvrtc = [item for item in stack.toolchain.nvrtc if item.cuda is not None]
-    majors = {item.cuda.major for item in nvrtc if item.cuda is not None}
-    # An NVRTC that METADATA of torch requires is the business of ND304.
-    required = {need.name for need in stack.requirements if need.user.name == "torch"}
-    if torch.cuda.major in majors or required & {n.distribution.name for n in nvrtc}:
-        return
-    for item in nvrtc:
-        yield Finding(
-            code="ND404",
-            distribution=item.distribution.name,
-            path=item.distribution.folder,
-            message=f"the only NVRTC that is installed is of CUDA {item.cuda}, and "
-            f"torch {torch.version} is for CUDA {torch.cuda}",
-            hint=stack.pip(f"install --upgrade torch=={_public(torch.version)}"),
-        )
+    if not any(item.fits(torch.cuda) for item in nvrtc) and not _has_nvrtc(stack):
+        yield from _other_nvrtc(stack, torch, nvrtc)
 
 
 def find_newer_toolchain(stack: Stack) -> Iterator[Finding]:
@@ -89,6 +79,35 @@ def find_left_out_gpus(stack: Stack) -> Iterator[Finding]:
             hint=f"add {';'.join(map(str, reversed(left_out)))} to it, or unset it, "
             "before you build an extension",
         )
+
+
+def _other_nvrtc(
+    stack: Stack, torch: TorchBuild, nvrtc: list[Nvrtc]
+) -> Iterator[Finding]:
+    for item in nvrtc:
+        yield Finding(
+            code="ND404",
+            distribution=item.distribution.name,
+            path=item.distribution.folder,
+            message=f"the only NVRTC that is installed is of CUDA {item.cuda}, and "
+            f"torch {torch.version} is for CUDA {torch.cuda}",
+            hint=stack.pip(f"install --upgrade torch=={_public(torch.version)}"),
+        )
+
+
+def _has_nvrtc(stack: Stack) -> bool:
+    """Return whether torch has an NVRTC of its own, or METADATA asks for one.
+
+    Some builds have it among their libraries. That of METADATA is the business of
+    ND304.
+    """
+    torch = stack.distributions["torch"]
+    if any(item.path.startswith("torch/lib/libnvrtc") for item in torch.files):
+        return True
+    names = {item.distribution.name for item in stack.toolchain.nvrtc}
+    return any(
+        need.user.name == "torch" and need.name in names for need in stack.requirements
+    )
 
 
 def _newer_assemblers(stack: Stack, driver: CudaVersion) -> Iterator[Finding]:

@@ -32,6 +32,10 @@ class Nvrtc:
     distribution: Distribution
     cuda: CudaVersion | None
 
+    def fits(self, cuda: CudaVersion) -> bool:
+        """Return whether it is of the same major version as a build."""
+        return self.cuda is not None and self.cuda.major == cuda.major
+
     def to_dict(self) -> dict[str, object]:
         """Return NVRTC as it stands in the JSON report."""
         return {
