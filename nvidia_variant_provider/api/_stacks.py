@@ -28,12 +28,14 @@ def doctor(
     environ: Mapping[str, str] | None = None,
     jobs: int = 1,
     watch: WatchReading | None = None,
+    live: float | None = None,
     evidence: Evidence | None = None,
 ) -> Diagnosis:
     """Check whether an installed stack can use the GPUs of a machine.
 
     The checks run no Python code of the stack. ``ptxas`` and ``nvcc`` are asked for
-    their version. Only the workloads of ``evidence`` run code.
+    their version. Only ``live``, which runs torch, and the workloads of ``evidence``
+    run code.
 
     :param python: an interpreter, or the folder of an environment; by default the
         activated environment, and then the running interpreter.
@@ -44,11 +46,15 @@ def doctor(
     :param jobs: how many files are read at the same time.
     :param watch: called with the name of each distribution that is read; the context
         that it returns gives a function that reports the progress, as for `inspect`.
+    :param live: run code on the GPUs of this machine, with this deadline in seconds
+        for each GPU and for torch.
     :param evidence: workloads to run, and the receipt to make or to compare with; a
         receipt that is made is the ``receipt`` of the result.
     :return: ``findings`` has what is wrong, in the order of the codes.
     :raises UsageError: there is no such interpreter or environment, or ``evidence`` has
         a command or a reason that is malformed.
+    :raises MissingExtraError: ``live`` needs the extra ``cuda``.
+    :raises DetectionError: ``live`` needs a GPU.
     """
     from ..doctor.runner import diagnose_installation
     from ..index.connection import cache_folder
@@ -62,6 +68,7 @@ def doctor(
         cache=cache_folder(environ),
         jobs=jobs,
         watch=watch,
+        live=live,
     )
     if evidence is None:
         return diagnosis

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import UsageError
 from . import doctor_evidence, machine
+from .live_text import live_lines
 from .parsers import add_examples
 from .progress import progress_bar
 from .result import Result
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from ..doctor.runner import Diagnosis
     from ..doctor.toolchain.finding import Toolchain
     from ..doctor.toolchain.programs import Program
+
+_LONGEST = 86_400
+"""A day, in seconds."""
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -36,12 +40,27 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         default=min(4, os.cpu_count() or 1),
         help="read this many files at the same time (default: %(default)s)",
     )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="run small kernels on the GPUs of this machine, load code of each "
+        "library, and run torch; needs the extra cuda",
+    )
+    parser.add_argument(
+        "--live-timeout",
+        metavar="SECONDS",
+        type=float,
+        default=180.0,
+        help="the most seconds of --live for each GPU, and for torch "
+        "(default: %(default)g)",
+    )
     doctor_evidence.add_options(parser)
     machine.add_options(parser)
     add_examples(
         parser,
         "doctor",
         "doctor --python .venv --cuda-driver 12.8 --sm-arch 9.0",
+        "doctor --python .venv --live",
         "doctor --workload 'python t.py' --receipt stack.json",
     )
 
@@ -52,6 +71,10 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
     if options.jobs < 1:
         raise UsageError("--jobs must be at least 1", hint=f"{options.jobs} was given")
+    # The comparison is false for "nan" as well.
+    if not 0 < options.live_timeout <= _LONGEST:
+        hint = f"give seconds, up to {_LONGEST}"
+        raise UsageError("--live-timeout must be more than 0", hint=hint)
     is_here = not _names_another_machine(options)
     evidence = doctor_evidence.evidence_of(options, is_here=is_here)
     with doctor_evidence.ending_workloads(evidence):
@@ -62,6 +85,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             environ=environ,
             jobs=options.jobs,
             watch=lambda name: progress_bar(f"reading {name}"),
+            live=options.live_timeout if options.live else None,
             evidence=evidence,
         )
     written, errors = doctor_evidence.write_receipts(diagnosis, options.receipt)
@@ -94,6 +118,8 @@ def _text(diagnosis: Diagnosis, written: Sequence[str]) -> Iterator[str]:
     tools = ", ".join(_tools(diagnosis.stack.toolchain))
     if tools:
         yield f"Toolchain:   {tools}"
+    if diagnosis.live is not None:
+        yield from live_lines(diagnosis.live)
     yield from doctor_evidence.text(diagnosis)
     yield from written
     for finding in diagnosis.findings:

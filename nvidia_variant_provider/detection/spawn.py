@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
+_MOST = 16 * 1024 * 1024
+"""The most bytes that are read of a child, in case that it prints without end."""
+
 _SIGKILL = 9  # POSIX fixes the number; `signal` would import enum and functools
 
 _left: set[int] = set()
@@ -28,34 +31,44 @@ _left: set[int] = set()
 
 
 def run(
-    command: Sequence[str], variables: Mapping[str, str], seconds: float
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    seconds: float,
+    *,
+    group: bool = False,
 ) -> tuple[bytes, bool]:
     """Return what the child wrote to stdout, and whether it closed stdout in time.
 
-    The child's stdin is empty, and its stderr is discarded. After the deadline the
-    child is killed, and the output up to then is returned.
+    The child's stdin is empty, and its stderr is discarded. After the deadline, or
+    after 16 MiB of output, the child is killed, and the output up to then is returned.
 
     :param seconds: the deadline.
+    :param group: start the child in a process group of its own, and kill the whole
+        group in the end. Windows has no such groups, and the child alone is killed.
     :raises OSError: the child cannot be started.
     """
     if sys.platform == "win32":
         return _run_with_subprocess(command, variables, seconds)
     else:  # noqa: RET505  # type checkers for Windows skip this branch
-        return _run_with_posix_spawn(command, variables, seconds)
+        return _run_with_posix_spawn(command, variables, seconds, group)
 
 
 # A condition that type checkers know: Windows has none of these functions.
 if sys.platform != "win32":
 
     def _run_with_posix_spawn(
-        command: Sequence[str], variables: Mapping[str, str], seconds: float
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        seconds: float,
+        group: bool = False,
     ) -> tuple[bytes, bool]:
         import select
 
         end = time.monotonic() + seconds
         _reap()
-        pid, reader = _start(command, variables)
+        pid, reader = _start(command, variables, group)
         chunks: list[bytes] = []
+        size = 0
         waiting = select.poll()
         waiting.register(reader, select.POLLIN)
         in_time = False
@@ -66,16 +79,25 @@ if sys.platform != "win32":
                     in_time = True
                     break
                 chunks.append(chunk)
+                size += len(chunk)
+                if size > _MOST:
+                    break
         finally:
             # This runs after Ctrl-C too: the child must not outlive the interrupt.
             os.close(reader)
             _left.add(pid)
-            if not in_time:
+            if group:
+                # The child is not collected yet, so that no other group can have its
+                # number.
+                _kill(-pid)
+            elif not in_time:
                 _kill(pid)
             _reap()
         return b"".join(chunks), in_time
 
-    def _start(command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, int]:
+    def _start(
+        command: Sequence[str], variables: Mapping[str, str], group: bool
+    ) -> tuple[int, int]:
         """Return the child's process id, and a descriptor for its stdout."""
         nowhere = os.open(os.devnull, os.O_RDWR)
         try:
@@ -87,7 +109,14 @@ if sys.platform != "win32":
                     (os.POSIX_SPAWN_DUP2, nowhere, 2),
                 ]
                 words = tuple(command)
-                pid = os.posix_spawn(words[0], words, variables, file_actions=actions)
+                if group:  # a new one, which has the number of the child
+                    pid = os.posix_spawn(
+                        words[0], words, variables, file_actions=actions, setpgroup=0
+                    )
+                else:
+                    pid = os.posix_spawn(
+                        words[0], words, variables, file_actions=actions
+                    )
             except BaseException:
                 os.close(reader)
                 raise

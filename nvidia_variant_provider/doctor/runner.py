@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..detection.presence import system_root
@@ -18,7 +18,7 @@ from .model import Finding
 from .reading import CodeReader, Watch
 from .stack import Stack
 
-__all__ = ["Diagnosis", "diagnose", "diagnose_installation"]
+__all__ = ["Diagnosis", "diagnose", "diagnose_installation", "prove_live"]
 
 logger = logging.getLogger(__name__)
 
@@ -80,12 +80,18 @@ def diagnose_installation(
     cache: str | None = None,
     jobs: int = 1,
     watch: Watch | None = None,
+    live: float | None = None,
 ) -> Diagnosis:
     """Find an environment with what is installed in it, and run the checks.
 
-    :param cache: the folder for what is read once; ``None`` keeps nothing. The other
-        arguments are those of `api.doctor`.
+    :param cache: the folder for what is read once; ``None`` keeps nothing.
+    :param live: the deadline of the live proof in seconds; ``None`` for no proof. The
+        other arguments are those of `api.doctor`.
     """
+    if live is not None:
+        from .live.proof import check_possible
+
+        check_possible(environment, is_here=is_here)
     installation = find_installation(python, environ)
     distributions = find_distributions(installation.folders)
     logger.info(
@@ -95,17 +101,17 @@ def diagnose_installation(
         ", ".join(installation.folders),
     )
     folder = None if cache is None else os.path.join(cache, "installed")
-    return diagnose(
-        Stack(
-            environment=environment,
-            installation=installation,
-            distributions=distributions,
-            reader=CodeReader(folder, jobs=jobs, watch=watch),
-            environ=environ,
-            is_here=is_here,
-            root=system_root(environ),
-        )
+    stack = Stack(
+        environment=environment,
+        installation=installation,
+        distributions=distributions,
+        reader=CodeReader(folder, jobs=jobs, watch=watch),
+        environ=environ,
+        is_here=is_here,
+        root=system_root(environ),
     )
+    diagnosis = diagnose(stack)
+    return diagnosis if live is None else prove_live(diagnosis, live)
 
 
 def diagnose(stack: Stack) -> Diagnosis:
@@ -128,6 +134,22 @@ def diagnose(stack: Stack) -> Diagnosis:
         notes=(*_unreadable(stack), *stack.toolchain.problems(told)),
         toolchain=stack.toolchain.to_dict(),
     )
+
+
+def prove_live(diagnosis: Diagnosis, seconds: float) -> Diagnosis:
+    """Add what the GPUs of this machine show when code runs on them.
+
+    :param seconds: the deadline for each GPU, and for torch.
+    """
+    from .live.findings import find_live
+    from .live.proof import prove
+
+    stack = diagnosis.stack
+    proof = prove(stack, seconds)
+    findings = [*diagnosis.findings, *find_live(stack, proof)]
+    # The sort keeps the order of findings with the same code.
+    findings.sort(key=lambda finding: finding.code)
+    return replace(diagnosis, findings=tuple(findings), live=proof.to_dict())
 
 
 def _unreadable(stack: Stack) -> list[str]:

@@ -21,7 +21,20 @@ from .budget import Budget
 from .compression import LZ4, NONE, ZSTD, decompress
 from .cubin import has_kernels, names_kernels
 
-__all__ = ["CUBIN", "LTO_IR", "MAGIC", "PTX", "SMALL", "Entry", "Scanner"]
+__all__ = [
+    "CONTAINER",
+    "CUBIN",
+    "ENTRY",
+    "GROUP",
+    "LTO_IR",
+    "MAGIC",
+    "PTX",
+    "SMALL",
+    "Entry",
+    "Scanner",
+    "compression_of",
+    "target_of",
+]
 
 MAGIC = b"\x50\xed\x55\xba"
 _RARE = 1
@@ -35,14 +48,16 @@ _SEARCH = re.compile(re.escape(MAGIC)).search
 """In machine code, a regular expression is twice as fast as `bytes.find`, except for a
 single byte, which `bytes.find` leaves to ``memchr``."""
 
-_CONTAINER = struct.Struct("<4sHHQ")
+CONTAINER = struct.Struct("<4sHHQ")
+"""Magic, version, size of this header, and size of what follows."""
+
 _VERSION = 1
 
 # kind, version, header, payload, compressed size, offset of the extension, minor,
 # major, arch, identifier (offset, length), flags, (unknown), decompressed size
-_ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
+ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 _ENTRY_VERSION = 0x0101
-PTX, CUBIN, LTO_IR, _GROUP = 1, 2, 8, 0x100
+PTX, CUBIN, LTO_IR, GROUP = 1, 2, 8, 0x100
 
 _LZ4, _ZSTD = 0x2000, 0x8000
 _ARCH_SPECIFIC, _FAMILY_SPECIFIC = 0x100000, 0x200000
@@ -172,21 +187,21 @@ class Scanner:
             )
             self._next = self._base + max(at, kept)
             return None
-        if len(data) - place < _CONTAINER.size:
+        if len(data) - place < CONTAINER.size:
             self._next = self._base + place
             return None
-        _, version, header, size = _CONTAINER.unpack_from(data, place)
+        _, version, header, size = CONTAINER.unpack_from(data, place)
         start = self._base + place
-        body = start + _CONTAINER.size
-        if version != _VERSION or header != _CONTAINER.size:
+        body = start + CONTAINER.size
+        if version != _VERSION or header != CONTAINER.size:
             return start + 1
         if size > self._size - body:
             # With an entry behind it, it is a container that the end of the file cuts
             # off; without one, these bytes only look like a container.
-            if len(data) - place < _CONTAINER.size + 4 and body + 4 <= self._size:
+            if len(data) - place < CONTAINER.size + 4 and body + 4 <= self._size:
                 self._next = start
                 return None
-            mark = data[place + _CONTAINER.size + 2 : place + _CONTAINER.size + 4]
+            mark = data[place + CONTAINER.size + 2 : place + CONTAINER.size + 4]
             if int.from_bytes(mark, "little") != _ENTRY_VERSION:
                 return start + 1
         self._on_container(start)
@@ -211,28 +226,28 @@ class Scanner:
     def _take(self, data: bytes, at: int, end: int) -> int | None:
         """Read the entry at ``at``, and skip its payload."""
         left = end - self._next
-        if left < _ENTRY.size:
+        if left < ENTRY.size:
             return self._broken("its last bytes are too few for an entry")
-        if len(data) - at < _ENTRY.size:
+        if len(data) - at < ENTRY.size:
             return None
-        fields: tuple[int, ...] = _ENTRY.unpack_from(data, at)
+        fields: tuple[int, ...] = ENTRY.unpack_from(data, at)
         kind, _, header, payload, packed = fields[:5]
         size = fields[13] or payload
-        if not _ENTRY.size <= header <= _MAX_HEADER or header + payload > left:
+        if not ENTRY.size <= header <= _MAX_HEADER or header + payload > left:
             return self._broken("an entry does not fit into it")
-        if kind == _GROUP:
+        if kind == GROUP:
             wanted = header + (payload if size <= _MAX_GROUP >= payload else 0)
         else:
             small = kind == CUBIN and size <= SMALL >= payload
-            wanted = header + payload if small else _ENTRY.size
+            wanted = header + payload if small else ENTRY.size
         # Where the file ends within an entry, its payload is not read, nor is the list
         # of a group.
-        limits = (wanted, header, _ENTRY.size)
+        limits = (wanted, header, ENTRY.size)
         wanted = next((n for n in limits if self._next + n <= self._size), 0)
         if len(data) - at < wanted:
             return None
         body = data[at + header : at + wanted][: packed or None]
-        if kind == _GROUP:
+        if kind == GROUP:
             self._take_group(data[at : at + min(header, wanted)], fields, body)
         else:
             self._report(fields, body, size)
@@ -242,7 +257,7 @@ class Scanner:
         self, header: bytes, group: tuple[int, ...], payload: bytes
     ) -> None:
         """Read the entries of a group; their headers stand in that of the group."""
-        place = _ENTRY.size
+        place = ENTRY.size
         if len(header) < place + 8:
             self._on_defect(self._next, "a group has no list of its entries")
             return
@@ -251,12 +266,12 @@ class Scanner:
         place += 8
         stream: bytes | None = None
         for _ in range(count):
-            if place + _ENTRY.size > end:
+            if place + ENTRY.size > end:
                 self._on_defect(self._next, "the list of a group is cut off")
                 return
             self._budget.steps -= 1
-            fields: tuple[int, ...] = _ENTRY.unpack_from(header, place)
-            place += _ENTRY.size
+            fields: tuple[int, ...] = ENTRY.unpack_from(header, place)
+            place += ENTRY.size
             if fields[5]:  # an extension follows: two numbers, a text and padding
                 if place + 8 > end:
                     self._on_defect(self._next, "the list of a group is cut off")
@@ -278,7 +293,7 @@ class Scanner:
         if not self._budget.may_unpack:
             self._tell(self._next, _TOO_DEAR)
             return b""
-        form = _compression(group)
+        form = compression_of(group)
         return decompress(form, payload, _MAX_GROUP, self._budget) or b""
 
     def _report(
@@ -288,19 +303,11 @@ class Scanner:
         size: int,
         group: tuple[int, ...] | None = None,
     ) -> None:
-        kind, minor, major, arch, flags = (
-            fields[0],
-            fields[6],
-            fields[7],
-            fields[8],
-            fields[11],
-        )
+        kind, minor, major, arch = fields[0], *fields[6:9]
         if arch > _MAX_ARCH or major > _MAX_VERSION or minor > _MAX_VERSION:
             self._on_defect(self._next, "an entry is for a GPU that cannot exist")
             return
-        letter = "a" if flags & _ARCH_SPECIFIC else ""
-        letter = letter or ("f" if flags & _FAMILY_SPECIFIC else "")
-        compression = _compression(group or fields)
+        compression = compression_of(group or fields)
         stub: bool | None = False
         if kind == CUBIN and size <= SMALL:
             stored = NONE if group else compression
@@ -308,7 +315,7 @@ class Scanner:
         self._on_entry(
             Entry(
                 kind=kind,
-                target=f"{arch}{letter}",
+                target=target_of(fields),
                 isa=f"{major}.{minor}" if kind == PTX else "",
                 compression=compression,
                 stub=stub,
@@ -341,7 +348,15 @@ class Scanner:
         return self._next + (self._next == self._start)
 
 
-def _compression(fields: tuple[int, ...]) -> str:
+def target_of(fields: tuple[int, ...]) -> str:
+    """Return the target of an entry, such as ``90``, ``90a`` or ``100f``."""
+    arch, flags = fields[8], fields[11]
+    letter = "a" if flags & _ARCH_SPECIFIC else ""
+    return f"{arch}{letter or ('f' if flags & _FAMILY_SPECIFIC else '')}"
+
+
+def compression_of(fields: tuple[int, ...]) -> str:
+    """Return how the payload of an entry is compressed."""
     flags = fields[11]
     if flags & _ZSTD:
         return ZSTD

@@ -124,6 +124,37 @@ def test_an_interrupt_kills_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @posix
+@pytest.mark.parametrize("seconds", [3, 60])
+def test_a_group_ends_with_its_child(seconds: float) -> None:
+    # The first child ends at once, and the second one is late. A grandchild inherits
+    # its group, and its pipe tells when it has ended.
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    late = "time.sleep(1000)" if seconds < 60 else ""
+    code = (
+        "import subprocess, sys, time\n"
+        "wait = [sys.executable, '-c', 'import time; time.sleep(1000)']\n"
+        f"subprocess.Popen(wait, stdout=-3, pass_fds=[{writer}])\n"
+        f"print('started', flush=True)\n{late}"
+    )
+    output, in_time = spawn.run(python(code), os.environ, seconds, group=True)
+    os.close(writer)
+    assert (output, in_time) == (b"started\n", seconds == 60)
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+
+
+@posix
+def test_a_child_that_prints_without_end_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spawn, "_MOST", 100_000)
+    output, in_time = spawn.run(python("while True: print('x' * 1000)"), os.environ, 60)
+    assert in_time is False
+    assert 100_000 < len(output) < 1_000_000
+
+
+@posix
 def test_threads_do_not_wait_for_each_others_children() -> None:
     def ask(number: int) -> tuple[bytes, bool]:
         return spawn.run(python(f"print({number})"), os.environ, 60)

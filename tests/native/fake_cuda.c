@@ -1,33 +1,27 @@
 /* A replacement for libcuda.so.1 whose replies come from a scenario file. */
-#include "scenario.h"
+#define _POSIX_C_SOURCE 200809L
+#include "fake_cuda.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    SUCCESS = 0,
-    INVALID_VALUE = 1,
-    NOT_INITIALIZED = 3,
-    NO_DEVICE_FOUND = 100,
-    INVALID_DEVICE = 101,
-    CAPABILITY_MAJOR = 75,
-    CAPABILITY_MINOR = 76,
-};
+#include <unistd.h>
 
 const char sc_library[] = "cuda";
 
 static int initialised;
 
-/* `bad` says that the caller's arguments cannot be right. */
-static int begin(const char *function, long long device, int bad)
+int cuda_begin(const char *function, long long device, int bad)
 {
     int code = sc_call(function, device);
+    const char *lost = device < 0 ? NULL : sc_get(device, "lost");
+    if (code == SUCCESS && lost != NULL && access(lost, F_OK) == 0)
+        return DEVICE_UNAVAILABLE;
     if (code != SUCCESS)
         return code;
     return !initialised ? NOT_INITIALIZED : bad ? INVALID_VALUE : SUCCESS;
 }
 
-static int device_code(int device)
+int cuda_device_code(int device)
 {
     return device < 0 || device >= sc_number(NO_DEVICE, "count") ? INVALID_DEVICE : SUCCESS;
 }
@@ -63,7 +57,7 @@ ENTRY(int, cuDriverGetVersion)(int *version)
 
 ENTRY(int, cuDeviceGetCount)(int *count)
 {
-    int code = begin(__func__, NO_DEVICE, count == NULL);
+    int code = cuda_begin(__func__, NO_DEVICE, count == NULL);
     if (code == SUCCESS)
         *count = (int)sc_number(NO_DEVICE, "count");
     return code;
@@ -71,8 +65,8 @@ ENTRY(int, cuDeviceGetCount)(int *count)
 
 ENTRY(int, cuDeviceGet)(int *device, int ordinal)
 {
-    int code = begin(__func__, ordinal, device == NULL);
-    code = code ? code : device_code(ordinal);
+    int code = cuda_begin(__func__, ordinal, device == NULL);
+    code = code ? code : cuda_device_code(ordinal);
     if (code == SUCCESS)
         *device = ordinal;
     return code;
@@ -82,8 +76,8 @@ ENTRY(int, cuDeviceGetAttribute)(int *value, int attribute, int device)
 {
     int major, minor;
     int known = attribute == CAPABILITY_MAJOR || attribute == CAPABILITY_MINOR;
-    int code = begin(__func__, device, value == NULL || !known);
-    code = code ? code : device_code(device);
+    int code = cuda_begin(__func__, device, value == NULL || !known);
+    code = code ? code : cuda_device_code(device);
     if (code == SUCCESS) {
         sc_capability(device, &major, &minor);
         *value = attribute == CAPABILITY_MAJOR ? major : minor;
@@ -94,8 +88,8 @@ ENTRY(int, cuDeviceGetAttribute)(int *value, int attribute, int device)
 /* A name that does not fit is truncated; the result always ends with a NUL. */
 ENTRY(int, cuDeviceGetName)(char *name, int length, int device)
 {
-    int code = begin(__func__, device, name == NULL || length <= 0);
-    code = code ? code : device_code(device);
+    int code = cuda_begin(__func__, device, name == NULL || length <= 0);
+    code = code ? code : cuda_device_code(device);
     if (code == SUCCESS) {
         const char *text = sc_text(device, "name");
         size_t room = (size_t)length - 1;

@@ -21,6 +21,18 @@ from support.native import (
 
 pytestmark = needs_compiler
 
+DRIVER = """
+import ctypes as c
+from cuda.bindings import driver as d
+d.cuInit(0)
+d.cuCtxSetCurrent(d.cuDevicePrimaryCtxRetain(d.cuDeviceGet(0)[1])[1])
+def ptx(isa, target=50):
+    text = f".version {isa}\\n.target sm_{target}\\n.visible .entry nvp_probe("
+    return text.encode() + b"\\0"
+def load(isa, target=50):
+    return int(d.cuModuleLoadDataEx(ptx(isa, target), 0, [], [])[0])
+"""
+
 
 def test_nvml_of_a_healthy_machine(bench: Bench) -> None:
     code = PYNVML + (
@@ -218,6 +230,47 @@ def test_cuda_visible_devices_hides_all_devices(
         machine("9.0"), CUDA + "print(lib.cuInit(0))", **variables
     )
     assert code_of_init == str(code)
+
+
+def test_cuda_python_loads_and_runs_the_kernel(bench: Bench) -> None:
+    pytest.importorskip("cuda.bindings.driver")
+    code = DRIVER + (
+        "print(load('8.8'), load('9.0'), load('6.0', 95))\n"
+        "_, module = d.cuModuleLoadData(ptx('8.8'))\n"
+        "_, kernel = d.cuModuleGetFunction(module, b'nvp_probe')\n"
+        "print(int(d.cuModuleGetFunction(module, b'other')[0]))\n"
+        "_, memory = d.cuMemAlloc(8)\n"
+        "a, b = c.c_uint64(int(memory)), c.c_uint32(5)\n"
+        "p = (c.c_void_p * 2)(c.addressof(a), c.addressof(b))\n"
+        "d.cuLaunchKernel(kernel, 1, 1, 1, 2, 1, 1, 0, 0, c.addressof(p), 0)\n"
+        "out = (c.c_uint32 * 2)()\n"
+        "d.cuMemcpyDtoH(c.addressof(out), memory, 8); print(list(out))\n"
+    )
+    right = machine("9.0")
+    assert bench.output(right, code).splitlines() == ["0 222 218", "500", "[7, 12]"]
+    wrong = right.but(cuda={"device.0.result": "wrong"})
+    assert bench.output(wrong, code).endswith("[7, 13]")
+
+
+def test_machine_code_loads_on_its_own_major_version(bench: Bench) -> None:
+    pytest.importorskip("cuda.bindings.driver")
+    folder = Path(__file__).parents[2] / "fixtures/binaries"
+    code = DRIVER + (
+        "for name in 'old-75', 'new-80', 'new-90a', 'old-100':\n"
+        f"    data = open(f'{folder}/{{name}}.cubin', 'rb').read()\n"
+        "    print(int(d.cuModuleLoadData(data)[0]), end=' ')\n"
+    )
+    assert bench.output(machine("9.0"), code) == "209 209 0 209"
+    assert bench.output(machine("8.6"), code) == "209 0 209 209"
+
+
+def test_a_context_comes_before_everything_else(bench: Bench) -> None:
+    pytest.importorskip("cuda.bindings.driver")
+    code = (
+        "from cuda.bindings import driver as d\n"
+        "print(int(d.cuMemAlloc(8)[0]), int(d.cuInit(0)[0]), int(d.cuMemAlloc(8)[0]))"
+    )
+    assert bench.output(machine("9.0"), code) == "3 0 201"
 
 
 def test_cuda_without_devices_is_an_error(bench: Bench) -> None:

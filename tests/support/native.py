@@ -10,6 +10,10 @@ loaded (or on the first call, if the variable is set only then)::
     LIB.count = 2                         # -2147483648 .. 4294967295
     LIB.device.N.capability = 9.0         # N is an index, or * for every device
     LIB.device.N.name = NVIDIA H100
+    cuda.device.N.result = wrong          # the last number of each kernel is wrong
+    cuda.device.N.lost = /path            # the first launch fails and makes this file,
+                                          # and then every call for the device fails
+    cuda.ptx_isa = 8.8                    # the newest PTX that the driver compiles
     nvml.driver_version = 575.57.08
     nvml.nvml_version = 12.575.57.08
     nvml.libcuda = present | missing
@@ -54,7 +58,27 @@ _DEVICE_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "nvmlDeviceGetName",
         "nvmlDeviceGetCudaComputeCapability",
     ),
-    "cuda": ("cuDeviceGet", "cuDeviceGetAttribute", "cuDeviceGetName"),
+    "cuda": (
+        "cuDeviceGet",
+        "cuDeviceGetAttribute",
+        "cuDeviceGetName",
+        "cuDevicePrimaryCtxRetain",
+        "cuDevicePrimaryCtxRelease_v2",
+        "cuCtxSetCurrent",
+        "cuCtxSynchronize",
+        "cuMemAlloc_v2",
+        "cuMemFree_v2",
+        "cuMemcpyDtoH_v2",
+        "cuModuleLoadData",
+        "cuModuleLoadDataEx",
+        "cuModuleUnload",
+        "cuModuleGetFunction",
+        "cuLinkCreate_v2",
+        "cuLinkAddData_v2",
+        "cuLinkComplete",
+        "cuLinkDestroy",
+        "cuLaunchKernel",
+    ),
 }
 FUNCTIONS: dict[str, tuple[str, ...]] = {
     "nvml": (
@@ -74,6 +98,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
         "cuDriverGetVersion",
         "cuDeviceGetCount",
         "cuGetErrorName",
+        "cuGetProcAddress_v2",
         *_DEVICE_FUNCTIONS["cuda"],
     ),
 }
@@ -86,7 +111,7 @@ _PLAIN_KEYS: dict[str, tuple[str, ...]] = {
         "libcuda",
         "count",
     ),
-    "cuda": ("cuda_version", "count"),
+    "cuda": ("cuda_version", "count", "ptx_isa"),
 }
 
 
@@ -111,14 +136,18 @@ def compile_libraries(folder: Path, *, without: Collection[str] = ()) -> None:
     if unknown:
         raise ValueError(f"no such entry points: {sorted(unknown)}")
     sources = Path(__file__).resolve().parents[1] / "native"
-    for source, soname in (("fake_nvml.c", NVML_SONAME), ("fake_cuda.c", CUDA_SONAME)):
+    for soname, files in (
+        (NVML_SONAME, ("fake_nvml.c",)),
+        (CUDA_SONAME, ("fake_cuda.c", "fake_modules.c")),
+    ):
         subprocess.run(
             [
                 *("cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror"),
                 *("-shared", "-fPIC", f"-Wl,-soname,{soname}"),
                 *(f"-DWITHOUT_{function}" for function in without),
                 *("-o", str(folder / soname)),
-                *(str(sources / name) for name in (source, "scenario.c")),
+                *(str(sources / name) for name in (*files, "scenario.c")),
+                "-ldl",
             ],
             check=True,
         )
@@ -176,6 +205,7 @@ def machine(
     *capabilities: str,
     cuda_version: int = 12090,
     driver_version: str = "575.57.08",
+    ptx_isa: str = "8.8",
     log: Path | None = None,
 ) -> Scenario:
     """Return a healthy machine, with a GPU for each compute capability."""
@@ -187,7 +217,7 @@ def machine(
         "driver_version": driver_version,
         "nvml_version": f"{cuda_version // 1000}.{driver_version}",
     }
-    return Scenario(nvml={**nvml, **both}, cuda=both, log=log)
+    return Scenario(nvml={**nvml, **both}, cuda={**both, "ptx_isa": ptx_isa}, log=log)
 
 
 def _merged(*layers: Mapping[str, Value | None] | None) -> dict[str, Value]:
@@ -200,7 +230,8 @@ def _is_key(library: str, key: str) -> bool:
     about_device = re.fullmatch(r"device\.(?:\*|0|[1-9][0-9]{0,8})\.(.+)", key)
     if about_device is not None:
         key = about_device[1]
-        plain, functions = ("capability", "name"), _DEVICE_FUNCTIONS[library]
+        names = {"nvml": (), "cuda": ("result", "lost")}[library]
+        plain, functions = ("capability", "name", *names), _DEVICE_FUNCTIONS[library]
     kind, dot, function = key.partition(".")
     if not dot:
         return key in plain

@@ -8,6 +8,7 @@ from ..model import Check, Code
 from .abi import ABI_CHECKS
 from .builds import BUILD_CHECKS
 from .libraries import LIBRARY_CHECKS
+from .live import LIVE_CHECKS
 from .machine import MACHINE_CHECKS
 from .toolchain import TOOLCHAIN_CHECKS
 from .workloads import RECEIPT_CHECKS, WORKLOAD_CHECKS
@@ -22,6 +23,7 @@ TEXTS: Mapping[Code, Check] = {
         *LIBRARY_CHECKS,
         *TOOLCHAIN_CHECKS,
         *ABI_CHECKS,
+        *LIVE_CHECKS,
         *WORKLOAD_CHECKS,
         *RECEIPT_CHECKS,
     )

@@ -1,0 +1,1 @@
+"""What the GPUs of this machine show when code runs on them."""

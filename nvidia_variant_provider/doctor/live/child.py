@@ -1,0 +1,240 @@
+"""Run code on one GPU. This module runs in a child process only, see `processes`.
+
+The driver may hang, crash, or ruin the process for later calls. So the child says what
+it begins before it begins it, and prints the outcome after it. Each line of its output
+is a JSON object:
+
+- ``{"ready": "13.4.4"}``, with the version of cuda-python, before the driver is called;
+- ``{"begin": NAME}``, before a task;
+- ``{"end": NAME, "error": null, "code": 0, "seconds": 0.1, ...}``, after it;
+- ``{"done": true}`` after the last task, or ``{"done": false}`` where a kernel has
+  failed, after which the context cannot be used any more (CUDA driver API: "This leaves
+  the process in an inconsistent state and any further CUDA work will return the same
+  error").
+
+Functions and numbers are those of the CUDA driver API.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+__all__ = ["main"]
+
+_BLOCKS, _THREADS, _FACTOR = 2, 64, 3
+_NAME = b"nvp_probe"
+_WRONG = "wrong result"
+_PTX = "ptx"
+
+
+class _CudaError(Exception):
+    """A call of the driver has failed.
+
+    :param text: such as ``CUDA_ERROR_OUT_OF_MEMORY``.
+    :param code: its number; -1 for what is not an error of the driver.
+    """
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.text = text
+        self.code = code
+
+
+class _BrokenContextError(_CudaError):
+    """A kernel has failed, and nothing else can run in this process."""
+
+
+def main(index: int, seconds: int, file: str) -> None:
+    """Carry out the tasks of a file on a GPU; this function does not return.
+
+    :param index: the number of the GPU.
+    :param seconds: after this many seconds the parent no longer waits.
+    :param file: a JSON list of objects with ``name``, ``kind`` (``ptx``, ``link`` or
+        ``load``) and ``path``.
+    """
+    if sys.platform != "win32":
+        signal.alarm(seconds)
+    # Native libraries print to descriptor 1. Keep the pipe to the parent under another
+    # number, and let descriptor 1 point to stderr, which is discarded.
+    pipe = os.dup(1)
+    os.dup2(2, 1)
+
+    def say(**line: object) -> None:
+        data = f"{json.dumps(line)}\n".encode()
+        while data:
+            data = data[os.write(pipe, data) :]
+
+    with open(file, encoding="utf-8") as stream:
+        tasks: list[Mapping[str, str]] = json.load(stream)
+    say(ready=_version())
+    is_whole = _carry_out(index, tasks, say)
+    say(done=is_whole)
+    # Skip the exit handlers and the driver's threads: they have crashed processes that
+    # had nothing left to do.
+    os._exit(0)
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("cuda-bindings")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _carry_out(
+    index: int, tasks: list[Mapping[str, str]], say: Callable[..., None]
+) -> bool:
+    """Return whether all tasks were tried."""
+    count = -1
+
+    def make_context() -> dict[str, object]:
+        nonlocal count
+        driver = _driver()
+        _call(driver.cuInit, 0)
+        count = _call(driver.cuDeviceGetCount)
+        device = _call(driver.cuDeviceGet, index)
+        # The signature of cuCtxCreate has changed from CUDA 12 to 13. That of the
+        # primary context, which programs of the runtime use as well, has not.
+        context = _call(driver.cuDevicePrimaryCtxRetain, device)
+        _call(driver.cuCtxSetCurrent, context)
+        _call(driver.cuCtxSynchronize)
+        return {"count": count}
+
+    if not _try("context", make_context, say, count=lambda: count):
+        return True
+    try:
+        for task in tasks:
+            _try(task["name"], partial(_run_task, task["kind"], task["path"]), say)
+    except _BrokenContextError:
+        return False
+    return True
+
+
+def _try(
+    name: str,
+    act: Callable[[], Mapping[str, object]],
+    say: Callable[..., None],
+    count: Callable[[], int] | None = None,
+) -> bool:
+    """Carry out a task, and print its outcome.
+
+    :raises _BrokenContextError: a kernel has failed.
+    """
+    say(begin=name)
+    started = time.monotonic()
+    outcome: dict[str, object] = {"error": None, "code": 0}
+    broken: _BrokenContextError | None = None
+    try:
+        outcome.update(act())
+    except _CudaError as error:
+        outcome.update(error=error.text, code=error.code)
+        broken = error if isinstance(error, _BrokenContextError) else None
+    except Exception as error:  # noqa: BLE001  # cuda-python raises any of them
+        outcome.update(error=f"{type(error).__name__}: {error}"[:300], code=-1)
+    if count is not None:
+        outcome["count"] = count()
+    say(end=name, seconds=round(time.monotonic() - started, 6), **outcome)
+    if broken is not None:
+        raise broken
+    return outcome["error"] is None
+
+
+def _run_task(kind: str, path: str) -> dict[str, object]:
+    with open(path, "rb") as file:
+        image = file.read()
+    if kind == _PTX:
+        return _run_ptx(image)
+    return _run_linked(image) if kind == "link" else _load(image)
+
+
+def _run_ptx(text: bytes) -> dict[str, object]:
+    started = time.monotonic()
+    # The text of PTX ends with a zero byte. The driver keeps what it compiles in a
+    # cache, which the parent has switched off, so that this is the compiler's time.
+    module = _call(_driver().cuModuleLoadDataEx, text + b"\0", 0, [], [])
+    seconds = time.monotonic() - started
+    _run_kernel(module)
+    return {"compiled": round(seconds, 6)}
+
+
+def _run_linked(text: bytes) -> dict[str, object]:
+    """Make machine code of PTX, load it and run it."""
+    driver = _driver()
+    state = _call(driver.cuLinkCreate, 0, [], [])
+    kind = driver.CUjitInputType.CU_JIT_INPUT_PTX
+    data = text + b"\0"
+    _call(driver.cuLinkAddData, state, kind, data, len(data), _NAME, 0, [], [])
+    place, size = _call(driver.cuLinkComplete, state)
+    # The image belongs to the linker's state, so it is copied before it is destroyed.
+    image = ctypes.string_at(int(place), size)
+    _call(driver.cuLinkDestroy, state)
+    _run_kernel(_call(driver.cuModuleLoadData, image))
+    return {"size": size}
+
+
+def _load(image: bytes) -> dict[str, object]:
+    """Load machine code of a library, and run nothing of it."""
+    driver = _driver()
+    module = _call(driver.cuModuleLoadData, image)
+    _call(driver.cuModuleUnload, module)
+    return {}
+
+
+def _run_kernel(module: Any) -> None:
+    """Run the kernel, and compare what it has written.
+
+    :raises _BrokenContextError: it did not run to its end.
+    """
+    driver = _driver()
+    kernel = _call(driver.cuModuleGetFunction, module, _NAME)
+    numbers = (ctypes.c_uint32 * (_BLOCKS * _THREADS))()
+    memory = _call(driver.cuMemAlloc, ctypes.sizeof(numbers))
+    pointer = ctypes.c_uint64(int(memory))
+    factor = ctypes.c_uint32(_FACTOR)
+    # The driver takes an array of pointers to the parameters.
+    addresses = (ctypes.addressof(pointer), ctypes.addressof(factor))
+    parameters = (ctypes.c_void_p * 2)(*addresses)
+    try:
+        _call(
+            driver.cuLaunchKernel,
+            *(kernel, _BLOCKS, 1, 1, _THREADS, 1, 1, 0, 0),
+            *(ctypes.addressof(parameters), 0),
+        )
+        _call(driver.cuCtxSynchronize)
+        size = ctypes.sizeof(numbers)
+        _call(driver.cuMemcpyDtoH, ctypes.addressof(numbers), memory, size)
+    except _CudaError as error:
+        raise _BrokenContextError(error.text, error.code) from None
+    _call(driver.cuMemFree, memory)
+    _call(driver.cuModuleUnload, module)
+    if list(numbers) != [i * _FACTOR + 7 for i in range(len(numbers))]:
+        raise _CudaError(_WRONG, -1)
+
+
+def _driver() -> Any:
+    from cuda.bindings import driver
+
+    return driver
+
+
+def _call(function: Callable[..., Any], *arguments: object) -> Any:
+    """Call the driver, and return its value, or the tuple of its values.
+
+    :raises _CudaError: the driver returned an error.
+    """
+    error, *values = function(*arguments)
+    if int(error):
+        raise _CudaError(getattr(error, "name", str(error)), int(error))
+    if len(values) == 1:
+        return values[0]
+    return tuple(values)

@@ -1,0 +1,120 @@
+"""Run a few lines of torch. The interpreter of the stack runs this file as a program.
+
+Besides the standard library, it imports nothing but torch. Each line of its output is a
+JSON object, as in `child`: ``{"begin": STEP}`` before a step, and ``{"end": STEP,
+"error": null, "seconds": 1.5, ...}`` after it, and at last ``{"done": true}``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+_SIZE = 64
+
+
+def main(seconds: int) -> None:
+    """Carry out the steps; this function does not return."""
+    # The folder of a program is the first one of its path, and nothing there is meant
+    # for torch.
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [item for item in sys.path if os.path.abspath(item or ".") != here]
+    if sys.platform != "win32":
+        import signal
+
+        signal.alarm(seconds)
+    # Libraries print to descriptor 1; see `child`.
+    pipe = os.dup(1)
+    os.dup2(2, 1)
+
+    def say(**line: Any) -> None:
+        data = (json.dumps(line) + "\n").encode()
+        while data:
+            data = data[os.write(pipe, data) :]
+
+    for name, act in (("import", _load), ("arch_list", _list), ("available", _ask)):
+        if not _try(name, act, say):
+            break
+    else:
+        if _ask()["available"]:
+            _run(say)
+    say(done=True)
+    os._exit(0)
+
+
+def _try(name: str, act: Any, say: Any) -> bool:
+    say(begin=name)
+    started = time.monotonic()
+    outcome: dict[str, Any] = {"error": None}
+    try:
+        outcome.update(act())
+    except BaseException as error:  # noqa: BLE001  # a library may even exit
+        lines = str(error).strip().splitlines() or [""]
+        outcome["error"] = (type(error).__name__ + ": " + lines[0])[:500]
+    say(end=name, seconds=round(time.monotonic() - started, 6), **outcome)
+    return outcome["error"] is None
+
+
+def _load() -> dict[str, Any]:
+    import torch
+
+    return {"version": str(torch.__version__), "cuda": torch.version.cuda}
+
+
+def _list() -> dict[str, Any]:
+    import torch
+
+    return {"arch_list": list(torch.cuda.get_arch_list())}
+
+
+def _ask() -> dict[str, Any]:
+    import torch
+
+    available = bool(torch.cuda.is_available())
+    return {
+        "available": available,
+        "devices": torch.cuda.device_count() if available else 0,
+    }
+
+
+def _run(say: Any) -> None:
+    import torch
+
+    for index in range(torch.cuda.device_count()):
+        _try(f"matmul {index}", lambda index=index: _multiply(index), say)
+    _try("compile", _compile, say)
+
+
+def _multiply(index: int) -> dict[str, Any]:
+    """Multiply two matrices of small integers, which every format holds exactly."""
+    import torch
+
+    left = (torch.arange(_SIZE * _SIZE) % 7).reshape(_SIZE, _SIZE).float()
+    right = (torch.arange(_SIZE * _SIZE) % 5).reshape(_SIZE, _SIZE).float()
+    place = f"cuda:{index}"
+    product = left.to(place) @ right.to(place)
+    torch.cuda.synchronize(index)
+    if not torch.equal(product.cpu(), left @ right):
+        raise ArithmeticError("wrong result")
+    return {"gpu": torch.cuda.get_device_name(index)}
+
+
+def _compile() -> dict[str, Any]:
+    import torch
+
+    def sum_of_squares(values: Any) -> Any:
+        return (values.sin() ** 2 + values.cos() ** 2).sum(-1)
+
+    values = torch.linspace(0, 1, _SIZE * _SIZE, device="cuda").reshape(_SIZE, _SIZE)
+    compiled = torch.compile(sum_of_squares)(values)
+    torch.cuda.synchronize()
+    if not torch.allclose(compiled, sum_of_squares(values), rtol=1e-4):
+        raise ArithmeticError("wrong result")
+    return {}
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,50 @@
+"""The kernel of the live proof is PTX that an assembler accepts."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nvidia_variant_provider.doctor.live.kernels import isa_versions, ptx_of
+from nvidia_variant_provider.knowledge.tables import gpu_models, parse_isa, toolkits
+from nvidia_variant_provider.machine.environment import ComputeCapability
+
+PTXAS = shutil.which("ptxas")
+
+
+def test_each_known_version_of_ptx_is_there_once() -> None:
+    versions = [parse_isa(version) for version in isa_versions()]
+    assert versions == sorted(set(versions))
+    assert set(versions) == {toolkit.ptx_isa for toolkit in toolkits().values()}
+
+
+def test_the_target_is_never_newer_than_the_gpu() -> None:
+    for capability in gpu_models():
+        text = ptx_of("6.0", capability)
+        (target,) = re.findall(r"^\.target sm_([0-9]+)$", text, re.MULTILINE)
+        assert int(target) == min(50, int(capability.sm))
+
+
+@pytest.mark.skipif(PTXAS is None, reason="needs ptxas of a CUDA toolkit")
+def test_an_assembler_accepts_each_version_that_it_knows(tmp_path: Path) -> None:
+    assert PTXAS is not None
+    told = subprocess.run(
+        [PTXAS, "--version"], capture_output=True, text=True, check=True
+    )
+    match = re.search(r"release ([0-9]+)\.([0-9]+)", told.stdout)
+    assert match is not None
+    newest = max(
+        toolkit.ptx_isa
+        for version, toolkit in toolkits().items()
+        if version <= (int(match[1]), int(match[2]))
+    )
+    source = tmp_path / "kernel.ptx"
+    for version in isa_versions():
+        if parse_isa(version) <= newest:
+            source.write_text(ptx_of(version, ComputeCapability(9, 0)))
+            command = [PTXAS, "-arch=sm_90", str(source), "-o", str(tmp_path / "out")]
+            subprocess.run(command, check=True)

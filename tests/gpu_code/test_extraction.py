@@ -1,0 +1,135 @@
+"""One cubin of a library is taken out, as a driver can load it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.containers import BINARIES, binaries, container, entry, inspect_bytes
+
+from nvidia_variant_provider.gpu_code import extraction
+from nvidia_variant_provider.gpu_code.extraction import ExtractionError, extract_cubin
+from nvidia_variant_provider.gpu_code.fatbin import CUBIN
+from nvidia_variant_provider.gpu_code.inspection import inspect_path
+from nvidia_variant_provider.gpu_code.report import LibraryReport
+
+EVERY = pytest.mark.parametrize("path", binaries(), ids=lambda path: path.name)
+
+PLAIN = BINARIES / "compress-none.so"
+CUBIN_80 = (BINARIES / "new-80.cubin").read_bytes()
+
+
+def only(path: Path) -> LibraryReport:
+    (report,) = inspect_path(str(path)).libraries
+    return report
+
+
+@EVERY
+def test_each_target_with_a_kernel_has_a_cubin_of_that_target(path: Path) -> None:
+    kernels = {
+        target.removesuffix("_real")
+        for target in only(path).kernels
+        if target.endswith("_real")
+    }
+    for target in kernels:
+        cubin = extract_cubin(str(path), target.__eq__)
+        if path.name == "lto.so":  # its one cubin has to be linked
+            assert cubin is None
+            continue
+        assert cubin is not None
+        assert cubin.target == target
+        report = inspect_bytes(cubin.data, "loose.cubin")
+        assert report is not None
+        (told,) = report.kernels
+        # That code is for a family is in the options of the assembler alone.
+        assert told.removesuffix("_real").rstrip("f") == target.rstrip("f")
+
+
+def test_every_compression_has_the_same_content() -> None:
+    contents: Counter[bytes] = Counter()
+    for mode in ("none", "speed", "balance", "size"):
+        cubin = extract_cubin(str(BINARIES / f"compress-{mode}.so"), "80".__eq__)
+        assert cubin is not None
+        contents[cubin.data] += 1
+    assert len(contents) == 1
+
+
+def test_nothing_is_taken_for_another_gpu() -> None:
+    assert extract_cubin(str(PLAIN), "90".__eq__) is None
+
+
+def test_stubs_are_passed_over(tmp_path: Path) -> None:
+    stub = (BINARIES / "new-stub-90.cubin").read_bytes()
+    path = tmp_path / "lib.fatbin"
+    path.write_bytes(container(entry(CUBIN, 90, payload=stub)))
+    assert extract_cubin(str(path), "90".__eq__) is None
+
+
+def test_objects_for_a_linker_are_passed_over(tmp_path: Path) -> None:
+    relocatable = CUBIN_80[:16] + b"\1\0" + CUBIN_80[18:]
+    path = tmp_path / "lib.fatbin"
+    path.write_bytes(
+        container(
+            entry(CUBIN, 80, payload=relocatable), entry(CUBIN, 80, payload=CUBIN_80)
+        )
+    )
+    cubin = extract_cubin(str(path), "80".__eq__)
+    assert cubin is not None
+    assert cubin.data.startswith(CUBIN_80)
+
+
+def test_the_first_small_cubin_is_taken_before_larger_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = CUBIN_80 + bytes(4096)
+    path = tmp_path / "lib.fatbin"
+    parts = [entry(CUBIN, 80, payload=large), entry(CUBIN, 80, payload=CUBIN_80)]
+    path.write_bytes(container(*parts))
+    monkeypatch.setattr(extraction, "_ENOUGH", len(CUBIN_80) + 8)
+    cubin = extract_cubin(str(path), "80".__eq__)
+    assert cubin is not None
+    assert len(cubin.data) < len(large)
+    path.write_bytes(container(parts[0]))
+    cubin = extract_cubin(str(path), "80".__eq__)
+    assert cubin is not None
+    assert len(cubin.data) == len(large)
+    monkeypatch.setattr(extraction, "_LARGEST", len(CUBIN_80))
+    with pytest.raises(ExtractionError, match="smallest cubin"):
+        extract_cubin(str(path), "80".__eq__)
+
+
+def test_zstandard_names_the_extra_where_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(extraction, "has_zstd", lambda: False)
+    with pytest.raises(ExtractionError, match=r"nvidia-variant-provider\[wheels\]"):
+        extract_cubin(str(BINARIES / "compress-size.so"), "80".__eq__)
+
+
+def test_what_is_no_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    for name in ("empty", "missing", "."):
+        with pytest.raises((OSError, ValueError)):
+            extract_cubin(str(tmp_path / name), "80".__eq__)
+
+
+@given(data=st.data())
+def test_damage_is_never_another_error(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    source = data.draw(st.sampled_from(["compress-size.so", "concatenated.fatbin"]))
+    content = bytearray((BINARIES / source).read_bytes())
+    start = content.find(b"\x50\xed\x55\xba")
+    for _ in range(data.draw(st.integers(1, 8))):
+        place = data.draw(st.integers(start, min(start + 400, len(content) - 1)))
+        content[place] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.getbasetemp() / "damaged.so"
+    path.write_bytes(content)
+    try:
+        cubin = extract_cubin(str(path), lambda _: True)
+    except (ExtractionError, ValueError):
+        return
+    assert cubin is None or cubin.data.startswith(b"\x7fELF")
