@@ -11,7 +11,7 @@ from packaging.version import Version
 from ..gpu_code.report import target_key
 from .store import Store
 
-__all__ = ["ProjectSummary", "ReleaseSummary", "summarize"]
+__all__ = ["ProjectSummary", "ReleaseSummary", "count_wheels", "summarize"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +84,25 @@ class ProjectSummary:
             "targets": list(self.targets),
             "releases": [item.to_dict() for item in self.releases],
         }
+
+
+def count_wheels(store: Store) -> dict[str, float]:
+    """Return the counts of a store by the names that ``census`` reports.
+
+    ``bytes_read`` and ``seconds`` are sums over the wheels.
+    """
+    counts: dict[str, float] = dict.fromkeys(("inspected", "skipped", "failed"), 0)
+    wheels, size, seconds = 0, 0, 0.0
+    for row in store.rows(
+        "SELECT status, count(*) AS wheels, sum(bytes_read) AS size, "
+        "sum(seconds) AS seconds FROM wheels GROUP BY status"
+    ):
+        counts[row["status"]] = row["wheels"]
+        wheels += row["wheels"]
+        size += row["size"]
+        seconds += row["seconds"]
+    times = round(seconds, 3)
+    return {"wheels": wheels, **counts, "bytes_read": size, "seconds": times}
 
 
 _TARGETS = """

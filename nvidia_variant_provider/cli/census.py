@@ -10,6 +10,7 @@ import signal
 from collections.abc import Iterator, Mapping
 
 from ..errors import InputError, ProviderError, UsageError, shown
+from . import census_report
 from .parsers import add_examples, require_jobs, whole_number
 from .progress import census_bar, readable_size
 from .render import complain
@@ -39,6 +40,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "index",
         metavar="INDEX",
+        nargs="?",
         help="the URL of the root page of an index; or a folder of wheels, or of a "
         "folder for each project",
     )
@@ -106,10 +108,12 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         default=900,
         help="give up a wheel after so many seconds (default: %(default)s)",
     )
+    census_report.add_options(parser)
     add_examples(
         parser,
         "census https://index.example/simple --project torch -o census.sqlite",
         "census /srv/wheels -o census.sqlite",
+        "census --report -o census.sqlite",
     )
 
 
@@ -117,8 +121,12 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Return the counts ``wheels`` to ``failed``, ``bytes_read`` and ``seconds``.
 
     ``wheels`` are those that the index lists and that were chosen; the others were
-    read in this run. ``known`` says how many the store had.
+    read in this run. ``known`` says how many the store had. With ``--report`` and
+    ``--export``, the counts are those of the store, and ``projects`` and ``exported``
+    say the rest.
     """
+    if census_report.is_asked_for(options):
+        return census_report.show_store(options)
     from ..api import census
     from ..census.running import Stop
 
