@@ -82,12 +82,13 @@ def watch_memory(environ: Mapping[str, str], seconds: float) -> Iterator[Memory]
             _await_first_line(child, output)
             yield memory
         finally:
+            has_crashed = child.poll() not in (None, 0)
             child.kill()
             # A child that is stuck in the driver cannot be killed; it is abandoned.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=2)
             output.seek(0)
-            _fill(memory, output.read())
+            _fill(memory, output.read(), has_crashed=has_crashed)
 
 
 def _await_first_line(child: subprocess.Popen[bytes], output: IO[bytes]) -> None:
@@ -98,11 +99,11 @@ def _await_first_line(child: subprocess.Popen[bytes], output: IO[bytes]) -> None
         time.sleep(0.02)
 
 
-def _fill(memory: Memory, output: bytes) -> None:
+def _fill(memory: Memory, output: bytes, *, has_crashed: bool) -> None:
     # The text after the last line end is an unfinished line.
     lines = output.split(b"\n")[:-1]
     if not lines:
-        memory.reason = "NVML has not replied in time"
+        memory.reason = "NVML has crashed" if has_crashed else "NVML has not replied"
         return
     try:
         document = json.loads(lines[-1])

@@ -159,3 +159,24 @@ ENTRY(int, nvmlDeviceGetCudaComputeCapability)(handle device, int *major, int *m
         sc_capability(index_of(device), major, minor);
     return code;
 }
+
+struct memory {
+    unsigned long long total, free, used;
+};
+
+/* With memory_growth, more memory is in use at every call. */
+ENTRY(int, nvmlDeviceGetMemoryInfo)(handle device, struct memory *memory)
+{
+    static unsigned long long calls[64];
+    long long index = index_of(device);
+    int code = begin_device(__func__, device, memory == NULL);
+    if (code != SUCCESS)
+        return code;
+    memory->total = 1ULL << 33;
+    memory->used = (unsigned long long)sc_number(index, "memory_used");
+    if (index < 64 && sc_get(index, "memory_growth") != NULL)
+        memory->used +=
+            calls[index]++ * (unsigned long long)sc_number(index, "memory_growth");
+    memory->free = memory->total - memory->used;
+    return SUCCESS;
+}

@@ -14,6 +14,8 @@ loaded (or on the first call, if the variable is set only then)::
     cuda.device.N.lost = /path            # the first launch fails and makes this file,
                                           # and then every call for the device fails
     cuda.ptx_isa = 8.8                    # the newest PTX that the driver compiles
+    nvml.device.N.memory_used = 1000000   # in bytes, at the first call
+    nvml.device.N.memory_growth = 4096    # more at each call
     nvml.driver_version = 575.57.08
     nvml.nvml_version = 12.575.57.08
     nvml.libcuda = present | missing
@@ -57,6 +59,7 @@ _DEVICE_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "nvmlDeviceGetHandleByIndex_v2",
         "nvmlDeviceGetName",
         "nvmlDeviceGetCudaComputeCapability",
+        "nvmlDeviceGetMemoryInfo",
     ),
     "cuda": (
         "cuDeviceGet",
@@ -230,7 +233,10 @@ def _is_key(library: str, key: str) -> bool:
     about_device = re.fullmatch(r"device\.(?:\*|0|[1-9][0-9]{0,8})\.(.+)", key)
     if about_device is not None:
         key = about_device[1]
-        names = {"nvml": (), "cuda": ("result", "lost")}[library]
+        names = {
+            "nvml": ("memory_used", "memory_growth"),
+            "cuda": ("result", "lost"),
+        }[library]
         plain, functions = ("capability", "name", *names), _DEVICE_FUNCTIONS[library]
     kind, dot, function = key.partition(".")
     if not dot:

@@ -13,6 +13,10 @@ import time
 
 import pynvml
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
 __all__ = ["main"]
 
 _INTERVAL = 0.1
@@ -28,37 +32,57 @@ def main(seconds: float) -> None:
     end = time.monotonic() + seconds
     try:
         pynvml.nvmlInit()
-        handles = [
-            pynvml.nvmlDeviceGetHandleByIndex(index)
-            for index in range(pynvml.nvmlDeviceGetCount())
-        ]
-        gpus = [
-            {"index": index, "before": used, "peak": used}
-            for index, used in enumerate(map(_used, handles))
-        ]
+        gpus = list(_readable_gpus(pynvml.nvmlDeviceGetCount()))
     except pynvml.NVMLError as error:
         # Do not use str(error): for an unknown code it calls the library once more.
         _print({"error": int(error.value)})
         return
-    _print({"gpus": gpus})
+    documents = [gpu for gpu, _ in gpus]
+    _print({"gpus": documents})
     while time.monotonic() < end and os.getppid() == parent:
         time.sleep(_INTERVAL)
-        grown = False
-        for gpu, handle in zip(gpus, handles, strict=True):
-            try:
-                used = _used(handle)
-            except pynvml.NVMLError:
-                continue
-            grown = grown or used > gpu["peak"]
-            gpu["peak"] = max(gpu["peak"], used)
-        if grown:
-            _print({"gpus": gpus})
+        # Each GPU is asked, also after one whose memory has grown.
+        if sum(_grows(gpu, handle) for gpu, handle in gpus):
+            _print({"gpus": documents})
+
+
+def _readable_gpus(count: int) -> Iterator[tuple[dict[str, int], object]]:
+    """Yield each GPU that says its memory, with its handle.
+
+    A GPU that cannot be read never hides the others.
+
+    :raises NVMLError: no GPU can be read.
+    """
+    failure: pynvml.NVMLError | None = None
+    readable = False
+    for index in range(count):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            used = _used(handle)
+        except pynvml.NVMLError as error:
+            failure = error
+            continue
+        readable = True
+        yield {"index": index, "before": used, "peak": used}, handle
+    if failure is not None and not readable:
+        raise failure
+
+
+def _grows(gpu: dict[str, int], handle: object) -> bool:
+    """Take a sample, and return whether it is a new peak."""
+    try:
+        used = _used(handle)
+    except pynvml.NVMLError:
+        return False
+    before = gpu["peak"]
+    gpu["peak"] = max(before, used)
+    return used > before
 
 
 def _used(handle: object) -> int:
     return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
 
 
-def _print(document: dict[str, object]) -> None:
+def _print(document: Mapping[str, object]) -> None:
     sys.stdout.write(f"{json.dumps(document)}\n")
     sys.stdout.flush()

@@ -1,0 +1,98 @@
+"""The memory of the GPUs while a program runs, by the fake NVML."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.native import Scenario, machine, needs_compiler
+from support.native import environment as with_libraries
+from support.stacks import machine as described
+from support.stacks import make_stack
+
+from nvidia_variant_provider.detection import memory as memory_module
+from nvidia_variant_provider.detection.memory import Memory, watch_memory
+from nvidia_variant_provider.doctor.workloads.record import run_workloads
+
+pytestmark = needs_compiler
+
+MEBIBYTE = 1 << 20
+
+
+def watched(scenario: Scenario, libraries: Path, tmp_path: Path) -> Memory:
+    path = scenario.write(tmp_path / "scenario")
+    with watch_memory(with_libraries(libraries, path), 60) as memory:
+        pass
+    return memory
+
+
+def with_memory(**changes: str | int) -> Scenario:
+    return machine("9.0", "9.0").but(
+        nvml={
+            "device.0.memory_used": 5 * MEBIBYTE,
+            "device.1.memory_used": 7,
+            **changes,
+        }
+    )
+
+
+def test_the_peak_while_a_workload_runs(libraries: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    grows: Any = {"device.0.memory_growth": MEBIBYTE}
+    scenario = with_memory(**grows).but(log=log).write(tmp_path / "scenario")
+    # The workload ends when NVML has been asked for the fourth time.
+    script = tmp_path / "workload.py"
+    script.write_text(
+        "import pathlib, time\n"
+        f"log = pathlib.Path({str(log)!r})\n"
+        "while log.read_text().count('nvmlDeviceGetMemoryInfo') < 8:\n"
+        "    time.sleep(0.01)\n"
+    )
+    environ = {**os.environ, **with_libraries(libraries, scenario)}
+    environment = described("12.9", "9.0", "9.0")
+    stack = make_stack(tmp_path / "env", environment=environment, environ=environ)
+    (record,) = run_workloads({f"{sys.executable} {script}": 60.0}, stack)
+    assert record["outcome"] == "passed"
+    assert record["gpu_memory_reason"] is None
+    first, second = record["gpu_memory"]
+    assert first["before"] == 5 * MEBIBYTE
+    assert first["peak"] >= 7 * MEBIBYTE
+    assert second == {"index": 1, "before": 7, "peak": 7}
+
+
+def test_a_gpu_that_is_lost_hides_no_other(libraries: Path, tmp_path: Path) -> None:
+    lost: Any = {"device.0.error.nvmlDeviceGetHandleByIndex_v2": 15}
+    memory = watched(with_memory(**lost), libraries, tmp_path)
+    assert memory.gpus == [{"index": 1, "before": 7, "peak": 7}]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("error.nvmlInitWithFlags", 9), "NVML returned the error 9"),
+        (("error.nvmlDeviceGetMemoryInfo", 3), "NVML returned the error 3"),
+        (("behaviour.nvmlInitWithFlags", "segv"), "NVML has crashed"),
+        (("behaviour.nvmlInitWithFlags", "hang"), "NVML has not replied"),
+    ],
+)
+def test_why_there_is_nothing(
+    change: tuple[str, Any],
+    reason: str,
+    libraries: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if change[1] == "hang":
+        monkeypatch.setattr(memory_module, "_START", 0.5)
+    memory = watched(with_memory(**dict([change])), libraries, tmp_path)
+    assert (memory.gpus, memory.reason) == (None, reason)
+
+
+def test_without_a_driver(tmp_path: Path) -> None:
+    with watch_memory({"LD_LIBRARY_PATH": str(tmp_path)}, 60) as memory:
+        pass
+    assert memory.gpus is None
+    assert memory.reason is not None
