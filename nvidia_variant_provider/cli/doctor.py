@@ -30,8 +30,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python",
         metavar="PATH",
-        help="the interpreter or the environment to look at; the checks run no code "
-        "of it (default: the activated environment)",
+        help="the interpreter or the environment to look at; the checks run no "
+        "Python code of it (default: the activated environment)",
     )
     parser.add_argument(
         "--jobs",

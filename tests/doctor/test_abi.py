@@ -179,8 +179,8 @@ def test_the_message_names_all_differences(tmp_path: Path) -> None:
     installed = Installed(name="torch", version="2.8.1", files=version_file)
     (finding,) = check(tmp_path, installed, labelled("cu126torch2.7"))
     assert finding.message == (
-        "demo 1.0+cu126torch2.7 is for torch 2.7, and 2.8.1 is here and CUDA 12.6, and "
-        "torch 2.8.1 has no CUDA"
+        "demo 1.0+cu126torch2.7 is for torch 2.7 (2.8.1 is installed) and CUDA 12.6 "
+        "(torch 2.8.1 has none)"
     )
 
 

@@ -201,6 +201,19 @@ def test_a_variable_that_names_no_program(path: str, tmp_path: Path) -> None:
     assert finding.code == "ND402"
 
 
+def test_a_variable_may_name_a_program_on_path(tmp_path: Path) -> None:
+    environ = {"TRITON_PTXAS_PATH": "ptxas", "PATH": "/no/such/folder:{tools}"}
+    case = Case(
+        installed=(triton(NEW),),
+        environment=GB10,
+        programs={"ptxas": program(OLD)},
+        environ=environ,
+    )
+    (finding,) = case.check(tmp_path)
+    assert "names the ptxas of CUDA 12.8" in finding.message
+    assert finding.path == str(tmp_path / "tools/ptxas")
+
+
 def test_a_ptxas_for_another_machine_may_be_right_there(tmp_path: Path) -> None:
     files = {"triton/backends/nvidia/bin/ptxas": BROKEN["foreign"][0]}
     stack = make_stack(

@@ -110,18 +110,18 @@ def _differences(stack: Stack, label: Label) -> Iterator[str]:
     installed = _release(torch.version)
     # The ABI of torch is that of a minor release: patches keep it.
     if label.torch is not None and installed not in (None, label.torch):
-        yield f"torch {label.torch[0]}.{label.torch[1]}, and {torch.version} is here"
+        yield f"torch {label.torch[0]}.{label.torch[1]} ({torch.version} is installed)"
     # Minor-version compatibility holds for libraries of one CUDA major version.
     if label.cuda is not None and torch.is_known:
         named = ".".join(map(str, label.cuda))
         if torch.cuda is None:
-            yield f"CUDA {named}, and {_torch(stack)} has no CUDA"
+            yield f"CUDA {named} ({_torch(stack)} has none)"
         elif label.cuda[0] != torch.cuda.major:
-            yield f"CUDA {named}, and {_torch(stack)} is for CUDA {torch.cuda}"
+            yield f"CUDA {named} ({_torch(stack)} is for CUDA {torch.cuda})"
     symbols = None if label.abi is None else stack.torch_symbols
     if symbols is not None and symbols.abi not in (None, label.abi):
         theirs: Abi = "old" if symbols.abi == "new" else "new"
-        yield f"{_FLAGS[theirs]}, and {_torch(stack)} is not"
+        yield f"{_FLAGS[theirs]} (the symbols of {_torch(stack)} have the other form)"
 
 
 def _release(version: str) -> tuple[int, int] | None:

@@ -62,8 +62,8 @@ def find_left_out_gpus(stack: Stack) -> Iterator[Finding]:
         yield Finding(
             code="ND406",
             message=f"{VARIABLE} has entries that torch refuses: {entries}",
-            hint=f"set it to such as {_wanted(stack) or '8.0;9.0+PTX'}, with one "
-            "semicolon or one space between two entries",
+            hint="write one semicolon or one space between two entries, such as "
+            f"{_wanted(stack) or '8.0'};9.0+PTX",
         )
         return
     left_out = [

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -125,6 +126,9 @@ def _find_other(
 ) -> Program | None:
     path = environ.get(variable)
     if path:
+        if not os.path.dirname(path):
+            # Triton starts it as a shell would.
+            path = shutil.which(path, path=environ.get("PATH", "")) or path
         return ask_version(path, variable)
     if tool != _PLAIN or torch is None:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import re
 import signal
@@ -17,6 +18,8 @@ from ...errors import shown
 from ...machine.environment import CudaVersion
 
 __all__ = ["DEADLINE", "Program", "ask_version"]
+
+logger = logging.getLogger(__name__)
 
 DEADLINE = 10.0
 """Seconds that a program has to say its version. They take a twentieth of one, and
@@ -91,11 +94,13 @@ def ask_version(path: str, named_by: str, *, deadline: float = DEADLINE) -> Prog
         problem = f"it prints {printed} instead of its version"
         return _failed(path, named_by, "garbled", problem)
     cuda = CudaVersion.parse(match[1].decode())
+    logger.info("%s --version says CUDA %s", path, cuda)
     release = match[2].decode().rstrip(".") if match[2] else None
     return Program(path=path, named_by=named_by, cuda=cuda, release=release)
 
 
 def _failed(path: str, named_by: str, failure: Failure, problem: str) -> Program:
+    logger.info("%s --version says nothing: %s", path, problem)
     return Program(path=path, named_by=named_by, problem=problem, failure=failure)
 
 
@@ -119,9 +124,11 @@ def _run(path: str, deadline: float) -> bytes | None:
         target=lambda: output.append(stream.read(_MOST)), daemon=True
     )
     reader.start()
-    reader.join(deadline)
-    hangs = reader.is_alive()
-    _end(process)
+    try:
+        reader.join(deadline)
+        hangs = reader.is_alive()
+    finally:
+        _end(process)
     reader.join(1.0)
     if not reader.is_alive():
         # Otherwise a process that has left the session holds the pipe, and closing it
