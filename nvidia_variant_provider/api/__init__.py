@@ -13,6 +13,7 @@ from ..resolution.resolver import Resolution
 from ._choosing import Release, diff, fleet, matrix, releases, resolve
 from ._indexes import census
 from ._machines import detect, read_environment, read_machine, read_machines
+from ._projects import diff_of_projects, matrix_of_project
 from ._publishing import inspect, inspect_distribution, upgrade, upgrade_index, validate
 from ._stacks import diff_receipts, doctor
 
@@ -23,12 +24,14 @@ __all__ = [
     "census",
     "detect",
     "diff",
+    "diff_of_projects",
     "diff_receipts",
     "doctor",
     "fleet",
     "inspect",
     "inspect_distribution",
     "matrix",
+    "matrix_of_project",
     "read_environment",
     "read_machine",
     "read_machines",

@@ -27,12 +27,15 @@ __all__ = [
     "add_assume_option",
     "add_compatibility_option",
     "add_every_gpu_option",
+    "add_index_url_option",
     "add_options",
     "cache_folder",
     "check_assumed",
     "detection_errors",
     "find_environment",
     "find_later",
+    "names_project",
+    "refuse_for_projects",
     "with_compatibility",
 ]
 
@@ -94,6 +97,33 @@ def add_all_lanes_option(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show drivers with GPUs that they do not support as well, marked",
     )
+
+
+def add_index_url_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--index-url``, to verbs that take a project instead of a file."""
+    parser.add_argument(
+        "-i",
+        "--index-url",
+        metavar="URL",
+        help="the index of a project (default: the one that pip is configured for)",
+    )
+
+
+def names_project(text: str, options: argparse.Namespace) -> bool:
+    """Return whether an argument is a project on an index, and not a file."""
+    import os
+
+    return options.index_url is not None or ("==" in text and not os.path.exists(text))
+
+
+def refuse_for_projects(options: argparse.Namespace) -> None:
+    """Refuse options that mean nothing for a project on an index.
+
+    :raises UsageError: one of them was given.
+    """
+    if options.assume:
+        message = "ordinary wheels name no hardware of other makers"
+        raise UsageError(message, path="--assume", hint="leave it out")
 
 
 def check_assumed(options: argparse.Namespace, *releases: VariantsMetadata) -> None:

@@ -18,6 +18,7 @@ __all__ = ["configure_parser", "execute"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..matrix.cells import Matrix
     from ..matrix.grid import Grid
 
 _FORMATS = ("text", "markdown", "html", "svg", "json")
@@ -29,7 +30,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "file",
         metavar="FILE",
         help="a {name}-{version}-variants.json, its URL, a folder with one, or - for "
-        "stdin",
+        "stdin; or a release on an index, such as torch==2.15.0",
     )
     add_format(parser, _FORMATS)
     parser.add_argument(
@@ -40,30 +41,23 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "prints its report",
     )
     machine.add_all_lanes_option(parser)
+    machine.add_index_url_option(parser)
     machine.add_assume_option(parser)
     machine.add_compatibility_option(parser)
     add_examples(
         parser,
         "matrix torch-2.8.0-variants.json",
         "matrix dist/ --format html --output matrix.html",
+        "matrix torch==2.15.0",
     )
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Return the key ``cells``; each cell has ``cuda``, ``sm``, ``label``, ``how``."""
-    from ..api import matrix
     from ..matrix.grid import grid_of
     from ..metadata.writing import replace_file
-    from .release_file import read_release
 
-    release = read_release(options.file, environ)
-    machine.check_assumed(options, release)
-    builds = matrix(
-        release,
-        assume=options.assume,
-        all_lanes=options.all_lanes,
-        environ=machine.with_compatibility(options, environ),
-    )
+    builds = _find_matrix(options, machine.with_compatibility(options, environ))
     data = builds.to_dict()
     as_json = options.format == "json"
     into_file = options.output not in (None, "-")
@@ -76,6 +70,27 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         return result
     replace_file(options.output, _printed(result))
     return Result(data=data, text=[f"{options.output}: written"])
+
+
+def _find_matrix(options: argparse.Namespace, environ: Mapping[str, str]) -> Matrix:
+    if machine.names_project(options.file, options):
+        from ..api import matrix_of_project
+
+        machine.refuse_for_projects(options)
+        return matrix_of_project(
+            options.file,
+            index_url=options.index_url,
+            all_lanes=options.all_lanes,
+            environ=environ,
+        )
+    from ..api import matrix
+    from .release_file import read_release
+
+    release = read_release(options.file, environ)
+    machine.check_assumed(options, release)
+    return matrix(
+        release, assume=options.assume, all_lanes=options.all_lanes, environ=environ
+    )
 
 
 def _document(form: str, grid: Grid, width: int | None) -> Sequence[str | Table]:

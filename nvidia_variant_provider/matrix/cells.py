@@ -10,7 +10,7 @@ NVIDIA GPUs; the caller can assume some of them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..knowledge.tables import NATIVE, PTX, can_exist, driver_versions, gpu_models
 from ..machine.environment import ComputeCapability, CudaVersion, Environment, Gpu
@@ -20,7 +20,9 @@ from ..resolution.resolver import Resolution, resolve_metadata
 
 __all__ = [
     "CPU",
+    "NO_BUILD",
     "OTHER_MAKERS",
+    "UNKNOWN",
     "Cell",
     "Matrix",
     "all_capabilities",
@@ -35,6 +37,10 @@ __all__ = [
 
 CPU = "cpu"
 """How a build runs that does not use the GPU; see `knowledge.tables.NATIVE`."""
+
+NO_BUILD, UNKNOWN = "none", "unknown"
+"""For ordinary wheels: no build of the release runs, and nothing says whether one does.
+"""
 
 
 OTHER_MAKERS = frozenset({"amd", "ascend", "google", "intel", "rocm", "xpu"})
@@ -54,13 +60,18 @@ class Cell:
         non-variant wheel.
     :param how: `NATIVE`: the build has machine code for the GPU, or does not say;
         `PTX`: the driver has to compile the build's PTX; `CPU`: the build does not
-        use the GPU.
+        use the GPU; `NO_BUILD` and `UNKNOWN`, for ordinary wheels alone.
     """
 
     cuda: CudaVersion
     capability: ComputeCapability
     label: str | None
     how: str
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether the build runs on the GPU, as far as is known."""
+        return self.how not in (CPU, NO_BUILD)
 
     @property
     def exists(self) -> bool:
@@ -82,7 +93,7 @@ class Cell:
 class Matrix:
     """The builds of one release for all machines.
 
-    :param metadata: the metadata of the release.
+    :param metadata: the metadata of the release; ``None`` for a release on an index.
     :param cells: a cell for each driver with each GPU that it supports: all GPUs of the
         oldest driver first, both ascending.
     :param minor_version_compatibility: whether builds for a newer minor version of
@@ -90,13 +101,19 @@ class Matrix:
     :param absent: the namespaces of the metadata that counted as absent.
     :param left_out: how many pairs of a driver and a GPU have no cell, because no
         machine can have both.
+    :param title: the name of a release on an index.
+    :param builds: what the builds of such a release need, in words, by their label.
+    :param notes: what could not be read of it.
     """
 
-    metadata: VariantsMetadata
+    metadata: VariantsMetadata | None
     cells: tuple[Cell, ...]
     minor_version_compatibility: bool
     absent: tuple[str, ...] = ()
     left_out: int = 0
+    title: str | None = None
+    builds: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return the ``data`` of the report of ``matrix --json``."""

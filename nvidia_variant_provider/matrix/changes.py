@@ -39,6 +39,7 @@ __all__ = [
     "Differences",
     "Lane",
     "compare",
+    "find_change",
     "find_differences",
     "release_names",
 ]
@@ -207,7 +208,7 @@ class _Comparison:
     relaxed: bool
 
     def lane(self, was: Cell, now: Cell) -> Lane:
-        change = _change(was, now)
+        change = find_change(was, now)
         risk = find_risks(self.new, now)
         if change == LOST:
             reason, causes = self._why_lost(now)
@@ -307,9 +308,10 @@ class _Comparison:
         return tuple(ways)
 
 
-def _change(was: Cell, now: Cell) -> str:
-    if (was.how == CPU) != (now.how == CPU):
-        return GAINED if was.how == CPU else LOST
+def find_change(was: Cell, now: Cell) -> str:
+    """Return how the pick of one lane has changed: one of `CHANGES`."""
+    if was.uses_gpu != now.uses_gpu:
+        return GAINED if now.uses_gpu else LOST
     if was.label in NULL_LABELS and now.label in NULL_LABELS:
         return SAME  # two spellings of the null variant
     return SAME if (was.label, was.how) == (now.label, now.how) else CHANGED

@@ -15,7 +15,7 @@ from ..knowledge.tables import PTX, driver_branches, gpu_models
 from ..machine.environment import ComputeCapability, CudaVersion
 from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND
 from ..metadata.model import NULL_LABELS, Features, Properties
-from .cells import CPU, Cell, Matrix
+from .cells import CPU, NO_BUILD, UNKNOWN, Cell, Matrix
 from .lanes import span
 from .risks import describe_risks
 
@@ -85,7 +85,7 @@ class Grid:
         """The labels of GPU builds; those for the oldest drivers come first."""
         first: dict[str, CudaVersion] = {}
         for (cuda, _), cell in sorted(self.cells.items()):
-            if cell.label is not None and cell.how != CPU:
+            if cell.label is not None and cell.uses_gpu:
                 first.setdefault(cell.label, cuda)
         return sorted(first, key=lambda label: (first[label], label))
 
@@ -105,15 +105,17 @@ class Grid:
 def grid_of(matrix: Matrix) -> Grid:
     """Return the grid of a release, with its title and its open risks."""
     metadata = matrix.metadata
-    title = "This release"
-    if metadata.name is not None:
+    title = matrix.title or "This release"
+    if metadata is not None and metadata.name is not None:
         title = f"{metadata.name.replace('_', '-')} {metadata.version}"
     opt_in = "Minor-version compatibility is on: not what installers do by default"
     return make_grid(
         matrix.cells,
         title=title,
-        variants=metadata.variants,
+        variants=None if metadata is None else metadata.variants,
+        builds=matrix.builds,
         notes=[
+            *matrix.notes,
             *([opt_in] if matrix.minor_version_compatibility else []),
             *([_absent(matrix.absent)] if matrix.absent else []),
             *([_left_out(matrix)] if matrix.left_out else []),
@@ -145,11 +147,13 @@ def make_grid(
     *,
     title: str,
     variants: Mapping[str, Properties] | None = None,
+    builds: Mapping[str, str] | None = None,
     notes: Iterable[str] = (),
 ) -> Grid:
     """Return the grid of cells such as those of `find_cells`.
 
     :param variants: the properties of each label, for the legend.
+    :param builds: the legend of labels without properties.
     """
     cell_of = {(cell.cuda, cell.capability): cell for cell in cells}
     return Grid(
@@ -158,9 +162,12 @@ def make_grid(
         gpus=tuple(sorted({gpu for _, gpu in cell_of})),
         cells=cell_of,
         builds={
-            label: _description(item[NAMESPACE])
-            for label, item in (variants or {}).items()
-            if NAMESPACE in item
+            **(builds or {}),
+            **{
+                label: _description(item[NAMESPACE])
+                for label, item in (variants or {}).items()
+                if NAMESPACE in item
+            },
         },
         notes=tuple(notes),
     )
@@ -180,11 +187,14 @@ def caption(cell: Cell | None) -> str:
 
 
 def _build(cell: Cell) -> str:
+    if cell.how == NO_BUILD:
+        return "none"
     if cell.label is None:
         return "(none)"
     if cell.how == CPU:
         return "cpu" if cell.label in NULL_LABELS else f"{cell.label} (cpu)"
-    return f"{cell.label}*" if cell.how == PTX else cell.label
+    marks = {PTX: "*", UNKNOWN: "?"}
+    return f"{cell.label}{marks.get(cell.how, '')}"
 
 
 def meaning(cell: Cell | None) -> str:
@@ -196,12 +206,16 @@ def meaning(cell: Cell | None) -> str:
 
 
 def _words(cell: Cell) -> str:
+    if cell.how == NO_BUILD:
+        return "no build of the release runs on the GPU"
     if cell.label is None:
         return "no label fits: the non-variant wheel"
     if cell.how == CPU:
         return f"{cell.label}, which uses no GPU"
     if cell.how == PTX:
         return f"{cell.label}, whose PTX the driver compiles"
+    if cell.how == UNKNOWN:
+        return f"{cell.label}, of which nothing says whether it runs"
     return cell.label
 
 

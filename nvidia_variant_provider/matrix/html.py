@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..knowledge.tables import PTX
-from .cells import CPU, Cell
+from .cells import CPU, NO_BUILD, UNKNOWN, Cell
 from .escaping import as_html
 from .grid import (
     UNSUPPORTED,
@@ -75,7 +75,7 @@ def tile_classes(cell: Cell | None, tones: Mapping[str, str]) -> str:
     """Return the CSS classes of a cell's tile."""
     if cell is None or not cell.exists:
         return "gone"
-    if cell.label is None or cell.how == CPU:
+    if cell.label is None or not cell.uses_gpu:
         return "cpu"
     return f"{tones[cell.label]} ptx" if cell.how == PTX else tones[cell.label]
 
@@ -93,6 +93,8 @@ def legend_items(grid: Grid) -> list[tuple[str, str, str]]:
         if not cell.exists:
             words = f"{UNSUPPORTED}; this is what it would get"
             others["[...]"] = ("[...]", "gone", words)
+        elif cell.how in (NO_BUILD, UNKNOWN):
+            others[sign] = (sign, tile_classes(cell, tones), meaning(cell))
         elif cell.label is None:
             others[sign] = (sign, "cpu", "no label fits: the non-variant wheel")
         elif cell.how == CPU:

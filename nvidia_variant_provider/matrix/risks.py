@@ -48,9 +48,14 @@ def find_risks(metadata: VariantsMetadata, cell: Cell) -> tuple[str, ...]:
 
 def describe_risks(matrix: Matrix) -> list[str]:
     """Return each risk of a matrix as a sentence with the machines that have it."""
+    if matrix.metadata is None:
+        return []
+    metadata = matrix.metadata
+    if metadata is None:
+        return []
     lanes_of: dict[str, set[tuple[CudaVersion, ComputeCapability]]] = {}
     for cell in matrix.cells:
-        for risk in find_risks(matrix.metadata, cell):
+        for risk in find_risks(metadata, cell):
             lanes_of.setdefault(risk, set()).add((cell.cuda, cell.capability))
     known = {(cell.cuda, cell.capability) for cell in matrix.cells}
     return [

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..knowledge.tables import NATIVE, PTX
-from .cells import CPU, Cell
+from .cells import CPU, NO_BUILD, UNKNOWN, Cell
 from .escaping import as_code, as_markdown
 from .grid import UNSUPPORTED, Drivers, Gpus, Grid, architectures, branches, caption
 from .lanes import span
@@ -15,6 +15,8 @@ __all__ = ["WIDTH", "Block", "legend", "markdown", "text_blocks"]
 
 WIDTH = 80
 """The width of the text form, as far as the names of labels allow it."""
+
+NO_LABEL = "no label"
 
 _GAP = 2
 """Columns between two cells."""
@@ -75,7 +77,9 @@ def legend(grid: Grid) -> list[str]:
         NATIVE: "a name alone: this build, which has machine code or does not say",
         PTX: "*: this build has only PTX for the GPU, which the driver compiles",
         CPU: "cpu: a build that does not use the GPU",
-        "none": "(none): no label fits, so an installer takes the non-variant wheel",
+        NO_LABEL: "(none): no label fits, so an installer takes the non-variant wheel",
+        NO_BUILD: "none: no build of the release runs on the GPU",
+        UNKNOWN: "?: nothing says whether this build runs on the GPU",
         "gap": f"-: {UNSUPPORTED}",
         "would be": f"[...]: {UNSUPPORTED}; this is what it would get",
     }
@@ -83,7 +87,8 @@ def legend(grid: Grid) -> list[str]:
 
 
 def _kinds(cell: Cell) -> Iterator[str]:
-    yield "none" if cell.label is None else cell.how
+    ordinary = cell.how in (NO_BUILD, UNKNOWN)
+    yield NO_LABEL if cell.label is None and not ordinary else cell.how
     if not cell.exists:
         yield "would be"
 
@@ -125,7 +130,8 @@ def _row(cells: Sequence[str]) -> str:
 def _cell(cell: Cell | None) -> str:
     if cell is None or cell.label is None or cell.how == CPU:
         return as_markdown(caption(cell))
-    text = as_code(cell.label) + (" (PTX)" if cell.how == PTX else "")
+    marks = {PTX: " (PTX)", UNKNOWN: " (?)"}
+    text = as_code(cell.label) + marks.get(cell.how, "")
     return text if cell.exists else f"\\[{text}\\]"
 
 

@@ -32,7 +32,7 @@ from ..selection.wheel_files import is_large
 from ..server.upstream import FolderUpstream, HttpUpstream, LinksUpstream, local_path
 from .rows import ReadPage, make_table
 
-__all__ = ["Inspect", "Watch", "read_table"]
+__all__ = ["Inspect", "Watch", "make_indexes", "read_table", "read_tables"]
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +65,22 @@ def read_table(
     :raises InputError: no index has the project, or none can be read.
     :raises UsageError: there is no index.
     """
+    reader = _Reader(
+        project,
+        make_indexes(command, client),
+        client=client,
+        selection=selection,
+        interpreter=interpreter,
+        first_links=len(command.indexes),
+    )
+    return _run(reader.read(inspect=inspect, watch=watch or _unwatched))
+
+
+def make_indexes(command: PipCommand, client: Client) -> list[SimpleRepository]:
+    """Make the repositories of the indexes and the links that a command of pip has.
+
+    :raises UsageError: there is no index, or one cannot be used.
+    """
     indexes = [
         _make_index(url, command.credentials.get(url), client)
         for url in command.indexes
@@ -75,15 +91,45 @@ def read_table(
     ]
     if not indexes:
         raise UsageError("there is no index to read", hint="give --index-url")
-    reader = _Reader(
-        project,
-        indexes,
-        client=client,
-        selection=selection,
-        interpreter=interpreter,
-        first_links=len(command.indexes),
-    )
-    return _run(reader.read(inspect=inspect, watch=watch or _unwatched))
+    return indexes
+
+
+def read_tables(
+    project: str,
+    indexes: Sequence[SimpleRepository],
+    *,
+    client: Client,
+    selections: Sequence[Selection],
+    interpreter: Interpreter,
+    first_links: int,
+) -> list[ReleaseTable]:
+    """Do what `read_table` does for several machines, whose pages are read once.
+
+    :param first_links: the number of the first of ``indexes`` that is a page of links.
+    """
+
+    async def read_all() -> list[ReleaseTable]:
+        readers = [
+            _Reader(
+                project,
+                indexes,
+                client=client,
+                selection=selection,
+                interpreter=interpreter,
+                first_links=first_links,
+            )
+            for selection in selections
+        ]
+        try:
+            # One after the other: the first one reads METADATA for all.
+            return [
+                await item.make_table(inspect=False, watch=_unwatched)
+                for item in readers
+            ]
+        finally:
+            await client.close()
+
+    return _run(read_all())
 
 
 def _make_index(
@@ -162,23 +208,27 @@ class _Reader:
         )
 
     async def read(self, *, inspect: Inspect, watch: Watch) -> ReleaseTable:
-        """Return the table."""
+        """Return the table, and close the connections."""
         try:
-            numbers = await self._read_pages()
-            if inspect:
-                for number in numbers:
-                    await self._inspect(number, watch, everything=inspect == "all")
-            pages = [await self._read_page(number) for number in numbers]
-            notes = dict.fromkeys(self._notes)
-            table = make_table(
-                self._project,
-                pages,
-                self._interpreter,
-                notes,
-                only_selected=self._labelled,
-            )
+            return await self.make_table(inspect=inspect, watch=watch)
         finally:
             await self._client.close()
+
+    async def make_table(self, *, inspect: Inspect, watch: Watch) -> ReleaseTable:
+        """Return the table."""
+        numbers = await self._read_pages()
+        if inspect:
+            for number in numbers:
+                await self._inspect(number, watch, everything=inspect == "all")
+        pages = [await self._read_page(number) for number in numbers]
+        notes = dict.fromkeys(self._notes)
+        table = make_table(
+            self._project,
+            pages,
+            self._interpreter,
+            notes,
+            only_selected=self._labelled,
+        )
         logger.info(
             "%s: %d releases, the newest that runs is %s",
             self._project,

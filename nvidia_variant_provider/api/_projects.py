@@ -1,0 +1,77 @@
+"""Releases on an index, for every machine at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..matrix.cells import Matrix
+    from ..matrix.changes import Differences
+
+__all__ = ["diff_of_projects", "matrix_of_project"]
+
+
+def matrix_of_project(
+    project: str,
+    *,
+    index_url: str | None = None,
+    all_lanes: bool = False,
+    environ: Mapping[str, str] | None = None,
+) -> Matrix:
+    """Return which build of a release on an index each driver and each GPU gets.
+
+    Ordinary wheels are judged as `releases` judges them, for the platform and the
+    interpreter of this machine. The extra ``index`` is needed.
+
+    :param project: such as ``torch==2.15.0``; without a version, the newest release
+        that any machine runs.
+    :param index_url: the index, by default the one that pip is configured for.
+    :param all_lanes: as for `matrix`.
+    :param environ: environment variables, by default those of the process, from which
+        pip takes its settings.
+    :raises InputError: no index has the release, or none can be read.
+    :raises UsageError: ``project`` is malformed, or there is no index.
+    """
+    from ..index.connection import cache_folder
+    from ..index.releases.lanes import find_project_matrix
+
+    environ = os.environ if environ is None else environ
+    return find_project_matrix(
+        project,
+        environ=environ,
+        index_url=index_url,
+        all_lanes=all_lanes,
+        cache=cache_folder(environ),
+    )
+
+
+def diff_of_projects(
+    old: str,
+    new: str,
+    *,
+    index_url: str | None = None,
+    all_lanes: bool = False,
+    environ: Mapping[str, str] | None = None,
+) -> Differences:
+    """Return which machines get another build from a newer release on an index.
+
+    :param old: such as ``torch==2.14.1``.
+    :param new: such as ``torch==2.15.0``.
+    :param index_url: as for `matrix_of_project`, and so are the others.
+    :raises InputError: no index has a release, or none can be read.
+    :raises UsageError: a project is malformed, or there is no index.
+    """
+    from ..index.connection import cache_folder
+    from ..index.releases.lanes import compare_projects
+
+    environ = os.environ if environ is None else environ
+    return compare_projects(
+        old,
+        new,
+        environ=environ,
+        index_url=index_url,
+        all_lanes=all_lanes,
+        cache=cache_folder(environ),
+    )

@@ -1,0 +1,158 @@
+"""`matrix` and `diff` of releases on an index, and the machines that can exist."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+
+import pytest
+from support.command import Run
+from support.wheels import stub_wheel, write_page
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.errors import UsageError
+from nvidia_variant_provider.index.releases.machines import parse_project
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64",
+    reason="the wheels are for Linux on x86_64",
+)
+
+PYTHON = f"cp3{sys.version_info.minor}"
+# Not the name on PyPI, whose hash the table knows.
+TAG = f"{PYTHON}-{PYTHON}-manylinux_2_17_x86_64"
+
+
+@pytest.fixture(autouse=True)
+def no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the user's indexes from pip."""
+    for name in list(os.environ):
+        if name.startswith("PIP_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    """An index with releases of torch that the table of builds knows."""
+    for version in ("2.10.0", "2.14.1", "2.14.1+cu126", "2.15.0"):
+        stub_wheel(tmp_path / "torch", "torch", version, tag=TAG)
+    write_page(tmp_path / "torch")
+    return tmp_path
+
+
+def picks(run: Run, index: Path, project: str) -> dict[tuple[str, str], str | None]:
+    outcome = run("matrix", project, "--index-url", index, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    return {(c["cuda"], c["sm"]): c["label"] for c in outcome.data["cells"]}
+
+
+def test_the_matrix_agrees_with_releases(run: Run, index: Path) -> None:
+    cells = picks(run, index, "torch==2.14.1")
+    assert len(cells) == 347
+    for driver, gpu in (("12.6", "7.0"), ("12.8", "9.0"), ("13.0", "9.0")):
+        table = api.releases(
+            "torch",
+            index_url=str(index),
+            environment=api.detect(
+                {
+                    "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": driver,
+                    "NV_VARIANT_PROVIDER_FORCE_SM_ARCH": gpu,
+                }
+            ),
+        )
+        (release,) = [item for item in table.releases if item.version == "2.14.1"]
+        (build,) = [item for item in release.builds if item.file == release.selected]
+        assert cells[driver, gpu] == (build.label or "plain")
+    assert cells["11.0", "8.0"] is None
+
+
+def test_what_a_release_takes_away(run: Run, index: Path) -> None:
+    outcome = run("diff", "torch==2.14.1", "torch==2.15.0", "--index-url", index)
+    assert (outcome.code, outcome.err) == (1, "")
+    assert outcome.out.startswith("torch 2.14.1 -> torch 2.15.0")
+    assert "lost: cu126 -> none" in outcome.out
+    words = " ".join(outcome.out.split())
+    assert "it needs a driver for CUDA 13, this one is for CUDA 12.0" in words
+    assert "a driver for CUDA 13.0 gets plain" in words
+    assert "stay with torch 2.14.1: it has cu126" in words
+    # Volta and older have lost every build, whatever the driver.
+    report = run(
+        *("diff", "torch==2.14.1", "torch==2.15.0", "--index-url", index, "--json")
+    )
+    lost = {
+        lane["sm"]
+        for lane in report.data["lanes"]
+        if lane["change"] == "lost" and lane["cuda"] == "13.0"
+    }
+    assert {"5.0", "6.0", "7.0"} <= lost
+    assert "7.5" not in lost
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html", "svg"])
+def test_every_form_of_the_matrix(run: Run, index: Path, form: str) -> None:
+    outcome = run("matrix", "torch==2.15.0", "-i", index, "--format", form)
+    assert outcome.code == 0
+    assert "torch 2.15.0" in outcome.out
+    assert "no build of the release runs on the GPU" in outcome.out
+
+
+def test_without_a_version_the_newest_release_counts(run: Run, index: Path) -> None:
+    out = run("matrix", "torch", "--index-url", index).out
+    assert out.startswith("torch 2.15.0: ")
+
+
+def test_metadata_says_what_the_table_does_not_know(run: Run, tmp_path: Path) -> None:
+    stub_wheel(
+        tmp_path / "demo",
+        "demo",
+        "1.0",
+        tag=TAG,
+        requires=["nvidia-cuda-runtime-cu12==12.8.90"],
+        members={"padding": os.urandom(1_100_000)},
+    )
+    write_page(tmp_path / "demo")
+    cells = picks(run, tmp_path, "demo==1.0")
+    assert cells["12.0", "9.0"] == "plain"
+    assert cells["11.8", "9.0"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["matrix", "torch==9.9"], 3, "no index has torch 9.9"),
+        (["matrix", "torch>=2.0"], 2, "is not a project, or a project with one"),
+        (["diff", "torch==2.15.0", "missing"], 3, "no index has a project missing"),
+        (["matrix", "torch==2.15.0", "--assume", "intel"], 2, "--assume: ordinary"),
+    ],
+)
+def test_errors(
+    run: Run, index: Path, words: list[str], code: int, message: str
+) -> None:
+    outcome = run(*words, "--index-url", index)
+    assert (outcome.code, outcome.out) == (code, "")
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_file_and_a_project(run: Run, torch: Path) -> None:
+    outcome = run("diff", torch, "torch==2.15.0")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "one of OLD and NEW is a project" in outcome.err
+
+
+def test_names_of_projects() -> None:
+    assert parse_project("Torch_Vision") == ("torch-vision", None)
+    assert parse_project("torch == 2.15.0") == ("torch", "2.15.0")
+    for text in ("torch[cuda]==2", "torch==2.*", "torch<3", "", "a b", "torch;x"):
+        with pytest.raises(UsageError):
+            parse_project(text)
+
+
+def test_the_report_is_that_of_the_function(run: Run, index: Path) -> None:
+    data = api.matrix_of_project("torch==2.15.0", index_url=str(index)).to_dict()
+    outcome = run("matrix", "torch==2.15.0", "--index-url", index, "--json")
+    assert json.loads(outcome.out)["data"] == data
