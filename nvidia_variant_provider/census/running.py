@@ -16,7 +16,7 @@ from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..errors import InputError
+from ..errors import InputError, shown
 from ..index.http.urls import is_http, server_of
 from .listing import Project
 from .model import Outcome, Wheel
@@ -258,7 +258,7 @@ class _Loop:
         self._waiting.clear()
         self._suspects.clear()
         for future in list(self._reading):
-            future.cancel()  # does nothing to what is being read
+            self._workers.withdraw(future)
 
     def _start_wheels(self) -> None:
         if self._broken:
@@ -349,8 +349,7 @@ class _Loop:
         except OtherVersionError:
             raise
         except Exception as error:  # noqa: BLE001  # a worker may raise anything
-            reason = f"its worker failed: {type(error).__name__}: {error}"
-            outcome = _lost(wheel, reason)
+            outcome = _lost(wheel, _explained(error))
         self._take_outcome(outcome)
 
     def _take_outcome(self, outcome: Outcome) -> None:
@@ -362,6 +361,14 @@ class _Loop:
         tally.bytes_read += outcome.bytes_read
         logger.info("%s: %s", outcome.wheel.filename, _summary(outcome))
         self._observer.finished(outcome, tally)
+
+
+def _explained(error: Exception) -> str:
+    name = type(error).__name__
+    # Dask is not imported for its name: it may not be installed.
+    if name == "KilledWorker":
+        return "each worker that read it was lost"
+    return f"its worker failed: {shown(f'{name}: {error}', 200)[1:-1]}"
 
 
 def _lost(wheel: Wheel, reason: str) -> Outcome:

@@ -101,4 +101,8 @@ def take_census(
 
 
 def _make_workers(options: Options) -> Workers:
+    if options.dask is not None:
+        from .cluster import ClusterWorkers
+
+        return ClusterWorkers(options.dask)
     return LocalWorkers(options.jobs or os.cpu_count() or 1)

@@ -29,6 +29,9 @@ class Workers(Protocol):
     def capacity(self) -> int:
         """Return how many wheels can be read at the same time."""
 
+    def withdraw(self, future: Future[Outcome]) -> None:
+        """Take back a wheel that nobody has begun to read."""
+
     def renew(self) -> None:
         """Make a new executor, after one of its processes was killed."""
 
@@ -68,6 +71,10 @@ class LocalWorkers:
     def capacity(self) -> int:
         """Return the number of processes."""
         return self._jobs
+
+    def withdraw(self, future: Future[Outcome]) -> None:
+        """Take back a wheel that no process has begun to read."""
+        future.cancel()  # does nothing to one that is being read
 
     def renew(self) -> None:
         """Make new processes in place of all others.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import re
 import signal
 from collections.abc import Iterator, Mapping
 
 from ..errors import InputError, ProviderError, UsageError, shown
 from . import census_report
-from .parsers import add_examples, require_jobs, whole_number
+from .parsers import add_examples, whole_number
 from .progress import census_bar, readable_size
 from .render import complain
 from .result import Result
@@ -80,12 +79,18 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="read one wheel for each platform and label of a release, since wheels "
         "for different Pythons have the same GPU code; or all (default: %(default)s)",
     )
-    parser.add_argument(
+    workers = parser.add_mutually_exclusive_group()
+    workers.add_argument(
         "--jobs",
         metavar="N",
         type=whole_number,
-        default=os.cpu_count() or 1,
-        help="read in so many processes (default: one for each core, %(default)s here)",
+        help="read in so many processes of this machine (default: one for each core)",
+    )
+    workers.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="let the workers of a Dask cluster read; the address is that of its "
+        "scheduler, such as tcp://10.0.0.1:8786",
     )
     parser.add_argument(
         "--per-host",
@@ -130,7 +135,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     from ..api import census
     from ..census.running import Stop
 
-    _require_positive(options, "releases", "per_host", "max_bytes", "deadline")
+    _require_positive(options, "releases", "jobs", "per_host", "max_bytes", "deadline")
     stop = Stop()
     with census_bar() as bar, _interruptible(stop):
         observer = _Observer(bar)
@@ -141,7 +146,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             releases=options.releases,
             platforms=options.platform,
             every_wheel=options.per_release == "all",
-            jobs=require_jobs(options),
+            jobs=options.jobs,
+            dask=options.dask,
             deadline=options.deadline,
             per_host=options.per_host,
             max_bytes=options.max_bytes,

@@ -84,6 +84,9 @@ class Threads:
     def capacity(self) -> int:
         return self._count
 
+    def withdraw(self, future: Future[Outcome]) -> None:
+        future.cancel()
+
     def renew(self) -> None:
         self.renewed += 1
 
