@@ -31,6 +31,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # provides them, and the tests still import the installed package.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+# A shell has programs in the background ignore this signal, and tests that send it to
+# programs of theirs would wait in vain: these inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # The defaults of hypothesis fail a test that takes long on a machine at work.
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
