@@ -6,6 +6,8 @@ what the wheel that needs the most takes of it.
 
 from __future__ import annotations
 
+import threading
+
 __all__ = ["Budget"]
 
 STEPS = 1_000_000
@@ -35,20 +37,27 @@ class Budget:
         self.checked = CHECKED
         self.unpacked = UNPACKED
         self.sequences = SEQUENCES
-        self._told: set[str] = set()
+        self._told: dict[str, int] = {}
 
     @property
     def may_unpack(self) -> bool:
         """Whether enough is left to decompress another piece."""
         return self.checked > 0 and self.unpacked > 0 and self.sequences > 0
 
-    def tell_again(self) -> None:
-        """Forget what was told, since a part of it was thrown away."""
-        self._told.clear()
+    def told(self) -> frozenset[str]:
+        """Return what has been told so far."""
+        return frozenset(self._told)
+
+    def forget_since(self, told: frozenset[str]) -> None:
+        """Forget what this thread has told since, which was thrown away."""
+        mine = threading.get_ident()
+        for message, thread in list(self._told.items()):
+            if thread == mine and message not in told:
+                del self._told[message]
 
     def is_news(self, message: str) -> bool:
         """Return whether ``message`` is new in this report, and remember it."""
         if message in self._told:
             return False
-        self._told.add(message)
+        self._told[message] = threading.get_ident()
         return True

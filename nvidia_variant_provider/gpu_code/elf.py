@@ -110,15 +110,20 @@ class Sections:
         names, wanted = self._names, name + b"\0"
         if wanted not in names:
             return 0, 0
+        # A name may be the end of a longer one, and begin at any place.
+        places, at = set(), names.find(wanted)
+        while at >= 0:
+            places.add(at)
+            at = names.find(wanted, at + 1)
         for at, _, offset, size in reversed(self._rows):
-            if names.startswith(wanted, at):
+            if at in places:
                 return offset, size
         return 0, 0
 
     def any_begins(self, prefix: bytes) -> bool:
         """Return whether the name of a section begins with ``prefix``."""
-        names = self._names
-        return any(names.startswith(prefix, row[0]) for row in self._rows)
+        begins = self._names.startswith
+        return any(begins(prefix, row[0]) for row in self._rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

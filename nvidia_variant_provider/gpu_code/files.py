@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import re
 import stat
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +15,7 @@ from typing import IO
 
 from ..errors import InputError
 from ..strict_json import unreadable
-from ..wheels.archive import MAX_REQUIRES, open_wheel, parse_requires, read_dist_info
+from ..wheels.archive import MAX_REQUIRES, explained, parse_requires, read_dist_info
 from .inflating import PIECE
 from .library import BrokenError, Pieces
 from .loose import is_text
@@ -114,15 +116,22 @@ class Listing:
         self.files.append(File(path=name, size=size, pieces=pieces))
 
     def add_archive(
-        self, source: str | IO[bytes], file_name: str, prefix: str = ""
+        self,
+        source: str | IO[bytes],
+        file_name: str,
+        prefix: str = "",
+        *,
+        requires: bool = False,
     ) -> None:
         """Add the members of an archive.
 
         :param file_name: the name of the archive, which begins with its project.
         :param prefix: what the names of the members begin with.
+        :param requires: take ``Requires-Dist`` of its METADATA, if there is one.
         """
+        look = self._add_requires if requires else None
         try:
-            members, defects = list_members(source)
+            members, defects = list_members(source, look)
         except InputError as error:
             self.add_defect(prefix.rstrip("/"), error.message)
             return
@@ -149,15 +158,12 @@ class Listing:
         for archive in self._archives:
             archive.close()
 
-    def add_requires(self, source: str | IO[bytes]) -> None:
-        """Take ``Requires-Dist`` of a wheel; an archive without METADATA has none."""
-        try:
-            with open_wheel(source) as archive:
-                metadata = read_dist_info(archive, "METADATA")
-        except InputError:
-            return
-        if metadata is not None:
-            self.add_metadata(metadata)
+    def _add_requires(self, archive: zipfile.ZipFile) -> None:
+        # What is wrong with METADATA does not keep anybody from reading the others.
+        with contextlib.suppress(InputError), explained():
+            metadata = read_dist_info(archive, "METADATA")
+            if metadata is not None:
+                self.add_metadata(metadata)
 
     def add_metadata(self, metadata: bytes) -> None:
         """Take ``Requires-Dist`` of the contents of METADATA."""

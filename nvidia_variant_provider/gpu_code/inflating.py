@@ -19,7 +19,15 @@ from .library import BrokenError
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["PACKED", "PIECE", "crc32", "inflate", "inflate_slowly", "inflater_name"]
+__all__ = [
+    "PACKED",
+    "PIECE",
+    "crc32",
+    "inflate",
+    "inflate_slowly",
+    "inflate_whole",
+    "inflater_name",
+]
 
 PACKED = 64 * 1024
 """The most compressed bytes that are read at once."""
@@ -54,6 +62,23 @@ def inflate(read: Read) -> Iterator[bytes]:
             yield piece
     except module.error:
         raise BrokenError(_DAMAGED) from None
+
+
+def inflate_whole(packed: bytes, size: int) -> bytes | None:
+    """Return what ``packed`` inflates to, as `inflate` yields it.
+
+    :returns: ``None`` unless it is undamaged and of that size.
+    """
+    module = _module()
+    inflater = module.decompressobj(-zlib.MAX_WBITS)
+    try:
+        data: bytes = inflater.decompress(packed, size + 1)
+        if not inflater.eof and len(data) <= size:
+            # The decompressor may still hold back some output.
+            data += inflater.decompress(inflater.unconsumed_tail, 1)
+    except module.error:
+        return None
+    return data if len(data) == size else None
 
 
 def inflate_slowly(read: Read) -> Iterator[bytes]:

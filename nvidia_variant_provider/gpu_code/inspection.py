@@ -82,9 +82,7 @@ def inspect_path(
         raise unreadable(error, name) from None
     listing = Listing(size=status.st_size)
     if zipped or source.lower().endswith(ARCHIVES):
-        # First, since reading METADATA makes a second list of the members in memory.
-        listing.add_requires(source)
-        listing.add_archive(source, os.path.basename(source))
+        listing.add_archive(source, os.path.basename(source), requires=True)
         return _report(listing, name, "wheel", jobs, progress)
     listing.members = 1
     listing.add_local(source, os.path.basename(source), status.st_size)
@@ -99,8 +97,7 @@ def list_wheel(source: IO[bytes], name: str) -> Listing:
     """
     listing = Listing(size=source.seek(0, os.SEEK_END))
     # The name may be a URL, whose last part is that of the file.
-    listing.add_archive(source, name.rpartition("/")[2])
-    listing.add_requires(source)
+    listing.add_archive(source, name.rpartition("/")[2], requires=True)
     return listing
 
 
@@ -343,13 +340,14 @@ def _inspect(item: File, budget: Budget, counter: _Counter) -> LibraryReport | N
         pieces = partial(watched, read)
         return inspect_library(item.path, item.size, pieces, budget=budget)
 
+    told = budget.told()
     started = time.monotonic()
     try:
         report = inspect(item.pieces)
     except SuspectError as error:
         # What is wrong, and what is before the damage, must not depend on the inflater.
         logger.info("%s: read again by zlib: %s", item.path, error)
-        budget.tell_again()
+        budget.forget_since(told)
         report = inspect(item.carefully or item.pieces)
     seconds = time.monotonic() - started
     logger.debug("%s: %d bytes in %.3f seconds", item.path, item.size, seconds)

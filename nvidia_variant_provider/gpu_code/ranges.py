@@ -186,7 +186,7 @@ class RangeFeeder(Generic[T]):
         self.done = False
         self.result: T | None = None
         self.error: ValueError | None = None
-        self._advance(None)
+        self._is_started = False
 
     @property
     def end(self) -> int:
@@ -206,9 +206,12 @@ class RangeFeeder(Generic[T]):
         """Take the next piece of the stream."""
         if self.done:
             return
-        if len(data) == self._size and not self._position:
-            self._read_all(data)
-            return
+        if not self._is_started:
+            self._is_started = True
+            if len(data) == self._size:
+                self._read_all(data)
+                return
+            self._advance(None)
         if self._position < self._head_size and len(self._head) == self._position:
             self._head += data[: self._head_size - self._position]
         self._tail.append((self._position, data))
@@ -232,10 +235,9 @@ class RangeFeeder(Generic[T]):
 
     def _read_all(self, data: bytes) -> None:
         """Let the reader read the whole stream, which came in one piece."""
-        self._position = len(data)
-        send, wanted = self._reader.send, tuple(self._wanted)
-        self._open = {}
+        send = self._reader.send
         try:
+            wanted = next(self._reader)
             while True:
                 wanted = send(tuple([data[at : at + size] for at, size in wanted]))
         except StopIteration as stop:
@@ -245,6 +247,9 @@ class RangeFeeder(Generic[T]):
 
     def finish(self) -> None:
         """End the stream: the reader gets what came of its request, then nothing."""
+        if not self._is_started:
+            self._is_started = True
+            self._advance(None)
         while not self.done:
             for index, buffer in self._open.items():
                 self._complete[index] = bytes(buffer)

@@ -272,5 +272,8 @@ def sort_targets(
     targets: Mapping[str, int] | Iterable[tuple[str, int]],
 ) -> dict[str, int]:
     """Return ``targets`` in the order of `target_key`."""
-    pairs = targets.items() if isinstance(targets, Mapping) else targets
-    return dict(sorted(pairs, key=lambda pair: target_key(pair[0])))
+    if isinstance(targets, Mapping):
+        if len(targets) < 2:  # as those of a cubin, of which a wheel can have 10,000
+            return dict(targets)
+        targets = targets.items()
+    return dict(sorted(targets, key=lambda pair: target_key(pair[0])))

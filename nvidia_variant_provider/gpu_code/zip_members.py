@@ -17,7 +17,7 @@ from functools import partial
 from typing import IO
 
 from ..wheels.archive import open_wheel
-from .inflating import PACKED, PIECE, crc32, inflate, inflate_slowly
+from .inflating import PACKED, PIECE, crc32, inflate, inflate_slowly, inflate_whole
 from .library import BrokenError, SuspectError
 from .report import Defect
 
@@ -125,6 +125,9 @@ class Member:
                 data = self._data(read)
                 if self.method == zipfile.ZIP_STORED:
                     yield from self._checked(iter(partial(data, PIECE), b""))
+                elif self.size <= PIECE and self.packed <= PACKED:
+                    if contents := self._whole(data):
+                        yield contents
                 else:
                     yield from self._suspected(self._checked(inflate(data)))
         except OSError as error:
@@ -141,6 +144,16 @@ class Member:
                 yield from self._checked(inflate_slowly(self._data(read)))
         except OSError as error:
             raise BrokenError(_unreadable(error)) from None
+
+    def _whole(self, data: Callable[[int], bytes]) -> bytes:
+        """Return the contents at once: a wheel can have 10,000 small members.
+
+        :raises SuspectError: it may not be what it claims to be.
+        """
+        contents = inflate_whole(data(self.packed), self.size)
+        if contents is None or crc32(contents, 0) != self.crc:
+            raise SuspectError("it is not what it claims to be")
+        return contents
 
     def _suspected(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         try:
@@ -205,12 +218,17 @@ def _unreadable(error: OSError) -> str:
     return f"cannot be read: {error.strerror or error}"
 
 
-def list_members(source: str | IO[bytes]) -> tuple[list[Member], list[Defect]]:
+def list_members(
+    source: str | IO[bytes], look: Callable[[zipfile.ZipFile], object] | None = None
+) -> tuple[list[Member], list[Defect]]:
     """List the files of an archive that can be read, and defects for the others.
 
+    :param look: is given the open archive; listing an archive again would take long.
     :raises InputError: the archive cannot be read.
     """
     with open_wheel(source) as archive:
+        if look is not None:
+            look(archive)
         infos = [info for info in archive.infolist() if not info.is_dir()]
         end = archive.start_dir
     del archive  # frees its own two lists of the members
@@ -221,8 +239,9 @@ def list_members(source: str | IO[bytes]) -> tuple[list[Member], list[Defect]]:
     while infos:
         info = infos.pop()
         following = infos[-1].header_offset if infos else end
-        utf_8 = info.flag_bits & _UTF_8
-        raw_name = info.orig_filename.encode("utf-8" if utf_8 else "cp437", "replace")
+        name = info.orig_filename
+        utf_8 = info.flag_bits & _UTF_8 or name.isascii()
+        raw_name = name.encode("utf-8" if utf_8 else "cp437", "replace")
         least = info.header_offset + _LOCAL.size + len(raw_name) + info.compress_size
         overlaps = info.header_offset < 0 or least > following
         defect = _defect(info, overlaps=overlaps)

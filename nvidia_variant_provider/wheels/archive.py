@@ -59,13 +59,25 @@ def open_wheel(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
     :raises InputError: the archive cannot be read. This may show only later, inside
         the ``with`` block.
     """
+    with (
+        explained(),
+        open_regular(source)
+        if isinstance(source, str)
+        else nullcontext(source) as file,
+    ):
+        bounded: Any = _Bounded(file)
+        with zipfile.ZipFile(bounded) as archive:
+            yield archive
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Make an `InputError` of whatever `zipfile` raises for an archive.
+
+    :raises InputError: the block has raised such an exception.
+    """
     try:
-        with (
-            open_regular(source) if isinstance(source, str) else nullcontext(source)
-        ) as file:
-            bounded: Any = _Bounded(file)
-            with zipfile.ZipFile(bounded) as archive:
-                yield archive
+        yield
     except InputError:
         raise
     except OSError as error:
