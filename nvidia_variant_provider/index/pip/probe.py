@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -147,6 +148,12 @@ def converse(questions: int, replies: int) -> None:
 
     The standard streams are those that pip gets, so nothing is printed before.
     """
+    # A terminal sends Ctrl-C to this process too: end without a traceback.
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if sys.platform != "win32":  # It is held back while Python starts.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for descriptor in (questions, replies):
         os.set_inheritable(descriptor, False)
     if importlib.util.find_spec("pip") is None:
@@ -168,7 +175,7 @@ def converse(questions: int, replies: int) -> None:
         preload("cli.main", "resolution.resolvelib.resolver")
         order = lines.readline()
     if order:
-        run(json.loads(order))
+        run(json.loads(order), handler)
 
 
 def describe_silently(arguments: list[str]) -> dict[str, Any] | None:
@@ -207,8 +214,11 @@ def preload(*names: str) -> None:
             importlib.import_module(f"pip._internal.{name}")
 
 
-def run(order: dict[str, Any]) -> None:
-    """Run pip as ``python -m pip`` does, and end with its exit status."""
+def run(order: dict[str, Any], handler: Any) -> None:
+    """Run pip as ``python -m pip`` does, and end with its exit status.
+
+    :param handler: what Python does at an interrupt.
+    """
     import pip
     from pip._internal.cli.main import main as run_pip
 
@@ -216,6 +226,7 @@ def run(order: dict[str, Any]) -> None:
     os.environ.update(order["environ"])
     sys.argv = [os.path.join(os.path.dirname(pip.__file__), "__main__.py")]
     sys.argv += order["run"]
+    signal.signal(signal.SIGINT, handler)
     sys.exit(run_pip(order["run"]))
 
 

@@ -11,10 +11,12 @@ import json
 import logging
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 __all__ = ["CAN_KEEP", "WarmPip"]
 
@@ -41,12 +43,13 @@ class WarmPip:
         self._replies, replies = os.pipe()
         self._received = b""
         try:
-            self.process = subprocess.Popen(  # noqa: S603
-                [*command, str(questions), str(replies)],
-                env=dict(environ),
-                stdout=2 if quiet else None,
-                pass_fds=(questions, replies),
-            )
+            with _holding_interrupts_back():
+                self.process = subprocess.Popen(  # noqa: S603
+                    [*command, str(questions), str(replies)],
+                    env=dict(environ),
+                    stdout=2 if quiet else None,
+                    pass_fds=(questions, replies),
+                )
         except OSError:
             self._close_pipes()
             raise
@@ -99,3 +102,19 @@ class WarmPip:
             if getattr(self, name) >= 0:
                 os.close(getattr(self, name))
                 setattr(self, name, -1)
+
+
+@contextmanager
+def _holding_interrupts_back() -> Iterator[None]:
+    """Hold Ctrl-C back, for this thread and the processes that it starts meanwhile.
+
+    Such a process lets it through when it can end without a traceback.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

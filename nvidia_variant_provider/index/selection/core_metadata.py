@@ -1,4 +1,9 @@
-"""METADATA of wheels, read once for ever: it belongs to a file's SHA-256."""
+"""METADATA of wheels, read once for ever: it belongs to a file's SHA-256.
+
+The hash is what a page says of a wheel that nobody downloads for it. A page can give
+the hash of a wheel of another index, with METADATA of its own making, so that what was
+read is kept for the URL of the file too.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,7 @@ from pathlib import Path
 from simple_repository import model
 
 from ...errors import InputError
+from ..http.urls import split_credentials
 from .aging import Aging
 from .files import FileReader
 
@@ -77,7 +83,7 @@ class CoreMetadataReader:
         if known is not None:
             return known
         path = self._path(file)
-        content = load(path, _LONGEST)
+        content = _unseal(load(path, _LONGEST + len(_seal(b""))))
         if content is None:
             content = await self._files.read_core_metadata(
                 project, name, without_ranges=without_ranges
@@ -94,7 +100,7 @@ class CoreMetadataReader:
                 return text
             content = text
             logger.info("%s: read %d bytes of METADATA", name, len(content))
-            store(path, content)
+            store(path, _seal(content))
         identity = _identity(file)
         self._fresh.put(identity, True)
         self._read[name] = identity, content
@@ -106,11 +112,25 @@ class CoreMetadataReader:
         digest = file.hashes.get("sha256", "").lower()
         if self._folder is None or len(digest) != 64 or not _HEX.issuperset(digest):
             return None
-        return self._folder / digest[:2] / f"{digest}.metadata"
+        # The query may be a signature that differs each time.
+        place = split_credentials(file.url)[0].partition("?")[0].partition("#")[0]
+        mark = hashlib.sha256(place.encode()).hexdigest()[:16]
+        return self._folder / digest[:2] / f"{digest}-{mark}.metadata"
 
 
 def _identity(file: model.File) -> str:
     return file.hashes.get("sha256") or file.url
+
+
+def _seal(content: bytes) -> bytes:
+    """Put the hash before METADATA: a crash of the machine can leave a file empty."""
+    return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+
+
+def _unseal(sealed: bytes | None) -> bytes | None:
+    """Return METADATA of a file of the cache; ``None`` where it is damaged."""
+    content = (sealed or b"").partition(b"\n")[2]
+    return content if sealed == _seal(content) else None
 
 
 def _check(file: model.File, content: bytes) -> None:

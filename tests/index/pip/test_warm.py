@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -84,6 +85,23 @@ def test_a_wrong_option_is_told_in_one_line(
     assert done.out == ""
     assert done.err.startswith("error: ")
     assert done.err.count("\n") == 1
+
+
+def test_an_interrupt_before_pip_runs_is_silent(
+    environ: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A terminal sends Ctrl-C to the process that has loaded pip as well."""
+    pip = Pip(sys.executable, environ)
+    pip.start(quiet=False)
+    assert pip._warm is not None
+    process = pip._warm.process
+    try:
+        # It is held back while Python starts.
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == -signal.SIGINT
+    finally:
+        pip.close()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_process_that_is_not_used_ends(environ: dict[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,33 @@ def test_it_belongs_to_the_hash_of_the_wheel(tmp_path: Path) -> None:
     assert b"another" in asyncio.run(metadata.read("demo", file("b")))
     assert b"another" in (metadata.find(file("b")) or b"")
     assert metadata.find(file("a")) is None
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"garbage", TEXT.encode(), b"\n", b"\xff" * 99]
+)
+def test_a_damaged_file_of_the_cache_is_read_again(
+    damage: bytes, tmp_path: Path
+) -> None:
+    """An installer would refuse the wheel for ever."""
+    asyncio.run(reader(TEXT, tmp_path)[0].read("demo", file()))
+    (kept,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    whole = kept.read_bytes()
+    for content in (damage, whole[:-1]):
+        kept.write_bytes(content)
+        metadata, source = reader(TEXT, tmp_path)
+        assert asyncio.run(metadata.read("demo", file())) == TEXT.encode()
+        assert source.asked
+        assert kept.read_bytes() == whole
+
+
+def test_a_page_says_nothing_of_the_files_of_another_one(tmp_path: Path) -> None:
+    """A page may give the hash of any wheel, with METADATA of its own making."""
+    lie = f"{TEXT}Requires-Dist: bad\n"
+    other = replace(file(), url=f"https://other.example/{NAME}")
+    asyncio.run(reader(lie, tmp_path)[0].read("demo", other))
+    metadata, _ = reader(TEXT, tmp_path)
+    assert asyncio.run(metadata.read("demo", file())) == TEXT.encode()
 
 
 @pytest.mark.parametrize("upper", [False, True])
