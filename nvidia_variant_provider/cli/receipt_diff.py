@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import UsageError
-from ..strict_json import MAX_BYTES, open_regular, parse_json
+from ..strict_json import MAX_BYTES, open_regular, parse_json, read_bytes
 from .result import Result
 
 __all__ = ["compare", "find_receipts"]
@@ -71,12 +71,15 @@ def _read(path: str) -> Mapping[str, Any] | None:
         if not os.path.isfile(path):
             return None
         with open_regular(path) as file:
-            data = file.read(MAX_BYTES + 1)
+            # A release has at most MAX_BYTES, and a receipt begins with its mark or
+            # with the report around it.
+            data = file.read(MAX_BYTES)
     except (OSError, ValueError):
         return None
     if _MARK not in data:
         return None
-    from ..doctor.receipts.reading import is_receipt, receipt_of
+    from ..doctor.receipts.reading import MAX_RECEIPT, is_receipt, receipt_of
 
-    document = parse_json(data, path)
+    data = read_bytes(path, limit=MAX_RECEIPT)
+    document = parse_json(data, path, limit=MAX_RECEIPT)
     return receipt_of(document, path) if is_receipt(document) else None

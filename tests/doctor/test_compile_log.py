@@ -158,6 +158,12 @@ def test_entries_are_bounded_and_counted() -> None:
     assert log["totals"]["graph_breaks"] == MOST + 50
 
 
+def test_texts_are_bounded() -> None:
+    path = "x" * 60_000
+    (entry,) = read(f"Graph break in user code at {path}:7")["graph_breaks"]
+    assert len(entry["path"]) == 500
+
+
 def test_output_without_a_mark_is_not_looked_at() -> None:
     log = CompileLog()
     assert not log.wants("stdout", b"x" * 1000)

@@ -52,7 +52,7 @@ def receipt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         stack,
         workloads=[workload],
         toolchain={"ptxas": [{"cuda": "13.0", "path": "/a", "seconds": 0.5}]},
-        live={"ptx": [{"isa": "9.0", "accepted": True, "seconds": 0.25}]},
+        live={"ptx": [{"version": "9.0", "status": "passed", "seconds": 0.25}]},
     )
     return dict(receipt)
 
@@ -129,8 +129,8 @@ MATTER = {
     ),
     "the ABI": (setting("abi", to={"torch": "old"}), "abi torch is old"),
     "the live proof": (
-        setting("live", "ptx", 0, "accepted", to=False),
-        "live ptx[0].accepted is False, and the receipt has True",
+        setting("live", "ptx", 0, "status", to="refused"),
+        "live ptx[9.0].status is refused, and the receipt has passed",
     ),
     "a workload that fails": (
         workload("outcome", "failed"),
@@ -224,6 +224,16 @@ def test_a_workload_that_keeps_failing_is_the_same(receipt: dict[str, Any]) -> N
     comparison = compare(old, copy.deepcopy(old))
     assert not comparison.has_lost_workloads
     assert comparison.counts["same"] == len(comparison.lanes)
+
+
+def test_an_item_that_is_new_leaves_the_others_alone(receipt: dict[str, Any]) -> None:
+    new = copy.deepcopy(receipt)
+    new["live"]["ptx"].insert(0, {"version": "8.8", "status": "passed"})
+    lanes = [lane for lane in compare(receipt, new).lanes if lane.change != "same"]
+    assert [(lane.name, lane.change) for lane in lanes] == [
+        ("ptx[8.8].version", "gained"),
+        ("ptx[8.8].status", "gained"),
+    ]
 
 
 def test_a_receipt_is_the_same_as_itself(receipt: dict[str, Any]) -> None:

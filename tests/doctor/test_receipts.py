@@ -188,6 +188,16 @@ def test_receipts_round_trip(
     assert "last_lines" not in receipt["workloads"][0]
 
 
+def test_a_command_that_is_no_utf_8(stack: Stack, tmp_path: Path) -> None:
+    command = "no-such-program caf\udce9 é \n"
+    receipt = texts(stack, workloads=run_workloads({command: 1.0}, stack))
+    for name in ("r.json", "r.md"):
+        (tmp_path / name).write_text(to_text(receipt, name), encoding="utf-8")
+    again = read_receipt(str(tmp_path / "r.json"))
+    assert again["workloads"][0]["command"] == command
+    assert "no-such-program caf\\\\udce9 é \\\\n |" in (tmp_path / "r.md").read_text()
+
+
 def test_the_report_of_doctor_is_read_as_well(stack: Stack) -> None:
     receipt = texts(stack)
     assert receipt_of({"command": "doctor", "data": {"receipt": receipt}}) == receipt

@@ -225,10 +225,32 @@ def _leaves(value: object, place: str) -> Iterator[tuple[str, str]]:
             if value:
                 yield place, ", ".join(value)
             return
+        names: set[str] = set()
         for index, item in enumerate(value):
-            yield from _leaves(item, f"{place}[{index}]")
+            name = _name_of(item)
+            if name is None or name in names:
+                name = str(index)
+            names.add(name)
+            yield from _leaves(item, f"{place}[{name}]")
     elif value is not None and not isinstance(value, float):
         yield place, str(value)
+
+
+def _name_of(item: object) -> str | None:
+    """Return what tells an item of a list from the others, wherever it stands.
+
+    An item that is new would otherwise make all items behind it different.
+    """
+    if not isinstance(item, Mapping):
+        return None
+    if isinstance(item.get("distribution"), str):
+        # A library has been loaded for a target. A path alone is that of a machine.
+        path = item.get("path") if "target" in item else None
+        return " ".join(str(word) for word in (item["distribution"], path) if word)
+    for key in ("index", "version", "name"):
+        if item.get(key) is not None:
+            return str(item[key])
+    return None
 
 
 def _workload_lanes(

@@ -52,7 +52,8 @@ def to_text(receipt: Receipt, path: str) -> str:
     """Return the bytes of a receipt in the form that the name of the file says."""
     if path.lower().endswith(_MARKDOWN):
         return "\n".join(receipt_lines(receipt)) + "\n"
-    return json.dumps(receipt, indent=2, ensure_ascii=False, sort_keys=False) + "\n"
+    # In ASCII, since a command line need not be text that UTF-8 can hold.
+    return json.dumps(receipt, indent=2) + "\n"
 
 
 def receipt_lines(receipt: Receipt) -> Iterator[str]:

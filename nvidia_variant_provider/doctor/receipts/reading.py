@@ -18,7 +18,10 @@ from ...strict_json import (
 )
 from .making import VERSION, Receipt
 
-__all__ = ["is_receipt", "read_receipt", "receipt_of"]
+__all__ = ["MAX_RECEIPT", "is_receipt", "read_receipt", "receipt_of"]
+
+MAX_RECEIPT = 32 * 1024 * 1024
+"""The most bytes of a receipt. A workload with all places that are kept has 500 kB."""
 
 _HINT = "give a receipt that doctor --receipt FILE.json has written"
 
@@ -29,10 +32,10 @@ def read_receipt(path: str) -> Receipt:
     :raises InputError: the file cannot be read, or holds no receipt of a version that
         is known.
     """
-    data = read_bytes(path)
+    data = read_bytes(path, limit=MAX_RECEIPT)
     if data.lstrip()[:1] not in (b"{", b""):
         raise InputError("not a receipt", path=path, hint=_HINT)
-    return receipt_of(parse_json(data, path), path)
+    return receipt_of(parse_json(data, path, limit=MAX_RECEIPT), path)
 
 
 def is_receipt(document: object) -> bool:

@@ -89,7 +89,8 @@ class _Table:
         self.total += 1
         known = self.entries.get(key)
         if known is None:
-            known = {**entry, "count": 0}
+            texts = {k: _cut(v) for k, v in entry.items() if isinstance(v, str)}
+            known = {**entry, **texts, "count": 0}
             if len(self.entries) < MOST:
                 self.entries[key] = known
         known["count"] += 1
