@@ -36,7 +36,9 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def codes(outcome: Outcome) -> list[str]:
-    return [item["code"] for item in outcome.data["checks"]]
+    """The findings about workloads and receipts; this machine may have an nvcc."""
+    found = [item["code"] for item in outcome.data["checks"]]
+    return [code for code in found if code.startswith(("ND6", "ND7"))]
 
 
 def test_workloads_in_the_report(
