@@ -253,6 +253,8 @@ def fleet(
     machines: Iterable[Machine],
     release: Release | None = None,
     *,
+    project: str | None = None,
+    index_url: str | None = None,
     per_machine: bool = False,
     every_gpu: bool = False,
     environ: Mapping[str, str] | None = None,
@@ -262,6 +264,9 @@ def fleet(
     :param machines: such as `read_machines` returns them.
     :param release: the metadata of the release; see `Release`. Without one, machines
         are put into groups and nothing is chosen.
+    :param project: choose among the releases of this project on an index instead, such
+        as ``torch`` or ``torch==2.15.0``; the extra ``index`` is needed.
+    :param index_url: the index, by default the one that pip is configured for.
     :param per_machine: treat each machine on its own, instead of in groups of machines
         that are alike.
     :param every_gpu: choose only builds with code for every GPU of a machine.
@@ -270,14 +275,26 @@ def fleet(
         has the labels that run on every machine, and ``cover`` the smallest set.
     :raises InputError: the metadata is not valid.
     """
-    from ..fleet.choosing import choose
+    from ..fleet.choosing import choose, decide_by_metadata
     from ..fleet.groups import group_machines
 
-    return choose(
-        group_machines(machines, per_machine=per_machine),
-        None if release is None else _metadata(release),
-        every_gpu=every_gpu,
-        minor_version_compatibility=minor_version_compatibility(
-            os.environ if environ is None else environ
-        ),
-    )
+    environ = os.environ if environ is None else environ
+    decide = None
+    if release is not None:
+        decide = decide_by_metadata(
+            _metadata(release),
+            every_gpu=every_gpu,
+            minor_version_compatibility=minor_version_compatibility(environ),
+        )
+    elif project is not None:
+        from ..index.connection import cache_folder
+        from ..index.releases.fleets import decide_by_project
+
+        decide = decide_by_project(
+            project,
+            environ=environ,
+            index_url=index_url,
+            every_gpu=every_gpu,
+            cache=cache_folder(environ),
+        )
+    return choose(group_machines(machines, per_machine=per_machine), decide)

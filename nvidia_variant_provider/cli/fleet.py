@@ -28,10 +28,23 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="a file that describes machines, such as the output of kubectl get nodes "
         "-o json, or - for stdin",
     )
-    parser.add_argument(
+    builds = parser.add_mutually_exclusive_group()
+    builds.add_argument(
         "--release",
         metavar="FILE",
         help="choose among the builds of this {name}-{version}-variants.json",
+    )
+    builds.add_argument(
+        "--project",
+        metavar="NAME",
+        help="choose among the releases of this project on an index, ordinary wheels "
+        "included, such as torch or torch==2.15.0",
+    )
+    machine.add_index_url_option(parser)
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="say why machines do not get each other build",
     )
     parser.add_argument(
         "--per-machine",
@@ -44,6 +57,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         parser,
         "fleet nodes.json --release torch-2.10.0-variants.json",
         "fleet node.xml node.csv",
+        "fleet nodes.json --project torch",
     )
 
 
@@ -60,48 +74,53 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     result = fleet(
         machines,
         metadata,
+        project=options.project,
+        index_url=options.index_url,
         per_machine=options.per_machine,
         every_gpu=options.every_gpu,
         environ=machine.with_compatibility(options, environ),
     )
-    unserved = [
-        item for item in result.choices if item.resolution and not item.gpu_labels
-    ]
+    unserved = [item for item in result.choices if item.is_unserved]
+    chooses = options.project is not None or metadata is not None
     return Result(
         exit_code=InputError.exit_code if errors else NOTHING_FITS if unserved else 0,
         data=result.to_dict(),
-        text=_text(result, has_release=metadata is not None),
+        text=_text(result, chooses=chooses, explain=options.explain),
         notes=[*map(str, errors), *_notes(result)],
         errors=errors,
     )
 
 
-def _text(fleet: Fleet, *, has_release: bool) -> Sequence[str | Table]:
+def _text(fleet: Fleet, *, chooses: bool, explain: bool) -> Sequence[str | Table]:
     header = (
         "Machines",
         "First",
         "Driver and GPU",
-        *(["Build"] if has_release else []),
+        *(["Build"] if chooses else []),
     )
     rows = [
         (
             str(len(choice.group.names)),
             choice.group.names[0],
             choice.group.title,
-            *([_build(choice)] if has_release else []),
+            *([_build(choice)] if chooses else []),
         )
         for choice in fleet.choices
     ]
     text: list[str | Table] = [Table(header=header, rows=rows)]
-    if has_release:
+    if chooses:
         text += ["", *_summary(fleet)]
+    if explain:
+        text += ["", *_explanations(fleet)]
     return text
 
 
 def _build(choice: Choice) -> str:
-    if choice.resolution is None:
+    if choice.pick is None:
         return "unknown"
-    return choice.resolution.selected or "the build without a variant"
+    if choice.pick.selected is None:
+        return "none for the GPU"
+    return choice.pick.selected
 
 
 def _summary(fleet: Fleet) -> Iterator[str]:
@@ -116,11 +135,22 @@ def _summary(fleet: Fleet) -> Iterator[str]:
         yield f"  {label}: {count} machine{'s' if count > 1 else ''}"
 
 
+def _explanations(fleet: Fleet) -> Iterator[str]:
+    for choice in fleet.choices:
+        for name, reasons in (choice.pick.rejected if choice.pick else {}).items():
+            yield f"{choice.group.title}: not {name}: {'; '.join(reasons)}"
+
+
 def _notes(fleet: Fleet) -> Iterator[str]:
     for choice in fleet.choices:
         for note in choice.group.notes:
             others = len(choice.group.names) - 1
             more = f" and {others} like it" if others else ""
             yield f"{choice.group.names[0]}{more}: {note}"
-        if choice.resolution is not None and not choice.gpu_labels:
-            yield f"{choice.group.title}: no build for a GPU fits"
+        if choice.is_unserved:
+            change = "; no newer driver changes that"
+            if choice.driver is not None:
+                change = (
+                    f"; a driver for CUDA {choice.driver} gets {choice.with_driver}"
+                )
+            yield f"{choice.group.title}: no build for the GPU fits{change}"

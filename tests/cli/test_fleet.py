@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
+import sys
 from pathlib import Path
 
 import pytest
 from support.command import Run
+from support.wheels import stub_wheel, write_page
 
 pytest.importorskip("ijson", reason="it reads long lists")
 
@@ -95,3 +99,48 @@ def test_a_name_in_two_inventories(run: Run, tmp_path: Path) -> None:
     outcome = run("fleet", NODES, two_nodes(tmp_path))
     assert outcome.code == 3
     assert "two machines have the name 'h100-a'" in outcome.err
+
+
+def test_the_smallest_change_for_machines_that_get_nothing(
+    run: Run, torch: Path
+) -> None:
+    outcome = run("fleet", NODES, "--release", torch, "--explain")
+    assert (
+        "CUDA 12.2, compute capability 7.0: no build for the GPU fits; a driver for "
+        "CUDA 12.6 gets cu126\n"
+    ) in outcome.err
+    assert "CUDA 12.2, compute capability 7.0: not cu126: it needs" in outcome.out
+    data = run("fleet", NODES, "--release", torch, "--json").data
+    drivers = {item["name"]: item["driver"] for item in data["machines"]}
+    assert drivers["old-labels"] == "12.6"
+    assert {drivers[name] for name in drivers if name != "old-labels"} == {None}
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64",
+    reason="the wheels are for Linux on x86_64",
+)
+def test_a_project_of_ordinary_wheels(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    python = f"cp3{sys.version_info.minor}"
+    for version in ("2.8.0+cu126", "2.14.1+cu126", "2.15.0+cu130"):
+        tag = f"{python}-{python}-manylinux_2_17_x86_64"
+        stub_wheel(tmp_path / "torch", "torch", version, tag=tag)
+    write_page(tmp_path / "torch")
+    outcome = run("fleet", NODES, "--project", "torch", "-i", tmp_path, "--json")
+    assert outcome.code == 0
+    selected = {item["name"]: item["selected"] for item in outcome.data["machines"]}
+    assert selected["h100-a"] == "2.14.1+cu126"
+    assert selected["old-labels"] == "2.14.1+cu126"
+    assert outcome.data["smallest_set"] == ["2.14.1+cu126"]
+    one = ("fleet", NODES, "--project", "torch==2.15.0", "-i", tmp_path)
+    outcome = run(*one)
+    assert outcome.code == 1
+    assert "a driver for CUDA 13.0 gets 2.15.0+cu130" in outcome.err
+    assert "capability 7.0: no build for the GPU fits; no newer" in outcome.err
+
+
+def test_a_release_and_a_project(run: Run, torch: Path) -> None:
+    assert run("fleet", NODES, "--release", torch, "--project", "torch").code == 2
