@@ -69,7 +69,7 @@ def test_malformed_scenarios_abort(bench: Bench, text: str) -> None:
 def test_missing_values_and_missing_scenarios_abort(bench: Bench) -> None:
     status, _, err = bench.run("", CUDA + "lib.cuDriverGetVersion(c.byref(number))")
     assert (status, "cuda_version" in err) == (-signal.SIGABRT, True)
-    status, _, err = bench.run("", CUDA, **{VARIABLE: "/nonexistent"})
+    status, _, err = bench.run("", CUDA, **{VARIABLE: str(bench.folder / "missing")})
     assert (status, VARIABLE in err) == (-signal.SIGABRT, True)
     code = (
         f"import os; kept = os.environ.pop({VARIABLE!r}){CUDA}\n"
