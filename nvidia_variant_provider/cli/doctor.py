@@ -77,7 +77,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         raise UsageError("--live-timeout must be more than 0", hint=hint)
     is_here = not _names_another_machine(options)
     evidence = doctor_evidence.evidence_of(options, is_here=is_here)
-    with doctor_evidence.ending_workloads(evidence):
+    runs_code = evidence is not None or options.live
+    with doctor_evidence.ending_children(is_needed=runs_code):
         diagnosis = doctor(
             options.python,
             environment=machine.find_environment(options, environ),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from ..errors import InputError, UsageError, printable, shown
 
-__all__ = ["add_options", "ending_workloads", "evidence_of", "text", "write_receipts"]
+__all__ = ["add_options", "ending_children", "evidence_of", "text", "write_receipts"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,12 +99,12 @@ def evidence_of(options: argparse.Namespace, *, is_here: bool) -> Evidence | Non
 
 
 @contextlib.contextmanager
-def ending_workloads(evidence: Evidence | None) -> Iterator[None]:
-    """End the workloads when this program is told to end.
+def ending_children(*, is_needed: bool) -> Iterator[None]:
+    """End the workloads and the live proof when this program is told to end.
 
-    The signal becomes an exception, and what runs the workload kills it on the way.
+    The signal becomes an exception, and what runs a child process kills it on the way.
     """
-    if evidence is None:
+    if not is_needed:
         yield
         return
     from ..index.pip.signals import ENDING, handling

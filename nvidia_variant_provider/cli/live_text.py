@@ -80,4 +80,4 @@ def _step(step: Mapping[str, Any]) -> str:
 
 
 def _seconds(trial: Mapping[str, Any]) -> str:
-    return f"{trial['seconds']:.2f} s"
+    return f"{trial['seconds'] or 0:.2f} s"

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from support.command import Outcome
 from support.containers import library
@@ -256,8 +258,9 @@ def test_nothing_is_left_behind(
     live.wait_for_processes()
 
 
-def test_an_interrupt_ends_the_child_and_removes_its_files(
-    live: LiveMachine,
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_child_and_removes_its_files(
+    live: LiveMachine, number: signal.Signals
 ) -> None:
     folder = live.folder / "temporary"
     folder.mkdir()
@@ -276,12 +279,12 @@ def test_an_interrupt_ends_the_child_and_removes_its_files(
     try:
         while not (live.folder / "log").exists() or "cuInit" not in live.log:
             assert process.poll() is None
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert (out, "Traceback" in err) == ("", False)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert list(folder.iterdir()) == []
     live.wait_for_processes()
 
@@ -353,3 +356,28 @@ def test_a_child_that_prints_garbage_is_a_crash(
     (finding,) = findings(outcome)
     assert finding["code"] == "ND601"
     assert "crashed" in finding["message"]
+
+
+_LINES = st.sampled_from(
+    [
+        b'{"ready": "1"}',
+        b'{"begin": "context"}',
+        b'{"end": "context", "error": null}',
+        b'{"begin": 3}',
+        b'{"end": []}',
+        b'{"done": true}',
+        b'{"done": 1}',
+        b"[]",
+    ]
+)
+
+
+@given(lines=st.lists(_LINES | st.binary(max_size=20)))
+def test_whatever_a_child_prints_is_read(lines: list[bytes]) -> None:
+    said = processes._parse(b"\n".join(lines), "crashed")
+    # Only the last line of a child says that it came to its end.
+    assert (said.stopped is None) == (
+        b'{"done": true}' in b"\n".join(lines).split(b"\n")
+    )
+    assert set(said.ends) <= {"context"}
+    assert said.unfinished in (None, "context")

@@ -56,7 +56,8 @@ FAILURES = {
     "kernel image",
     "wrong": "a matrix product on the GPU failed: ArithmeticError: wrong result",
     "no compiler": "torch.compile failed: RuntimeError: Failed to find C compiler",
-    "unavailable": "says that there is no GPU: torch.cuda.is_available() is False",
+    "unavailable": "says that there is no GPU: RuntimeError: The NVIDIA driver on your "
+    "system is too old",
 }
 
 
@@ -127,6 +128,42 @@ def test_an_interpreter_that_is_none(live: LiveMachine) -> None:
     (finding,) = outcome.data["checks"]
     assert "import torch failed" in finding["message"]
     live.wait_for_processes()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"version": {}, "cuda": [1], "seconds": "x"},
+        {"seconds": float("nan"), "error": None},
+        {"seconds": 10**400, "error": {"a": 1}, "code": "x"},
+        {"seconds": True, "error": "\x1b[31m\n" + "x" * 1000, "code": 1.5},
+        {"version": "\ud800", "cuda": "12.8"},
+    ],
+)
+def test_an_interpreter_that_says_odd_things(
+    live: LiveMachine,
+    report_schema: Draft202012Validator,
+    tmp_path: Path,
+    end: dict[str, object],
+) -> None:
+    lines = []
+    for name in ("", "other", "import", "arch_list", "available", "matmul x"):
+        line = {"arch_list": [1, {}], "available": "no", **end, "end": name}
+        lines += [json.dumps({"begin": name}), json.dumps(line)]
+    lines += ["{}", json.dumps({"done": True})]
+    (tmp_path / "lines").write_text("\n".join(lines) + "\n")
+    live.install(torch())
+    python = live.prefix / "bin/python"
+    python.unlink()
+    python.write_text(f"#!/bin/sh\nexec /bin/cat {tmp_path / 'lines'}\n")
+    os.chmod(python, 0o755)
+    outcome = live.doctor(ONE, "--json")
+    assert outcome.code in (0, 1)
+    report = json.loads(outcome.out)
+    report_schema.validate(report)
+    assert "NaN" not in outcome.out
+    assert all(len(item["message"]) < 700 for item in report["data"]["checks"])
+    assert "Live, torch: " in live.doctor(ONE).out
 
 
 def test_the_folder_of_the_program_is_not_imported_from(

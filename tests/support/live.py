@@ -184,6 +184,9 @@ class cuda:
     def is_available():
         return MODE not in ("unavailable", "cpu")
 
+    def init():
+        raise RuntimeError("The NVIDIA driver on your system is too old\nPlease")
+
     def device_count():
         return 2
 

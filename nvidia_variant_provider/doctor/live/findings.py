@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ...gpu_code.units import split_units
@@ -174,7 +175,7 @@ def _find_torch(stack: Stack, steps: Mapping[str, Trial]) -> Iterator[Finding]:
                 code="ND603",
                 distribution="torch",
                 path=torch.folder,
-                message=f"torch {torch.version}: {_STEPS.get(name.split()[0], name)} "
+                message=f"torch {torch.version}: {_STEPS[name.partition(' ')[0]]} "
                 f"failed: {_error(trial)}",
                 hint=_torch_hint(stack, name, trial),
             )
@@ -192,8 +193,10 @@ def _find_torch(stack: Stack, steps: Mapping[str, Trial]) -> Iterator[Finding]:
             distribution="torch",
             path=torch.folder,
             message=f"torch {torch.version} says that there is no GPU{given}: "
-            "torch.cuda.is_available() is False",
-            hint=_LOOK if mask is None else "unset CUDA_VISIBLE_DEVICES",
+            + str(available.more.get("why") or "torch.cuda.is_available() is False"),
+            hint=_whole(stack, "import torch; torch.cuda.init()")
+            if mask is None
+            else "unset CUDA_VISIBLE_DEVICES",
         )
 
 
@@ -203,18 +206,23 @@ _STEPS = {
     "available": "torch.cuda.is_available()",
     "matmul": "a matrix product on the GPU",
     "compile": "torch.compile",
+    "end": "the end of the program",
 }
 
 
 def _torch_hint(stack: Stack, name: str, trial: Trial) -> str:
     if trial.status == "timeout":
         return _WAIT
-    python = stack.installation.python
     if name == "import":
-        return f"see the whole error: {python} -c 'import torch'"
+        return _whole(stack, "import torch")
     if name == "compile":
         return "look at the findings of ND4xx; TORCH_LOGS=inductor shows more"
     return stack.pip("install --upgrade --force-reinstall torch")
+
+
+def _whole(stack: Stack, code: str) -> str:
+    python = shlex.quote(stack.installation.python or "python")
+    return f"see the whole error: {python} -c '{code}'"
 
 
 def _context_hint(stack: Stack, trial: Trial) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from ...machine.environment import Gpu
 
-__all__ = ["CONTEXT", "GpuProof", "LibraryTrial", "Proof", "Status", "Trial"]
+__all__ = ["CONTEXT", "GpuProof", "LibraryTrial", "Proof", "Status", "Trial", "time_of"]
 
 CONTEXT = "context"
 """The name of the first trial on each GPU."""
@@ -89,7 +90,7 @@ class GpuProof:
                 {
                     "version": version,
                     **trial.to_dict(),
-                    "compiled": trial.more.get("compiled"),
+                    "compiled": time_of(trial.more, "compiled"),
                 }
                 for version, trial in self.ptx.items()
             ],
@@ -125,6 +126,12 @@ class Proof:
             "gpus": [gpu.to_dict() for gpu in self.gpus],
             "torch": None if self.torch is None else _torch_dict(self.torch),
         }
+
+
+def time_of(line: Mapping[str, Any], name: str) -> float | None:
+    """Return the seconds in a line of a child, which may have anything there."""
+    value = line.get(name)
+    return value if isinstance(value, float) and math.isfinite(value) else None
 
 
 def _torch_dict(trials: Mapping[str, Trial]) -> dict[str, object]:

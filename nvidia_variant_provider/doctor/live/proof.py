@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...errors import DetectionError, UsageError
+from ...errors import DetectionError, UsageError, printable
 from ...machine import reasons
 from ...machine.environment import ComputeCapability, Environment, Gpu
 from ..stack import Stack
 from .kernels import isa_versions, ptx_of
 from .libraries import Library, find_libraries
-from .model import CONTEXT, GpuProof, LibraryTrial, Proof, Trial
+from .model import CONTEXT, GpuProof, LibraryTrial, Proof, Trial, time_of
 from .processes import Said, Task, ask_driver, ask_torch, bindings_folders
 
 __all__ = ["check_possible", "prove"]
@@ -26,6 +27,12 @@ unsupported toolchain"."""
 _MOST_STARTS = 8
 """How often a child is started for one GPU: after a kernel that failed, and after a
 crash, the other tasks need a new one."""
+
+_STEP = re.compile("import|arch_list|available|matmul [0-9]{1,4}|compile|end")
+"""The steps of `torch_program`, and what `_trials` calls what comes after them."""
+
+_LONGEST = 500
+"""The most characters of an error."""
 
 
 def check_possible(environment: Environment, *, is_here: bool) -> None:
@@ -70,7 +77,8 @@ def prove(stack: Stack, seconds: float) -> Proof:
         torch = None
         if "torch" in stack.distributions and stack.installation.python:
             said = ask_torch(stack.installation, stack.environ, seconds, folder)
-            torch = _trials(said, ("import",), seconds)
+            trials = _trials(said, ("import",), seconds)
+            torch = {n: t for n, t in trials.items() if _STEP.fullmatch(n)}
     return Proof(gpus=tuple(gpus), torch=torch, seconds=time.monotonic() - started)
 
 
@@ -174,13 +182,13 @@ def _trials(said: Said, expected: Sequence[str], seconds: float) -> dict[str, Tr
 
 
 def _ended(line: Mapping[str, Any]) -> Trial:
-    error, code, seconds = line.get("error"), line.get("code"), line.get("seconds")
+    error, code = line.get("error"), line.get("code")
     number = code if isinstance(code, int) else 0
     refused = number == _UNSUPPORTED_PTX
     return Trial(
         status="refused" if refused else "passed" if error is None else "failed",
-        error=None if error is None else str(error),
+        error=None if error is None else printable(str(error))[:_LONGEST],
         code=number,
-        seconds=float(seconds) if isinstance(seconds, int | float) else None,
+        seconds=time_of(line, "seconds"),
         more=line,
     )

@@ -35,27 +35,32 @@ def main(seconds: int) -> None:
         while data:
             data = data[os.write(pipe, data) :]
 
+    outcome: dict[str, Any] = {}
     for name, act in (("import", _load), ("arch_list", _list), ("available", _ask)):
-        if not _try(name, act, say):
+        outcome = _try(name, act, say)
+        if outcome["error"]:
             break
-    else:
-        if _ask()["available"]:
-            _run(say)
+    if outcome.get("available"):
+        _run(say)
     say(done=True)
     os._exit(0)
 
 
-def _try(name: str, act: Any, say: Any) -> bool:
+def _try(name: str, act: Any, say: Any) -> dict[str, Any]:
     say(begin=name)
     started = time.monotonic()
     outcome: dict[str, Any] = {"error": None}
     try:
         outcome.update(act())
     except BaseException as error:  # noqa: BLE001  # a library may even exit
-        lines = str(error).strip().splitlines() or [""]
-        outcome["error"] = (type(error).__name__ + ": " + lines[0])[:500]
+        outcome["error"] = _line(error)
     say(end=name, seconds=round(time.monotonic() - started, 6), **outcome)
-    return outcome["error"] is None
+    return outcome
+
+
+def _line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"[:500]
 
 
 def _load() -> dict[str, Any]:
@@ -74,10 +79,14 @@ def _ask() -> dict[str, Any]:
     import torch
 
     available = bool(torch.cuda.is_available())
-    return {
-        "available": available,
-        "devices": torch.cuda.device_count() if available else 0,
-    }
+    why = None
+    if not available and torch.version.cuda:
+        # `is_available` hides the reason, which this function raises.
+        try:
+            torch.cuda.init()
+        except Exception as error:  # noqa: BLE001  # any of the driver's
+            why = _line(error)
+    return {"available": available, "why": why}
 
 
 def _run(say: Any) -> None:
