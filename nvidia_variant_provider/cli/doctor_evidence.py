@@ -174,7 +174,8 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    # A year is more than any deadline; a larger number would overflow a timer.
-    if not 0 < seconds <= 365 * 86400:
+    from ..doctor.workloads.record import LONGEST_DEADLINE
+
+    if not 0 < seconds <= LONGEST_DEADLINE:
         raise argparse.ArgumentTypeError(f"{shown(text)} is not a number of seconds")
     return seconds

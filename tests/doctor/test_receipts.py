@@ -254,6 +254,8 @@ class TestRefused:
             (("distributions", 0, "version"), 1, "distributions[0].version"),
             (("workloads", 0, "totals", "fallbacks"), "x", "workloads[0].totals."),
             (("workloads", 0, "seconds"), None, "workloads[0].seconds"),
+            (("workloads", 0, "deadline"), 0, "workloads[0].deadline"),
+            (("workloads", 0, "deadline"), 1e300, "workloads[0].deadline"),
             (("receipt_version",), True, "receipt_version"),
             (("python",), [], "python"),
         ],

@@ -16,6 +16,7 @@ from ...strict_json import (
     parse_json,
     read_bytes,
 )
+from ..workloads.record import LONGEST_DEADLINE
 from .making import VERSION, Receipt
 
 __all__ = ["MAX_RECEIPT", "is_receipt", "read_receipt", "receipt_of"]
@@ -120,6 +121,14 @@ def _number(value: object, place: str) -> float:
     return as_integer(value, place)
 
 
+def _deadline(value: object, place: str) -> float:
+    seconds = _number(value, place)
+    if not 0 < seconds <= LONGEST_DEADLINE:
+        message = f"{seconds} is not a number of seconds that a workload can have"
+        raise InputError(message, place=place)
+    return seconds
+
+
 _text: _Look = as_string
 _text_or_null = _or_null(as_string)
 _number_or_null = _or_null(_number)
@@ -137,7 +146,7 @@ _WORKLOAD: Mapping[str, _Look] = {
     "signal": _text_or_null,
     "error": _text_or_null,
     "seconds": _number,
-    "deadline": _number,
+    "deadline": _deadline,
     "graph_breaks": _each(_record(_PLACE)),
     "recompilations": _each(_record({**_PLACE, "function": _text_or_null})),
     "fallbacks": _each(_record({**_PLACE, "function": _text_or_null, "kind": _text})),

@@ -33,8 +33,8 @@ _PREFIX = re.compile(
     r"(?: \[[!\d][^\]]*\])?(?: \[__\w+\])?(?: |$)"
 )
 _OLD_PREFIX = re.compile(
-    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\](?: \[[!\d][^\]]*\])? "
-    r"(?:[\w.]+: \[[A-Z]+\] )?"
+    r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] )?(?:\[[!\d][^\]]*\] )?"
+    r"torch\.[\w.]+: \[[A-Z]+\] "
 )
 _BREAK = re.compile(r"Graph break(?: \([^)]*\))? in user code at (.+):(\d+)$")
 _OLD_BREAK = re.compile(r"Graph break: (.+?) from user code at:$")

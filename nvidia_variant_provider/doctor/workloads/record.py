@@ -19,6 +19,7 @@ from .running import Outcome, environment_of, run_command, split_command
 
 __all__ = [
     "DEADLINE",
+    "LONGEST_DEADLINE",
     "Record",
     "Starting",
     "find_broken_graphs",
@@ -28,6 +29,9 @@ __all__ = [
 
 DEADLINE = 600
 """The seconds that a workload has, unless the user says something else."""
+
+LONGEST_DEADLINE = 365 * 86400
+"""A year; a timer cannot take much larger numbers."""
 
 _LAST_LINES = 20
 _SHOWN = 3
