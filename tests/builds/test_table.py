@@ -6,7 +6,6 @@ import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -14,8 +13,9 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 from support.downloads import download
 
+from nvidia_variant_provider import api
 from nvidia_variant_provider.builds.backends import parse_backend
-from nvidia_variant_provider.builds.needs import Code, Needs
+from nvidia_variant_provider.builds.needs import Code, Needs, needs_of_report
 from nvidia_variant_provider.builds.table import (
     PROJECTS,
     find_record,
@@ -24,7 +24,6 @@ from nvidia_variant_provider.builds.table import (
 )
 from nvidia_variant_provider.builds.verdicts import judge
 from nvidia_variant_provider.gpu_code.units import first_toolkit
-from nvidia_variant_provider.index.http.blocking import RemoteFile
 from nvidia_variant_provider.knowledge import builds
 from nvidia_variant_provider.knowledge.builds import BuildRecord, build_records
 from nvidia_variant_provider.machine.environment import (
@@ -35,8 +34,6 @@ from nvidia_variant_provider.machine.environment import (
 )
 from tools.update_builds import (
     SCRIPTS,
-    choose_wheels,
-    inspect_wheel,
     merge,
     records_of_scripts,
     render,
@@ -229,40 +226,12 @@ def test_a_record_keeps_what_was_inspected() -> None:
     assert (again.cuda, again.pieces, again.gpu) == (needs.cuda, needs.pieces, True)
 
 
-def remote(name: str, **more: Any) -> RemoteFile:
-    return RemoteFile(
-        name=name, url=f"https://wheels.example/{name}", time=None, sha256="0", **more
-    )
-
-
 class TestUpdater:
-    def test_one_wheel_of_each_of_the_newest_releases(self) -> None:
-        linux = "manylinux_2_28_x86_64"
-        files = [
-            remote(f"xgboost-{version}-cp3{minor}-cp3{minor}-{linux}.whl")
-            for version in ("1.0", "2.0", "3.0", "3.1")
-            for minor in (10, 11, 12)
-        ]
-        others = [
-            remote("xgboost-9.0-py3-none-win_amd64.whl"),
-            remote("xgboost-9.0.tar.gz"),
-            remote(f"xgboost-9.0rc1-py3-none-{linux}.whl"),
-            remote(f"xgboost-9.0+cu126-py3-none-{linux}.whl"),
-            remote(f"xgboost-9.1-py3-none-{linux}.whl", yanked=True),
-            remote("not a wheel.whl"),
-        ]
-        assert [f.name for f in choose_wheels("xgboost", [*files, *others])] == [
-            f"xgboost-{version}-cp311-cp311-{linux}.whl"
-            for version in ("2.0", "3.0", "3.1")
-        ]
-
-    def test_the_newest_patch_of_each_minor_release_of_torch(self) -> None:
-        files = [
-            remote(f"torch-{version}-cp311-cp311-manylinux_2_28_x86_64.whl")
-            for version in ("1.13.1", "2.0.0", "2.0.1", "2.9.1", "2.10.0")
-        ]
-        versions = [f.name.split("-")[1] for f in choose_wheels("torch", files)]
-        assert versions == ["2.0.1", "2.9.1", "2.10.0"]
+    def test_a_census_replaces_what_it_has_read_and_nothing_else(self) -> None:
+        old = next(record for record in RECORDS if record.wheels)
+        newer = replace(old, date="2999-01-01")
+        (script, *_) = (record for record in RECORDS if not record.wheels)
+        assert merge([old, newer], [script]) == merge([script], [newer])
 
     @pytest.mark.network
     @pytest.mark.parametrize(
@@ -277,8 +246,15 @@ class TestUpdater:
         ((name, digest),) = record.wheels.items()
         wheel = download(name, tmp_path)
         assert hashlib.sha256(wheel.read_bytes()).hexdigest() == digest
-        with wheel.open("rb") as opened:
-            file = RemoteFile(name=name, url="", time=None, sha256=digest)
-            fresh = inspect_wheel(project, file, opened)
-        assert fresh is not None
-        assert replace(fresh, date=record.date) == record
+        needs = needs_of_report(api.inspect(wheel))
+        assert needs is not None
+        fresh = record_of_needs(
+            needs,
+            project=project,
+            version=version,
+            label=None,
+            platform="linux_x86_64",
+            wheels={name: digest},
+            date=record.date,
+        )
+        assert fresh == record
