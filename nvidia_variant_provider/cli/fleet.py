@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..errors import InputError
+from ..errors import InputError, UsageError, shown
 from . import machine
 from .parsers import add_examples
 from .result import Result, Table
@@ -42,6 +42,18 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     )
     machine.add_index_url_option(parser)
     parser.add_argument(
+        "--emit",
+        choices=["env", "dockerfile", "affinity"],
+        help="print how to use the build of one group: variables that force its "
+        "machines, lines of a Dockerfile, or an affinity of Kubernetes for the nodes "
+        "that run the build",
+    )
+    parser.add_argument(
+        "--node",
+        metavar="NAME",
+        help="the machine whose group is meant by --emit (default: the largest group)",
+    )
+    parser.add_argument(
         "--explain",
         action="store_true",
         help="say why machines do not get each other build",
@@ -58,6 +70,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "fleet nodes.json --release torch-2.10.0-variants.json",
         "fleet node.xml node.csv",
         "fleet nodes.json --project torch",
+        "fleet nodes.json --project torch --emit affinity",
     )
 
 
@@ -82,6 +95,18 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     )
     unserved = [item for item in result.choices if item.is_unserved]
     chooses = options.project is not None or metadata is not None
+    if options.emit is not None:
+        name = options.project
+        if metadata is not None and metadata.name is not None:
+            name = f"{metadata.name}=={metadata.version}"
+        return Result(
+            exit_code=InputError.exit_code if errors else 0,
+            data=result.to_dict(),
+            text=_emit(options, result, name),
+            verbatim=True,
+            notes=list(map(str, errors)),
+            errors=errors,
+        )
     return Result(
         exit_code=InputError.exit_code if errors else NOTHING_FITS if unserved else 0,
         data=result.to_dict(),
@@ -89,6 +114,45 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         notes=[*map(str, errors), *_notes(result)],
         errors=errors,
     )
+
+
+def _emit(
+    options: argparse.Namespace, fleet: Fleet, project: str | None
+) -> Sequence[str]:
+    from ..fleet.emitting import affinity_lines, dockerfile_lines, env_lines
+
+    choice = _find_choice(fleet, options.node)
+    environment = choice.group.environment
+    if options.emit == "env":
+        return env_lines(environment)
+    if project is None or choice.pick is None or not choice.pick.gpu:
+        message = f"there is no build for the GPU of {choice.group.names[0]}"
+        hint = "give --release or --project with one, or another --node"
+        raise UsageError(message, path="--emit", hint=hint)
+    build = choice.pick.selected
+    if build not in choice.pick.gpu:
+        build = choice.pick.gpu[0]
+    if options.emit == "dockerfile":
+        if options.project is not None:
+            # A build of a project is called by its version and its label.
+            project = f"{project.partition('==')[0].strip()}=={build}"
+        return dockerfile_lines(environment, project)
+    others = [
+        item.group.environment
+        for item in fleet.choices
+        if item.pick is not None and build in item.pick.gpu
+    ]
+    return [f"# nodes that run {build}", *affinity_lines(others)]
+
+
+def _find_choice(fleet: Fleet, node: str | None) -> Choice:
+    for choice in fleet.choices:
+        if choice.group.is_known if node is None else node in choice.group.names:
+            return choice
+    names = [choice.group.names[0] for choice in fleet.choices][:10]
+    message = f"no machine is called {shown(node)}" if node else "no machine is known"
+    hint = f"there are {', '.join(map(shown, names))}"
+    raise UsageError(message, path="--node", hint=hint)
 
 
 def _text(fleet: Fleet, *, chooses: bool, explain: bool) -> Sequence[str | Table]:

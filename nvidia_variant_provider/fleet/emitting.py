@@ -1,0 +1,92 @@
+"""Commands and manifests for one group of machines, to use what was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..machine.environment import Environment
+from ..machine.overrides import CUDA_DRIVER_VERSION, SM_ARCH
+
+__all__ = ["affinity_lines", "dockerfile_lines", "env_lines"]
+
+_DRIVER_LABELS = ("nvidia.com/cuda.runtime-version", "nvidia.com/cuda.runtime")
+"""The CUDA version of the driver, as GPU feature discovery calls it now and before."""
+
+_GPU_LABEL = "nvidia.com/gpu.compute"
+
+
+def env_lines(environment: Environment) -> list[str]:
+    """Return the variables that force the machine, as ``NAME=VALUE``.
+
+    Of several GPUs, the newest one counts, as for the provider's own answer.
+    """
+    lines = []
+    if environment.cuda_driver_version is not None:
+        lines.append(f"{CUDA_DRIVER_VERSION}={environment.cuda_driver_version}")
+    capabilities = environment.compute_capabilities
+    if capabilities:
+        lines.append(f"{SM_ARCH}={max(capabilities)}")
+    return lines
+
+
+def dockerfile_lines(environment: Environment, requirement: str) -> list[str]:
+    """Return lines for an image that is built where no GPU is.
+
+    :param requirement: what to install, such as ``torch==2.10.0``.
+    """
+    return [
+        "# The build selects for these machines, whatever it runs on.",
+        *(f"ARG {line}" for line in env_lines(environment)),
+        "RUN pip install --no-cache-dir 'nvidia-variant-provider[cli,index]' \\",
+        f" && nvidia-variant-provider pip install --no-cache-dir '{requirement}'",
+        "# With uv, whose preview knows variants but not ordinary wheels:",
+        f"# RUN uv pip install --system --preview-features wheel-variants "
+        f"'{requirement}'",
+    ]
+
+
+def affinity_lines(environments: Iterable[Environment]) -> list[str]:
+    """Return the YAML of an affinity for the nodes that are like these machines.
+
+    The terms of a node selector are alternatives, and all expressions of a term have
+    to match.
+
+    :param environments: those of all machines that run the build.
+    """
+    kinds = sorted(
+        {
+            (environment.cuda_driver_version, capability)
+            for environment in environments
+            if environment.cuda_driver_version is not None
+            for capability in environment.compute_capabilities
+        }
+    )
+    lines = [
+        "affinity:",
+        "  nodeAffinity:",
+        "    requiredDuringSchedulingIgnoredDuringExecution:",
+        "      nodeSelectorTerms:",
+    ]
+    for cuda, capability in kinds:
+        for driver in _DRIVER_LABELS:
+            lines += _term(
+                [
+                    (f"{driver}.major", cuda.major),
+                    (f"{driver}.minor", cuda.minor),
+                    (f"{_GPU_LABEL}.major", capability.major),
+                    (f"{_GPU_LABEL}.minor", capability.minor),
+                ]
+            )
+    return lines
+
+
+def _term(expressions: Sequence[tuple[str, int]]) -> list[str]:
+    lines = ["      - matchExpressions:"]
+    for key, value in expressions:
+        lines += [
+            f"        - key: {key}",
+            "          operator: In",
+            # Labels are texts: a bare number would be refused.
+            f'          values: ["{value}"]',
+        ]
+    return lines

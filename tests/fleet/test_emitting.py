@@ -1,0 +1,84 @@
+"""What ``fleet --emit`` prints, against the labels of the nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command import Run
+
+yaml = pytest.importorskip("yaml", reason="it parses what Kubernetes gets")
+
+ROOT = Path(__file__).parents[2] / "fixtures"
+NODES = ROOT / "inventories" / "kubernetes-nodes.json"
+PUBLISHED = ROOT / "published" / "torch-2.8.0-variants.json"
+
+
+def matches(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Evaluate a term of a node selector as Kubernetes documents it."""
+    for item in term["matchExpressions"]:
+        assert item["operator"] == "In"
+        assert all(isinstance(value, str) for value in item["values"])
+        if labels.get(item["key"]) not in item["values"]:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("node", ["h100-a", "old-labels"])
+def test_the_affinity_selects_exactly_the_machines_that_run_the_build(
+    run: Run, node: str
+) -> None:
+    chosen = ("fleet", NODES, "--release", PUBLISHED)
+    out = run(*chosen, "--emit", "affinity", "--node", node).out
+    affinity = yaml.safe_load(out)["affinity"]["nodeAffinity"]
+    required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+    selected = {
+        item["metadata"]["name"]
+        for item in json.loads(NODES.read_text())["items"]
+        if any(
+            matches(term, item["metadata"]["labels"])
+            for term in required["nodeSelectorTerms"]
+        )
+    }
+    data = run(*chosen, "--json").data
+    (label,) = [m["selected"] for m in data["machines"] if m["name"] == node]
+    assert out.startswith(f"# nodes that run {label}\n")
+    assert selected == {
+        machine["name"]
+        for machine in data["machines"]
+        if machine["selected"] and label not in machine["rejected"]
+    }
+    assert node in selected
+
+
+def test_the_variables_force_the_machine(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = run("fleet", NODES, "--emit", "env", "--node", "old-labels").out
+    for line in out.splitlines():
+        monkeypatch.setenv(*line.split("=", 1))
+    data = run("detect", "--json").data
+    assert data["cuda_driver_version"] == "12.2"
+    assert [gpu["compute_capability"] for gpu in data["gpus"]] == ["7.0"]
+
+
+def test_the_lines_of_a_dockerfile(run: Run) -> None:
+    out = run("fleet", NODES, "--release", PUBLISHED, "--emit", "dockerfile").out
+    assert "ARG NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION=12.9\n" in out
+    assert "nvidia-variant-provider pip install --no-cache-dir 'torch==2.8.0'\n" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--emit", "affinity"], "--emit: there is no build for the GPU of h100-a"),
+        (["--emit", "env", "--node", "x"], "--node: no machine is called 'x'; there"),
+    ],
+)
+def test_errors(run: Run, words: list[str], message: str) -> None:
+    outcome = run("fleet", NODES, *words)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.err
