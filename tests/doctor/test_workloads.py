@@ -203,6 +203,12 @@ def test_words_are_not_read_by_a_shell() -> None:
     assert split_command("echo '$HOME; *' a\\ b") == ["echo", "$HOME; *", "a b"]
 
 
+def test_backslashes_are_kept_on_windows() -> None:
+    command = r"""C:\env\python.exe -c "print(1)" 'a b' plain"""
+    words = [r"C:\env\python.exe", "-c", "print(1)", "a b", "plain"]
+    assert split_command(command, windows=True) == words
+
+
 class TestEnvironment:
     def test_the_environment_is_activated(self, tmp_path: Path) -> None:
         prefix = tmp_path / "env"

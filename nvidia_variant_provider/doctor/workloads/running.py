@@ -60,18 +60,23 @@ class Outcome:
     tails: dict[str, bytes] = field(default_factory=dict)
 
 
-def split_command(command: str) -> list[str]:
+def split_command(command: str, *, windows: bool = os.name == "nt") -> list[str]:
     """Return the words of a command line. No shell reads them.
 
+    :param windows: whether a backslash is part of a path instead of a quotation.
     :raises UsageError: there are no words, or a quotation has no end.
     """
     hint = "give one command line, such as --workload 'python train.py'"
     try:
-        # Windows writes folders with the character that quotes elsewhere.
-        words = shlex.split(command, posix=os.name != "nt")
+        words = shlex.split(command, posix=not windows)
     except ValueError as error:
         message = f"--workload: {shown(command)}: {str(error).lower()}"
         raise UsageError(message, hint=hint) from None
+    if windows:  # the words still have their quotation marks
+        words = [
+            word[1:-1] if len(word) > 1 and word[0] == word[-1] in "\"'" else word
+            for word in words
+        ]
     if not words or not words[0] or "\0" in command:
         raise UsageError(f"--workload: {shown(command)} is no command", hint=hint)
     return words
