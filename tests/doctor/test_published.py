@@ -1,0 +1,200 @@
+"""Real wheels: what their libraries load on paper, and what they really load.
+
+The wheels of three projects are installed by pip under the mark ``network``. torch with
+its libraries has 5 GB, so that the last tests look at an environment that the variable
+``NV_TEST_STACK`` names: one with torch 2.15, torchvision and triton of PyPI, for CUDA
+13. They run this environment's own interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.shared_objects import dlopen
+from support.stacks import machine
+
+from nvidia_variant_provider.doctor.distributions import find_distributions
+from nvidia_variant_provider.doctor.installation import find_installation
+from nvidia_variant_provider.doctor.loader.preloading import load_torch
+from nvidia_variant_provider.doctor.loader.process import Process, split_library_path
+from nvidia_variant_provider.doctor.loader.system import System
+from nvidia_variant_provider.doctor.reading import CodeReader
+from nvidia_variant_provider.doctor.runner import diagnose
+from nvidia_variant_provider.doctor.stack import Stack
+from nvidia_variant_provider.machine.environment import Environment
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader of Linux")
+
+STACK = os.environ.get("NV_TEST_STACK", "")
+needs_stack = pytest.mark.skipif(not STACK, reason="needs NV_TEST_STACK")
+
+CACHE = Path(tempfile.gettempdir(), f"nv-test-cache-{os.getuid()}")
+"""Reading the environment takes ten seconds; it is read once for all tests."""
+
+_MISSING = re.compile(r"(\S+): cannot open shared object file")
+
+
+def stack_of(prefix: str, environment: Environment, *, is_here: bool = True) -> Stack:
+    installation = find_installation(prefix, {})
+    return Stack(
+        environment=environment,
+        installation=installation,
+        distributions=find_distributions(installation.folders),
+        reader=CodeReader(str(CACHE), jobs=2),
+        is_here=is_here,
+    )
+
+
+def agrees(path: str, python: str, environ: Mapping[str, str]) -> bool:
+    """Load a library by itself, on paper and really, and compare.
+
+    :returns: whether it can be loaded.
+    """
+    process = Process(
+        System(),
+        program=python,
+        library_path=split_library_path(environ.get("LD_LIBRARY_PATH", "")),
+    )
+    before = {item.real for item in process.loaded}
+    failures = process.load(path)
+    files, error = dlopen(Path(path), environ=environ, python=python)
+    if error is None:
+        assert failures == []
+        ours = {item.real for item in process.loaded} - before
+        assert ours <= set(files)
+        packages = f"{os.sep}site-packages{os.sep}"
+        assert {f for f in ours if packages in f} == {
+            f for f in files if packages in f and ".so" in f and "/_ctypes" not in f
+        }
+        return True
+    if "undefined symbol" in error:
+        # The loader has found all files, and one of them expects another one to have
+        # been loaded before.
+        assert failures == []
+        return True
+    missing = _MISSING.match(error)
+    assert missing is not None, error
+    assert failures[0].name == missing[1]
+    return False
+
+
+def libraries_of(stack: Stack, project: str) -> list[str]:
+    report = stack.code_of(stack.distributions[project])
+    assert report is not None
+    return [
+        stack.distributions[project].locate(item.path)
+        for item in report.libraries
+        if item.format == "elf" and ".so" in item.path
+    ]
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("project", ["bitsandbytes", "onnxruntime-gpu", "xgboost"])
+def test_published_libraries_load_as_on_paper(project: str, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
+    python = str(tmp_path / "env/bin/python")
+    options = ["install", "--quiet", "--no-deps", "--only-binary", ":all:"]
+    subprocess.run([python, "-m", "pip", *options, project], check=True)
+    stack = stack_of(str(tmp_path / "env"), machine("13.4", "9.0"))
+    results = [agrees(path, python, {}) for path in libraries_of(stack, project)]
+    assert results
+
+
+@needs_stack
+def test_each_library_of_a_real_stack_loads_as_on_paper() -> None:
+    stack = stack_of(STACK, machine("13.4", "9.0"))
+    python = str(stack.installation.python)
+    paths = [
+        path
+        for name, distribution in stack.distributions.items()
+        if name in ("torch", "torchvision", "triton") or distribution.is_library
+        if stack.code_of(distribution) is not None
+        for path in libraries_of(stack, name)
+    ]
+    results = [agrees(path, python, {}) for path in paths]
+    assert len(results) > 60
+    # torchvision finds no torch before somebody has imported it.
+    assert {True, False} == set(results)
+
+
+@needs_stack
+@pytest.mark.parametrize("folder", ["", "triton/backends/nvidia/lib/cupti-blackwell"])
+def test_import_torch_loads_what_it_loads_on_paper(folder: str) -> None:
+    stack = stack_of(STACK, machine("13.4", "9.0"))
+    (packages,) = stack.installation.folders
+    path = os.path.join(packages, folder) if folder else ""
+    python = str(stack.installation.python)
+    process = Process(System(), program=python, library_path=split_library_path(path))
+    assert load_torch(process, [packages]) == []
+    result = subprocess.run(
+        [python, "-c", "import torch"],
+        env={"LD_DEBUG": "libs", "LD_LIBRARY_PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    really = {
+        os.path.realpath(file)
+        for file in re.findall(r"calling init: (\S+)", result.stderr)
+    }
+    ours = {item.real for item in process.loaded if packages in item.real}
+    assert len(ours) > 20
+    assert ours <= really
+    # Importing torch imports numpy and the bindings of CUDA too.
+    of_cuda = (f"{packages}/torch/", f"{packages}/nvidia/")
+    assert {file for file in really if file.startswith(of_cuda)} == ours
+
+
+@needs_stack
+@pytest.mark.parametrize("is_here", [False, True])
+def test_a_machine_that_fits_is_reported_clean(is_here: bool) -> None:
+    stack = stack_of(STACK, machine("13.4", "9.0"), is_here=is_here)
+    diagnosis = diagnose(replace(stack, environ={}))
+    assert list(diagnosis.findings) == []
+    assert diagnosis.notes == ()
+
+
+@needs_stack
+def test_machines_that_do_not_fit_are_wrong() -> None:
+    stack = stack_of(STACK, machine("13.4", "9.0"))
+    codes = {}
+    for driver, capability in [("12.8", "9.0"), ("13.4", "7.0"), ("13.4", "12.1")]:
+        other = replace(stack, environment=machine(driver, capability), is_here=False)
+        findings = diagnose(other).findings
+        codes[driver, capability] = {
+            (finding.code, finding.distribution)
+            for finding in findings
+            if finding.severity == "error"
+        }
+    assert ("ND201", "torch") in codes["12.8", "9.0"]
+    assert ("ND202", "torch") in codes["13.4", "7.0"]
+    assert codes["13.4", "12.1"] == set()
+
+
+@needs_stack
+def test_a_real_stack_without_one_library(tmp_path: Path) -> None:
+    """A copy of the environment, made of links, without libcusolver."""
+    (packages,) = map(
+        Path, stack_of(STACK, machine("13.4", "9.0")).installation.folders
+    )
+    copy = tmp_path / "lib" / packages.parent.name / "site-packages"
+    (tmp_path / "pyvenv.cfg").write_text((Path(STACK) / "pyvenv.cfg").read_text())
+    for folder, _, names in os.walk(packages):
+        place = copy / Path(folder).relative_to(packages)
+        place.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            if not name.startswith("libcusolver.so"):
+                (place / name).symlink_to(Path(folder, name))
+    findings = diagnose(stack_of(str(tmp_path), machine("13.4", "9.0"))).findings
+    (finding,) = (item for item in findings if item.code == "ND301")
+    assert finding.distribution == "torch"
+    assert "libcusolver.so.12" in finding.message
+    assert finding.hint.endswith("--no-deps nvidia-cusolver")
