@@ -140,6 +140,18 @@ class Scanner:
         """The number of bytes that have been fed."""
         return self._base + len(self._rest)
 
+    @property
+    def wanted(self) -> int:
+        """Where the next byte is that it looks at; what is before it may be skipped."""
+        if self._budget.steps <= 0:
+            return self._size
+        return min(max(self._next, self.position), self._size)
+
+    def skip(self, offset: int) -> None:
+        """Go on at an offset, which is not behind `wanted`."""
+        if offset > self.position:
+            self._rest, self._base = b"", offset
+
     def feed(self, data: bytes) -> None:
         """Take the next piece of the file."""
         end = self.position + len(data)

@@ -44,12 +44,14 @@ class File:
     :param size: the bytes that it claims to have.
     :param pieces: reads it.
     :param carefully: reads it after ``pieces`` has raised `library.SuspectError`.
+    :param local: where it is on disk, if it is so long that parts of it are skipped.
     """
 
     path: str
     size: int
     pieces: Pieces
     carefully: Pieces | None = None
+    local: str | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -113,7 +115,8 @@ class Listing:
     def add_local(self, path: str, name: str, size: int) -> None:
         """Add a file on disk, whatever its name."""
         pieces = partial(_read, path, size)
-        self.files.append(File(path=name, size=size, pieces=pieces))
+        local = path if size > PIECE else None
+        self.files.append(File(path=name, size=size, pieces=pieces, local=local))
 
     def add_archive(
         self,

@@ -19,7 +19,7 @@ from ..strict_json import unreadable
 from .budget import Budget
 from .files import ARCHIVES, File, Listing, list_folder, recorded_paths
 from .inflating import inflater_name
-from .library import Pieces, SuspectError, inspect_library
+from .library import Pieces, SuspectError, inspect_library, inspect_local
 from .report import LibraryReport, WheelReport
 from .vendoring import copied_paths
 
@@ -340,10 +340,20 @@ def _inspect(item: File, budget: Budget, counter: _Counter) -> LibraryReport | N
         pieces = partial(watched, read)
         return inspect_library(item.path, item.size, pieces, budget=budget)
 
+    def step(size: int) -> None:
+        if counter.stopped:
+            raise _StoppedError
+        counter.add(size)
+
     told = budget.told()
     started = time.monotonic()
     try:
-        report = inspect(item.pieces)
+        if item.local is None:
+            report = inspect(item.pieces)
+        else:
+            report = inspect_local(
+                item.path, item.size, item.local, budget=budget, on_bytes=step
+            )
     except SuspectError as error:
         # What is wrong, and what is before the damage, must not depend on the inflater.
         logger.info("%s: read again by zlib: %s", item.path, error)

@@ -6,6 +6,7 @@ import bisect
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Any
 
 from .budget import Budget
 from .dynamic import read_needed
@@ -13,10 +14,16 @@ from .elf import Image, NamesWatch, Section, read_sections
 from .fatbin import CUBIN, LTO_IR, PTX, Entry, Scanner
 from .loose import Code, guess_format, read_cubin, read_ptx
 from .pe import read_pe
-from .ranges import RangeFeeder
+from .ranges import RangeFeeder, Reader, read_seekable
 from .report import Defect, LibraryReport, sort_targets, target_key
 
-__all__ = ["BrokenError", "Pieces", "SuspectError", "inspect_library"]
+__all__ = [
+    "BrokenError",
+    "Pieces",
+    "SuspectError",
+    "inspect_library",
+    "inspect_local",
+]
 
 Pieces = Callable[[], Iterator[bytes]]
 """A function that reads the file from its start, in pieces of any length."""
@@ -38,6 +45,12 @@ and from there to the names of the libraries."""
 
 _HEAD = 64
 """Bytes from which the format of a file is told."""
+
+_STEP = 256 * 1024
+"""Bytes of a file on disk that are read at once, where none are skipped."""
+
+_SHORT = 4 * 1024
+"""Bytes that are read after some were skipped: an entry has a header of 64 or more."""
 
 _AT_START = array("Q", [0])
 
@@ -124,13 +137,7 @@ def inspect_library(
     :raises SuspectError: ``pieces`` raised it. What was read so far does not count.
     """
     tally = _Tally(path)
-    scanner = Scanner(
-        size,
-        budget=budget or Budget(),
-        on_container=tally.add_container,
-        on_entry=tally.add,
-        on_defect=tally.add_defect,
-    )
+    scanner = _scanner(tally, size, budget)
     head, form = b"", ""
     feeders: list[_Feeder] = []
     try:
@@ -153,14 +160,87 @@ def inspect_library(
         feeders[0].finish()
     _read_again(feeders, pieces)
     tables = [feeder.result for feeder in feeders]
-    # An ELF file has two readers, and both fail when its header is wrong.
-    errors = [str(feeder.error) for feeder in feeders if feeder.error is not None]
-    for message in dict.fromkeys(errors):
-        tally.add_defect(None, message)
+    _add_errors(tally, [item.error for item in feeders if item.error is not None])
     form = form or guess_format(path, head)
     return _report(tally, form, size, tables)
 
 
+def inspect_local(
+    path: str,
+    size: int,
+    place: str,
+    *,
+    budget: Budget | None = None,
+    on_bytes: Callable[[int], None] = lambda _: None,
+) -> LibraryReport | None:
+    """Find the GPU code of a file on disk; the report is that of `inspect_library`.
+
+    The machine code itself, which is most of a library of CUDA, is not read.
+
+    :param path: the name of the file in the report.
+    :param place: where the file is.
+    :param on_bytes: is called with the number of bytes of each step.
+    """
+    tally = _Tally(path)
+    scanner = _scanner(tally, size, budget)
+    form = ""
+    tables: list[_Table | None] = []
+    errors: list[ValueError] = []
+    try:
+        with open(place, "rb", buffering=0) as file:
+            form = guess_format(path, file.read(_HEAD))
+            _scan(scanner, size, file, on_bytes)
+            tables = [_read_table(item, file, errors) for item in _readers(form)]
+    except OSError as error:
+        tally.add_defect(None, f"cannot be read: {error.strerror or error}")
+    scanner.finish()
+    _add_errors(tally, errors)
+    return _report(tally, form, size, tables)
+
+
+def _read_table(
+    reader: Reader[_Table], file: IO[bytes], errors: list[ValueError]
+) -> _Table | None:
+    try:
+        return read_seekable(reader, file)
+    except ValueError as error:
+        errors.append(error)
+        return None
+
+
+def _scan(
+    scanner: Scanner, size: int, file: IO[bytes], on_bytes: Callable[[int], None]
+) -> None:
+    step = _STEP
+    while (start := scanner.position) < size:
+        file.seek(start)
+        data = file.read(min(step, size - start))
+        if not data:
+            return
+        scanner.feed(data)
+        # Where much was skipped, much is likely to be skipped again.
+        step = min(2 * step, _STEP) if scanner.wanted == scanner.position else _SHORT
+        scanner.skip(scanner.wanted)
+        on_bytes(scanner.position - start)
+
+
+def _scanner(tally: _Tally, size: int, budget: Budget | None) -> Scanner:
+    return Scanner(
+        size,
+        budget=budget or Budget(),
+        on_container=tally.add_container,
+        on_entry=tally.add,
+        on_defect=tally.add_defect,
+    )
+
+
+def _add_errors(tally: _Tally, errors: Iterable[ValueError]) -> None:
+    # An ELF file has two readers, and both fail when its header is wrong.
+    for message in dict.fromkeys(map(str, errors)):
+        tally.add_defect(None, message)
+
+
+_Table = Image | Code | tuple[str, ...]
 _Feeder = RangeFeeder[Image] | RangeFeeder[Code] | RangeFeeder[tuple[str, ...]]
 
 
@@ -170,11 +250,17 @@ def _feeders(form: str, size: int, tally: _Tally) -> list[_Feeder]:
         watch = NamesWatch(lambda: len(tally.places) > 0)
         sections = RangeFeeder(read_sections(), size, watch=watch)
         return [sections, RangeFeeder(read_needed(), size)]
+    return [RangeFeeder(reader, size) for reader in _readers(form)]
+
+
+def _readers(form: str) -> list[Reader[Any]]:
+    if form == "elf":
+        return [read_sections(), read_needed()]
     if form == "pe":
-        return [RangeFeeder(read_pe(), size)]
+        return [read_pe()]
     if form == "cubin":
-        return [RangeFeeder(read_cubin(), size)]
-    return [RangeFeeder(read_ptx(), size)] if form == "ptx" else []
+        return [read_cubin()]
+    return [read_ptx()] if form == "ptx" else []
 
 
 def _read_again(feeders: list[_Feeder], pieces: Pieces) -> None:
@@ -202,7 +288,7 @@ def _report(
     tally: _Tally,
     form: str,
     size: int,
-    tables: Sequence[Image | Code | tuple[str, ...] | None],
+    tables: Sequence[_Table | None],
 ) -> LibraryReport | None:
     image: Image | None = None
     needed: tuple[str, ...] = ()

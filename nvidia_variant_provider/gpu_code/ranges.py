@@ -50,7 +50,7 @@ it to keep more.
 
 from __future__ import annotations
 
-import sys
+import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from typing import IO, Generic, TypeVar
@@ -110,18 +110,21 @@ def read_seekable(reader: Reader[T], file: IO[bytes]) -> T:
     :raises ValueError: the reader raised it.
     :raises OSError: the file cannot be read.
     """
+    size = file.seek(0, os.SEEK_END)
     try:
         wanted = next(reader)
         while True:
-            wanted = reader.send(tuple(_read_range(file, *place) for place in wanted))
+            wanted = reader.send(
+                tuple(_read_range(file, size, *place) for place in wanted)
+            )
     except StopIteration as stop:
         result: T = stop.value
         return result
 
 
-def _read_range(file: IO[bytes], start: int, length: int) -> bytes:
-    # An offset that no file can have is one behind its end.
-    if length <= 0 or start > sys.maxsize:
+def _read_range(file: IO[bytes], size: int, start: int, length: int) -> bytes:
+    # Offsets come from the file, and systems refuse to seek to impossible ones.
+    if length <= 0 or start >= size:
         return b""
     file.seek(start)
     return file.read(min(length, MAX_RANGE))

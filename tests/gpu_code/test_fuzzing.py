@@ -11,7 +11,13 @@ import zipfile
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.containers import binaries, container, entry, inspect_bytes
+from support.containers import (
+    binaries,
+    container,
+    entry,
+    inspect_bytes,
+    inspect_on_disk,
+)
 
 from nvidia_variant_provider import api
 from nvidia_variant_provider.gpu_code.compression import decode_lz4, decompress
@@ -66,6 +72,7 @@ def test_numbers_written_anywhere_into_a_binary(
     whole = inspect_bytes(data, name)
     checked(whole, len(data))
     assert inspect_bytes(data, name, cuts) == whole
+    assert inspect_on_disk(data, name, 100 + len(cuts)) == whole
 
 
 @SLOW
@@ -77,6 +84,7 @@ def test_numbers_written_into_the_tables_of_a_binary(
     whole = inspect_bytes(data, name)
     checked(whole, len(data))
     assert inspect_bytes(data, name, cuts) == whole
+    assert inspect_on_disk(data, name, 100 + len(cuts)) == whole
 
 
 @SLOW
@@ -86,6 +94,7 @@ def test_a_binary_cut_off_anywhere(name: str, kept: float, cuts: list[int]) -> N
     whole = inspect_bytes(data, name)
     checked(whole, len(data))
     assert inspect_bytes(data, name, cuts) == whole
+    assert inspect_on_disk(data, name, 100 + len(cuts)) == whole
 
 
 small_entries = st.builds(
@@ -118,6 +127,7 @@ def test_sequences_of_generated_containers_and_entries(
     whole = inspect_bytes(data, "data.bin")
     checked(whole, len(data))
     assert inspect_bytes(data, "data.bin", cuts) == whole
+    assert inspect_on_disk(data, "data.bin", 100 + len(cuts)) == whole
 
 
 @SLOW

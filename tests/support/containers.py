@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import struct
+import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from unittest.mock import patch
 
-from nvidia_variant_provider.gpu_code.library import inspect_library
+from nvidia_variant_provider.gpu_code import library as library_module
+from nvidia_variant_provider.gpu_code.library import inspect_library, inspect_local
 from nvidia_variant_provider.gpu_code.report import LibraryReport
 
 __all__ = [
@@ -18,6 +21,7 @@ __all__ = [
     "entry",
     "in_pieces",
     "inspect_bytes",
+    "inspect_on_disk",
     "library",
     "plain_target",
     "write_wheel",
@@ -106,6 +110,22 @@ def inspect_bytes(
     data: bytes, path: str = "lib.so", borders: Sequence[int] = ()
 ) -> LibraryReport | None:
     return inspect_library(path, len(data), lambda: in_pieces(data, borders))
+
+
+def inspect_on_disk(
+    data: bytes, path: str = "lib.so", step: int = 128
+) -> LibraryReport | None:
+    """Inspect a file on disk, of which parts are skipped.
+
+    :param step: how many bytes are read after some were skipped.
+    """
+    if not data:
+        return inspect_bytes(data, path)  # only long files are read in parts
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "file")
+        place.write_bytes(data)
+        with patch.multiple(library_module, _STEP=4 * step, _SHORT=step):
+            return inspect_local(path, len(data), str(place))
 
 
 def plain_target(target: str) -> str:
