@@ -63,7 +63,10 @@ class Distribution:
     @cached_property
     def metadata(self) -> bytes:
         """The bytes of METADATA; empty where it cannot be read."""
-        return self.read("METADATA") or b""
+        data = self.read("METADATA") or b""
+        if b"Name:" not in data and not self.defects:
+            self.defects.append("its METADATA is missing or damaged")
+        return data
 
     @cached_property
     def requires(self) -> tuple[str, ...]:
@@ -115,7 +118,8 @@ class Distribution:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            self.defects.append(f"its {name} cannot be read: {error}")
+            reason = error.strerror if isinstance(error, OSError) else None
+            self.defects.append(f"its {name} cannot be read: {reason or error}")
             return None
         if len(data) > _LONGEST:
             self.defects.append(f"its {name} is larger than {_LONGEST >> 20} MiB")

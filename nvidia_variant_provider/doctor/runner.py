@@ -22,6 +22,9 @@ __all__ = ["Diagnosis", "diagnose", "diagnose_installation", "prove_live"]
 
 logger = logging.getLogger(__name__)
 
+_NAMED = 5
+"""How many distributions one note names."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
@@ -154,6 +157,11 @@ def prove_live(diagnosis: Diagnosis, seconds: float) -> Diagnosis:
 
 def _unreadable(stack: Stack) -> list[str]:
     notes = list(stack.libraries.system.notes)
+    unlisted = [item.name for item in stack.distributions.values() if not item.record]
+    if unlisted:
+        named = ", ".join(unlisted[:_NAMED])
+        more = f" and {len(unlisted) - _NAMED} more" if len(unlisted) > _NAMED else ""
+        notes.append(f"files that no RECORD lists are not looked at: {named}{more}")
     for distribution in stack.distributions.values():
         report = stack.code_of(distribution)
         defects = list(distribution.defects)

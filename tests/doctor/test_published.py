@@ -2,7 +2,7 @@
 
 The wheels of three projects are installed by pip under the mark ``network``. torch with
 its libraries has 5 GB, so that the last tests look at an environment that the variable
-``NV_TEST_STACK`` names: one with torch 2.15, torchvision and triton of PyPI, for CUDA
+``NVP_TEST_TORCH`` names: one with torch 2.15, torchvision and triton of PyPI, for CUDA
 13. They run this environment's own interpreter.
 """
 
@@ -33,8 +33,8 @@ from nvidia_variant_provider.machine.environment import Environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader of Linux")
 
-STACK = os.environ.get("NV_TEST_STACK", "")
-needs_stack = pytest.mark.skipif(not STACK, reason="needs NV_TEST_STACK")
+STACK = os.environ.get("NVP_TEST_TORCH", "")
+needs_stack = pytest.mark.skipif(not STACK, reason="needs NVP_TEST_TORCH")
 
 CACHE = Path(tempfile.gettempdir(), f"nv-test-cache-{os.getuid()}")
 """Reading the environment takes ten seconds; it is read once for all tests."""
@@ -186,7 +186,7 @@ def test_a_real_stack_without_one_library(tmp_path: Path) -> None:
         Path, stack_of(STACK, machine("13.4", "9.0")).installation.folders
     )
     copy = tmp_path / "lib" / packages.parent.name / "site-packages"
-    (tmp_path / "pyvenv.cfg").write_text((Path(STACK) / "pyvenv.cfg").read_text())
+    (tmp_path / "pyvenv.cfg").write_text((packages.parents[2] / "pyvenv.cfg").read_text())
     for folder, _, names in os.walk(packages):
         place = copy / Path(folder).relative_to(packages)
         place.mkdir(parents=True, exist_ok=True)
