@@ -186,7 +186,9 @@ def test_a_real_stack_without_one_library(tmp_path: Path) -> None:
         Path, stack_of(STACK, machine("13.4", "9.0")).installation.folders
     )
     copy = tmp_path / "lib" / packages.parent.name / "site-packages"
-    (tmp_path / "pyvenv.cfg").write_text((packages.parents[2] / "pyvenv.cfg").read_text())
+    (tmp_path / "pyvenv.cfg").write_text(
+        (packages.parents[2] / "pyvenv.cfg").read_text()
+    )
     for folder, _, names in os.walk(packages):
         place = copy / Path(folder).relative_to(packages)
         place.mkdir(parents=True, exist_ok=True)
