@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from ..errors import ProviderError
-from .model import Machine, refuse_repeated
+from ..errors import InputError, ProviderError, shown
+from .model import Machine
 from .nvidia_smi import merge
 from .reading import read_inventory
 
@@ -21,8 +21,7 @@ def read_inventories(
     The two outputs of nvidia-smi with one file stem are one machine.
 
     :returns: the machines of the files that could be read, and an error for each other
-        file.
-    :raises InputError: two machines have one name.
+        file, and for each that has a machine of an earlier one.
     """
     machines: dict[tuple[str, int], Machine] = {}
     by_stem: dict[str, tuple[str, int]] = {}
@@ -39,7 +38,14 @@ def read_inventories(
             if merged is not None:
                 machines[by_stem[stem]] = merged
                 continue
+        taken = {item.name for item in machines.values()}
+        repeated = [item.name for item in read if item.name in taken]
+        if repeated:
+            message = f"two machines have the name {shown(repeated[0])}"
+            hint = "another inventory has it; give each machine a name of its own"
+            errors.append(InputError(message, path=path, hint=hint))
+            continue
         if len(read) == 1:
             by_stem[stem] = path, 0
         machines.update({(path, number): item for number, item in enumerate(read)})
-    return list(refuse_repeated(machines.values())), errors
+    return list(machines.values()), errors

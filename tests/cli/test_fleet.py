@@ -96,9 +96,10 @@ def test_no_file_can_be_read(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_name_in_two_inventories(run: Run, tmp_path: Path) -> None:
-    outcome = run("fleet", NODES, two_nodes(tmp_path))
+    outcome = run("fleet", NODES, two_nodes(tmp_path), "--json")
     assert outcome.code == 3
-    assert "two machines have the name 'h100-a'" in outcome.err
+    assert "two.json: two machines have the name 'h100-a'; another" in outcome.err
+    assert len(outcome.data["machines"]) == 5, "the first inventory is reported"
 
 
 def test_the_smallest_change_for_machines_that_get_nothing(
