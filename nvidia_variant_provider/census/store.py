@@ -210,7 +210,7 @@ class Store:
             hint = _HINT
             if "locked" in text:
                 hint = "wait until the other census has ended"
-            elif "full" in text:
+            elif "full" in text or "I/O" in text:
                 hint = "free some space, and run the same command again"
             raise InputError(message, path=self._path, hint=hint) from None
 

@@ -1,0 +1,74 @@
+"""When a request is sent again, and after which time."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.range_server import Answer, serve_answers
+
+from nvidia_variant_provider.index.http import retrying
+from nvidia_variant_provider.index.http.blocking import BlockingClient
+from nvidia_variant_provider.index.http.client import Client
+from nvidia_variant_provider.index.http.retrying import (
+    PASSING,
+    PassingError,
+    pause_before,
+    read_retry_after,
+)
+from nvidia_variant_provider.index.http.settings import Settings
+from nvidia_variant_provider.index.http.urls import UpstreamError
+
+
+@given(st.integers(0, 10**8))
+def test_seconds(seconds: int) -> None:
+    assert read_retry_after({"retry-after": str(seconds)}) == seconds
+
+
+@given(st.integers(60, 10**6))
+def test_a_date(seconds: int) -> None:
+    date = email.utils.formatdate(time.time() + seconds, usegmt=True)
+    wait = read_retry_after({"retry-after": date})
+    assert wait is not None
+    assert seconds - 30 <= wait <= seconds
+
+
+@given(st.text())
+def test_any_text_is_read_or_is_not_valid(text: str) -> None:
+    wait = read_retry_after({"retry-after": text})
+    assert wait is None or wait >= 0
+
+
+def test_the_time_between_attempts_grows() -> None:
+    error = PassingError("busy")
+    pauses = [pause_before(attempt, error) for attempt in range(1, 20)]
+    for attempt, pause in enumerate(pauses):
+        longest = min(retrying._LONGEST, retrying._FIRST * 2**attempt)
+        assert pause is not None
+        assert longest / 2 <= pause <= longest
+
+
+@pytest.mark.parametrize("status", sorted(PASSING))
+def test_how_often(status: int) -> None:
+    headers = {"Retry-After": "0"}
+    with (
+        serve_answers({"/x": Answer(status=status, headers=headers)}) as server,
+        BlockingClient(lambda: Client(Settings(retries=2))) as client,
+    ):
+        with pytest.raises(UpstreamError, match=f"HTTP {status}"):
+            client.read(f"{server.url}/x")
+        assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(("status", "retries"), [(404, 5), (403, 5), (503, 0)])
+def test_what_is_not_asked_again(status: int, retries: int) -> None:
+    with (
+        serve_answers({"/x": Answer(status=status)}) as server,
+        BlockingClient(lambda: Client(Settings(retries=retries))) as client,
+    ):
+        with pytest.raises(UpstreamError):
+            client.read(f"{server.url}/x")
+        assert len(server.requests) == 1
