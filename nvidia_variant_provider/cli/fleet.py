@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import InputError, UsageError, shown
 from . import machine
-from .parsers import add_examples
+from .parsers import add_examples, add_format
 from .result import Result, Table
 
 __all__ = ["configure_parser", "execute"]
@@ -41,6 +41,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "included, such as torch or torch==2.15.0",
     )
     machine.add_index_url_option(parser)
+    add_format(parser, ("text", "markdown", "html", "csv", "json"))
     parser.add_argument(
         "--emit",
         choices=["env", "dockerfile", "affinity"],
@@ -110,10 +111,30 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     return Result(
         exit_code=InputError.exit_code if errors else NOTHING_FITS if unserved else 0,
         data=result.to_dict(),
-        text=_text(result, chooses=chooses, explain=options.explain),
+        text=_document(
+            options, _text(result, chooses=chooses, explain=options.explain)
+        ),
+        verbatim=options.format != "text",
+        as_json=options.format == "json",
         notes=[*map(str, errors), *_notes(result)],
         errors=errors,
     )
+
+
+def _document(
+    options: argparse.Namespace, text: Sequence[str | Table]
+) -> Sequence[str | Table]:
+    """Make the document that was asked for out of the text."""
+    from ..fleet.documents import csv_lines, html_lines, markdown_lines
+
+    table = text[0]
+    if options.format in ("text", "json") or not isinstance(table, Table):
+        return text
+    if options.format == "csv":
+        return csv_lines(table.header, table.rows)
+    lines = markdown_lines if options.format == "markdown" else html_lines
+    notes = [line.strip() for line in text[1:] if isinstance(line, str) and line]
+    return lines(table.header, table.rows, notes)
 
 
 def _emit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import platform
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.command import Run
+from support.html_page import Page
 from support.wheels import stub_wheel, write_page
 
 pytest.importorskip("ijson", reason="it reads long lists")
@@ -145,3 +147,18 @@ def test_a_project_of_ordinary_wheels(
 
 def test_a_release_and_a_project(run: Run, torch: Path) -> None:
     assert run("fleet", NODES, "--release", torch, "--project", "torch").code == 2
+
+
+def test_every_format_has_every_group(run: Run, torch: Path) -> None:
+    chosen = ("fleet", NODES, "--release", torch, "--format")
+    names = {"h100-a", "a10-shared", "a100-mig", "old-labels", "half-a-label"}
+    rows = list(csv.DictReader(run(*chosen, "csv").out.splitlines()))
+    assert {row["First"] for row in rows} == names
+    assert {row["Build"] for row in rows} == {"cu129", "00000000", "unknown"}
+    markdown = run(*chosen, "markdown").out
+    assert all(f"| {name} |" in markdown.replace("\\", "") for name in names)
+    page = Page(run(*chosen, "html").out)
+    assert page.open == []
+    assert page.tags.isdisjoint({"script", "link", "img"})
+    assert all(name in page.text for name in names)
+    assert run(*chosen, "json").data["covering"] == ["00000000"]
