@@ -18,7 +18,7 @@ from .process import Failure, Process
 __all__ = ["load_jax", "load_torch"]
 
 _PAIR = re.compile(r"""["'](\w+)["']\s*[:,]\s*["'](lib[\w-]+\.so[^"']*)["']""")
-"""``"cublas": "libcublas.so.*[0-9]"`` in torch; since 2.12 it is a pair of a list."""
+"""``"cublas": "libcublas.so.*[0-9]"`` in older torch; newer torch lists pairs."""
 
 _JAX = re.compile(r"""_load\(\s*["'](\w+)["'],\s*\[([^\]]*)\]""")
 """``_load("cublas", ["libcublas.so.12", "libcublasLt.so.12"])`` in jax."""
@@ -57,7 +57,7 @@ def load_torch(process: Process, folders: Sequence[str]) -> list[Failure]:
             return failures
     elif any("libcudart" in item.path for item in process.loaded):
         # In case of success, some libraries are loaded so that they are found before
-        # other copies. Until torch 2.11 these are the ones that the function names.
+        # other copies. In older torch these are the ones that the function names.
         if "_preload_cuda_deps(required=False)" not in loading:
             listed = [(match[1], match[2]) for match in _PAIR.finditer(loading)]
         _load_listed(process, folders, layout, listed)
