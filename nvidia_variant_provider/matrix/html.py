@@ -146,7 +146,7 @@ def _cell(
 
 def _notes(grid: Grid) -> Iterator[str]:
     if grid.notes:
-        yield "<h2>Open risk</h2>"
+        yield "<h2>Notes</h2>"
         yield '<ul class="notes">'
         for note in grid.notes:
             yield f"<li>{as_html(note)}</li>"
