@@ -188,7 +188,7 @@ def _print_scale(
         [
             (side, f"{value:.0f}", f"{value / medians[one]:.2f}", _cpu(work[side]))
             for side, value in medians.items()
-            for one in [next(k for k in medians if k.startswith(side.split(" ")[0]))]
+            for one in ["Dask, 1 worker" if "Dask" in side else "1 process"]
         ],
     )
     print_table(
