@@ -116,9 +116,9 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     census_report.add_options(parser)
     add_examples(
         parser,
-        "census https://index.example/simple --project torch -o census.sqlite",
-        "census /srv/wheels -o census.sqlite",
-        "census --report -o census.sqlite",
+        "census https://index.example/simple -o store.sqlite",
+        "census /srv/wheels -o store.sqlite",
+        "census --report -o store.sqlite",
     )
 
 

@@ -172,6 +172,9 @@ class Scanner:
 
     def finish(self) -> None:
         """Report a container that the end of the file cuts off."""
+        # A payload that was skipped may have ended where the file ends: what is there
+        # of the container still has to be looked at.
+        self.feed(b"")
         if self._end is not None and self.position < self._end:
             message = "a container of GPU code is cut off by the end of the file"
             self._on_defect(self._start, message)

@@ -130,6 +130,15 @@ def test_sequences_of_generated_containers_and_entries(
     assert inspect_on_disk(data, "data.bin", 100 + len(cuts)) == whole
 
 
+def test_a_payload_that_ends_where_the_file_ends() -> None:
+    first = container(entry(kind=1, payload=b"", header=64, size=0))
+    data = first + container(entry(kind=1, payload=bytes(200), header=120), size=360)
+    for ending in range(len(data) - 40, len(data) + 1):
+        cut = data[:ending]
+        whole = inspect_bytes(cut, "data.bin")
+        assert inspect_on_disk(cut, "data.bin", 100) == whole, ending
+
+
 @SLOW
 @given(
     st.sampled_from([b"\x7fELF", b"MZ", MAGIC, b"!<arch>\n", b".version 8.7\n", b""]),
