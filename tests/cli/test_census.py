@@ -119,6 +119,7 @@ def test_a_file_that_is_no_store(run: Run, store: Path, content: bytes) -> None:
 
 
 def test_an_index_that_does_not_respond(run: Run, store: Path) -> None:
+    pytest.importorskip("httpx", reason="it reads the index")
     with serve_answers({"/simple/": Answer(status=500)}) as server:
         url = server.url.replace("://", "://user:secret@")
         outcome = run("census", f"{url}/missing", "-o", store)

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 from support.documents import TORCH
+
+pytest.importorskip("httpx", reason="it reads the URLs")
+pytest.importorskip("uv", reason="the helpers find uv")
+
 from support.processes import Done, clean_environ, provider
 from support.range_server import Answer, RangeServer, serve_answers
 
