@@ -6,14 +6,11 @@ each target of each library, and ``.json`` is the table of builds.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import itertools
 import json
 import os
-import stat
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
@@ -21,9 +18,9 @@ from packaging.version import Version
 
 from ..builds.needs import needs_of_report
 from ..builds.table import record_of_needs
-from ..errors import InputError, MissingExtraError, UsageError
+from ..errors import MissingExtraError, UsageError
 from ..knowledge.builds import BuildRecord
-from ..strict_json import unreadable
+from ..metadata.writing import replacing
 from ..wheels.names import platform_of
 from .store import Store
 
@@ -74,25 +71,8 @@ def export(store: Store, path: str) -> int:
     :raises MissingExtraError: Parquet needs the extra ``census``.
     """
     write = _writer(path)
-    folder = os.path.dirname(os.path.abspath(path))
-    try:
-        if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
-            message = "it is not a regular file"
-            raise InputError(message, path=path, hint="give another name")
-        descriptor, unfinished = tempfile.mkstemp(dir=folder, suffix=".part")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                count = write(store, file)
-            os.replace(unfinished, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(unfinished)
-            raise
-    except OSError as error:
-        failed = unreadable(error, path)
-        failed.message = failed.message.replace("read", "written", 1)
-        raise failed from None
-    return count
+    with replacing(path) as file:
+        return write(store, file)
 
 
 _Write = Callable[[Store, IO[bytes]], int]
@@ -131,14 +111,16 @@ def _write_lines(store: Store, file: IO[bytes]) -> int:
 
 
 def _write_csv(store: Store, file: IO[bytes]) -> int:
-    with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
-        writer = csv.DictWriter(text, COLUMNS)
-        writer.writeheader()
-        count = 0
-        for row in target_rows(store):
-            writer.writerow(row)
-            count += 1
-        return count
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.DictWriter(text, COLUMNS)
+    writer.writeheader()
+    count = 0
+    for row in target_rows(store):
+        writer.writerow(row)
+        count += 1
+    # The file stays open: the caller puts it in its place.
+    text.detach()
+    return count
 
 
 def _write_parquet(store: Store, file: IO[bytes]) -> int:

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 from ..errors import InputError, join, shown
 from . import versions
@@ -21,7 +21,7 @@ from .defects import Kind
 from .document_reader import UNDECLARED
 from .model import Provider, VariantsMetadata
 
-__all__ = ["find_defects", "replace_file", "to_dict", "to_text"]
+__all__ = ["find_defects", "replace_file", "replacing", "to_dict", "to_text"]
 
 # variantlib 0.2.2 refuses any other text. uv 0.13.8 accepts more.
 _REQUIREMENT = re.compile(r"[\S ]+")
@@ -173,7 +173,17 @@ def _provider(provider: Provider) -> dict[str, Any]:
 
 
 def replace_file(path: str | os.PathLike[str], text: str) -> None:
-    """Write ``text`` so that readers see the whole old file or the whole new one.
+    """Write ``text`` in UTF-8 so that readers see the whole old file or the new one.
+
+    :raises InputError: as `replacing` does.
+    """
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a file that takes the place of another one when the block has ended.
 
     When the path is a symbolic link, the file that the link names is replaced. The new
     file has the permissions of the old one.
@@ -190,8 +200,8 @@ def replace_file(path: str | os.PathLike[str], text: str) -> None:
             raise InputError(message, path=name, hint="name another file")
         try:
             # Mode "x" refuses a name that exists, so that no other file is lost.
-            with open(part, "x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+            with open(part, "xb") as file:
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             with contextlib.suppress(FileNotFoundError):
