@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Iterable
 from typing import Any
 
 from .. import __version__
+from ..kept_files import load, store
 from .distributions import Distribution, RecordedFile
 
 __all__ = ["kept_path", "read_kept", "write_kept"]
@@ -54,13 +53,11 @@ def kept_path(
 
 def read_kept(path: str | None) -> Any:
     """Read what is kept; ``None`` where there is nothing that can be used."""
-    if path is None:
+    content = load(path, _LONGEST)
+    if content is None:
         return None
     try:
-        with open(path, "rb") as file:
-            return json.loads(file.read(_LONGEST + 1))
-    except OSError:
-        return None
+        return json.loads(content)
     except ValueError as error:
         # A full disk may have cut it.
         logger.info("%s cannot be used: %r", path, error)
@@ -69,17 +66,7 @@ def read_kept(path: str | None) -> Any:
 
 def write_kept(path: str | None, document: object) -> None:
     """Keep a document; a cache that cannot be written is not an error."""
+    # The report of 10,560 cubins takes long to write as JSON, so look first.
     if path is None:
         return
-    text = json.dumps(document, separators=(",", ":")).encode()
-    folder = os.path.dirname(path)
-    with contextlib.suppress(OSError):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-            raise
+    store(path, json.dumps(document, separators=(",", ":")).encode())

@@ -7,11 +7,8 @@ read is kept for the URL of the file too.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
-import os
-import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -20,11 +17,12 @@ from pathlib import Path
 from simple_repository import model
 
 from ...errors import InputError
+from ...kept_files import load, store
 from ..http.urls import split_credentials
 from .aging import Aging
 from .files import FileReader
 
-__all__ = ["CoreMetadataReader", "load", "store"]
+__all__ = ["CoreMetadataReader"]
 
 logger = logging.getLogger(__name__)
 
@@ -142,30 +140,3 @@ def _check(file: model.File, content: bytes) -> None:
     if expected and hashlib.sha256(content).hexdigest() != expected.lower():
         message = "its METADATA has another sha256 than the page says"
         raise InputError(message, path=file.filename, hint="report it to the index")
-
-
-def load(path: Path | None, longest: int) -> bytes | None:
-    """Return a file of the cache; ``None`` if it is missing or too long."""
-    if path is None:
-        return None
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return None
-    return content if len(content) <= longest else None
-
-
-def store(path: Path | None, content: bytes) -> None:
-    """Write a file of the cache; a cache that cannot be written is not an error."""
-    if path is None:
-        return
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, name = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-            raise

@@ -16,9 +16,9 @@ from simple_repository import model
 from ...builds.needs import Needs, needs_of_report
 from ...builds.table import needs_of_record, record_of_needs
 from ...errors import InputError
+from ...kept_files import load, store
 from ...wheels.names import parse_wheel_name
 from .aging import Aging
-from .core_metadata import load, store
 from .files import FileReader
 
 if TYPE_CHECKING:
