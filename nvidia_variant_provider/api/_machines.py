@@ -27,8 +27,6 @@ _LARGEST_SNAPSHOT = 1024 * 1024
 _MOST_NAMES = 10
 """The machines that a message names."""
 
-_SNAPSHOT = "make one with: nvidia-variant-provider detect --json"
-
 
 def detect(environ: Mapping[str, str] | None = None) -> Environment:
     """Return the driver and the GPUs of this machine.
@@ -50,9 +48,11 @@ def read_environment(path: str | os.PathLike[str]) -> Environment:
         that report alone. Its schema is ``schemas/environment.schema.json``.
     :raises InputError: the file cannot be read, or is not valid.
     """
+    from ..inventories.snapshots import environment_of_snapshot
+
     name = str(path)
     try:
-        environment = _snapshot(parse_json(read_bytes(path)))
+        environment = environment_of_snapshot(parse_json(read_bytes(path)))
     except InputError as error:
         error.path = name
         raise
@@ -126,14 +126,3 @@ def _is_snapshot(path: str) -> bool:
         return True
     keys = {"cuda_driver_version", "gpus", "schema_version", "variants"}
     return isinstance(document, dict) and bool(keys & document.keys())
-
-
-def _snapshot(document: object) -> Environment:
-    if not isinstance(document, dict) or "schema_version" not in document:
-        if isinstance(document, dict) and "variants" in document:
-            message = "this is variant metadata, not a snapshot of a machine"
-            raise InputError(message, hint=_SNAPSHOT)
-        return Environment.from_dict(document)
-    if document.get("command") != "detect":
-        raise InputError("this is not the report of detect", hint=_SNAPSHOT)
-    return Environment.from_dict(document.get("data"), "data")

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from ..errors import InputError, MissingExtraError
-from ..machine.environment import Environment
 from ..strict_json import open_regular, unreadable
 from . import conda, condor, dcgm, kubernetes, nvidia_smi
 from .model import Machine, as_mapping, refuse_repeated
+from .snapshots import environment_of_snapshot
 
 __all__ = ["FORMS", "read_inventory"]
 
@@ -171,18 +171,8 @@ def _read_document(document: Mapping[str, Any], stem: str) -> Machine:
     known = {"cuda_driver_version", "gpus", "schema_version"}
     if not known & document.keys():
         raise _other_form()
-    return Machine(name=stem, environment=_snapshot(document))
-
-
-def _snapshot(document: Mapping[str, Any]) -> Environment:
-    if "schema_version" in document:
-        if document.get("command") != "detect":
-            hint = "make one with: nvidia-variant-provider detect --json"
-            raise InputError("this is not the report of detect", hint=hint)
-        found = Environment.from_dict(document.get("data"), "data")
-    else:
-        found = Environment.from_dict(document)
-    return found.replace(source="snapshot")
+    environment = environment_of_snapshot(document)
+    return Machine(name=stem, environment=environment.replace(source="snapshot"))
 
 
 def _read_items(items: Iterator[Mapping[str, Any]]) -> Iterable[Machine]:
