@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import UsageError
 from . import doctor_evidence, machine
 from .live_text import live_lines
-from .parsers import add_examples
+from .parsers import add_examples, add_jobs, require_jobs
 from .progress import progress_bar
 from .result import Result
 
@@ -33,13 +32,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="the interpreter or the environment to look at; the checks run no "
         "Python code of it (default: the activated environment)",
     )
-    parser.add_argument(
-        "--jobs",
-        metavar="N",
-        type=int,
-        default=min(4, os.cpu_count() or 1),
-        help="read this many files at the same time (default: %(default)s)",
-    )
+    add_jobs(parser)
     parser.add_argument(
         "--live",
         action="store_true",
@@ -69,8 +62,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Run all checks; ``data`` has what they found, and what the stack consists of."""
     from ..api import doctor
 
-    if options.jobs < 1:
-        raise UsageError("--jobs must be at least 1", hint=f"{options.jobs} was given")
+    jobs = require_jobs(options)
     # The comparison is false for "nan" as well.
     if not 0 < options.live_timeout <= _LONGEST:
         hint = f"give seconds, up to {_LONGEST}"
@@ -84,7 +76,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             environment=machine.find_environment(options, environ),
             is_here=is_here,
             environ=environ,
-            jobs=options.jobs,
+            jobs=jobs,
             watch=lambda name: progress_bar(f"reading {name}"),
             live=options.live_timeout if options.live else None,
             evidence=evidence,
