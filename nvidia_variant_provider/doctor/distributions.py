@@ -56,6 +56,11 @@ class Distribution:
         return os.path.dirname(self.folder)
 
     @property
+    def title(self) -> str:
+        """Such as ``torch 2.15.0``."""
+        return f"{self.name} {self.version}"
+
+    @property
     def is_library(self) -> bool:
         """Whether it is one of NVIDIA's libraries, which programs bring with them."""
         return self.name.startswith("nvidia-")

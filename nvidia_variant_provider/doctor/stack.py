@@ -113,6 +113,10 @@ class Stack:
         place = shlex.quote(self.installation.prefix)
         return f"nvidia-variant-provider pip --python {place} {words}"
 
+    def reinstall(self, name: str) -> str:
+        """Return the command line that lets pip choose a build of ``name`` again."""
+        return self.pip(f"install --upgrade --force-reinstall {name}")
+
     def required_by(self, name: str) -> frozenset[str]:
         """Return the distributions that need another one, through others too.
 

@@ -35,7 +35,7 @@ def find_other_abi(stack: Stack) -> Iterator[Finding]:
             code="ND501",
             distribution=extension.distribution.name,
             path=extension.path,
-            message=f"{_named(extension.distribution)} was built with "
+            message=f"{extension.distribution.title} was built with "
             f"{_FLAGS[theirs]}, and {_torch(stack)} with {_FLAGS[symbols.abi]}: it "
             f"needs {_examples(extension.other_abi)} in the other C++ ABI",
             hint=_replace(stack, extension.distribution),
@@ -80,7 +80,7 @@ def find_missing_symbols(stack: Stack) -> Iterator[Finding]:
             code="ND503",
             distribution=distribution.name,
             path=extension.path,
-            message=f"{_named(distribution)} needs {_examples(extension.missing)}, "
+            message=f"{distribution.title} needs {_examples(extension.missing)}, "
             f"which {_torch(stack)} does not have{wanted}",
             hint=_replace(stack, distribution),
         )
@@ -160,11 +160,7 @@ def _examples(names: tuple[bytes, ...]) -> str:
 
 
 def _torch(stack: Stack) -> str:
-    return f"torch {stack.distributions['torch'].version}"
-
-
-def _named(distribution: Distribution) -> str:
-    return f"{distribution.name} {distribution.version}"
+    return stack.distributions["torch"].title
 
 
 def _public(version: str) -> str:

@@ -81,8 +81,8 @@ def find_newer_builds(stack: Stack) -> Iterator[Finding]:
                 code="ND201",
                 distribution=distribution.name,
                 path=distribution.folder,
-                message=f"{_named(distribution)} cannot start: {refusal}",
-                hint=_replace(stack, distribution),
+                message=f"{distribution.title} cannot start: {refusal}",
+                hint=stack.reinstall(distribution.name),
             )
 
 
@@ -103,9 +103,9 @@ def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
                 code="ND202",
                 distribution=distribution.name,
                 path=distribution.locate(bad[0].code.name),
-                message=f"{_named(distribution)} has no code for compute capability "
+                message=f"{distribution.title} has no code for compute capability "
                 f"{capability}{only}",
-                hint=_replace(stack, distribution),
+                hint=stack.reinstall(distribution.name),
             )
 
 
@@ -122,10 +122,10 @@ def find_partial_builds(stack: Stack) -> Iterator[Finding]:
                 code="ND203",
                 distribution=distribution.name,
                 path=distribution.locate(bad[0].code.name),
-                message=f"{_named(distribution)} has no code for compute capability "
+                message=f"{distribution.title} has no code for compute capability "
                 f"{capability} in {names}{more}",
                 hint="check that you do not need what this part does, or replace the "
-                f"build: {_replace(stack, distribution)}",
+                f"build: {stack.reinstall(distribution.name)}",
             )
 
 
@@ -138,7 +138,7 @@ def find_only_ptx(stack: Stack) -> Iterator[Finding]:
                 code="ND204",
                 distribution=distribution.name,
                 path=distribution.locate(ptx[0].code.name),
-                message=f"{_named(distribution)} has only PTX for compute capability "
+                message=f"{distribution.title} has only PTX for compute capability "
                 f"{capability}: the driver compiles it when it is first used",
                 hint="expect a slow first start; CUDA_CACHE_PATH and "
                 "CUDA_CACHE_MAXSIZE say where the result is kept, and how much of it",
@@ -156,11 +156,11 @@ def find_newer_ptx(stack: Stack) -> Iterator[Finding]:
                 code="ND205",
                 distribution=distribution.name,
                 path=distribution.locate(newer[0].code.name),
-                message=f"{_named(distribution)} has only PTX for compute capability "
+                message=f"{distribution.title} has only PTX for compute capability "
                 f"{capability}, which needs a driver for CUDA {needed}; this one is "
                 f"for CUDA {driver}",
                 hint=f"install a driver for CUDA {needed} or newer, or replace the "
-                f"build: {_replace(stack, distribution)}",
+                f"build: {stack.reinstall(distribution.name)}",
             )
 
 
@@ -182,9 +182,9 @@ def find_wrong_variants(stack: Stack) -> Iterator[Finding]:
                 code="ND206",
                 distribution=distribution.name,
                 path=distribution.folder,
-                message=f"the variant {label} of {_named(distribution)} does not fit "
+                message=f"the variant {label} of {distribution.title} does not fit "
                 f"this machine: {causes}",
-                hint=_replace(stack, distribution),
+                hint=stack.reinstall(distribution.name),
             )
 
 
@@ -200,9 +200,9 @@ def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
             code="ND207",
             distribution=distribution.name,
             path=distribution.folder,
-            message=f"{_named(distribution)} is a build without GPU code, although "
+            message=f"{distribution.title} is a build without GPU code, although "
             "this machine has a GPU",
-            hint=_replace(stack, distribution),
+            hint=stack.reinstall(distribution.name),
         )
 
 
@@ -278,14 +278,6 @@ def _by_gpu(
         fitting = [p for p in pieces if p.capability == capability and p.state == state]
         if fitting:
             yield capability, fitting
-
-
-def _named(distribution: Distribution) -> str:
-    return f"{distribution.name} {distribution.version}"
-
-
-def _replace(stack: Stack, distribution: Distribution) -> str:
-    return stack.pip(f"install --upgrade --force-reinstall {distribution.name}")
 
 
 def _number(target: str) -> tuple[int, str]:

@@ -40,7 +40,7 @@ def _find_unmet(
             code=code,
             distribution=need.name,
             path=need.user.folder if installed is None else installed.folder,
-            message=f"{need.user.name} {need.user.version} requires {need.text}, and "
+            message=f"{need.user.title} requires {need.text}, and "
             f"{need.name} is {state}",
             hint=stack.pip(f"install '{need.text}'"),
         )

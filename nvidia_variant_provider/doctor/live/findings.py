@@ -117,11 +117,11 @@ def _find_blocked(
             own_severity="error",
             distribution=distribution.name,
             path=distribution.locate(path),
-            message=f"{distribution.name} {distribution.version} has only PTX of CUDA "
+            message=f"{distribution.title} has only PTX of CUDA "
             f"{needed} for compute capability {capability}, and the driver has refused "
             "to compile such PTX",
             hint=f"install {_driver_for(needed)}, or replace the build: "
-            + stack.pip(f"install --upgrade --force-reinstall {distribution.name}"),
+            + stack.reinstall(distribution.name),
         )
 
 
@@ -157,12 +157,10 @@ def _find_libraries(stack: Stack, item: GpuProof) -> Iterator[Finding]:
                 distribution=distribution.name,
                 path=distribution.locate(library.path),
                 message=f"{_named(item.gpu)} does not load the machine code for "
-                f"{library.target} of {distribution.name} {distribution.version}: "
+                f"{library.target} of {distribution.title}: "
                 f"{_error(library.trial)}",
                 hint=_HINTS.get(library.trial.code)
-                or stack.pip(
-                    f"install --upgrade --force-reinstall {distribution.name}"
-                ),
+                or stack.reinstall(distribution.name),
             )
 
 
@@ -217,7 +215,7 @@ def _torch_hint(stack: Stack, name: str, trial: Trial) -> str:
         return _whole(stack, "import torch")
     if name == "compile":
         return "look at the findings of ND4xx; TORCH_LOGS=inductor shows more"
-    return stack.pip("install --upgrade --force-reinstall torch")
+    return stack.reinstall("torch")
 
 
 def _whole(stack: Stack, code: str) -> str:
