@@ -28,7 +28,23 @@ def test_every_import_obeys_the_contracts() -> None:
     assert "0 broken" in done.stdout
 
 
-def test_an_import_of_the_command_line_breaks_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("module", "line", "message"),
+    [
+        ("errors.py", "from .cli import main", "errors is not allowed to import"),
+        ("builds/table.py", "from ..doctor import model", "is not allowed to import"),
+        ("census/model.py", "import socket", "census.model -> socket"),
+        ("fleet/groups.py", "import ctypes", "fleet.groups -> ctypes"),
+        ("doctor/live/proof.py", "from cuda import nvrtc", "doctor.live.proof -> cuda"),
+        ("index/http/urls.py", "from .. import pip", "is not allowed to import"),
+        ("doctor/software.py", "from . import stack", "No cycles are allowed"),
+        # A new folder has to be given its place among the layers.
+        ("planning/__init__.py", "", "not listed as layers"),
+    ],
+)
+def test_a_change_that_breaks_a_contract_is_named(
+    module: str, line: str, message: str, tmp_path: Path
+) -> None:
     pytest.importorskip("importlinter")
     package = tmp_path / "nvidia_variant_provider"
     for path in (ROOT / "nvidia_variant_provider").rglob("*.py"):
@@ -36,8 +52,9 @@ def test_an_import_of_the_command_line_breaks_them(tmp_path: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
-    with (package / "errors.py").open("a") as file:
-        file.write("\n\nfrom .cli import main\n")
+    (package / module).parent.mkdir(exist_ok=True)
+    with (package / module).open("a") as file:
+        file.write(f"\n\n{line}\n")
     done = check(tmp_path)
     assert done.returncode == 1, done.stdout
-    assert "errors is not allowed to import" in " ".join(done.stdout.split())
+    assert message in " ".join(done.stdout.split())

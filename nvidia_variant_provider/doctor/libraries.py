@@ -15,10 +15,7 @@ from .distributions import Distribution
 from .loader.preloading import load_jax, load_torch
 from .loader.process import LIBRARY_PATH, Failure, Process, split_library_path
 from .loader.system import System
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .stack import Stack
+from .software import Software
 
 __all__ = ["LIBRARY_PATH", "Libraries", "Loading", "is_of_torch"]
 
@@ -56,10 +53,12 @@ class Libraries:
     :param library_path: ``LD_LIBRARY_PATH``; it counts for this machine alone.
     """
 
-    def __init__(self, stack: Stack, library_path: str = "") -> None:
-        self._stack = stack
-        self.system = System(stack.root, machine=_machine(stack), known=stack.is_here)
-        self._library_path = library_path if stack.is_here else ""
+    def __init__(self, software: Software, library_path: str = "") -> None:
+        self._software = software
+        self.system = System(
+            software.root, machine=_machine(software), known=software.is_here
+        )
+        self._library_path = library_path if software.is_here else ""
         self._processes: dict[str, Process] = {}
 
     @cached_property
@@ -68,8 +67,8 @@ class Libraries:
         return tuple(self._load())
 
     def _load(self) -> Iterator[Loading]:
-        for distribution in self._stack.distributions.values():
-            report = self._stack.code_of(distribution)
+        for distribution in self._software.distributions.values():
+            report = self._software.code_of(distribution)
             if report is None:
                 continue
             choices = _choices(report)
@@ -99,7 +98,7 @@ class Libraries:
     def _owners(self) -> Mapping[str, Distribution]:
         return {
             distribution.locate(item.path): distribution
-            for distribution in self._stack.distributions.values()
+            for distribution in self._software.distributions.values()
             for item in distribution.files
             if ".so" in item.path
         }
@@ -109,7 +108,9 @@ class Libraries:
             return False
         if library.vendored or library.tests:
             return False
-        if distribution.is_library and not self._stack.required_by(distribution.name):
+        if distribution.is_library and not self._software.required_by(
+            distribution.name
+        ):
             return False
         return library.has_gpu_code or any(map(is_of_nvidia, library.needed))
 
@@ -127,31 +128,31 @@ class Libraries:
     def _uses(self, distribution: Distribution, project: str) -> bool:
         """Return whether a distribution is loaded after a project, or by it."""
         name = distribution.name
-        if name == project or name in self._stack.required_by(project):
+        if name == project or name in self._software.required_by(project):
             return True
-        return distribution.is_library and project in self._stack.required_by(name)
+        return distribution.is_library and project in self._software.required_by(name)
 
     @cached_property
     def _jax(self) -> tuple[str, ...]:
-        return tuple(filter(_JAX.fullmatch, self._stack.distributions))
+        return tuple(filter(_JAX.fullmatch, self._software.distributions))
 
     @cached_property
     def _torch_process(self) -> Process:
         process = self._processes["torch"] = self._start()
-        load_torch(process, self._stack.installation.folders)
+        load_torch(process, self._software.installation.folders)
         return process
 
     @cached_property
     def _jax_process(self) -> Process:
         process = self._processes["jax"] = self._start()
-        load_jax(process, self._stack.installation.folders)
+        load_jax(process, self._software.installation.folders)
         return process
 
     def _start(self) -> Process:
         return Process(
             self.system,
             library_path=split_library_path(self._library_path),
-            program=self._stack.installation.python,
+            program=self._software.installation.python,
             is_supplied=self._is_supplied,
         )
 
@@ -164,7 +165,7 @@ class Libraries:
         """
         if _DRIVER.fullmatch(name) or _BASE.fullmatch(name):
             return True
-        if self._stack.is_here:
+        if self._software.is_here:
             return False
         brought = is_of_nvidia(name) or is_of_torch(name) or _REPAIRED.fullmatch(name)
         return not brought
@@ -175,10 +176,10 @@ def is_of_torch(name: str) -> bool:
     return _TORCH.fullmatch(name) is not None
 
 
-def _machine(stack: Stack) -> str:
+def _machine(software: Software) -> str:
     """Return the processor of an environment, by its first library."""
-    for distribution in stack.distributions.values():
-        report = stack.code_of(distribution)
+    for distribution in software.distributions.values():
+        report = software.code_of(distribution)
         for library in () if report is None else report.libraries:
             if library.format == "elf" and library.machine in _MACHINES:
                 return library.machine

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ...gpu_code.symbols import Symbol
 from ..distributions import Distribution
+from ..software import Software
 from .mangling import abi_of, with_other_tag
 from .torch_symbols import TorchSymbols, read_library
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..stack import Stack
-
-__all__ = ["Extension", "find_extensions", "torch_libraries"]
+__all__ = [
+    "Extension",
+    "find_extensions",
+    "libraries_of_extensions",
+    "torch_libraries",
+]
 
 _TORCH = ("libtorch", "libc10")
 
@@ -34,12 +36,12 @@ class Extension:
     missing: tuple[bytes, ...]
 
 
-def torch_libraries(stack: Stack, distribution: Distribution) -> tuple[str, ...]:
+def torch_libraries(software: Software, distribution: Distribution) -> tuple[str, ...]:
     """Return the libraries of a distribution that are linked with torch.
 
     :returns: paths of RECORD.
     """
-    report = None if distribution.name == "torch" else stack.code_of(distribution)
+    report = None if distribution.name == "torch" else software.code_of(distribution)
     if report is None:
         return ()
     return tuple(
@@ -50,23 +52,27 @@ def torch_libraries(stack: Stack, distribution: Distribution) -> tuple[str, ...]
     )
 
 
-def find_extensions(stack: Stack) -> Iterator[Extension]:
+def libraries_of_extensions(software: Software) -> Iterator[tuple[Distribution, str]]:
+    """Yield the libraries that are linked with torch, with the paths of RECORD."""
+    for distribution in software.distributions.values():
+        for path in torch_libraries(software, distribution):
+            yield distribution, path
+
+
+def find_extensions(
+    libraries: Collection[tuple[Distribution, str]], torch: TorchSymbols
+) -> Iterator[Extension]:
     """Yield the libraries that want names of torch which nobody defines.
 
     A name that another extension defines is not missing: torchaudio has a library for
     its functions, and another one that makes them known to Python.
+
+    :param libraries: as `libraries_of_extensions` yields them.
     """
-    libraries = [
-        (distribution, distribution.locate(path), path)
-        for distribution in stack.distributions.values()
-        for path in torch_libraries(stack, distribution)
-    ]
-    torch = stack.torch_symbols if libraries else None
-    if torch is None:
-        return
     wanted: list[tuple[Distribution, str, set[bytes]]] = []
     defined: set[bytes] = set()
-    for distribution, place, path in libraries:
+    for distribution, path in libraries:
+        place = distribution.locate(path)
         try:
             symbols = list(read_library(place))
         except (OSError, ValueError) as error:

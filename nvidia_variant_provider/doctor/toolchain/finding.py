@@ -8,15 +8,12 @@ from functools import cached_property
 
 from ...errors import printable
 from ..distributions import Distribution
+from ..software import Software
 from .architectures import VARIABLE, ArchitectureList, parse_architectures
 from .assemblers import Assembler, find_assemblers, find_triton
 from .compilers import Nvrtc, find_nvcc, find_nvrtc
 from .programs import Program
 from .torch_build import TorchBuild, find_torch
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..stack import Stack
 
 __all__ = ["Toolchain"]
 
@@ -30,48 +27,48 @@ _ELSEWHERE = (
 class Toolchain:
     """The toolchain of a stack. A program is run when it is asked for, and once."""
 
-    stack: Stack
+    software: Software
 
     @cached_property
     def torch(self) -> TorchBuild | None:
         """The installed torch."""
-        torch = self.stack.distributions.get("torch")
-        return find_torch(torch, self.stack.requirements)
+        torch = self.software.distributions.get("torch")
+        return find_torch(torch, self.software.requirements)
 
     @cached_property
     def triton(self) -> Distribution | None:
         """The installed Triton."""
-        return find_triton(self.stack.distributions)
+        return find_triton(self.software.distributions)
 
     @cached_property
     def assemblers(self) -> tuple[Assembler, ...]:
         """The programs that Triton runs."""
-        stack = self.stack
+        software = self.software
         if self.triton is None:
             return ()
         return tuple(
             find_assemblers(
                 self.triton,
-                stack.distributions.get("torch"),
-                stack.environ,
-                stack.environment.compute_capabilities,
+                software.distributions.get("torch"),
+                software.environ,
+                software.environment.compute_capabilities,
             )
         )
 
     @cached_property
     def nvcc(self) -> tuple[Program, ...]:
         """The compilers for extensions; torch uses the first one."""
-        return tuple(find_nvcc(self.stack.environ, self.stack.root))
+        return tuple(find_nvcc(self.software.environ, self.software.root))
 
     @cached_property
     def nvrtc(self) -> tuple[Nvrtc, ...]:
         """The compilers that programs use while they run."""
-        return tuple(find_nvrtc(self.stack.distributions))
+        return tuple(find_nvrtc(self.software.distributions))
 
     @cached_property
     def architectures(self) -> ArchitectureList | None:
         """What extensions are compiled for, where a variable says it."""
-        return parse_architectures(self.stack.environ.get(VARIABLE, ""))
+        return parse_architectures(self.software.environ.get(VARIABLE, ""))
 
     def to_dict(self) -> Mapping[str, object]:
         """Return the toolchain as it stands in the JSON report."""
@@ -91,7 +88,7 @@ class Toolchain:
 
     def unknown(self) -> list[str]:
         """Return what cannot be known of the toolchain, in sentences."""
-        sentences = [] if self.stack.is_here else [_ELSEWHERE]
+        sentences = [] if self.software.is_here else [_ELSEWHERE]
         sentences += self.problems()
         if self.torch is not None and not self.torch.is_known:
             sentences.append(

@@ -1,7 +1,7 @@
 """HTTP requests as the user's pip makes them: its certificates, proxies, credentials.
 
 This is the only HTTP client of the package. Bounds on size and time, the rules for
-redirects and the redaction of URLs in errors are here and nowhere else.
+redirects are here, and the errors with their redacted URLs in `failures`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,26 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import httpx
 
 from ...errors import InputError
 from ...strict_json import LARGE_BYTES
 from .byte_ranges import RangeRequest
+from .failures import (
+    TooLargeError,
+    check_status,
+    make_error,
+    make_passing_error,
+    no_ranges,
+    not_allowed,
+    too_large,
+    translate_error,
+)
 from .nearness import NearnessFinder
-from .retrying import PASSING, PassingError, pause_before, read_retry_after
+from .retrying import PassingError, pause_before
 from .settings import Settings
 from .urls import (
-    NoRangesError,
     UpstreamError,
     redacted,
     server_of,
@@ -130,7 +138,7 @@ class Client:
                 )
             except asyncio.TimeoutError:
                 message = f"not complete after {self._settings.deadline:g} s"
-                raise _passing_error(message, url, hint="try again") from None
+                raise make_passing_error(message, url, hint="try again") from None
 
         return await self._attempt(attempt, url)
 
@@ -162,14 +170,14 @@ class Client:
             if coding not in ("", "identity", "gzip", "deflate"):
                 # Other codings, or several of them, may inflate a few bytes to any
                 # size in one step.
-                raise _error("is compressed in a way that was not requested", url)
+                raise make_error("is compressed in a way that was not requested", url)
             length = response.headers.get("content-length", "")
             if length.isdecimal() and len(length) < 20 and int(length) > limit:
-                raise _too_large(url, limit)
+                raise too_large(url, limit)
             async for chunk in response.aiter_bytes():
                 body += chunk
                 if len(body) > limit:
-                    raise _too_large(url, limit)
+                    raise too_large(url, limit)
             logger.debug("%s: read %d bytes", redacted(url), len(body))
             return CompleteResponse(
                 status=response.status_code,
@@ -205,7 +213,7 @@ class Client:
                 if response.status == 206:
                     return response.body, response.headers
                 if len(response.body) > most_whole:
-                    raise _no_ranges("the server does not serve parts", url)
+                    raise no_ranges("the server does not serve parts", url)
                 file.append(response.body)
             start, end = wanted.removeprefix("bytes=").split("-")
             size = len(file[0])
@@ -220,14 +228,14 @@ class Client:
         logger.debug("%s: asking for %s", redacted(url), wanted)
         try:
             return await self.get(url, {"Range": wanted}, limit=limit)
-        except _TooLargeError as error:
+        except TooLargeError as error:
             message = f"{error.message}, and the server does not serve parts"
         except UpstreamError as error:
             # Some servers refuse ranges of this form instead of ignoring them.
             if error.status not in (416, 501):
                 raise
             message = error.message
-        raise _no_ranges(message, url)
+        raise no_ranges(message, url)
 
     @asynccontextmanager
     async def stream(
@@ -255,16 +263,16 @@ class Client:
             response = await self._follow(url, dict(headers), streams=streams)
             try:
                 logger.info("%s: HTTP %d", redacted(url), response.status_code)
-                _check_status(response, url)
+                check_status(response, url)
                 yield response
             finally:
                 await response.aclose()
         except httpx.HTTPError as error:
-            raise _failure(error, url, self._settings.timeout) from None
+            raise translate_error(error, url, self._settings.timeout) from None
         except (httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
-            raise _error(f"cannot be read: {redacted(str(error))}", url) from None
+            raise make_error(f"cannot be read: {redacted(str(error))}", url) from None
 
     async def _follow(
         self, url: str, headers: dict[str, str], *, streams: bool
@@ -281,14 +289,14 @@ class Client:
             logger.debug("redirected to %s", redacted(url))
             if not await self.nearness.may_lead(start, url):
                 message = "redirects to a server that only this machine can reach"
-                raise _error(message, start, hint="tell the owner of the server")
-        raise _error(f"more than {_REDIRECTS} redirects", url)
+                raise make_error(message, start, hint="tell the owner of the server")
+        raise make_error(f"more than {_REDIRECTS} redirects", url)
 
     async def _send(
         self, url: str, headers: dict[str, str], *, streams: bool
     ) -> httpx.Response:
         if not self.is_allowed(url):
-            raise _not_allowed(url)
+            raise not_allowed(url)
         client = self._client_for(url, streams=streams)
         pair = self._credentials.get(server_of(url))
         response = await _send_with(client, url, headers, pair)
@@ -372,7 +380,7 @@ def wait_until(
         if task.done():
             raise
         task.cancel()
-        raise _passing_error("not read in time", url, hint="try again") from None
+        raise make_passing_error("not read in time", url, hint="try again") from None
 
 
 async def _send_with(
@@ -386,60 +394,3 @@ async def _send_with(
         headers = {**headers, "Authorization": f"Basic {basic}"}
     request = client.build_request("GET", url, headers=headers)
     return await client.send(request, stream=True, follow_redirects=False)
-
-
-def _check_status(response: httpx.Response, url: str) -> None:
-    status = response.status_code
-    if status in (200, 206):
-        return
-    places: dict[str, str] = {}
-    if status == 401:
-        places["hint"] = "give credentials: in its URL, a netrc file or a keyring"
-    message = f"HTTP {status} {response.reason_phrase}".rstrip()
-    if status in PASSING:
-        error = _passing_error(message, url, status=status)
-        error.wait = read_retry_after(response.headers)
-        raise error
-    raise _error(message, url, status=status, **places)
-
-
-class _TooLargeError(UpstreamError):
-    """A response is larger than its limit."""
-
-
-def _too_large(url: str, limit: int) -> _TooLargeError:
-    return _TooLargeError(
-        f"larger than {limit // 1024 // 1024} MiB",
-        path=redacted(url),
-        hint="check that this is the right file",
-    )
-
-
-def _not_allowed(url: str) -> UpstreamError:
-    if urlsplit(url).scheme != "http":
-        return _error("only http and https are read", url, status=403)
-    message = "is neither https nor a trusted host"
-    return _error(message, url, status=403, hint="see pip's --trusted-host")
-
-
-def _failure(error: httpx.HTTPError, url: str, timeout: float) -> UpstreamError:
-    if isinstance(error, httpx.TimeoutException):
-        return _passing_error(f"no response within {timeout:g} s", url)
-    message = f"cannot be read: {redacted(str(error)) or type(error).__name__}"
-    if isinstance(error, httpx.TransportError):
-        return _passing_error(message, url, status=502)
-    return _error(message, url)
-
-
-def _no_ranges(message: str, url: str) -> NoRangesError:
-    return NoRangesError(message, path=redacted(url), hint="download it first")
-
-
-def _passing_error(message: str, url: str, **places: Any) -> PassingError:
-    places = {"hint": "check the URL", "status": 504, **places}
-    return PassingError(message, path=redacted(url), **places)
-
-
-def _error(message: str, url: str, **places: Any) -> UpstreamError:
-    places.setdefault("hint", "check the URL")
-    return UpstreamError(message, path=redacted(url), **places)

@@ -12,10 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from functools import lru_cache
 from itertools import count
 from typing import Any
-from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from urllib.parse import unquote, urldefrag, urlsplit
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -24,6 +23,7 @@ from simple_repository import model
 from ...errors import shown
 from .html_links import Link, find_base, read_links
 from .json_pages import TooMuchError, load_page
+from .references import absolute_url, is_file_name, is_text
 from .urls import UpstreamError, redacted
 
 __all__ = ["ACCEPT", "LABEL_KEY", "find_projects", "parse_page", "parse_projects"]
@@ -42,10 +42,6 @@ next to them. PEP 700: "Keys (at any level) with a leading underscore are reserv
 private for index server use."
 """
 
-# Most URLs match this, and need no parsing: their port, for example, cannot be wrong.
-_PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")
-# A file, possibly in another folder: only the folder has to be resolved, and once.
-_PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~%+-]*)")
 _HASH = re.compile(r"(?:^|&)(sha512|sha384|sha256|sha224|sha1|md5)=([0-9A-Za-z]+)")
 _PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _FILES, _BYTES_OF_FILE = 25_000, 200
@@ -120,7 +116,7 @@ def find_projects(body: bytes, content_type: str, url: str) -> list[str]:
             return sorted({f"{root}{canonicalize_name(name)}/" for name in names})
         base = _find_base(body, content_type, url)
         links = read_links(body, content_type)
-        targets = {_absolute(link.attributes.get("href"), base) for link in links}
+        targets = {absolute_url(link.attributes.get("href"), base) for link in links}
     except _PAGE_ERRORS as error:
         raise _page_error(error, url) from None
     return sorted(
@@ -219,8 +215,8 @@ _OMITTED = object()
 
 def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     name = item["filename"]
-    target = _absolute(item["url"], url)
-    if target is None or not isinstance(name, str) or not _is_file_name(name):
+    target = absolute_url(item["url"], url)
+    if target is None or not isinstance(name, str) or not is_file_name(name):
         return None
     requires = item.get("requires-python")
     # PEP 714: "core-metadata" takes precedence over "dist-info-metadata".
@@ -234,7 +230,7 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
         filename=name,
         url=urldefrag(target).url if "#" in target else target,
         hashes=_hashes(item.get("hashes")),
-        requires_python=requires if _is_text(requires) else None,
+        requires_python=requires if is_text(requires) else None,
         dist_info_metadata=_hashes(metadata) or True
         if isinstance(metadata, dict)
         else metadata
@@ -242,7 +238,7 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
         else None,
         gpg_sig=signed if isinstance(signed, bool) else None,
         yanked=yanked
-        if yanked is None or (yanked and _is_text(yanked))
+        if yanked is None or (yanked and is_text(yanked))
         else bool(yanked),
         size=size if type(size) is int and size >= 0 else None,
         upload_time=_time(item.get("upload-time")),
@@ -256,26 +252,8 @@ def _hashes(value: Any) -> dict[str, str]:
     return {
         key: text
         for key, text in value.items()
-        if _is_text(key) and _is_text(text) and text
+        if is_text(key) and is_text(text) and text
     }
-
-
-def _is_text(value: Any) -> bool:
-    """Return whether a value is text without lone surrogates, which JSON may have."""
-    if not isinstance(value, str):
-        return False
-    try:
-        return value.isascii() or bool(value.encode())
-    except UnicodeEncodeError:
-        return False
-
-
-def _is_file_name(name: str) -> bool:
-    """Return whether a file system could have a file of that name.
-
-    A version in a longer name may have more digits than Python converts.
-    """
-    return len(name) <= _LONGEST_NAME and _is_text(name)
 
 
 def _is_version(value: Any) -> bool:
@@ -307,37 +285,7 @@ def _private(item: Mapping[str, Any]) -> model.PrivateMetadataMapping:
     return model.PrivateMetadataMapping.from_any_mapping(private)
 
 
-_LONGEST_NAME = 255
-"""Characters of a file name: the limit of the usual file systems."""
-
 _NOTHING = model.PrivateMetadataMapping()
-
-
-def _absolute(reference: Any, base: str) -> str | None:
-    """Return the absolute URL of a link; ``None`` if it is not a URL."""
-    if not isinstance(reference, str):
-        return None
-    if _PLAIN_URL.fullmatch(reference):
-        return reference
-    if match := _PLAIN_PATH.fullmatch(reference):
-        folder = _folder(match[1] or "./", base)
-        return None if folder is None else folder + match[2]
-    return _join(reference, base)
-
-
-@lru_cache(maxsize=1024)
-def _folder(reference: str, base: str) -> str | None:
-    return _join(reference, base)
-
-
-def _join(reference: str, base: str) -> str | None:
-    try:
-        url = urljoin(base, reference.strip())
-        parts = urlsplit(url)
-        valid = parts.port is None or parts.port >= 0
-    except ValueError:
-        return None
-    return url if valid and parts.scheme and _is_text(url) else None
 
 
 def _read_html(
@@ -356,7 +304,7 @@ def _read_html(
 
 def _find_base(body: bytes, content_type: str, url: str) -> str:
     base = find_base(body, content_type)
-    return url if base is None else _absolute(base, url) or url
+    return url if base is None else absolute_url(base, url) or url
 
 
 def _most_files(body: bytes) -> Callable[[], None]:
@@ -373,12 +321,12 @@ def _most_files(body: bytes) -> Callable[[], None]:
 
 def _html_file(link: Link, base: str) -> model.File | None:
     href, _, fragment = (link.attributes.get("href") or "").partition("#")
-    url = _absolute(href, base)
+    url = absolute_url(href, base)
     if not href or url is None:
         return None
     # The text of a link may be anything, such as "Download"; pip reads its URL only.
     name = unquote(urlsplit(url).path.rpartition("/")[2])
-    if not name or not _is_file_name(name):
+    if not name or not is_file_name(name):
         return None
     get = link.attributes.get
     metadata = get("data-core-metadata")

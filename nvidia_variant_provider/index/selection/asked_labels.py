@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 from simple_repository import model
 from simple_repository.components.core import SimpleRepository
 
 from ...builds.backends import parse_backend
 from ...errors import InputError
 from .builds import BuildRepository
+from .choice import Choice
+from .file_labels import find_labels
 from .files import UNAVAILABLE
 from .options import Pins
-from .renaming import find_label
 
-if TYPE_CHECKING:
-    from .choice import Choice
-
-__all__ = ["AskedLabels", "find_labels", "has_label", "is_needed", "read_names"]
+__all__ = ["AskedLabels", "is_needed", "read_names"]
 
 
 class AskedLabels:
@@ -96,17 +92,6 @@ class AskedLabels:
             self._warn(f"{release}: {pinned} does not fit this machine: {reasons}")
 
 
-def find_labels(names: Iterable[str]) -> frozenset[str]:
-    """Return the variant labels and the local version labels of files."""
-    labels = {found for name in names if (found := _label(name)) is not None}
-    return frozenset(labels)
-
-
-def has_label(name: str, label: str) -> bool:
-    """Return whether a wheel is the build that a user asks for by its label."""
-    return _label(name) == label.lower()
-
-
 def is_needed(label: str, labels: Iterable[str], *, alone: bool) -> bool:
     """Return whether a project without the label must not be installed.
 
@@ -119,21 +104,6 @@ def is_needed(label: str, labels: Iterable[str], *, alone: bool) -> bool:
     if alone:
         return True
     return parse_backend(label) is not None and any(map(parse_backend, labels))
-
-
-def _label(name: str) -> str | None:
-    label = find_label(name)
-    if label is not None or "+" not in name or not name.endswith(".whl"):
-        return label
-    return _local(name.split("-", 2)[1])
-
-
-@lru_cache(maxsize=4096)
-def _local(text: str) -> str | None:
-    try:
-        return Version(text.replace("_", "-")).local
-    except InvalidVersion:
-        return None
 
 
 async def read_names(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from simple_repository import model
 
 from ..http.pages import LABEL_KEY
-from .asked_labels import has_label
+from .file_labels import has_label
 from .renaming import Offer, Release
 
 if TYPE_CHECKING:

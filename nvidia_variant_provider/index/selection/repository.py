@@ -25,11 +25,12 @@ from ...errors import InputError, ProviderError
 from ...machine.environment import Environment
 from ..http.client import Client
 from ..http.pages import LABEL_KEY
-from .asked_labels import AskedLabels, has_label, read_names
+from .asked_labels import AskedLabels, read_names
 from .builds import BuildRepository
 from .choice import Choice, keep_label, select_files, with_files
 from .core_metadata import CoreMetadataReader
 from .evaluating import Evaluator
+from .file_labels import has_label
 from .files import UNAVAILABLE, FileReader
 from .options import Selection
 from .release_reader import ReleaseReader

@@ -1,0 +1,110 @@
+"""A machine with the software that is installed on it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ..builds.needs import Needs, needs_of_report
+from ..gpu_code.report import WheelReport
+from ..machine.environment import Environment
+from .distributions import Distribution
+from .installation import Installation
+from .reading import CodeReader
+from .requirements import Need, find_needs
+
+__all__ = ["Software"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Software:
+    """A machine with the software that is installed on it.
+
+    The files of a distribution are read when they are asked for, and once.
+
+    :param environment: the driver and the GPUs, of this machine or of another one.
+    :param is_here: whether the software runs on ``environment``, so that the files of
+        the system count as well.
+    :param environ: the environment variables that its programs see.
+    :param root: the root folder of the system; tests name another one.
+    """
+
+    environment: Environment
+    installation: Installation
+    distributions: Mapping[str, Distribution]
+    reader: CodeReader
+    environ: Mapping[str, str] = field(default_factory=dict)
+    is_here: bool = True
+    root: str = "/"
+    _reports: dict[str, WheelReport | None] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    _needs: dict[str, Needs | None] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def code_of(self, distribution: Distribution) -> WheelReport | None:
+        """Return the GPU code of a distribution.
+
+        :returns: ``None`` where no file could hold any, or its files are not known.
+        """
+        name = distribution.name
+        if name not in self._reports:
+            self._reports[name] = self.reader.read(distribution)
+        return self._reports[name]
+
+    def needs_of(self, distribution: Distribution) -> Needs | None:
+        """Return what a distribution needs of a machine, by the files installed.
+
+        :returns: ``None`` where its files could not be read completely, or hold
+            nothing that counts.
+        """
+        name = distribution.name
+        if name not in self._needs:
+            report = self.code_of(distribution)
+            self._needs[name] = None if report is None else needs_of_report(report)
+        return self._needs[name]
+
+    def with_gpu_code(self) -> Iterator[tuple[Distribution, WheelReport]]:
+        """Yield the distributions that have GPU code, with the code."""
+        for distribution in self.distributions.values():
+            report = self.code_of(distribution)
+            if report is not None and any(i.has_gpu_code for i in report.libraries):
+                yield distribution, report
+
+    @cached_property
+    def requirements(self) -> tuple[Need, ...]:
+        """What the distributions require of each other."""
+        return tuple(find_needs(self.distributions, self.installation))
+
+    def pip(self, words: str) -> str:
+        """Return the command line that runs pip in this environment."""
+        python = self.installation.python or self.installation.prefix
+        if python == sys.executable:
+            return f"nvidia-variant-provider pip {words}"
+        place = shlex.quote(self.installation.prefix)
+        return f"nvidia-variant-provider pip --python {place} {words}"
+
+    def reinstall(self, name: str) -> str:
+        """Return the command line that lets pip choose a build of ``name`` again."""
+        return self.pip(f"install --upgrade --force-reinstall {name}")
+
+    def required_by(self, name: str) -> frozenset[str]:
+        """Return the distributions that need another one, through others too.
+
+        :param name: the normalized name of the distribution that is needed.
+        """
+        found: set[str] = set()
+        wanted = {name}
+        while wanted:
+            users = {
+                user.name
+                for user in self.distributions.values()
+                if user.name not in found and user.required & wanted
+            }
+            found |= users
+            wanted = users
+        return frozenset(found)
