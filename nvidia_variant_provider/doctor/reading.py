@@ -64,6 +64,7 @@ class CodeReader:
                     record,
                     distribution.metadata,
                     locate=distribution.locate,
+                    loaded_only=True,
                     jobs=self._jobs,
                     progress=progress,
                 )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import threading
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +24,8 @@ from .budget import Budget
 __all__ = ["LZ4", "NONE", "ZSTD", "decode_lz4", "decompress", "has_zstd"]
 
 NONE, LZ4, ZSTD = "none", "lz4", "zstd"
+
+_own = threading.local()
 
 
 def decompress(
@@ -113,11 +116,18 @@ def _decode_zstd(data: bytes, limit: int) -> bytes | None:
             decoder = module.ZstdDecompressor(options=largest)
             plain: bytes = decoder.decompress(data, max_length=limit)
             return plain
-        decoder = module.ZstdDecompressor(max_window_size=1 << 23)
-        with decoder.stream_reader(data) as reader:
+        with _decoder(module).stream_reader(data) as reader:
             return bytes(reader.read(limit))
     except (module.ZstdError, ValueError, MemoryError):
         return None
+
+
+def _decoder(module: Any) -> Any:
+    """Return the decoder of this thread: making one takes longer than most payloads."""
+    decoder = getattr(_own, "decoder", None)
+    if decoder is None:
+        decoder = _own.decoder = module.ZstdDecompressor(max_window_size=1 << 23)
+    return decoder
 
 
 @functools.cache

@@ -183,6 +183,13 @@ class _Layout:
         padded = struct.Struct(f"{form.format}{size - form.size}x")
         return padded.iter_unpack(memoryview(data)[: len(data) - len(data) % size])
 
+    def flags(self, data: bytes, size: int) -> Iterator[tuple[int, int, int, int]]:
+        """Yield type, flags, offset and size of each section."""
+        form = struct.Struct(self.order + ("4xIQ8xQQ" if self.wide else "4xII4xII"))
+        for at in range(0, len(data) - size + 1, size):
+            kind, flags, offset, length = form.unpack_from(data, at)
+            yield kind, flags, offset, length
+
     def dynamic(self, data: bytes) -> Iterator[tuple[int, int]]:
         """Yield tag and value of each entry of the dynamic section, up to its end."""
         form = struct.Struct(self.order + ("qQ" if self.wide else "iI"))

@@ -12,6 +12,7 @@ that only look like one.
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections.abc import Callable
@@ -40,9 +41,9 @@ MAGIC = b"\x50\xed\x55\xba"
 _RARE = 1
 """The index of the rarest byte of the magic in machine code: 0xed."""
 
-_PER_TRY = 512
-"""Bytes for each try to find the magic by its rarest byte. Where that byte is no rarer,
-a regular expression is faster."""
+_PER_TRY = 2048
+"""Bytes for each try to find the magic by its rarest byte, which is fastest in texts
+and zeros. Where the tries are used up, a regular expression is faster."""
 
 _SEARCH = re.compile(re.escape(MAGIC)).search
 """In machine code, a regular expression is twice as fast as `bytes.find`, except for a
@@ -147,6 +148,15 @@ class Scanner:
             return self._size
         return min(max(self._next, self.position), self._size)
 
+    @property
+    def is_searching(self) -> bool:
+        """Whether it looks for the start of a container."""
+        return self._end is None
+
+    def leave_out(self, offset: int) -> None:
+        """Go on at an offset behind `position`; do so while it is searching only."""
+        self._rest, self._base, self._next = b"", offset, offset
+
     def skip(self, offset: int) -> None:
         """Go on at an offset, which is not behind `wanted`."""
         if offset > self.position:
@@ -225,6 +235,8 @@ class Scanner:
 
     def _find_magic(self, data: bytes, at: int) -> int | None:
         """Return where the first magic from ``at`` on is."""
+        if data.startswith(MAGIC, at):  # most containers follow another one
+            return at
         find, rare = data.find, MAGIC[_RARE : _RARE + 1]
         place = at + _RARE
         while self._tries > 0:
@@ -252,9 +264,11 @@ class Scanner:
             return self._broken("an entry does not fit into it")
         if kind == GROUP:
             wanted = header + (payload if size <= _MAX_GROUP >= payload else 0)
+        elif kind == CUBIN and size <= SMALL >= payload:
+            wanted = header + payload
         else:
-            small = kind == CUBIN and size <= SMALL >= payload
-            wanted = header + payload if small else ENTRY.size
+            self._report(fields, b"", size)
+            return self._next + header + payload
         # Where the file ends within an entry, its payload is not read, nor is the list
         # of a group.
         limits = (wanted, header, ENTRY.size)
@@ -322,20 +336,13 @@ class Scanner:
         if arch > _MAX_ARCH or major > _MAX_VERSION or minor > _MAX_VERSION:
             self._on_defect(self._next, "an entry is for a GPU that cannot exist")
             return
-        compression = compression_of(group or fields)
+        packing = (group or fields)[11]
         stub: bool | None = False
         if kind == CUBIN and size <= SMALL:
-            stored = NONE if group else compression
+            stored = NONE if group else _compression(packing)
             stub = self._is_stub(stored, body) if body else None
-        self._on_entry(
-            Entry(
-                kind=kind,
-                target=target_of(fields),
-                isa=f"{major}.{minor}" if kind == PTX else "",
-                compression=compression,
-                stub=stub,
-            )
-        )
+        version = (major, minor) if kind == PTX else None
+        self._on_entry(_entry(kind, (arch, fields[11]), version, packing, stub))
 
     def _is_stub(self, compression: str, body: bytes) -> bool | None:
         """Return whether a cubin has no kernel; ``None`` if it cannot be decoded."""
@@ -363,16 +370,46 @@ class Scanner:
         return self._next + (self._next == self._start)
 
 
+# A library has thousands of entries, which differ in a few ways only.
+@functools.lru_cache(maxsize=1024)
+def _entry(
+    kind: int,
+    gpu: tuple[int, int],
+    version: tuple[int, int] | None,
+    packing: int,
+    stub: bool | None,
+) -> Entry:
+    """Return an entry.
+
+    :param gpu: the number of its target, and its flags.
+    :param version: that of the PTX language; ``None`` for other kinds.
+    :param packing: the flags that say how it is compressed.
+    """
+    return Entry(
+        kind=kind,
+        target=_target(*gpu),
+        isa="" if version is None else f"{version[0]}.{version[1]}",
+        compression=_compression(packing),
+        stub=stub,
+    )
+
+
 def target_of(fields: tuple[int, ...]) -> str:
     """Return the target of an entry, such as ``90``, ``90a`` or ``100f``."""
-    arch, flags = fields[8], fields[11]
+    return _target(fields[8], fields[11])
+
+
+def _target(arch: int, flags: int) -> str:
     letter = "a" if flags & _ARCH_SPECIFIC else ""
     return f"{arch}{letter or ('f' if flags & _FAMILY_SPECIFIC else '')}"
 
 
 def compression_of(fields: tuple[int, ...]) -> str:
     """Return how the payload of an entry is compressed."""
-    flags = fields[11]
+    return _compression(fields[11])
+
+
+def _compression(flags: int) -> str:
     if flags & _ZSTD:
         return ZSTD
     return LZ4 if flags & _LZ4 else NONE

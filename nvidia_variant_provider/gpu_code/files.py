@@ -45,6 +45,7 @@ class File:
     :param pieces: reads it.
     :param carefully: reads it after ``pieces`` has raised `library.SuspectError`.
     :param local: where it is on disk, if it is so long that parts of it are skipped.
+    :param loaded_only: what `library.inspect_local` is told.
     """
 
     path: str
@@ -52,6 +53,7 @@ class File:
     pieces: Pieces
     carefully: Pieces | None = None
     local: str | None = None
+    loaded_only: bool = False
 
 
 @dataclass(kw_only=True, slots=True)
@@ -63,6 +65,7 @@ class Listing:
     :param requires: ``Requires-Dist`` of the METADATA.
     :param projects: the project of each archive, by what the names of its members begin
         with; the empty beginning stands for what is in no archive.
+    :param loaded_only: whether GPU code counts only where programs have it.
     """
 
     size: int = 0
@@ -70,6 +73,7 @@ class Listing:
     members: int = 0
     requires: tuple[str, ...] = ()
     projects: dict[str, str] = field(default_factory=dict)
+    loaded_only: bool = False
     _archives: list[Source] = field(default_factory=list)
     _defects: list[Defect] = field(default_factory=list)
     _unlisted: int = 0
@@ -116,7 +120,15 @@ class Listing:
         """Add a file on disk, whatever its name."""
         pieces = partial(_read, path, size)
         local = path if size > PIECE else None
-        self.files.append(File(path=name, size=size, pieces=pieces, local=local))
+        self.files.append(
+            File(
+                path=name,
+                size=size,
+                pieces=pieces,
+                local=local,
+                loaded_only=self.loaded_only,
+            )
+        )
 
     def add_archive(
         self,

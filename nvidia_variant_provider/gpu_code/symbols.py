@@ -8,10 +8,10 @@ Generic ABI: https://gabi.xinuos.com, chapter 5, "Symbol Table".
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from .elf import MAGIC, Image, read_sections
 from .ranges import MAX_RANGE, Range, Reader
@@ -30,14 +30,16 @@ MAX_NAME = 64 * 1024
 _AT_ONCE = 1024
 """Symbols that are unpacked at a time."""
 
+_ANY = re.compile(b"")
 _SHN_UNDEF = 0
 _STB_LOCAL, _STB_WEAK = 0, 2
 _STV_INTERNAL, _STV_HIDDEN = 1, 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Symbol:
+class Symbol(NamedTuple):
     """A name that other files can use, or that the file wants from them.
+
+    Torch has 120,000 of them, so that this is a named tuple, which is made quickly.
 
     :param is_defined: whether the file has it; otherwise the file wants it.
     :param is_weak: whether the file can be loaded when nobody has it.
@@ -48,10 +50,14 @@ class Symbol:
     is_weak: bool = False
 
 
-def read_symbols(file: BinaryIO) -> Iterator[Symbol]:
+def read_symbols(
+    file: BinaryIO, beginning: re.Pattern[bytes] = _ANY
+) -> Iterator[Symbol]:
     """Yield the symbols of an ELF file that other files can see, in its order.
 
     :param file: it can be seeked in, and stays where the last read has left it.
+    :param beginning: what the names begin with that are wanted; it matches no zero
+        byte.
     :raises ValueError: it is not an ELF file, or its tables are cut off or too large.
     """
     sections = _run(read_sections(), file).sections
@@ -64,11 +70,14 @@ def read_symbols(file: BinaryIO) -> Iterator[Symbol]:
         raise ValueError("its symbol table is too large")
     names = _read(file, names_at, names_length)
     left = MAX_NAMES
+    match = beginning.match
     while length >= form.size:
         size = min(length - length % form.size, _AT_ONCE * form.size)
         for row in form.iter_unpack(_read(file, start, size)):
             at, info, other, section = row[:4] if wide else (row[0], *row[3:])
             if info >> 4 == _STB_LOCAL or other & 3 in (_STV_INTERNAL, _STV_HIDDEN):
+                continue
+            if match(names, at, at + MAX_NAME) is None:
                 continue
             end = names.find(b"\0", at, at + MAX_NAME)
             if end < 0:
@@ -76,11 +85,7 @@ def read_symbols(file: BinaryIO) -> Iterator[Symbol]:
             left -= end - at
             if left < 0:
                 raise ValueError("the names of its symbols are too long")
-            yield Symbol(
-                name=names[at:end],
-                is_defined=section != _SHN_UNDEF,
-                is_weak=info >> 4 == _STB_WEAK,
-            )
+            yield Symbol(names[at:end], section != _SHN_UNDEF, info >> 4 == _STB_WEAK)
         start, length = start + size, length - size
 
 

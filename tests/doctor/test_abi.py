@@ -13,8 +13,8 @@ from support.stacks import Installed, make_stack, run_checks
 
 from nvidia_variant_provider.doctor.abi import torch_symbols
 from nvidia_variant_provider.doctor.abi.mangling import (
+    OF_TORCH,
     abi_of,
-    is_of_torch,
     qualified_name,
     with_other_tag,
 )
@@ -263,9 +263,9 @@ def test_which_abi_a_name_says(name: bytes, abi: str | None) -> None:
 def test_names_of_torch() -> None:
     of_torch = [b"_ZN3c101fEv", b"_ZNK2at6Tensor1fEv", b"_ZTVN5torch3jit1AE"]
     of_torch += [b"_ZThn16_N6caffe21A1fEv", b"aoti_torch_get_dim", b"THPVariable_Wrap"]
-    assert all(map(is_of_torch, of_torch))
+    assert all(map(OF_TORCH.match, of_torch))
     others = [b"_ZN11torchvision1fEv", b"torchaudio_init", b"_ZNSt3c10", b"THPx", b""]
-    assert not any(map(is_of_torch, others))
+    assert not any(map(OF_TORCH.match, others))
 
 
 def test_names_for_people() -> None:

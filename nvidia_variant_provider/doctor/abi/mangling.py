@@ -8,19 +8,26 @@ from __future__ import annotations
 import re
 from typing import Literal, TypeAlias
 
-__all__ = ["Abi", "abi_of", "is_of_torch", "qualified_name", "with_other_tag"]
+__all__ = [
+    "OF_TORCH",
+    "Abi",
+    "abi_of",
+    "qualified_name",
+    "with_other_tag",
+]
 
 Abi: TypeAlias = Literal["new", "old"]
 """The C++ ABI of GCC's standard library: ``new`` since GCC 5, which is
 ``_GLIBCXX_USE_CXX11_ABI=1``, or ``old``."""
 
-_OF_TORCH = re.compile(
+OF_TORCH = re.compile(
     # Functions, and the tables of classes; "N" begins a name inside a namespace, and
     # "K" says that the function is const.
     rb"_Z(?:T[VTISC]|GV|Th?n?[0-9_]+)?N[VKRO]*(?:3c10|2at|5torch|6caffe2)"
     # The functions of the stable ABI, which C can call, and those for Python.
     rb"|(?:aoti_)?torch_|THP[A-Z]"
 )
+"""What the names that belong to torch begin with."""
 
 _NESTED = re.compile(rb"_Z(?:T[VTISC]|GV|Th?n?[0-9_]+)?N[VKRO]*")
 _TAG = b"B5cxx11"
@@ -35,11 +42,6 @@ _TOKEN = re.compile(
     rb"|.",
     re.DOTALL,
 )
-
-
-def is_of_torch(name: bytes) -> bool:
-    """Return whether a name belongs to torch, by its namespace or its prefix."""
-    return _OF_TORCH.match(name) is not None
 
 
 def abi_of(name: bytes) -> Abi | None:

@@ -14,7 +14,7 @@ from ...gpu_code.symbols import Symbol, read_symbols
 from ...strict_json import open_regular
 from ..cache import kept_path, read_kept, write_kept
 from ..distributions import Distribution
-from .mangling import Abi, abi_of, is_of_torch
+from .mangling import OF_TORCH, Abi, abi_of
 
 __all__ = ["TorchSymbols", "read_library", "read_torch"]
 
@@ -80,9 +80,7 @@ def read_library(path: str) -> Iterator[Symbol]:
     :raises ValueError: it is not an ELF file, or is damaged.
     """
     with open_regular(path) as file:
-        for symbol in read_symbols(file):
-            if is_of_torch(symbol.name):
-                yield symbol
+        yield from read_symbols(file, OF_TORCH)
 
 
 def _hash(name: bytes) -> int:
