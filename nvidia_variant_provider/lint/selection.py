@@ -9,7 +9,7 @@ from ..errors import join
 from ..knowledge.tables import gpu_models, toolkits
 from ..machine.environment import ComputeCapability, CudaVersion
 from ..machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH, UPPER_BOUND
-from ..matrix.cells import all_capabilities, all_drivers, every_value, machine
+from ..matrix.cells import all_drivers, all_places, every_value, machine
 from ..metadata.model import Properties, VariantsMetadata
 from ..resolution.ordering import order
 from ..resolution.providers import own_answer
@@ -83,7 +83,7 @@ def check_nv315(metadata: VariantsMetadata) -> Iterator[Problem]:
         else:
             yield Problem(
                 place,
-                "the label fits no combination of driver and GPU",
+                "the label fits no driver with a GPU that the driver supports",
                 "correct its properties, or remove the label",
             )
 
@@ -110,7 +110,8 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
     """Return the labels that no machine selects, with those preferred to each.
 
     A label without any preferred ones fits no machine at all. Every driver is tried
-    with every GPU and without a GPU, and so is a machine without a driver. All values
+    with every GPU that it supports and without a GPU, and so is a machine without a
+    driver. All values
     of the other namespaces are supported at first; after that, for each label that is
     left, only the values of that label. Labels beyond `_MAX_TRIES` of these are not
     reported, since they were not tried.
@@ -167,28 +168,37 @@ def _distinct_answers(
         for feature in (LOWER_BOUND, UPPER_BOUND, SM_ARCH)
     }
     seen = set()
-    bounds: dict[tuple[tuple[str, ...], ...], CudaVersion] = {}
-    for cuda in all_drivers():
+    # Drivers with the same bounds differ in the GPUs that they support.
+    bounds: dict[
+        tuple[tuple[str, ...], ...],
+        dict[ComputeCapability | None, CudaVersion],
+    ] = {}
+    for cuda, capability in _places():
         answer = _answer(cuda, None)
-        bounds[
-            tuple(
-                tuple(v for v in answer.get(feature, ()) if v in used[feature])
-                for feature in (LOWER_BOUND, UPPER_BOUND)
-            )
-        ] = cuda
+        key = tuple(
+            tuple(v for v in answer.get(feature, ()) if v in used[feature])
+            for feature in (LOWER_BOUND, UPPER_BOUND)
+        )
+        bounds.setdefault(key, {})[capability] = cuda
     # Without a driver, nothing in the namespace is supported.
     yield {}
-    for cuda in bounds.values():
-        for capability in (None, *all_capabilities()):
+    for gpus in bounds.values():
+        for capability, cuda in gpus.items():
             answer = _answer(cuda, capability)
             cut = {
                 feature: tuple(v for v in values if v in used.get(feature, ()))
                 for feature, values in answer.items()
             }
-            key = tuple(sorted(cut.items()))
-            if key not in seen:
-                seen.add(key)
+            identity = tuple(sorted(cut.items()))
+            if identity not in seen:
+                seen.add(identity)
                 yield cut
+
+
+@cache
+def _places() -> Sequence[tuple[CudaVersion, ComputeCapability | None]]:
+    """Return each driver without a GPU and with each GPU that it supports."""
+    return [*((cuda, None) for cuda in all_drivers()), *all_places()]
 
 
 @cache

@@ -27,6 +27,7 @@ __all__ = [
     "Matrix",
     "all_capabilities",
     "all_drivers",
+    "all_places",
     "assumed_values",
     "every_value",
     "find_cells",
@@ -128,6 +129,21 @@ def all_drivers() -> tuple[CudaVersion, ...]:
 def all_capabilities() -> tuple[ComputeCapability, ...]:
     """Return the compute capabilities that properties can name, in ascending order."""
     return tuple(filter(supported_sm_arch, gpu_models()))
+
+
+def all_places(
+    *, all_lanes: bool = False
+) -> tuple[tuple[CudaVersion, ComputeCapability], ...]:
+    """Return each driver with each GPU that it supports, both in ascending order.
+
+    :param all_lanes: return drivers with GPUs that they do not support, too.
+    """
+    return tuple(
+        (cuda, capability)
+        for cuda in all_drivers()
+        for capability in all_capabilities()
+        if all_lanes or can_exist(cuda, capability)
+    )
 
 
 def machine(cuda: CudaVersion, capability: ComputeCapability | None) -> Environment:

@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...builds.releases import ListedBuild, ReleaseTable
-from ...knowledge.tables import NATIVE, can_exist
+from ...knowledge.tables import NATIVE
 from ...matrix.cells import (
     CPU,
     NO_BUILD,
     UNKNOWN,
     Cell,
     Matrix,
-    all_capabilities,
-    all_drivers,
+    all_places,
     machine,
 )
 from ...matrix.changes import CHANGED, LOST, Differences, Lane, find_change
@@ -70,7 +69,7 @@ def find_project_matrix(
         that any machine runs.
     """
     judged = _judge(project, environ, index_url, all_lanes=all_lanes, cache=cache)
-    count = len(all_drivers()) * len(all_capabilities())
+    count = len(all_places(all_lanes=True))
     descriptions = {
         build.label or PLAIN: f"CUDA {build.cuda}" if build.cuda else ""
         for place in judged.tables
@@ -122,12 +121,7 @@ def _judge(
     cache: str | None,
 ) -> _Judged:
     name, version = parse_project(project)
-    places = [
-        (cuda, capability)
-        for cuda in all_drivers()
-        for capability in all_capabilities()
-        if all_lanes or can_exist(cuda, capability)
-    ]
+    places = all_places(all_lanes=all_lanes)
 
     def judge(release: str | None, some: Sequence[Place]) -> list[ReleaseTable]:
         return judge_project(

@@ -191,7 +191,7 @@ MEANING_RULES = (
         title="label that nothing selects",
         clients=_SILENT,
         what="Wherever the label fits, another label is preferred, or the label fits "
-        "nowhere. All drivers are tried with all GPUs.",
+        "nowhere. All drivers are tried with all GPUs that they support.",
         effect=f"{_SILENTLY} The build is made and stored for nothing.",
         fix="give the label what the other one lacks, or remove it. With equal "
         "bounds, a build for more targets is preferred to a build for fewer.",
