@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..errors import InputError, shown
 from ..machine.environment import ComputeCapability, CudaVersion
@@ -22,15 +22,16 @@ def is_metrics(text: str) -> bool:
     return re.search(r"^(?:# (?:HELP|TYPE) )?DCGM_FI_", text, re.MULTILINE) is not None
 
 
-def read_metrics(text: str, name: str) -> Iterator[Machine]:
+def read_metrics(lines: Iterable[str], name: str) -> Iterator[Machine]:
     """Yield the machines of the metrics, by their label ``Hostname``.
 
+    :param lines: the lines of the text.
     :param name: what to call a machine without this label.
     :raises InputError: a value is malformed, or neither metric is there.
     """
     versions: dict[str, CudaVersion] = {}
     gpus: dict[str, dict[str, tuple[str | None, ComputeCapability]]] = {}
-    for line in text.splitlines():
+    for line in lines:
         match = _LINE.fullmatch(line.strip())
         if match is None:
             continue

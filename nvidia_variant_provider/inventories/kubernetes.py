@@ -26,10 +26,25 @@ from .model import (
     parse_cuda,
 )
 
-__all__ = ["DRIVER", "is_kubernetes", "read_nodes", "read_slices"]
+__all__ = ["DRIVER", "is_kubernetes", "read_objects"]
 
 DRIVER = "gpu.nvidia.com"
 """``spec.driver`` of the ResourceSlices that have NVIDIA GPUs."""
+
+_ATTRIBUTES = frozenset(
+    {
+        "cudaComputeCapability",
+        "cudaDriverVersion",
+        "driverVersion",
+        "parentUUID",
+        "productName",
+        "type",
+        "uuid",
+    }
+)
+_GENERATION = re.compile("[0-9]{1,19}")
+_MAX_DEVICES = 8 * MAX_GPUS
+"""Devices of a pool: MIG makes up to seven of a GPU, besides the GPU itself."""
 
 _LABEL = "nvidia.com/"
 _SHARED = re.compile(r"-SHARED$")
@@ -53,33 +68,65 @@ class _Node:
     notes: dict[str, None] = field(default_factory=dict)
 
 
-def read_slices(items: Iterable[Mapping[str, Any]]) -> Iterator[Machine]:
-    """Yield the nodes of ResourceSlices, in the order of the first slice of each.
+def read_objects(items: Iterable[Mapping[str, Any]]) -> Iterator[Machine]:
+    """Yield the nodes that have GPUs, by their own labels or by their ResourceSlices.
+
+    A list may have both, and then the slices count, which describe each device.
+
+    :raises InputError: a version is malformed.
+    """
+    pools: dict[tuple[str, str], _Pool] = {}
+    labelled: list[Machine] = []
+    for item in items:
+        if item.get("kind") == "Node":
+            labelled += _read_node(item)
+        elif item.get("kind") == "ResourceSlice":
+            _add_to_pool(pools, item)
+    sliced = {machine.name: machine for machine in _nodes_of(pools)}
+    yield from (machine for machine in labelled if machine.name not in sliced)
+    yield from sliced.values()
+
+
+@dataclass(kw_only=True, slots=True)
+class _Pool:
+    """The devices of the newest generation of a pool: the attributes of each."""
+
+    generation: int
+    devices: list[dict[str, str]] = field(default_factory=list)
+
+
+def _add_to_pool(pools: dict[tuple[str, str], _Pool], item: Mapping[str, Any]) -> None:
+    """Add the devices of a slice to those of its pool.
 
     Kubernetes, "ResourcePool": all slices of a pool have the same generation, and
     those of an older generation "should be ignored".
     """
-    newest: dict[tuple[str, str], int] = {}
-    slices: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for item in items:
-        spec = as_mapping(item.get("spec"))
-        node = as_text(spec.get("nodeName"))
-        if spec.get("driver") != DRIVER or node is None:
-            continue
-        pool = as_mapping(spec.get("pool"))
-        key = node, as_text(pool.get("name")) or ""
-        generation = pool.get("generation")
-        number = generation if isinstance(generation, int) else 0
-        if number > newest.get(key, -1):
-            newest[key] = number
-            slices[key] = []
-        if number == newest[key]:
-            slices[key].append(spec)
+    spec = as_mapping(item.get("spec"))
+    node = as_text(spec.get("nodeName"))
+    if spec.get("driver") != DRIVER or node is None:
+        return
+    described = as_mapping(spec.get("pool"))
+    key = node, as_text(described.get("name")) or ""
+    # In YAML, the generation is a text.
+    text = as_text(described.get("generation")) or ""
+    generation = int(text) if _GENERATION.fullmatch(text) else 0
+    pool = pools.get(key)
+    if pool is None or generation > pool.generation:
+        pool = pools[key] = _Pool(generation=generation)
+    if generation == pool.generation:
+        devices = spec.get("devices")
+        listed = devices if isinstance(devices, list) else []
+        room = _MAX_DEVICES - len(pool.devices)
+        pool.devices += map(_attributes, listed[:room])
+
+
+def _nodes_of(pools: Mapping[tuple[str, str], _Pool]) -> Iterator[Machine]:
+    """Yield the nodes of pools, in the order of the first slice of each."""
     nodes: dict[str, _Node] = {}
-    for (name, _), specs in slices.items():
+    for (name, _), pool in pools.items():
         node_of = nodes.setdefault(name, _Node())
-        for spec in specs:
-            _add_slice(node_of, spec, name)
+        for number, attributes in enumerate(pool.devices):
+            _add_device(node_of, attributes, f"node {shown(name)}, device {number}")
     for name, found in nodes.items():
         if len(found.cuda) > 1:
             versions = " and ".join(map(str, sorted(found.cuda)))
@@ -97,32 +144,28 @@ def read_slices(items: Iterable[Mapping[str, Any]]) -> Iterator[Machine]:
         )
 
 
-def _add_slice(node: _Node, spec: Mapping[str, Any], name: str) -> None:
-    devices = spec.get("devices")
-    for number, device in enumerate(devices if isinstance(devices, list) else []):
-        attributes = _attributes(device)
-        kind = attributes.get("type", "gpu")
-        place = f"node {shown(name)}, device {number}"
-        if kind == "vfio":
-            note = "a GPU is passed through to virtual machines, and does not count"
-            node.notes[note] = None
-            continue
-        if kind == "mig":
-            node.notes["a GPU is split by MIG"] = None
-        with _at(place):
-            if text := attributes.get("cudaDriverVersion"):
-                node.cuda.add(parse_cuda(text))
-            capability = attributes.get("cudaComputeCapability")
-            parsed = parse_capability(capability) if capability else None
-        node.kernel = node.kernel or attributes.get("driverVersion")
-        # All slices of a GPU that MIG splits name the GPU as their parent.
-        key = attributes.get("parentUUID") or attributes.get("uuid") or place
-        if key not in node.gpus and len(node.gpus) < MAX_GPUS:
-            node.gpus[key] = (attributes.get("productName"), parsed)
+def _add_device(node: _Node, attributes: Mapping[str, str], place: str) -> None:
+    kind = attributes.get("type", "gpu")
+    if kind == "vfio":
+        note = "a GPU is passed through to virtual machines, and does not count"
+        node.notes[note] = None
+        return
+    if kind == "mig":
+        node.notes["a GPU is split by MIG"] = None
+    with _at(place):
+        if text := attributes.get("cudaDriverVersion"):
+            node.cuda.add(parse_cuda(text))
+        capability = attributes.get("cudaComputeCapability")
+        parsed = parse_capability(capability) if capability else None
+    node.kernel = node.kernel or attributes.get("driverVersion")
+    # All slices of a GPU that MIG splits name the GPU as their parent.
+    key = attributes.get("parentUUID") or attributes.get("uuid") or place
+    if key not in node.gpus and len(node.gpus) < MAX_GPUS:
+        node.gpus[key] = (attributes.get("productName"), parsed)
 
 
 def _attributes(device: object) -> dict[str, str]:
-    """Return the attributes of a device by their short names.
+    """Return the attributes of a device that count, by their short names.
 
     Up to v1beta1 of the API they stand below ``basic``.
     """
@@ -130,24 +173,23 @@ def _attributes(device: object) -> dict[str, str]:
     found = as_mapping(fields.get("basic")) or fields
     values: dict[str, str] = {}
     for name, value in as_mapping(found.get("attributes")).items():
+        short = name.rpartition("/")[2]
         for text in map(as_text, as_mapping(value).values()):
-            if text is not None:
-                values[name.rpartition("/")[2]] = text
+            if text is not None and short in _ATTRIBUTES:
+                values[short] = text
     return values
 
 
-def read_nodes(items: Iterable[Mapping[str, Any]]) -> Iterator[Machine]:
-    """Yield the nodes that have labels of GPU feature discovery."""
-    for item in items:
-        metadata = as_mapping(item.get("metadata"))
-        labels = {
-            key.removeprefix(_LABEL): text
-            for key, value in as_mapping(metadata.get("labels")).items()
-            if key.startswith(_LABEL) and (text := as_text(value))
-        }
-        name = as_text(metadata.get("name"))
-        if name is None or not _has_gpu(labels):
-            continue
+def _read_node(item: Mapping[str, Any]) -> Iterator[Machine]:
+    """Yield a node that has labels of GPU feature discovery."""
+    metadata = as_mapping(item.get("metadata"))
+    labels = {
+        key.removeprefix(_LABEL): text
+        for key, value in as_mapping(metadata.get("labels")).items()
+        if key.startswith(_LABEL) and (text := as_text(value))
+    }
+    name = as_text(metadata.get("name"))
+    if name is not None and _has_gpu(labels):
         with _at(f"node {shown(name)}"):
             yield _node(name, labels, as_mapping(item.get("status")))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ..errors import InputError, shown
@@ -80,6 +81,16 @@ def make_environment(
 
     :param gpus: name and compute capability of each GPU, in the order of the source.
     """
+    return _environment(cuda, tuple(gpus), kernel)
+
+
+@lru_cache(maxsize=1024)
+def _environment(
+    cuda: CudaVersion | None,
+    gpus: tuple[tuple[str | None, ComputeCapability | None], ...],
+    kernel: str | None,
+) -> Environment:
+    """Return one record for all machines that are alike, of which there are many."""
     listed = [
         Gpu(
             index=index,

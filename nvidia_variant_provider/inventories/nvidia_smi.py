@@ -65,21 +65,25 @@ class _Log:
             self.gpus[-1].setdefault(f"{self.path[-1]}.{name}", text)
 
 
-def read_log(data: bytes, name: str) -> Machine:
+def read_log(data: bytes, name: str, *, is_utf_8: bool = False) -> Machine:
     """Read the output of ``nvidia-smi -q -x``, which has no compute capabilities.
 
     :param name: what to call the machine, since the output has no name.
+    :param is_utf_8: whether this is known, whatever the document says.
     :raises InputError: it is not this output, or has a document type or entities.
     """
     log = _Log()
-    parser = expat.ParserCreate()
+    parser = expat.ParserCreate("utf-8" if is_utf_8 else None)
     parser.StartElementHandler = log.start
     parser.EndElementHandler = log.end
     parser.CharacterDataHandler = log.data
     parser.StartDoctypeDeclHandler = _check_document_type
     parser.EntityDeclHandler = _refuse_entity
+    parser.SkippedEntityHandler = _refuse_entity
     try:
         parser.Parse(data, True)
+    except LookupError as error:  # the encoding that it declares
+        raise InputError(f"cannot be read as XML: {error}", hint=_HINT) from None
     except expat.ExpatError as error:
         message = f"not well-formed XML: {error}"
         raise InputError(message, hint=_HINT) from None
@@ -121,7 +125,7 @@ def _check_document_type(
 
 
 def _refuse_entity(*_: object) -> None:
-    raise InputError("it declares an entity", hint=_HINT)
+    raise InputError("it has an entity", hint=_HINT)
 
 
 def is_query(text: str) -> bool:

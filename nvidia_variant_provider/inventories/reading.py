@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import itertools
 import json
@@ -9,13 +10,15 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any, TypeAlias
 
 from ..errors import InputError, MissingExtraError
 from ..strict_json import open_regular, unreadable
 from . import conda, condor, dcgm, kubernetes, nvidia_smi
 from .model import Machine, as_mapping, refuse_repeated
 from .snapshots import environment_of_snapshot
+from .source import HEAD, SPACE, Source
+from .yaml_items import parse_objects
 
 __all__ = ["FORMS", "read_inventory"]
 
@@ -27,14 +30,11 @@ FORMS = (
     "nvidia-smi --query-gpu, or metrics of the DCGM exporter"
 )
 
-_WHOLE = 1024 * 1024
-"""Bytes up to which a document is read as a whole. Longer ones are lists, whose
-elements are read one by one."""
+_File: TypeAlias = "io.BufferedReader[Source]"
 
-_LONGEST = 512 * 1024 * 1024
-"""The most bytes of a list. 20,000 nodes with all their fields have some 300 MB."""
-
-_LONGEST_TEXT = 64 * 1024 * 1024
+_LONGEST_TEXT = 16 * 1024 * 1024
+"""The most bytes of a form that is about one machine; nvidia-smi writes some 20 kB for
+each GPU."""
 
 
 def read_inventory(path: str) -> list[Machine]:
@@ -47,8 +47,8 @@ def read_inventory(path: str) -> list[Machine]:
     name = "standard input" if path == "-" else path
     stem = os.path.splitext(os.path.basename(path))[0] if path != "-" else "stdin"
     try:
-        with _open(path) as file:
-            machines = list(refuse_repeated(_read(file, stem)))
+        with _open(path) as source:
+            machines = list(refuse_repeated(_read(source, stem)))
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             error.path = name
@@ -61,70 +61,79 @@ def read_inventory(path: str) -> list[Machine]:
     return machines
 
 
-def _open(path: str) -> BinaryIO:
+def _open(path: str) -> Source:
     source: Any = sys.stdin.buffer if path == "-" else open_regular(path)
     if path == "-":
         # The stream stays open: it belongs to the process.
         source = os.fdopen(os.dup(source.fileno()), "rb", closefd=True)
-    return io.BufferedReader(_Bounded(source), _WHOLE)
+    return Source(source)
 
 
-class _Bounded(io.RawIOBase):
-    """A stream that refuses to go on for ever."""
-
-    def __init__(self, source: BinaryIO) -> None:
-        self._source = source
-        self._left = _LONGEST
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._source.read(min(len(buffer), 1 << 20))
-        self._left -= len(data)
-        if self._left < 0:
-            message = f"it is larger than {_LONGEST >> 20} MiB"
-            raise InputError(message, hint="select fewer machines")
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        self._source.close()
-        super().close()
-
-
-def _read(file: Any, stem: str) -> Iterable[Machine]:
-    head = file.peek(_WHOLE)[:_WHOLE].lstrip(b"\xef\xbb\xbf \t\r\n")
+def _read(source: Source, stem: str) -> Iterable[Machine]:
+    file = io.BufferedReader(source, HEAD)
+    head = file.peek(HEAD)[:HEAD].lstrip(SPACE)
     if head[:1] in (b"{", b"["):
-        return _read_json(file, stem)
+        return _read_json(file, source, stem)
     if head[:1] == b"<":
-        return [nvidia_smi.read_log(file.read(_LONGEST_TEXT), stem)]
+        data = _read_short(file)
+        return [nvidia_smi.read_log(data, stem, is_utf_8=source.is_decoded)]
     try:
-        text = file.read(_LONGEST_TEXT + 1).decode("utf-8-sig")
+        # The last character of the head may be cut.
+        start = codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
         raise _other_form() from None
-    if len(text) > _LONGEST_TEXT:
-        message = f"it is larger than {_LONGEST_TEXT >> 20} MiB"
-        raise InputError(message, hint="give it as JSON")
-    if nvidia_smi.is_query(text):
-        return [nvidia_smi.read_query(text, stem)]
-    if dcgm.is_metrics(text):
-        return dcgm.read_metrics(text, stem)
-    if "apiVersion:" in text:
-        return _read_yaml(text)
+    if nvidia_smi.is_query(start):
+        return [nvidia_smi.read_query(_text(_read_short(file)), stem)]
+    if dcgm.is_metrics(start):
+        return dcgm.read_metrics(_lines(file, source), stem)
+    if "apiVersion:" in start:
+        return _read_items(_counted(parse_objects(file, _import("yaml")), source))
     raise _other_form()
+
+
+def _read_short(file: _File) -> bytes:
+    data = file.read(_LONGEST_TEXT + 1)
+    if len(data) > _LONGEST_TEXT:
+        message = f"it is larger than {_LONGEST_TEXT >> 20} MiB"
+        raise InputError(message, hint="give one file for each machine")
+    return data
+
+
+def _lines(file: _File, source: Source) -> Iterator[str]:
+    for line in file:
+        source.start_element()
+        yield _text(line)
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError("it is not UTF-8", hint="save it as UTF-8") from None
+
+
+def _counted(
+    items: Iterator[Mapping[str, Any]], source: Source
+) -> Iterator[Mapping[str, Any]]:
+    """Yield ``items``, each of which has a limit of its own."""
+    for item in items:
+        source.start_element()
+        yield item
 
 
 def _other_form() -> InputError:
     return InputError("this is not an inventory", hint=f"an inventory is {FORMS}")
 
 
-def _read_json(file: Any, stem: str) -> Iterable[Machine]:
-    head = file.peek(_WHOLE)
-    if len(head) < _WHOLE:
+def _read_json(file: _File, source: Source, stem: str) -> Iterable[Machine]:
+    head = file.peek(HEAD)
+    if len(head) < HEAD:
         try:
             document: Any = json.loads(file.read())
-        except (ValueError, RecursionError) as error:
+        except RecursionError:
+            message = "not valid JSON: it is nested too deeply"
+            raise InputError(message, hint="make the file again") from None
+        except ValueError as error:
             message = f"not valid JSON: {error}"
             raise InputError(message, hint="make the file again") from None
         if isinstance(document, dict) and not isinstance(document.get("items"), list):
@@ -132,7 +141,7 @@ def _read_json(file: Any, stem: str) -> Iterable[Machine]:
         items = document if isinstance(document, list) else document["items"]
         return _read_items(map(as_mapping, items))
     ijson = _import("ijson")
-    prefix = "item" if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[" else "items.item"
+    prefix = "item" if head.lstrip(SPACE)[:1] == b"[" else "items.item"
 
     def stream() -> Iterator[Mapping[str, Any]]:
         try:
@@ -141,21 +150,7 @@ def _read_json(file: Any, stem: str) -> Iterable[Machine]:
             message = f"not valid JSON: {str(error).splitlines()[0]}"
             raise InputError(message, hint="make the file again") from None
 
-    return _read_items(stream())
-
-
-def _read_yaml(text: str) -> Iterable[Machine]:
-    yaml = _import("yaml")
-    try:
-        documents = list(yaml.load_all(text, getattr(yaml, "CSafeLoader", None)))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        message = f"not valid YAML: {str(error).splitlines()[0]}"
-        raise InputError(message, hint="make the file again") from None
-    items: list[Mapping[str, Any]] = []
-    for document in map(as_mapping, documents):
-        listed = document.get("items")
-        items += map(as_mapping, listed) if isinstance(listed, list) else [document]
-    return _read_items(iter(items))
+    return _read_items(_counted(stream(), source))
 
 
 def _read_document(document: Mapping[str, Any], stem: str) -> Machine:
@@ -181,10 +176,8 @@ def _read_items(items: Iterator[Mapping[str, Any]]) -> Iterable[Machine]:
     if first is None:
         return ()
     items = itertools.chain([first], items)
-    if first.get("kind") == "Node":
-        return kubernetes.read_nodes(items)
-    if first.get("kind") == "ResourceSlice":
-        return kubernetes.read_slices(items)
+    if kubernetes.is_kubernetes(first):
+        return kubernetes.read_objects(items)
     if condor.is_slot(first):
         return condor.read_slots(items)
     raise _other_form()

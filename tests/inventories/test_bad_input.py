@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.inventories import condor, kubernetes, reading
+from nvidia_variant_provider.inventories import condor, kubernetes, reading, source
 
 pytest.importorskip("ijson", reason="it reads long lists")
 pytest.importorskip("yaml", reason="it reads YAML")
@@ -46,7 +46,7 @@ CASES: dict[str, tuple[str | bytes, str]] = {
     "no GPU node": (items(node("a")), "no machine with an NVIDIA GPU"),
     "one node without GPU": (json.dumps(node("a")), "no machine with an NVIDIA GPU"),
     "cut JSON": (items(gpu_node("a"))[:-2], "not valid JSON"),
-    "deep JSON": ("[" * 100_000, "not valid JSON"),
+    "deep JSON": ("[" * 100_000, "not valid JSON: it is nested too deeply"),
     "not a version": (
         items(gpu_node("a", gpu__compute__major="nine")),
         "'nine' is not a number",
@@ -83,7 +83,39 @@ CASES: dict[str, tuple[str | bytes, str]] = {
     "bad YAML": ("apiVersion: v1\nitems: [\n", "not valid YAML"),
     "a YAML tag": (
         "apiVersion: !!python/object/apply:os.system [id]\n",
-        "not valid YAML",
+        "not YAML of Kubernetes: it has a tag",
+    ),
+    "a tag of a mapping": ("apiVersion: !!omap {a: b}\n", "it has a tag"),
+    "an alias that stands for billions": (
+        "apiVersion: v1\na0: &a0 [x, x]\n"
+        + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40)),
+        "it has an anchor or an alias",
+    ),
+    "merged mappings that stand for billions": (
+        "apiVersion: v1\nm0: &m0 {a: b}\n"
+        + "".join(
+            f"m{i}: &m{i} {{<<: [*m{i - 1}, *m{i - 1}]}}\n" for i in range(1, 40)
+        ),
+        "it has an anchor or an alias",
+    ),
+    "deep YAML": ("apiVersion: v1\nx: " + "[" * 10_000, "nested too deeply"),
+    "deep YAML mappings": ("apiVersion: v1\nx: " + "{a: " * 10_000, "too deeply"),
+    "a key that is a list": (
+        "apiVersion: v1\n[a]: b\n",
+        "it has a key that is no text",
+    ),
+    "an unknown encoding": (
+        '<?xml version="1.0" encoding="nope"?><nvidia_smi_log></nvidia_smi_log>',
+        "cannot be read as XML: unknown encoding",
+    ),
+    "an entity that nothing declares": (
+        XML.format('SYSTEM "nvsmi_device_v12.dtd"').replace("></", ">&x;</"),
+        "it has an entity",
+    ),
+    "not UTF-16": (b"\xff\xfe{\x00\x00\xd8", "not UTF-16, although"),
+    "CSV in another encoding": (
+        b"name, compute_cap\nT\xe9sla, 8.9\n" + b" " * 2**20,
+        "this is not an inventory",
     ),
     "another YAML": ("apiVersion: v1\nkind: Pod\n", "this is not an inventory"),
     "pixi": ('{"virtual_packages": ["__cuda=new=0"]}', "'new' is not a CUDA version"),
@@ -106,7 +138,7 @@ def test_the_error_says_what_was_expected(name: str, tmp_path: Path) -> None:
 def test_a_long_list_that_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_WHOLE", 64)
+    monkeypatch.setattr(reading, "HEAD", 64)
     path = tmp_path / "nodes.json"
     path.write_text(items(gpu_node("a"), gpu_node("b"))[:-20])
     with pytest.raises(InputError, match="not valid JSON"):
@@ -114,7 +146,7 @@ def test_a_long_list_that_is_cut(
 
 
 def test_a_file_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_LONGEST", 1000)
+    monkeypatch.setattr(source, "_LONGEST", 1000)
     path = tmp_path / "nodes.json"
     path.write_text(items(*(gpu_node(str(number)) for number in range(100))))
     with pytest.raises(InputError, match="larger than"):
@@ -134,7 +166,15 @@ JSON = st.recursive(
         | st.dictionaries(
             st.sampled_from(
                 [
-                    *("metadata", "labels", "name", "spec", "devices", "attributes"),
+                    *(
+                        "kind",
+                        "metadata",
+                        "labels",
+                        "name",
+                        "spec",
+                        "devices",
+                        "attributes",
+                    ),
                     *("nodeName", "driver", "pool", "basic", "version", "generation"),
                     *("Machine", "GPUs_Capability", "GPUs_GPU_1", "GPUs_DriverVersion"),
                     *("nvidia.com/gpu.compute.major", "nvidia.com/gpu.count", "status"),
@@ -152,9 +192,49 @@ JSON = st.recursive(
 @given(st.lists(JSON, max_size=4))
 def test_no_element_of_a_list_makes_a_reader_fail(listed: list[Any]) -> None:
     objects = [item for item in listed if isinstance(item, dict)]
-    for read in (kubernetes.read_nodes, kubernetes.read_slices, condor.read_slots):
+    for read in (kubernetes.read_objects, condor.read_slots):
         try:
             machines = list(read(iter(objects)))
         except InputError:
             continue
         assert all(machine.name for machine in machines)
+
+
+def test_a_label_that_is_a_number_in_yaml_is_read_as_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_text(
+        "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n  labels:\n"
+        "    7: x\n    null: y\n    nvidia.com/cuda.runtime-version.major: 12\n"
+        "    nvidia.com/cuda.runtime-version.minor: 10\n"
+    )
+    (machine,) = api.read_machines(path)
+    assert str(machine.environment.cuda_driver_version) == "12.10"
+
+
+def test_one_object_of_a_list_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "HEAD", 64)
+    monkeypatch.setattr(source, "_LONGEST_ELEMENT", 200_000)
+    small = [gpu_node(str(number)) for number in range(2000)]
+    path = tmp_path / "nodes.json"
+    path.write_text(items(*small))
+    assert path.stat().st_size > 200_000
+    assert len(api.read_machines(path)) == 2000
+    path.write_text(items(*small, gpu_node("large", other="x" * 400_000)))
+    with pytest.raises(InputError, match="one of its objects is larger than"):
+        api.read_machines(path)
+
+
+def test_output_about_one_machine_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_LONGEST_TEXT", 1000)
+    for text in (
+        "name, compute_cap\n" + "L4, 8.9\n" * 200,
+        f"<nvidia_smi_log>{' ' * 1000}</nvidia_smi_log>",
+    ):
+        path = tmp_path / "output"
+        path.write_text(text)
+        with pytest.raises(InputError, match="larger than"):
+            api.read_machines(path)

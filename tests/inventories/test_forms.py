@@ -41,7 +41,7 @@ def test_a_list_is_read_alike_as_a_stream(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = api.read_machines(FIXTURES / name)
-    monkeypatch.setattr(reading, "_WHOLE", 64)
+    monkeypatch.setattr(reading, "HEAD", 64)
     assert api.read_machines(FIXTURES / name) == expected
 
 
@@ -83,6 +83,57 @@ def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
     assert api.read_machines(path) == api.read_machines(FIXTURES / "workstation.csv")
     path.write_bytes(b"\xef\xbb\xbf" + (FIXTURES / "snapshot.json").read_bytes())
     assert [item.name for item in api.read_machines(path)] == ["workstation"]
+
+
+@pytest.mark.parametrize("mark", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kubernetes-nodes.json",
+        "kubernetes-nodes.yaml",
+        "workstation.xml",
+        "workstation.csv",
+        "dcgm-metrics.txt",
+    ],
+)
+def test_what_powershell_redirects_is_utf_16(
+    name: str, mark: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    text = (FIXTURES / name).read_text()
+    path.write_bytes(f"\ufeff{text}".encode(mark))
+    assert api.read_machines(path) == api.read_machines(FIXTURES / name)
+
+
+def test_nodes_and_slices_in_one_list(tmp_path: Path) -> None:
+    nodes, slices = (
+        json.loads((FIXTURES / f"kubernetes-{kind}.json").read_text())["items"]
+        for kind in ("nodes", "resourceslices")
+    )
+    path = tmp_path / "both.json"
+    path.write_text(json.dumps({"items": [*nodes, *slices]}))
+    named = [item.name for item in api.read_machines(path)]
+    expected = [
+        item.name
+        for kind in ("nodes", "resourceslices")
+        for item in api.read_machines(FIXTURES / f"kubernetes-{kind}.json")
+    ]
+    assert named == expected
+    # The slices of a node describe each of its devices, and count.
+    renamed = json.dumps([*nodes, *slices]).replace("h100-a", "hopper-1")
+    path.write_text(f'{{"items": {renamed}}}')
+    machines = {item.name: item for item in api.read_machines(path)}
+    assert len(machines) == len(expected) - 1
+    alone = api.read_machines(FIXTURES / "kubernetes-resourceslices.json")
+    assert machines["hopper-1"] in alone
+
+
+def test_slices_in_yaml_have_generations_too(tmp_path: Path) -> None:
+    path = FIXTURES / "kubernetes-resourceslices.json"
+    other = tmp_path / "slices.yaml"
+    # JSON is YAML, but begins with a brace: put a comment before it.
+    other.write_text(f"# apiVersion:\n{path.read_text()}")
+    assert api.read_machines(other) == api.read_machines(path)
 
 
 def test_a_model_that_the_labels_leave_out_is_told(tmp_path: Path) -> None:
