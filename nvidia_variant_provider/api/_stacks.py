@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..machine.environment import Environment
 from ._machines import detect
@@ -25,6 +25,7 @@ def doctor(
     *,
     environment: Environment | None = None,
     is_here: bool = True,
+    machine_options: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     jobs: int = 1,
     watch: WatchReading | None = None,
@@ -42,6 +43,8 @@ def doctor(
     :param environment: the machine; by default `detect` finds this one.
     :param is_here: whether the stack is to run on this machine, so that the files of
         its system count as well.
+    :param machine_options: the words of a command line that name the machine, such as
+        ``--cuda-driver 12.8``; the commands that are proposed have them.
     :param environ: environment variables, by default those of the process.
     :param jobs: how many files are read at the same time.
     :param watch: called with the name of each distribution that is read; the context
@@ -69,6 +72,7 @@ def doctor(
         jobs=jobs,
         watch=watch,
         live=live,
+        machine_options=machine_options,
     )
     if evidence is None:
         return diagnosis

@@ -69,12 +69,12 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         raise UsageError("--live-timeout must be more than 0", hint=hint)
     is_here = not _names_another_machine(options)
     evidence = doctor_evidence.evidence_of(options, is_here=is_here)
-    runs_code = evidence is not None or options.live
-    with doctor_evidence.ending_children(is_needed=runs_code):
+    with doctor_evidence.ending_children():
         diagnosis = doctor(
             options.python,
             environment=machine.find_environment(options, environ),
             is_here=is_here,
+            machine_options=machine.words_of(options),
             environ=environ,
             jobs=jobs,
             watch=lambda name: progress_bar(f"reading {name}"),
@@ -123,6 +123,13 @@ def _text(diagnosis: Diagnosis, written: Sequence[str]) -> Iterator[str]:
         yield f"  {finding.hint}"
     yield ""
     yield _summary(diagnosis)
+    environment = stack.environment
+    if driver is None or not environment.compute_capabilities:
+        what = "NVIDIA driver" if driver is None else "GPU"
+        yield (
+            f"There is no {what}, so that no build was compared with one; "
+            "--cuda-driver and --sm-arch name another machine."
+        )
 
 
 def _tools(toolchain: Toolchain) -> Iterator[str]:
@@ -146,7 +153,8 @@ def _cuda(program: Program) -> str:
 
 def _summary(diagnosis: Diagnosis) -> str:
     if not diagnosis.findings:
-        return "No check found anything wrong."
+        read = " in what could be read" if diagnosis.notes else ""
+        return f"No check found anything wrong{read}."
     counts = []
     for severity in ("error", "warning", "note"):
         count = sum(item.severity == severity for item in diagnosis.findings)

@@ -99,14 +99,11 @@ def evidence_of(options: argparse.Namespace, *, is_here: bool) -> Evidence | Non
 
 
 @contextlib.contextmanager
-def ending_children(*, is_needed: bool) -> Iterator[None]:
-    """End the workloads and the live proof when this program is told to end.
+def ending_children() -> Iterator[None]:
+    """End the programs that doctor runs when this program is told to end.
 
     The signal becomes an exception, and what runs a child process kills it on the way.
     """
-    if not is_needed:
-        yield
-        return
     from ..index.pip.signals import ENDING, handling
 
     def end(number: int, _: object) -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "names_project",
     "refuse_for_projects",
     "with_compatibility",
+    "words_of",
 ]
 
 _FLAGS = {CUDA_DRIVER_VERSION: "--cuda-driver", SM_ARCH: "--sm-arch"}
@@ -66,6 +67,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the machine to take of an inventory that describes several",
     )
+
+
+def words_of(options: argparse.Namespace) -> list[str]:
+    """Return the options that say which machine a verb is about, as they were given."""
+    given = {
+        "--cuda-driver": options.cuda_driver,
+        "--sm-arch": options.sm_arch,
+        "--environment": options.environment,
+        "--node": options.node,
+    }
+    return [word for name, text in given.items() if text for word in (name, text)]
 
 
 def add_compatibility_option(parser: argparse.ArgumentParser) -> None:

@@ -5,19 +5,27 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from packaging.utils import canonicalize_name
 
+from ..builds.table import PROJECTS
 from ..metadata.requirements import parse_requirement
 from ..strict_json import open_regular
 from ..wheels.archive import parse_requires
 
-__all__ = ["Distribution", "RecordedFile", "find_distributions"]
+__all__ = ["Distribution", "RecordedFile", "find_distributions", "find_leftovers"]
 
-_FOLDER = re.compile(r"(?P<name>[^-]+(?:-[^-]+)*?)-(?P<version>[^-]+)\.dist-info")
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+"""A valid name, by the specification of core metadata."""
+
+_FOLDER = re.compile(rf"(?P<name>{_NAME})-(?P<version>[^-]+)\.dist-info")
+_OLD_FOLDER = re.compile(r"(?P<name>.+?)-[0-9][^-]*(?:-py[0-9.]+)?\.egg-info")
+_LEFT = re.compile(r"~.+\.dist-info")
+"""pip gives such a name to what it removes, and leaves it where it is stopped."""
+
 _LONGEST = 32 * 1024 * 1024
 """The most bytes of METADATA, RECORD and variant.json. The RECORD of the largest
 distribution that is known has 4 MB."""
@@ -64,6 +72,11 @@ class Distribution:
     def is_library(self) -> bool:
         """Whether it is one of NVIDIA's libraries, which programs bring with them."""
         return self.name.startswith("nvidia-")
+
+    @cached_property
+    def installer(self) -> str:
+        """The program that has installed it, such as ``pip`` or ``conda``."""
+        return (self.read("INSTALLER") or b"").decode("utf-8", "replace").strip()
 
     @cached_property
     def metadata(self) -> bytes:
@@ -157,6 +170,26 @@ def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
                 ),
             )
     return dict(sorted(distributions.items()))
+
+
+def find_leftovers(folders: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each folder that is a distribution for people only."""
+    for folder in folders:
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            continue
+        for name in names:
+            if _LEFT.fullmatch(name):
+                path = os.path.join(folder, name)
+                yield f"{path} is what pip has left of an old release: remove it"
+            match = _OLD_FOLDER.fullmatch(name)
+            if match and canonicalize_name(match["name"]) in PROJECTS:
+                path = os.path.join(folder, name)
+                yield (
+                    f"{path} does not list the files of {match['name']}: they are "
+                    "not looked at"
+                )
 
 
 def _parse_record(lines: Iterable[str]) -> Iterable[RecordedFile]:

@@ -10,11 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import UsageError, shown
+from ..strict_json import open_regular
 
 __all__ = ["Installation", "find_installation"]
 
 _VERSION = re.compile(r"python(3\.[0-9]+)(t?)")
 _HINT = "give the path of an interpreter, or of the folder of an environment"
+_HINT_OF_SCRIPT = (
+    "where it is a script that starts an interpreter, such as one of pyenv's, give the "
+    "path that its sys.executable says"
+)
 _LONGEST = 64 * 1024
 
 
@@ -64,9 +69,15 @@ def find_installation(path: str | None, environ: Mapping[str, str]) -> Installat
     if path is None and not active:
         return _running()
     given = path or active or ""
+    named = shown(given)
+    hint = _HINT
+    if path is None:
+        variable = "VIRTUAL_ENV" if environ.get("VIRTUAL_ENV") else "CONDA_PREFIX"
+        named = f"{named}, which {variable} names,"
+        hint = f"activate another environment, unset {variable}, or give --python PATH"
     if not given or "\0" in given:
-        message = f"{shown(given)} is neither an interpreter nor an environment"
-        raise UsageError(message, hint=_HINT)
+        message = f"{named} is neither an interpreter nor an environment"
+        raise UsageError(message, hint=hint)
     # The program in the folder of an environment is a link to the interpreter that
     # made the environment, so the link itself is what counts.
     prefix = os.path.abspath(given)
@@ -74,13 +85,14 @@ def find_installation(path: str | None, environ: Mapping[str, str]) -> Installat
     if not os.path.isdir(prefix):
         program = _find_program(given, environ)
         if program is None:
-            message = f"{shown(given)} is neither an interpreter nor an environment"
-            raise UsageError(message, hint=_HINT)
+            message = f"{named} is neither an interpreter nor an environment"
+            raise UsageError(message, hint=hint)
+        hint = hint if _is_binary(program) else _HINT_OF_SCRIPT
         prefix = _prefix_of(program)
     folders, version = _package_folders(prefix, program)
     if not folders:
-        message = f"{shown(given)} has no folder of packages"
-        raise UsageError(message, hint=_HINT)
+        message = f"{named} has no folder of packages"
+        raise UsageError(message, hint=hint)
     return Installation(
         prefix=prefix,
         python=program or _interpreter(prefix),
@@ -102,6 +114,14 @@ def _running() -> Installation:
         folders=tuple(folder for folder in folders if os.path.isdir(folder)),
         version=f"{sys.version_info[0]}.{sys.version_info[1]}",
     )
+
+
+def _is_binary(program: str) -> bool:
+    try:
+        with open_regular(program) as file:
+            return file.read(2) in (b"\x7fE", b"MZ", b"\xcf\xfa")
+    except (OSError, ValueError):
+        return True
 
 
 def _find_program(given: str, environ: Mapping[str, str]) -> str | None:
@@ -200,9 +220,9 @@ def _version(
 
 def _read_settings(path: str) -> dict[str, str]:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            lines = file.read(_LONGEST).splitlines()
-    except OSError:
+        with open_regular(path) as file:
+            lines = file.read(_LONGEST).decode("utf-8", "replace").splitlines()
+    except (OSError, ValueError):
         return {}
     pairs = (line.partition("=") for line in lines)
     return {key.strip().lower(): value.strip() for key, _, value in pairs}

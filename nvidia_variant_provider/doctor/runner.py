@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..detection.presence import system_root
 from ..machine.environment import Environment
 from .checks import CHECKS
-from .distributions import find_distributions
+from .distributions import find_distributions, find_leftovers
 from .installation import find_installation
 from .model import Finding
 from .reading import CodeReader, Watch
@@ -84,6 +84,7 @@ def diagnose_installation(
     jobs: int = 1,
     watch: Watch | None = None,
     live: float | None = None,
+    machine_options: Sequence[str] = (),
 ) -> Diagnosis:
     """Find an environment with what is installed in it, and run the checks.
 
@@ -112,6 +113,7 @@ def diagnose_installation(
         environ=environ,
         is_here=is_here,
         root=system_root(environ),
+        machine_options=machine_options,
     )
     diagnosis = diagnose(stack)
     return diagnosis if live is None else prove_live(diagnosis, live)
@@ -157,6 +159,7 @@ def prove_live(diagnosis: Diagnosis, seconds: float) -> Diagnosis:
 
 def _unreadable(stack: Stack) -> list[str]:
     notes = list(stack.libraries.system.notes)
+    notes += find_leftovers(stack.installation.folders)
     unlisted = [item.name for item in stack.distributions.values() if not item.record]
     if unlisted:
         named = ", ".join(unlisted[:_NAMED])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -30,6 +30,7 @@ class Software:
         the system count as well.
     :param environ: the environment variables that its programs see.
     :param root: the root folder of the system; tests name another one.
+    :param machine_options: the options of a command line that name ``environment``.
     """
 
     environment: Environment
@@ -39,6 +40,7 @@ class Software:
     environ: Mapping[str, str] = field(default_factory=dict)
     is_here: bool = True
     root: str = "/"
+    machine_options: Sequence[str] = ()
     _reports: dict[str, WheelReport | None] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -80,17 +82,32 @@ class Software:
         """What the distributions require of each other."""
         return tuple(find_needs(self.distributions, self.installation))
 
-    def pip(self, words: str) -> str:
-        """Return the command line that runs pip in this environment."""
+    def pip(self, *words: str) -> str:
+        """Return the command line that runs pip in this environment.
+
+        What it installs is for the machine that the checks are about. The names and
+        versions of distributions come from files, so that every word is quoted.
+        """
+        command = ["nvidia-variant-provider", "pip"]
         python = self.installation.python or self.installation.prefix
-        if python == sys.executable:
-            return f"nvidia-variant-provider pip {words}"
-        place = shlex.quote(self.installation.prefix)
-        return f"nvidia-variant-provider pip --python {place} {words}"
+        if python != sys.executable:
+            command += ["--python", self.installation.prefix]
+        options = self.machine_options if words[0] == "install" else ()
+        return shlex.join([*command, *words, *options])
 
     def reinstall(self, name: str) -> str:
-        """Return the command line that lets pip choose a build of ``name`` again."""
-        return self.pip(f"install --upgrade --force-reinstall {name}")
+        """Return the command line that chooses a build of ``name`` again.
+
+        Files that conda has installed are known to conda, and not to pip.
+        """
+        installed = self.distributions.get(name)
+        if installed is not None and installed.installer == "conda":
+            prefix = self.installation.prefix
+            if name == "torch":
+                package = "pytorch=*=cuda*"
+                return shlex.join(["conda", "install", "--prefix", prefix, package])
+            return shlex.join(["conda", "update", "--prefix", prefix, name])
+        return self.pip("install", "--upgrade", "--force-reinstall", name)
 
     def required_by(self, name: str) -> frozenset[str]:
         """Return the distributions that need another one, through others too.

@@ -104,7 +104,7 @@ class Listing:
         except (OSError, ValueError) as error:
             # Images often leave out text and byte code, which are not read anyway.
             if not is_text(name) and not name.endswith(".pyc"):
-                self.add_defect(name, str(unreadable(error, "").message))
+                self.add_defect(name, str(unreadable(error, name).message))
             return
         if not stat.S_ISREG(status.st_mode):
             return

@@ -141,7 +141,9 @@ def _required_runtimes(requires: tuple[str, ...]) -> tuple[Runtime, ...]:
             continue
         version = _required(requirement.name.lower().replace("_", "-"), requirement)
         if version is not None:
-            source = f"METADATA requires {shown(text, 80).strip(chr(39))}"
+            # The extras of cuda-toolkit would take the whole line.
+            wanted = f"{requirement.name}{requirement.specifier}"
+            source = f"METADATA requires {shown(wanted, 80).strip(chr(39))}"
             runtimes.append(Runtime(version=version, source=source))
     return tuple(runtimes)
 

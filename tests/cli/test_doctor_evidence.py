@@ -229,6 +229,26 @@ def test_the_end_of_doctor_is_the_end_of_its_workload(
         os.kill(int(pid.read_text()), 0)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="ptxas is a script here")
+def test_the_end_of_doctor_is_the_end_of_a_ptxas(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    script = f"#!/bin/sh\necho $$ > {pid}\nkill -TERM $PPID\nexec sleep 600\n"
+    path = "triton/backends/nvidia/bin/ptxas"
+    triton = Installed(name="triton", files={path: script.encode()})
+    packages = make_environment(tmp_path / "env", triton)
+    (packages / path).chmod(0o755)
+    words = ["-m", "nvidia_variant_provider", "doctor", "--python"]
+    done = subprocess.run(
+        [sys.executable, *words, str(tmp_path / "env")],
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
 class TestDiff:
     @pytest.fixture
     def receipts(self, run: Run, env: Path, tmp_path: Path) -> tuple[Path, Path]:

@@ -68,6 +68,13 @@ def test_links_in_a_circle(name: str, tmp_path: Path) -> None:
     )
 
 
+def test_a_library_that_is_missing(tmp_path: Path) -> None:
+    stack = make_stack(tmp_path, DEMO)
+    Path(stack.distributions["demo"].locate("demo/plain.so")).unlink()
+    (note,) = notes(stack)
+    assert note == "demo: demo/plain.so: cannot be read: No such file or directory"
+
+
 @needs_links
 def test_a_library_that_is_a_circle_of_links(tmp_path: Path) -> None:
     stack = make_stack(tmp_path, DEMO)

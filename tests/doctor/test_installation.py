@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 import venv
@@ -10,7 +11,10 @@ from pathlib import Path
 import pytest
 from support.stacks import Installed, make_environment
 
-from nvidia_variant_provider.doctor.distributions import find_distributions
+from nvidia_variant_provider.doctor.distributions import (
+    find_distributions,
+    find_leftovers,
+)
 from nvidia_variant_provider.doctor.installation import find_installation
 from nvidia_variant_provider.errors import UsageError
 
@@ -74,3 +78,55 @@ def test_names_are_normalized(tmp_path: Path) -> None:
     for name in ("Foo.Bar-1.0.dist-info", "not-a-distribution", "x.dist-info"):
         (packages / name).mkdir()
     assert list(find_distributions([str(packages)])) == ["foo-bar"]
+
+
+@pytest.mark.parametrize("name", ["~emo", "ev\x1b[31mil", "`x`|y", "a;b", "-x", ".x"])
+def test_a_folder_whose_name_is_no_name_is_no_distribution(
+    name: str, tmp_path: Path
+) -> None:
+    packages = make_environment(tmp_path, Installed(name="demo"))
+    (packages / f"{name}-1.0.dist-info").mkdir()
+    assert list(find_distributions([str(packages)])) == ["demo"]
+
+
+def test_what_pip_has_left_and_what_lists_no_files_is_named(tmp_path: Path) -> None:
+    packages = make_environment(tmp_path)
+    for name in ("~orch-2.8.0.dist-info", "torch-2.5.1-py3.11.egg-info"):
+        (packages / name).mkdir()
+    (packages / "six-1.16.0.egg-info").touch()
+    old, left = find_leftovers([str(packages), str(tmp_path / "none")])
+    assert old == (
+        f"{packages}/torch-2.5.1-py3.11.egg-info does not list the files of torch: "
+        "they are not looked at"
+    )
+    assert left == (
+        f"{packages}/~orch-2.8.0.dist-info is what pip has left of an old release: "
+        "remove it"
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs named pipes")
+def test_settings_that_are_a_named_pipe(tmp_path: Path) -> None:
+    make_environment(tmp_path)
+    (tmp_path / "pyvenv.cfg").unlink()
+    os.mkfifo(tmp_path / "pyvenv.cfg")
+    assert find_installation(str(tmp_path), {}).version == "3.11"
+
+
+@pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])
+@pytest.mark.parametrize("exists", [False, True])
+def test_the_variable_that_names_an_old_environment_is_told(
+    variable: str, exists: bool, tmp_path: Path
+) -> None:
+    path = tmp_path if exists else tmp_path / "gone"
+    with pytest.raises(UsageError, match=f"which {variable} names, ") as caught:
+        find_installation(None, {variable: str(path)})
+    assert f"unset {variable}" in str(caught.value.hint)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs scripts with #!")
+def test_a_script_that_starts_an_interpreter(tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\nexec python3\n")
+    with pytest.raises(UsageError, match="no folder of packages") as caught:
+        find_installation(str(tmp_path / "python"), {})
+    assert "sys.executable" in str(caught.value.hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import sys
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -342,3 +343,17 @@ class TestTarget:
     def test_a_name_with_a_nul_byte(self) -> None:
         with pytest.raises(InputError, match="not a file"):
             check_target("a\0b.json")
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="needs devices and links")
+    def test_a_link_to_a_device(self, tmp_path: Path) -> None:
+        (tmp_path / "r.json").symlink_to("/dev/full")
+        with pytest.raises(InputError, match="not a file"):
+            check_target(str(tmp_path / "r.json"))
+
+
+def test_a_receipt_of_a_gigabyte(tmp_path: Path) -> None:
+    with (tmp_path / "r.json").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(InputError, match="larger than 32 MiB") as caught:
+        read_receipt(str(tmp_path / "r.json"))
+    assert "receipt" in str(caught.value.hint)

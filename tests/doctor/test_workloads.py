@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -134,6 +135,43 @@ def test_what_a_workload_leaves_behind_is_ended(stack: Stack, tmp_path: Path) ->
     record = run(stack, python(child))
     assert record["outcome"] == "passed"
     assert not is_running(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux shows who has a pipe")
+def test_a_daemon_that_clears_its_variables_is_ended(
+    stack: Stack, tmp_path: Path
+) -> None:
+    source = f"""
+import subprocess, sys
+waiting = "import time; print('there', flush=True); time.sleep(600)"
+command = [sys.executable, "-c", waiting]
+process = subprocess.Popen(command, start_new_session=True, env={{}})
+open({str(tmp_path / "pid")!r}, "w").write(str(process.pid))
+"""
+    record = run(stack, python(source))
+    assert record["outcome"] == "passed"
+    assert not is_running(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_an_interrupt_while_a_command_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pids: list[int] = []
+    start = subprocess.Popen
+
+    def start_slowly(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        process = start(*args, **kwargs)
+        pids.append(process.pid)
+        # Nobody but this function knows the process yet.
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start_slowly)
+    words = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with pytest.raises(KeyboardInterrupt):
+        run_command(words, dict(os.environ), deadline=PLENTY, log=CompileLog())
+    assert not is_running(pids[0])
 
 
 def is_running(pid: int) -> bool:

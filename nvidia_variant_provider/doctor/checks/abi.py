@@ -169,4 +169,4 @@ def _public(version: str) -> str:
 
 def _replace(stack: Stack, distribution: Distribution) -> str:
     torch = _public(stack.distributions["torch"].version)
-    return stack.pip(f"install --upgrade {distribution.name} torch=={torch}")
+    return stack.pip("install", "--upgrade", distribution.name, f"torch=={torch}")

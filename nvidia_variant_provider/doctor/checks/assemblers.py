@@ -36,8 +36,10 @@ def find_old_assemblers(stack: Stack) -> Iterator[Finding]:
                     message=f"the {assembler.tool} of {triton.name} {triton.version} "
                     f"does not work: {program.problem}",
                     hint=stack.pip(
-                        "install --force-reinstall --no-deps "
-                        f"{triton.name}=={triton.version.partition('+')[0]}"
+                        "install",
+                        "--force-reinstall",
+                        "--no-deps",
+                        f"{triton.name}=={triton.version.partition('+')[0]}",
                     ),
                 )
             continue

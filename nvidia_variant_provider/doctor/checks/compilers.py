@@ -91,7 +91,7 @@ def _other_nvrtc(
             path=item.distribution.folder,
             message=f"the only NVRTC that is installed is of CUDA {item.cuda}, and "
             f"torch {torch.version} is for CUDA {torch.cuda}",
-            hint=stack.pip(f"install --upgrade torch=={_public(torch.version)}"),
+            hint=stack.pip("install", "--upgrade", f"torch=={_public(torch.version)}"),
         )
 
 

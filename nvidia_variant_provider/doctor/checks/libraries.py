@@ -63,7 +63,7 @@ def find_two_cudas(stack: Stack) -> Iterator[Finding]:
             message=f"{purpose} is installed for CUDA "
             f"{' and '.join(map(str, sorted(by_cuda)))}: {' and '.join(names)}",
             hint="keep the programs for each CUDA in environments of their own, or "
-            f"remove what nothing requires: {stack.pip(f'uninstall {oldest.name}')}",
+            f"remove what nothing requires: {stack.pip('uninstall', oldest.name)}",
         )
 
 
@@ -157,7 +157,7 @@ def _severity(
 def _hint(stack: Stack, owner: Distribution, failures: list[Failure]) -> str:
     if failures[0].reason:
         broken = stack.libraries.owner(failures[0].path or "") or owner
-        return stack.pip(f"install --force-reinstall --no-deps {broken.name}")
+        return stack.pip("install", "--force-reinstall", "--no-deps", broken.name)
     bringer = find_bringer(stack, failures[0].name)
     if bringer is not None:
         return (
@@ -168,16 +168,15 @@ def _hint(stack: Stack, owner: Distribution, failures: list[Failure]) -> str:
     again = sorted({n.name for n in needs if n and n.name in stack.distributions})
     if again:
         # They are installed, and the files are not there.
-        names = " ".join(again)
-        return stack.pip(f"install --force-reinstall --no-deps {names}")
-    texts = {f"'{need.text}'" for need in needs if need is not None}
+        return stack.pip("install", "--force-reinstall", "--no-deps", *again)
+    texts = {need.text for need in needs if need is not None}
     cuda = next(filter(None, (major_of_name(f.name) for f in failures)), None)
     for failure, need in zip(failures, needs, strict=True):
         if need is None and (text := project_for(stack, failure.name, owner, cuda)):
             texts.add(text)
     if not texts:
         return "install the library, or add the folder that has it to LD_LIBRARY_PATH"
-    return stack.pip(f"install {' '.join(sorted(texts))}")
+    return stack.pip("install", *sorted(texts))
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -42,5 +42,5 @@ def _find_unmet(
             path=need.user.folder if installed is None else installed.folder,
             message=f"{need.user.title} requires {need.text}, and "
             f"{need.name} is {state}",
-            hint=stack.pip(f"install '{need.text}'"),
+            hint=stack.pip("install", need.text),
         )

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
+from ...strict_json import open_regular
 from .process import Failure, Process
 
 __all__ = ["load_jax", "load_torch"]
@@ -110,7 +111,7 @@ def _first(folders: Sequence[str], *path: str) -> str | None:
 
 def _read(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(_LONGEST)
-    except OSError:
+        with open_regular(path) as file:
+            return file.read(_LONGEST).decode("utf-8", "replace")
+    except (OSError, ValueError):
         return ""

@@ -36,7 +36,7 @@ def check_target(path: str) -> None:
     if not path.lower().endswith((_JSON, _MARKDOWN)):
         hint = f"end the name with {_JSON} or {_MARKDOWN}"
         raise UsageError("--receipt: the name says no form", path=path, hint=hint)
-    if "\0" in path or os.path.isdir(path):
+    if "\0" in path or (os.path.exists(path) and not os.path.isfile(path)):
         message = "cannot be written: not a file"
         raise InputError(message, path=printable(path), hint="name a file")
     folder = os.path.dirname(os.path.realpath(path))

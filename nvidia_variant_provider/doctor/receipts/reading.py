@@ -33,7 +33,12 @@ def read_receipt(path: str) -> Receipt:
     :raises InputError: the file cannot be read, or holds no receipt of a version that
         is known.
     """
-    data = read_bytes(path, limit=MAX_RECEIPT)
+    try:
+        data = read_bytes(path, limit=MAX_RECEIPT)
+    except InputError as error:
+        if error.hint != "check the path":
+            error.hint = _HINT
+        raise
     if data.lstrip()[:1] not in (b"{", b""):
         raise InputError("not a receipt", path=path, hint=_HINT)
     return receipt_of(parse_json(data, path, limit=MAX_RECEIPT), path)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
 import re
-import signal
 import subprocess
-import sys
 import threading
 from dataclasses import dataclass
 from typing import IO, Literal, TypeAlias, cast
 
 from ...errors import shown
 from ...machine.environment import CudaVersion
+from ..children import end_family, pipe_name, started
 
 __all__ = ["DEADLINE", "Program", "ask_version"]
 
@@ -109,39 +107,27 @@ def _run(path: str, deadline: float) -> bytes | None:
 
     :raises OSError: it cannot be started.
     """
-    process = subprocess.Popen(  # noqa: S603  # a program that the user's stack runs
-        [path, "--version"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    stream = cast("IO[bytes]", process.stdout)
     output: list[bytes] = []
+    pipes: set[str] = set()
     # Nothing bounds what the program prints, and no other way to wait for output with a
     # deadline works on Windows as well.
-    reader = threading.Thread(
-        target=lambda: output.append(stream.read(_MOST)), daemon=True
-    )
-    reader.start()
-    try:
+    with started(
+        [path, "--version"],
+        lambda process: end_family(process, pipes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        stream = cast("IO[bytes]", process.stdout)
+        pipes.add(pipe_name(stream))
+        reader = threading.Thread(
+            target=lambda: output.append(stream.read(_MOST)), daemon=True
+        )
+        reader.start()
         reader.join(deadline)
         hangs = reader.is_alive()
-    finally:
-        _end(process)
     reader.join(1.0)
     if not reader.is_alive():
         # Otherwise a process that has left the session holds the pipe, and closing it
         # would wait for that process.
         stream.close()
     return None if hangs else b"".join(output)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a program, if it still runs, and what it has started."""
-    with contextlib.suppress(OSError):
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

@@ -6,17 +6,16 @@ import contextlib
 import os
 import shlex
 import shutil
-import signal
 import subprocess
-import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, cast
 
 from ...errors import UsageError, shown
+from ..children import end_family, pipe_name, started
 from .compile_log import CompileLog
 
 __all__ = ["Outcome", "environment_of", "run_command", "split_command"]
@@ -32,10 +31,6 @@ _TAIL = 16 * 1024
 
 _DRAIN = 5.0
 """The seconds for what is left in the pipes when all processes have ended."""
-
-_ROUNDS = 10
-"""How often the processes of a workload are looked for. A process can start another
-one while they are ended."""
 
 _TORCH_LOGS = ("graph_breaks", "recompiles")
 
@@ -129,40 +124,39 @@ def run_command(
         outcome.error = f"there is no program {shown(words[0])} in the environment"
         return outcome
     mark = uuid.uuid4().hex
-    started = time.monotonic()
+    readers: list[_Reader] = []
+
+    def end_all(process: subprocess.Popen[bytes]) -> None:
+        outcome.seconds = time.monotonic() - start
+        end_family(process, {reader.pipe for reader in readers}, f"{_MARK}={mark}")
+
+    start = time.monotonic()
     try:
-        process = subprocess.Popen(  # noqa: S603  # what the user has asked for
+        # All processes end after Ctrl-C too.
+        with started(
             [program, *words[1:]],
+            end_all,
             env={**variables, _MARK: mark},
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # A session of its own, so that all of its processes can be killed.
-            start_new_session=True,
-        )
+        ) as process:
+            for name, stream in (
+                ("stdout", process.stdout),
+                ("stderr", process.stderr),
+            ):
+                readers.append(_Reader(name, cast("IO[bytes]", stream), log))
+                readers[-1].thread.start()
+            try:
+                code = process.wait(timeout=deadline)
+            except subprocess.TimeoutExpired:
+                outcome.timed_out = True
+            else:
+                outcome.exit_code = code if code >= 0 else None
+                outcome.signal = -code if code < 0 else None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         outcome.error = f"{shown(program)} cannot be started: {reason}"
         return outcome
-    readers = [
-        _Reader(name, stream, log)
-        for name, stream in (("stdout", process.stdout), ("stderr", process.stderr))
-        if stream is not None
-    ]
-    try:
-        for reader in readers:
-            reader.thread.start()
-        try:
-            code = process.wait(timeout=deadline)
-        except subprocess.TimeoutExpired:
-            outcome.timed_out = True
-        else:
-            outcome.exit_code = code if code >= 0 else None
-            outcome.signal = -code if code < 0 else None
-    finally:
-        # This runs after Ctrl-C too: the command must not outlive the interrupt.
-        outcome.seconds = time.monotonic() - started
-        _kill_all(process, mark)
     end = time.monotonic() + _DRAIN
     for reader in readers:
         reader.thread.join(max(0.0, end - time.monotonic()))
@@ -178,6 +172,7 @@ class _Reader:
         self.name = name
         self.bytes = 0
         self.tail = b""
+        self.pipe = pipe_name(stream)
         self._stream = stream
         self._log = log
         self._rest = b""
@@ -206,54 +201,3 @@ class _Reader:
         if len(rest) > _LONGEST_LINE:
             rest, self._skips = b"", True
         self._rest = rest
-
-
-def _kill_all(process: subprocess.Popen[bytes], mark: str) -> None:
-    if sys.platform == "win32":
-        program = shutil.which("taskkill")
-        if program is not None and process.poll() is None:
-            subprocess.run(  # noqa: S603  # Windows' own program
-                [program, "/T", "/F", "/PID", str(process.pid)],
-                capture_output=True,
-                check=False,
-            )
-    else:
-        # The process group has the number of its first process.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        for _ in range(_ROUNDS):
-            strays = list(_processes_with(f"{_MARK}={mark}".encode()))
-            for pid in strays:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            if not strays:
-                break
-    # A process that is stuck in the driver cannot be killed; it is abandoned.
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=_DRAIN)
-
-
-def _processes_with(variable: bytes) -> Iterator[int]:
-    """Yield the processes that have inherited a variable; only Linux shows them.
-
-    A daemon leaves its session, but it keeps its variables.
-    """
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return
-    for name in names:
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        with contextlib.suppress(OSError):
-            with open(f"/proc/{name}/environ", "rb") as file:
-                is_one = variable in file.read().split(b"\0")
-            # A zombie has ended; its parent has not collected it yet.
-            if is_one and not _is_zombie(name):
-                yield int(name)
-
-
-def _is_zombie(name: str) -> bool:
-    with open(f"/proc/{name}/stat", "rb") as file:
-        # The second field is the name in brackets, which may contain brackets.
-        return file.read().rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])

@@ -1,0 +1,78 @@
+"""The commands in hints: they can be pasted, and do what they are for."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.gpu_wheels import binary
+from support.stacks import Installed, machine, make_stack, run_checks
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.cli import machine as options
+from nvidia_variant_provider.cli.parsers import make_verb_parser
+from nvidia_variant_provider.doctor.stack import Stack
+
+FILES = {"demo/plain.so": binary("plain.so")}
+
+
+def hints(stack: Stack, code: str) -> list[str]:
+    return [item.hint for item in run_checks(stack) if item.code == code]
+
+
+def test_a_command_names_the_machine_that_the_checks_are_about(tmp_path: Path) -> None:
+    options = ["--cuda-driver", "12.8", "--sm-arch", "9.0"]
+    stack = make_stack(
+        tmp_path / "my env", Installed(files=FILES), environment=machine("12.8", "9.0")
+    )
+    (hint,) = hints(replace(stack, machine_options=options), "ND201")
+    assert shlex.split(hint) == [
+        *("nvidia-variant-provider", "pip", "--python", str(tmp_path / "my env")),
+        *("install", "--upgrade", "--force-reinstall", "demo", *options),
+    ]
+
+
+def test_a_command_that_removes_something_names_no_machine(tmp_path: Path) -> None:
+    stack = make_stack(tmp_path)
+    stack = replace(stack, machine_options=["--sm-arch", "9.0"])
+    assert stack.pip("uninstall", "demo").endswith(" uninstall demo")
+
+
+def test_what_conda_has_installed_is_replaced_by_conda(tmp_path: Path) -> None:
+    torch = Installed(name="torch", version="2.8.0+cpu", files={"torch.py": b""})
+    stack = make_stack(tmp_path, torch, environment=machine("12.8", "9.0"))
+    folder = Path(stack.distributions["torch"].folder)
+    (folder / "INSTALLER").write_text("conda\n")
+    (hint,) = hints(stack, "ND207")
+    place = shlex.quote(str(tmp_path))
+    assert hint == f"conda install --prefix {place} 'pytorch=*=cuda*'"
+    assert stack.reinstall("demo").startswith("nvidia-variant-provider pip ")
+
+
+def test_a_version_is_quoted(tmp_path: Path) -> None:
+    stack = make_stack(tmp_path)
+    words = stack.pip("install", "triton==3.0;touch x")
+    assert words.endswith(" install 'triton==3.0;touch x'")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--cuda-driver", "12.8", "--sm-arch", "9.0"],
+        ["--environment", "node.json", "--node", "a"],
+        [],
+    ],
+)
+def test_the_options_of_the_command_line_go_into_the_hints(
+    given: list[str], tmp_path: Path
+) -> None:
+    parser = make_verb_parser("doctor")
+    assert options.words_of(parser.parse_args(given)) == given
+    diagnosis = api.doctor(
+        str(make_stack(tmp_path).installation.prefix),
+        environment=machine("12.8", "9.0"),
+        machine_options=given,
+    )
+    assert diagnosis.stack.machine_options == given
