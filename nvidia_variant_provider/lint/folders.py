@@ -11,11 +11,17 @@ from ..metadata.names import SUFFIX
 from ..wheels.names import parse_wheel_name
 from .collector import Collector
 from .findings import Finding
-from .index_files import Reading, local_file
-from .release import check_files
+from .index_files import IndexFile, Reading, local_file
+from .release import ProjectFiles, check_project
 from .wheel import check_wheel
 
-__all__ = ["MAX_PROJECTS", "check_folder", "check_wheel_path", "too_many_projects"]
+__all__ = [
+    "MAX_PROJECTS",
+    "check_folder",
+    "check_wheel_path",
+    "list_folder",
+    "too_many_projects",
+]
 
 MAX_PROJECTS = 10_000
 """How many projects of an index are checked in one run."""
@@ -32,29 +38,51 @@ def check_folder(path: str, reading: Reading) -> Iterator[Finding]:
 
     :raises InputError: the folder cannot be read.
     """
+    for project in list_folder(path, reading, most=MAX_PROJECTS):
+        yield from check_project(project)
+
+
+def list_folder(
+    path: str, reading: Reading, *, most: int | None = None
+) -> Iterator[ProjectFiles]:
+    """Yield the files of a folder, or of each project folder in it.
+
+    :param most: how many project folders are listed; all by default.
+    :raises InputError: the folder cannot be read.
+    """
     names = _list(path)
     if any(name.endswith((SUFFIX, ".whl")) for name in names):
-        yield from _check_project(path, names, reading)
+        yield ProjectFiles(path=path, files=_index_files(path, names, reading))
         return
     projects = [name for name in names if os.path.isdir(os.path.join(path, name))]
-    checked = False
-    for name in projects[:MAX_PROJECTS]:
+    listed = False
+    for position, name in enumerate(projects[:most], 1):
         folder = os.path.join(path, name)
+        findings: list[Finding] = []
+        files = None
         try:
-            files = _list(folder)
+            entries = _list(folder)
         except InputError as error:
-            checked = True
-            yield from _unreadable(folder, error)
-            continue
-        # An index also holds folders of other things, and projects without wheels.
-        if any(file.endswith((SUFFIX, ".whl")) for file in files):
-            checked = True
+            findings = _unreadable(folder, error)
+        else:
+            # An index also holds folders of other things, and projects without wheels.
+            if not any(entry.endswith((SUFFIX, ".whl")) for entry in entries):
+                continue
             logger.info("checking the project %s", name)
-            yield from _check_project(folder, files, reading)
-    if len(projects) > MAX_PROJECTS:
-        yield from too_many_projects(path, len(projects))
-    elif not checked:
-        yield from check_files(path, [])
+            files = _index_files(folder, entries, reading)
+        listed = True
+        yield ProjectFiles(
+            path=folder,
+            files=files,
+            findings=findings,
+            position=position,
+            total=len(projects),
+        )
+    if most is not None and len(projects) > most:
+        findings = too_many_projects(path, len(projects), most)
+        yield ProjectFiles(path=path, findings=findings)
+    elif not listed:
+        yield ProjectFiles(path=path, files=[])
 
 
 def check_wheel_path(path: str, reading: Reading) -> list[Finding]:
@@ -68,10 +96,10 @@ def check_wheel_path(path: str, reading: Reading) -> list[Finding]:
     return check_wheel(local_file(path, reading), name).findings
 
 
-def too_many_projects(path: str, count: int) -> list[Finding]:
+def too_many_projects(path: str, count: int, most: int) -> list[Finding]:
     """Return the finding that not every project of an index was checked."""
     collector = Collector(path)
-    message = f"only {MAX_PROJECTS} of {count} projects were checked"
+    message = f"only {most} of {count} projects were checked"
     collector.add("NV100", "", message, "name the other projects themselves")
     return collector.findings
 
@@ -83,9 +111,8 @@ def _list(path: str) -> list[str]:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from None
 
 
-def _check_project(path: str, names: list[str], reading: Reading) -> Iterator[Finding]:
-    files = (local_file(os.path.join(path, name), reading) for name in names)
-    return check_files(path, files)
+def _index_files(path: str, names: list[str], reading: Reading) -> list[IndexFile]:
+    return [local_file(os.path.join(path, name), reading) for name in names]
 
 
 def _unreadable(path: str, error: InputError) -> list[Finding]:

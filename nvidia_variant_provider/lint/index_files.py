@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
 from ..errors import InputError
 from ..metadata.names import SUFFIX, parse_metadata_name
@@ -16,9 +16,11 @@ from .unchecked import UncheckedFiles
 
 if TYPE_CHECKING:
     from ..gpu_code.inspection import Progress
+    from .facts import WheelFacts
 
 __all__ = [
     "JOBS",
+    "FactsByFile",
     "IndexFile",
     "Listing",
     "OpenFile",
@@ -45,6 +47,16 @@ def nobody_watches(_: str) -> AbstractContextManager[Progress | None]:
     return nullcontext()
 
 
+class FactsByFile(Protocol):
+    """Knows what earlier readings of wheels have found, such as the store of a census.
+
+    The rules are the same whether a wheel is read for them or was read before.
+    """
+
+    def find(self, file: IndexFile, name: WheelName) -> WheelFacts | None:
+        """Return what was found in a wheel; ``None`` if it has to be read."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
     """How much of each wheel is read.
@@ -54,6 +66,8 @@ class Reading:
     :param jobs: how many members of a wheel are read at the same time.
     :param watch: shows how far the reading of one wheel is.
     :param unchecked: takes what is not checked.
+    :param known: knows wheels that do not have to be read.
+    :param arrived: called with the numbers of bytes that come from a server.
     """
 
     content: bool = True
@@ -61,17 +75,21 @@ class Reading:
     jobs: int = JOBS
     watch: Watch = nobody_watches
     unchecked: UncheckedFiles = field(default_factory=UncheckedFiles)
+    known: FactsByFile | None = None
+    arrived: Callable[[int], None] | None = None
 
 
 class SkippedError(Exception):
     """A wheel cannot be read, which is not a defect of the wheel.
 
     :param reason: why, as a clause.
+    :param unhashed: why its sha256 is not known; ``None`` where nobody asked for it.
     """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, unhashed: str | None) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.unhashed = unhashed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,11 +98,13 @@ class OpenFile:
 
     :param source: its path, or a file that can seek.
     :param sha256: its hash; ``None`` where only parts of it are read.
+    :param unhashed: why the hash is not known, although the page gives one.
     :param jobs: how many of its members are read at the same time.
     """
 
     source: str | IO[bytes]
     sha256: str | None = None
+    unhashed: str | None = None
     jobs: int = JOBS
 
 
@@ -93,6 +113,7 @@ class IndexFile:
     """One file of a project page or a folder.
 
     :param path: the path or the URL of the file, for findings.
+    :param url: where it is: an absolute path, or its URL with everything secret in it.
     :param time: when it was written or uploaded, in seconds since 1970; ``None`` if
         unknown.
     :param read: returns the bytes of a metadata file.
@@ -100,16 +121,19 @@ class IndexFile:
     :param reading: how much of a wheel is read.
     :param listed: whether a page lists the file, which has to give its hash then.
     :param sha256: the hash that the page gives.
+    :param size: its bytes; ``None`` if unknown.
     """
 
     name: str
     path: str
+    url: str = field(repr=False)
     time: float | None
     read: Callable[[], bytes]
     open_wheel: Callable[[], AbstractContextManager[OpenFile]]
     reading: Reading
     listed: bool = False
     sha256: str | None = None
+    size: int | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -210,15 +234,19 @@ def list_files(files: Iterable[IndexFile]) -> Listing:
 
 def local_file(path: str, reading: Reading) -> IndexFile:
     """Return a file of a folder."""
+    time = size = None
     try:
-        time = os.stat(path).st_mtime
+        status = os.stat(path)
+        time, size = status.st_mtime, status.st_size
     except (OSError, ValueError):
-        time = None
+        pass  # Reading it says what is wrong.
 
     return IndexFile(
         name=os.path.basename(path),
         path=path,
+        url=os.path.abspath(path),
         time=time,
+        size=size,
         read=lambda: read_bytes(path),
         open_wheel=lambda: nullcontext(OpenFile(source=path, jobs=reading.jobs)),
         reading=reading,

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -17,12 +18,13 @@ from .collector import Collector
 from .findings import Finding
 from .folders import MAX_PROJECTS, too_many_projects
 from .index_files import IndexFile, OpenFile, Reading, SkippedError
-from .release import check_files
+from .release import ProjectFiles, check_project
 
 if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient, RemoteFile, RemotePage
+    from ..index.http.downloading import Progress
 
-__all__ = ["Connect", "check_page"]
+__all__ = ["Connect", "check_page", "list_page", "open_remote"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +34,6 @@ MAX_WHOLE = 4 * 1024**3
 _SPARE = 256 * 1024**2
 """Bytes that stay free in the temporary folder."""
 
-_NO_HASH = "--no-hash is given, or NV417 is left out"
 _TOO_LARGE = (
     f"files of more than {MAX_WHOLE >> 30} GiB, or for which there is no room in the "
     "temporary folder, are not downloaded"
@@ -53,28 +54,55 @@ def check_page(url: str, connect: Connect, reading: Reading) -> Iterator[Finding
     :param reading: how much of each wheel is read.
     """
     with connect() as client:
-        page = _read(url, client)
-        if isinstance(page, Collector):
-            yield from page.findings
-        elif page.projects and not any(map(_is_checked, page.files)):
-            yield from _check_projects(url, page.projects, client, reading)
-        else:
-            yield from _check_project(url, page.files, client, reading)
+        for project in list_page(url, client, reading, most=MAX_PROJECTS):
+            yield from check_project(project)
 
 
-def _check_projects(
-    root: str, projects: Sequence[str], client: BlockingClient, reading: Reading
-) -> Iterator[Finding]:
-    for url in projects[:MAX_PROJECTS]:
+def list_page(
+    url: str, client: BlockingClient, reading: Reading, *, most: int | None = None
+) -> Iterator[ProjectFiles]:
+    """Yield the files of a project page, or of each project of an index.
+
+    :param most: how many projects of an index are listed; all by default.
+    """
+    page = _read(url, client)
+    if isinstance(page, Collector):
+        yield ProjectFiles(path=redacted(url), findings=page.findings)
+    elif page.projects and not any(map(_is_checked, page.files)):
+        yield from _list_projects(url, page.projects, client, reading, most)
+    else:
+        yield ProjectFiles(
+            path=redacted(url), files=_index_files(page, client, reading)
+        )
+
+
+def _list_projects(
+    root: str,
+    projects: Sequence[str],
+    client: BlockingClient,
+    reading: Reading,
+    most: int | None,
+) -> Iterator[ProjectFiles]:
+    total = len(projects)
+    for position, url in enumerate(projects[:most], 1):
         page = _read(url, client)
+        findings: Sequence[Finding] = ()
+        files = None
         if isinstance(page, Collector):
-            yield from page.findings
+            findings = page.findings
         else:
-            yield from _check_project(
-                url, page.files, client, reading, may_be_empty=True
-            )
-    if len(projects) > MAX_PROJECTS:
-        yield from too_many_projects(redacted(root), len(projects))
+            files = _index_files(page, client, reading)
+        yield ProjectFiles(
+            path=redacted(url),
+            files=files,
+            may_be_empty=True,
+            findings=findings,
+            position=position,
+            total=total,
+        )
+    if most is not None and total > most:
+        findings = too_many_projects(redacted(root), total, most)
+        yield ProjectFiles(path=redacted(root), findings=findings)
 
 
 def _read(url: str, client: BlockingClient) -> RemotePage | Collector:
@@ -88,16 +116,10 @@ def _read(url: str, client: BlockingClient) -> RemotePage | Collector:
         return collector
 
 
-def _check_project(
-    url: str,
-    files: Sequence[RemoteFile],
-    client: BlockingClient,
-    reading: Reading,
-    *,
-    may_be_empty: bool = False,
-) -> Iterator[Finding]:
-    listed = (_index_file(file, client, reading) for file in files)
-    return check_files(redacted(url), listed, may_be_empty=may_be_empty)
+def _index_files(
+    page: RemotePage, client: BlockingClient, reading: Reading
+) -> list[IndexFile]:
+    return [_index_file(file, client, reading) for file in page.files]
 
 
 def _is_checked(file: RemoteFile) -> bool:
@@ -110,52 +132,55 @@ def _index_file(
     return IndexFile(
         name=file.name,
         path=redacted(file.url),
+        url=file.url,
         time=file.time,
         read=lambda: client.read(file.url),
-        open_wheel=lambda: _open(file, client, reading),
+        open_wheel=lambda: open_remote(file.url, file.sha256, client, reading),
         reading=reading,
         listed=True,
         sha256=file.sha256,
+        size=file.size,
     )
 
 
 @contextmanager
-def _open(
-    file: RemoteFile, client: BlockingClient, reading: Reading
+def open_remote(
+    url: str, sha256: str | None, client: BlockingClient, reading: Reading
 ) -> Iterator[OpenFile]:
     """Open a wheel of a page: all of it for its hash, or only the parts that are read.
 
+    :param sha256: the hash that the page gives, if it does.
     :raises SkippedError: the server sends only whole files, and this is too large.
     """
     from ..index.http.urls import NoRangesError
 
-    path = redacted(file.url)
-    if file.sha256 is not None and reading.hashes:
-        with _downloaded(file, client, reading) as copy:
+    path = redacted(url)
+    unhashed = None
+    if sha256 is not None and reading.hashes:
+        with _downloaded(url, client, reading) as copy:
             if copy is not None:
                 yield copy
                 return
-        reading.unchecked.add("the sha256", _TOO_LARGE, path)
-    elif file.sha256 is not None:
-        reading.unchecked.add("the sha256", _NO_HASH, path)
+        unhashed = _TOO_LARGE
     try:
-        parts = client.open(file.url)
+        parts = client.open(url, arrived=reading.arrived)
     except NoRangesError as error:
         logger.info("%s: %s; reading all of it", path, error.message)
     else:
         # Reading ahead pays only where one reader goes from start to end.
         with io.BufferedReader(parts) as wheel:
-            yield OpenFile(source=wheel, jobs=1)
+            yield OpenFile(source=wheel, unhashed=unhashed, jobs=1)
         return
-    with _downloaded(file, client, reading) as copy:
+    with _downloaded(url, client, reading) as copy:
         if copy is None:
-            raise SkippedError(f"{_TOO_LARGE}, and the server does not send parts")
-        yield copy
+            reason = f"{_TOO_LARGE}, and the server does not send parts"
+            raise SkippedError(reason, unhashed)
+        yield replace(copy, unhashed=unhashed)
 
 
 @contextmanager
 def _downloaded(
-    file: RemoteFile, client: BlockingClient, reading: Reading
+    url: str, client: BlockingClient, reading: Reading
 ) -> Iterator[OpenFile | None]:
     """Provide a copy of a wheel that is removed again; ``None`` if it is too large."""
     from ..index.http.downloading import TooLargeError
@@ -164,10 +189,29 @@ def _downloaded(
         free = shutil.disk_usage(tempfile.gettempdir()).free
         limit = min(MAX_WHOLE, max(0, free - _SPARE))
         try:
-            with reading.watch(redacted(file.url)) as progress:
-                digest = client.download(file.url, copy, limit=limit, progress=progress)
+            with reading.watch(redacted(url)) as progress:
+                tell = _told(progress, reading.arrived)
+                digest = client.download(url, copy, limit=limit, progress=tell)
         except TooLargeError as error:
-            logger.info("%s: %s", redacted(file.url), error.message)
+            logger.info("%s: %s", redacted(url), error.message)
             yield None
             return
         yield OpenFile(source=copy, sha256=digest, jobs=reading.jobs)
+
+
+def _told(
+    progress: Progress | None, arrived: Callable[[int], None] | None
+) -> Progress | None:
+    """Return what tells both of them; they count in different ways."""
+    if arrived is None:
+        return progress
+    counted = 0
+
+    def tell(done: int, total: int) -> None:
+        nonlocal counted
+        arrived(done - counted)
+        counted = done
+        if progress is not None:
+            progress(done, total)
+
+    return tell

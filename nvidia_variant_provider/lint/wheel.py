@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, shown
+from ..errors import shown
 from ..wheels.names import WheelName
-from ..wheels.variant_json import WheelContent, read_wheel
+from ..wheels.variant_json import WheelContent
 from .collector import Checks, Collector, Problem
 from .documents import check_text
+from .facts import read_facts
 from .findings import Finding
-from .index_files import IndexFile, OpenFile, SkippedError
+from .index_files import IndexFile
 from .scope import Scope
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _MAX_NAMED = 4
 
 _MANYLINUX = re.compile(r"-(?:many|musl)linux(?:_[0-9]+_[0-9]+|[0-9]*)_")
 
+_NO_HASH = "--no-hash is given, or NV417 is left out"
 _LEFT_OUT = "the rules NV5 are left out"
 
 _MAX_EXPANDED = 1000
@@ -108,18 +110,29 @@ def check_hash(file: IndexFile, sha256: str | None, collector: Collector) -> Non
 
 def check_wheel(file: IndexFile, name: WheelName) -> CheckedWheel:
     """Check one wheel by itself: ``variant.json``, METADATA and GPU code."""
-    outside = Collector(file.path)
-    try:
-        with file.open_wheel() as opened:
-            check_hash(file, opened.sha256, outside)
-            content = read_wheel(opened.source)
-            report = _inspect(file, opened, outside)
-    except SkippedError as skipped:
-        file.reading.unchecked.add("everything", skipped.reason, file.path)
+    reading = file.reading
+    facts = None if reading.known is None else reading.known.find(file, name)
+    if facts is None:
+        facts = read_facts(file)
+    unhashed = facts.unhashed
+    if file.sha256 is not None and facts.sha256 is None and not reading.hashes:
+        unhashed = _NO_HASH
+    if unhashed is not None:
+        reading.unchecked.add("the sha256", unhashed, file.path)
+    if facts.skipped is not None:
+        reading.unchecked.add("everything", facts.skipped, file.path)
         return CheckedWheel(findings=[])
-    except InputError as error:
-        outside.add_error("NV411", error)
+    outside = Collector(file.path)
+    check_hash(file, facts.sha256, outside)
+    if facts.unread is not None:
+        outside.add("NV411", "", facts.unread.message, facts.unread.hint)
+    content = facts.content
+    if content is None:
         return CheckedWheel(findings=outside.findings)
+    report = facts.report
+    if not reading.content:
+        reading.unchecked.add("libraries", _LEFT_OUT, file.path)
+        report = None
     text = content.variant_json if name.label is not None else None
     member = None if text is None else _MEMBER
     inside = Collector(file.path, document=text, member=member)
@@ -281,21 +294,3 @@ def _has_library_by_cuda(report: WheelReport | None) -> bool:
     from .content import has_library_by_cuda
 
     return has_library_by_cuda(report)
-
-
-def _inspect(
-    file: IndexFile, opened: OpenFile, collector: Collector
-) -> WheelReport | None:
-    if not file.reading.content:
-        file.reading.unchecked.add("libraries", _LEFT_OUT, file.path)
-        return None
-    from ..gpu_code.inspection import inspect_path
-
-    try:
-        with file.reading.watch(file.path) as progress:
-            return inspect_path(
-                opened.source, name=file.path, jobs=opened.jobs, progress=progress
-            )
-    except InputError as error:
-        collector.add_error("NV411", error)
-        return None
