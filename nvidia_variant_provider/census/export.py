@@ -52,9 +52,10 @@ SELECT project, version, label, filename, tags, url, sha256, wheels.size AS size
        upload_time, cuda, complete, targets.path AS library, vendored, target, count,
        stubs, ptx_isa
 FROM targets
-JOIN libraries USING (wheel, path)
+JOIN libraries USING (wheel, path, copy)
 JOIN wheels ON wheels.id = wheel
-ORDER BY project, filename, key, targets.path, target
+WHERE status = 'inspected'
+ORDER BY project, filename, key, targets.path, copy, target
 """
 
 _BATCH = 16_384

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import time
+import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import IO, Any, Protocol
@@ -13,11 +14,23 @@ from ..errors import InputError
 from ..gpu_code.bounds import newest_runtime
 from ..gpu_code.claims import find_claim
 from ..gpu_code.inspection import inspect_listing, list_wheel
+from ..gpu_code.loose import is_text
 from ..gpu_code.report import WheelReport
 from ..gpu_code.units import split_units
+from ..lint.facts import Unread, WheelFacts
+from ..wheels.archive import explained
+from ..wheels.variant_json import WheelContent, read_content
 from .model import Claimed, Outcome, Wheel
 
-__all__ = ["Meter", "Readable", "StoppedError", "Watched", "inspect_wheel"]
+__all__ = [
+    "Meter",
+    "Readable",
+    "StoppedError",
+    "Watched",
+    "describe_report",
+    "inspect_wheel",
+    "is_native",
+]
 
 _NATIVE = re.compile(
     r"(?:.*\.)?(?:so(?:\.[0-9.]+)?|pyd|dll|dylib|a|lib|o|obj|exe|cubin|fatbin|nvfatbin|ptx)"
@@ -49,6 +62,8 @@ class StoppedError(Exception):
 class Meter:
     """Counts what is read for a wheel, and ends the reading when its time is over.
 
+    Its ``sha256`` is that of a wheel that was read as a whole.
+
     :param seconds: how long it may take.
     """
 
@@ -57,6 +72,7 @@ class Meter:
         self.started = time.monotonic()
         self.until = self.started + seconds
         self.bytes_read = 0
+        self.sha256: str | None = None
 
     def add(self, count: int) -> None:
         """Count bytes that have arrived."""
@@ -145,21 +161,47 @@ class Watched(io.RawIOBase):
 def inspect_wheel(file: IO[bytes], wheel: Wheel, meter: Meter) -> Outcome:
     """Look into a wheel.
 
-    METADATA and the list of members come first. A wheel without a native library is
-    skipped then.
+    METADATA and the list of members come first. Of a wheel without a native library,
+    nothing else is read.
 
     :param file: the open wheel, which can seek.
     :raises StoppedError: it took too long, or the file could not be read.
     """
-    listing = list_wheel(file, wheel.filename)
-    if wheel.size is None:
-        wheel = replace(wheel, size=listing.size)
-    native = any(_is_native(item.path) for item in listing.files)
+    content: WheelContent | None = None
+    unread: Unread | None = None
+
+    def look(archive: zipfile.ZipFile) -> None:
+        nonlocal content, unread
+        try:
+            with explained():
+                content = read_content(archive)
+        except InputError as error:
+            unread = Unread(message=error.message, hint=error.hint or "")
+
+    listing = list_wheel(file, wheel.filename, look=look)
+    native = any(is_native(item.path) for item in listing.files)
+    every_file = native or not listing.files
     if not native:
         listing.files.clear()
     report = inspect_listing(
         listing, wheel.filename, progress=lambda _done, _total: meter.check()
     )
+    facts = None
+    if content is not None or unread is not None:
+        facts = WheelFacts(
+            sha256=meter.sha256, content=content, report=report, unread=unread
+        )
+    outcome = describe_report(wheel, report, native=native)
+    return replace(outcome, facts=facts, every_file=every_file)
+
+
+def describe_report(wheel: Wheel, report: WheelReport, *, native: bool) -> Outcome:
+    """Return what became of a wheel that was looked into.
+
+    :param native: whether it has a native library, or another file with GPU code.
+    """
+    if wheel.size is None:
+        wheel = replace(wheel, size=report.size)
     for defect in report.defects:
         if not defect.path and not report.members:
             return Outcome(wheel=wheel, status="failed", reason=defect.message)
@@ -172,9 +214,14 @@ def inspect_wheel(file: IO[bytes], wheel: Wheel, meter: Meter) -> Outcome:
     )
 
 
-def _is_native(path: str) -> bool:
+def is_native(path: str) -> bool:
+    """Return whether a file of a wheel may have machine code, by its name."""
     name = path.rpartition("/")[2]
-    return _NATIVE.fullmatch(name) is not None and _INFO.fullmatch(path) is None
+    return (
+        _NATIVE.fullmatch(name) is not None
+        and _INFO.fullmatch(path) is None
+        and not is_text(name)
+    )
 
 
 def _claims(report: WheelReport) -> tuple[Mapping[str, Claimed], str | None]:

@@ -65,7 +65,66 @@ CREATE TABLE claims (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS = (_FIRST,)
+_SECOND = """
+CREATE TABLE new_libraries (
+    wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
+    path TEXT NOT NULL,
+    copy INTEGER NOT NULL,
+    format TEXT NOT NULL,
+    machine TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    vendored INTEGER NOT NULL,
+    needed TEXT NOT NULL,
+    lto TEXT NOT NULL,
+    unknown TEXT NOT NULL,
+    compression TEXT NOT NULL,
+    sections TEXT NOT NULL,
+    unchecked INTEGER NOT NULL,
+    defects TEXT NOT NULL,
+    PRIMARY KEY (wheel, path, copy)
+) WITHOUT ROWID;
+INSERT INTO new_libraries
+SELECT wheel, path, 0, format, machine, size, vendored, needed, '{}', '{}', '{}', '{}',
+       0, defects
+FROM libraries;
+DROP TABLE libraries;
+ALTER TABLE new_libraries RENAME TO libraries;
+CREATE TABLE new_targets (
+    wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
+    path TEXT NOT NULL,
+    copy INTEGER NOT NULL,
+    target TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    stubs INTEGER NOT NULL,
+    ptx_isa TEXT,
+    PRIMARY KEY (wheel, path, copy, target)
+) WITHOUT ROWID;
+INSERT INTO new_targets
+SELECT wheel, path, 0, target, count, stubs, ptx_isa FROM targets;
+DROP TABLE targets;
+ALTER TABLE new_targets RENAME TO targets;
+CREATE INDEX targets_by_target ON targets (target);
+CREATE INDEX wheels_by_url ON wheels (url);
+CREATE TABLE declared (
+    wheel INTEGER PRIMARY KEY REFERENCES wheels (id) ON DELETE CASCADE,
+    every_file INTEGER NOT NULL,
+    sha256 TEXT,
+    unhashed TEXT,
+    message TEXT,
+    hint TEXT,
+    folder TEXT,
+    name TEXT,
+    version TEXT,
+    requires TEXT NOT NULL,
+    tags TEXT,
+    variant_json BLOB
+);
+"""
+"""``copy`` tells members of an archive that have the same name. ``declared`` is what a
+wheel says about itself; its ``folder`` is null where that could not be read, and
+``message`` says why. Its ``sha256`` is that of the file, and not of the page."""
+
+MIGRATIONS = (_FIRST, _SECOND)
 """What makes version N of the tables from version N-1; 0 is an empty file. Never change
 an entry: people have stores that were made with it."""
 

@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..wheels.names import WheelName, parse_wheel_name
 from .model import Wheel
 
-__all__ = ["Choice", "Listed", "select_wheels"]
+__all__ = ["Choice", "Listed", "make_wheel", "select_wheels"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,13 +75,11 @@ def select_wheels(
     # The newest releases are the final ones, as installers see them.
     order = sorted(releases, key=lambda v: (not v.is_prerelease, v), reverse=True)
     for version in order[: choice.releases]:
-        wheels = _of_release(project, version, releases[version], choice)
+        wheels = _of_release(releases[version], choice)
         yield from sorted(wheels, key=lambda wheel: wheel.filename)
 
 
 def _of_release(
-    project: str,
-    version: Version,
     files: Sequence[tuple[WheelName, Listed]],
     choice: Choice,
 ) -> Iterator[Wheel]:
@@ -95,19 +93,28 @@ def _of_release(
         if not choice.every_wheel and (platforms, name.label, local) in seen:
             continue
         seen.add((platforms, name.label, local))
-        stem = file.name.removesuffix(".whl")
-        tags = stem.split("-")[-3 - (name.label is not None) :][:3]
-        yield Wheel(
-            project=canonicalize_name(project),
-            version=str(version),
-            label=name.label or local,
-            filename=file.name,
-            tags="-".join(tags),
-            url=file.url,
-            sha256=file.sha256,
-            size=file.size,
-            upload_time=file.upload_time,
-        )
+        yield make_wheel(name, file)
+
+
+def make_wheel(name: WheelName, file: Listed) -> Wheel:
+    """Return a file that is named like a wheel as a census knows it.
+
+    :raises InvalidVersion: its version is malformed.
+    """
+    version = Version(name.version)
+    stem = file.name.removesuffix(".whl")
+    tags = stem.split("-")[-3 - (name.label is not None) :][:3]
+    return Wheel(
+        project=canonicalize_name(name.name),
+        version=str(Version(version.public)),
+        label=name.label or version.local,
+        filename=file.name,
+        tags="-".join(tags),
+        url=file.url,
+        sha256=file.sha256,
+        size=file.size,
+        upload_time=file.upload_time,
+    )
 
 
 def _newest_python(item: tuple[WheelName, Listed]) -> tuple[list[int], str]:

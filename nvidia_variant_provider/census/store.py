@@ -11,26 +11,41 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any
 
 from .. import __version__
 from ..errors import InputError
-from ..gpu_code.report import Defect, LibraryReport, WheelReport
+from ..gpu_code.report import Defect, WheelReport
+from ..lint.facts import WheelFacts
 from ..redaction import redacted
 from .model import Outcome, Wheel
+from .rows import (
+    claim_rows,
+    declared_rows,
+    library_row,
+    read_facts,
+    read_library,
+    target_rows,
+    wheel_row,
+    with_copies,
+)
 from .schema import APPLICATION, MIGRATIONS, VERSION
 
 __all__ = ["READER", "Store"]
 
-READER = 1
+READER = 2
 """The version of the reader. It rises when `gpu_code` finds other things in the same
 wheel, and wheels that an older reader has read are read again."""
 
 _HINT = "name a store that census has made, or another file"
 _BUSY = 10_000
 """Milliseconds to wait for another process that writes."""
+
+_DECLARED = """
+SELECT status, may_pass, inspected_by, size, upload_time, declared.*
+FROM wheels JOIN declared ON declared.wheel = wheels.id
+WHERE """
 
 
 class Store:
@@ -112,26 +127,66 @@ class Store:
             ).fetchone()
         if row is None or (row["status"] == "failed" and row["may_pass"]):
             return False
+        if wheel.sha256 is None and not all(_comparisons(wheel, row)):
+            return False
+        return not _is_older(row)
+
+    def facts(self, wheel: Wheel) -> WheelFacts | None:
+        """Return what the rules of `lint` need of a wheel; ``None`` if it is not there.
+
+        It counts as not there either where an older reader has read it, where not all
+        of its files were looked into, or where nothing tells whether the file is still
+        the same.
+        """
+        row = self._find_declared(wheel)
+        if row is None:
+            return None
+        return read_facts(row, lambda: self.report(row["wheel"]))
+
+    def has_facts(self, wheel: Wheel) -> bool:
+        """Return whether `facts` has what the rules need of a wheel."""
+        return self._find_declared(wheel) is not None
+
+    def _find_declared(self, wheel: Wheel) -> sqlite3.Row | None:
+        row = self._first(_DECLARED + "wheels.key = ?", [wheel.key])
         if wheel.sha256 is None:
-            now = (wheel.size, wheel.upload_time)
-            pairs = zip(now, (row["size"], row["upload_time"]), strict=True)
-            if any(value is not None and value != before for value, before in pairs):
-                return False
-        return int(row["inspected_by"].partition(" ")[0]) >= READER
+            if row is None:
+                # A page in the folder of a project may give the hash of a file there.
+                where = "wheels.url = ? AND wheels.key LIKE 'sha256:%'"
+                row = self._first(_DECLARED + where, [redacted(wheel.url)])
+            if row is not None and not _is_same_file(wheel, row):
+                return None
+        if row is None or not row["every_file"] or row["may_pass"] or _is_older(row):
+            return None
+        return row
+
+    def _first(self, sql: str, values: Iterable[object]) -> sqlite3.Row | None:
+        return next(self.rows(sql, values), None)
 
     def add(self, outcome: Outcome) -> None:
-        """Write what became of a wheel, in place of what is there of it."""
+        """Write what became of a wheel, in place of what is there of it.
+
+        A failure that may pass replaces no wheel that an older reader could read.
+        """
+        key = outcome.wheel.key
         with self._errors(), self._transaction():
-            self._connection.execute(
-                "DELETE FROM wheels WHERE key = ?", [outcome.wheel.key]
+            if outcome.status == "failed" and outcome.may_pass:
+                kept = (
+                    "SELECT count(*) FROM wheels WHERE key = ? AND status != 'failed'"
+                )
+                if self._value(kept, [key]):
+                    return
+            self._connection.execute("DELETE FROM wheels WHERE key = ?", [key])
+            number = self._insert(
+                "wheels", [wheel_row(outcome, f"{READER} {__version__}")]
             )
-            number = self._insert("wheels", [_wheel_row(outcome)])
             report = outcome.report
             if report is not None:
-                for library in report.libraries:
-                    self._insert("libraries", [_library_row(number, library)])
-                    self._insert("targets", _target_rows(number, library))
-            self._insert("claims", _claim_rows(number, outcome))
+                for copy, library in with_copies(report.libraries):
+                    self._insert("libraries", [library_row(number, copy, library)])
+                    self._insert("targets", target_rows(number, copy, library))
+            self._insert("claims", claim_rows(number, outcome))
+            self._insert("declared", declared_rows(number, outcome))
 
     def rows(self, sql: str, values: Iterable[object] = ()) -> Iterator[sqlite3.Row]:
         """Yield the rows of a query, one by one."""
@@ -152,18 +207,19 @@ class Store:
         :param wheel: its ``id``.
         """
         (row,) = self.rows("SELECT * FROM wheels WHERE id = ?", [wheel])
-        targets: dict[str, list[sqlite3.Row]] = {}
+        targets: dict[tuple[str, int], list[sqlite3.Row]] = {}
         for item in self.rows("SELECT * FROM targets WHERE wheel = ?", [wheel]):
-            targets.setdefault(item["path"], []).append(item)
+            targets.setdefault((item["path"], item["copy"]), []).append(item)
         return WheelReport(
             path=row["filename"],
             kind="wheel",
             size=row["size"] or 0,
             members=row["members"],
             libraries=tuple(
-                _read_library(item, targets.get(item["path"], ()))
+                read_library(item, targets.get((item["path"], item["copy"]), ()))
                 for item in self.rows(
-                    "SELECT * FROM libraries WHERE wheel = ? ORDER BY path", [wheel]
+                    "SELECT * FROM libraries WHERE wheel = ? ORDER BY path, copy",
+                    [wheel],
                 )
             ),
             defects=tuple(Defect(**item) for item in json.loads(row["defects"])),
@@ -185,8 +241,8 @@ class Store:
     def _pragma(self, name: str) -> int:
         return self._value(f"PRAGMA {name}")
 
-    def _value(self, sql: str) -> int:
-        return int(self._connection.execute(sql).fetchone()[0])
+    def _value(self, sql: str, values: Iterable[object] = ()) -> int:
+        return int(self._connection.execute(sql, tuple(values)).fetchone()[0])
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -215,88 +271,20 @@ class Store:
             raise InputError(message, path=self._path, hint=hint) from None
 
 
-def _wheel_row(outcome: Outcome) -> dict[str, object]:
-    wheel, report = outcome.wheel, outcome.report
-    return {
-        "key": wheel.key,
-        "sha256": wheel.sha256,
-        "project": wheel.project,
-        "version": wheel.version,
-        "label": wheel.label,
-        "filename": wheel.filename,
-        "tags": wheel.tags,
-        "url": redacted(wheel.url),
-        "size": wheel.size,
-        "upload_time": wheel.upload_time,
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "may_pass": outcome.may_pass,
-        "complete": report is not None and report.complete,
-        "cuda": outcome.cuda,
-        "requires": json.dumps([] if report is None else list(report.requires)),
-        "members": 0 if report is None else report.members,
-        "defects": json.dumps(
-            [] if report is None else [item.to_dict() for item in report.defects]
-        ),
-        "bytes_read": outcome.bytes_read,
-        "seconds": round(outcome.seconds, 3),
-        "inspected_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "inspected_by": f"{READER} {__version__}",
-    }
+def _is_older(row: sqlite3.Row) -> bool:
+    """Return whether an older reader has read a wheel."""
+    return int(row["inspected_by"].partition(" ")[0]) < READER
 
 
-def _library_row(wheel: int, library: LibraryReport) -> dict[str, object]:
-    return {
-        "wheel": wheel,
-        "path": library.path,
-        "format": library.format,
-        "machine": library.machine,
-        "size": library.size,
-        "vendored": library.vendored,
-        "needed": json.dumps(list(library.needed)),
-        "defects": json.dumps([item.to_dict() for item in library.defects]),
-    }
+def _comparisons(wheel: Wheel, row: sqlite3.Row) -> Iterator[bool]:
+    """Yield whether what the index says of a file is what it said before."""
+    for name in ("size", "upload_time"):
+        value = getattr(wheel, name)
+        if value is not None:
+            yield value == row[name]
 
 
-def _target_rows(wheel: int, library: LibraryReport) -> Iterator[dict[str, object]]:
-    for target, count in library.targets.items():
-        isa = library.ptx_isa.get(target)
-        yield {
-            "wheel": wheel,
-            "path": library.path,
-            "target": target,
-            "count": count,
-            "stubs": library.stubs.get(target, 0),
-            "ptx_isa": ",".join(isa) if isa else None,
-        }
-
-
-def _claim_rows(wheel: int, outcome: Outcome) -> Iterator[dict[str, object]]:
-    for bound, claim in outcome.claims.items():
-        yield {
-            "wheel": wheel,
-            "bound": bound,
-            "cuda_version_lower_bound": claim.lower_bound,
-            "reason": claim.reason,
-            "sm_arch": json.dumps(list(claim.sm_arch)),
-        }
-
-
-def _read_library(row: Any, targets: Iterable[Any]) -> LibraryReport:
-    listed = list(targets)
-    return LibraryReport(
-        path=row["path"],
-        format=row["format"],
-        machine=row["machine"],
-        size=row["size"],
-        vendored=bool(row["vendored"]),
-        targets={item["target"]: item["count"] for item in listed},
-        stubs={item["target"]: item["stubs"] for item in listed if item["stubs"]},
-        ptx_isa={
-            item["target"]: tuple(item["ptx_isa"].split(","))
-            for item in listed
-            if item["ptx_isa"]
-        },
-        needed=tuple(json.loads(row["needed"])),
-        defects=tuple(Defect(**item) for item in json.loads(row["defects"])),
-    )
+def _is_same_file(wheel: Wheel, row: sqlite3.Row) -> bool:
+    """Return whether a file without a hash is known to be the one that was read."""
+    comparisons = list(_comparisons(wheel, row))
+    return bool(comparisons) and all(comparisons)

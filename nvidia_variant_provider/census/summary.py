@@ -106,8 +106,11 @@ def count_wheels(store: Store) -> dict[str, float]:
 
 
 _TARGETS = """
-SELECT wheel, target FROM targets JOIN libraries USING (wheel, path)
-WHERE count > stubs AND NOT vendored
+SELECT wheel, target
+FROM targets
+JOIN libraries USING (wheel, path, copy)
+JOIN wheels ON wheels.id = wheel
+WHERE status = 'inspected' AND count > stubs AND NOT vendored
 """
 
 

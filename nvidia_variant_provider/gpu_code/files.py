@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import IO
@@ -137,16 +137,24 @@ class Listing:
         prefix: str = "",
         *,
         requires: bool = False,
+        look: Callable[[zipfile.ZipFile], object] | None = None,
     ) -> None:
         """Add the members of an archive.
 
         :param file_name: the name of the archive, which begins with its project.
         :param prefix: what the names of the members begin with.
         :param requires: take ``Requires-Dist`` of its METADATA, if there is one.
+        :param look: is given the open archive; listing it again would take long.
         """
-        look = self._add_requires if requires else None
+
+        def read(archive: zipfile.ZipFile) -> None:
+            if requires:
+                self._add_requires(archive)
+            if look is not None:
+                look(archive)
+
         try:
-            members, defects = list_members(source, look)
+            members, defects = list_members(source, read)
         except InputError as error:
             self.add_defect(prefix.rstrip("/"), error.message)
             return

@@ -8,6 +8,7 @@ import os
 import stat
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -89,15 +90,21 @@ def inspect_path(
     return _report(listing, name, "file", jobs, progress)
 
 
-def list_wheel(source: IO[bytes], name: str) -> Listing:
+def list_wheel(
+    source: IO[bytes],
+    name: str,
+    *,
+    look: Callable[[zipfile.ZipFile], object] | None = None,
+) -> Listing:
     """List the members of an open wheel that may have GPU code; read its METADATA.
 
     :param source: a file that can seek.
     :param name: the wheel's name or URL, which begins with its project.
+    :param look: is given the open archive, for what else is read of it.
     """
     listing = Listing(size=source.seek(0, os.SEEK_END))
     # The name may be a URL, whose last part is that of the file.
-    listing.add_archive(source, name.rpartition("/")[2], requires=True)
+    listing.add_archive(source, name.rpartition("/")[2], requires=True, look=look)
     return listing
 
 

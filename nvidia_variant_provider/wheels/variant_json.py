@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.message import Message
@@ -18,6 +19,7 @@ from .archive import open_wheel, parse_requires, read_dist_info
 __all__ = [
     "WheelContent",
     "find_variant_markers",
+    "read_content",
     "read_wheel",
     "read_wheel_metadata",
 ]
@@ -68,20 +70,29 @@ def read_wheel(source: str | IO[bytes]) -> WheelContent:
     :raises InputError: the archive cannot be read or has no METADATA.
     """
     with open_wheel(source) as archive:
-        metadata = read_dist_info(archive, "METADATA")
-        if metadata is None:
-            hint = "build the wheel again"
-            raise InputError("has no *.dist-info/METADATA", hint=hint)
-        wheel = read_dist_info(archive, "WHEEL")
-        headers = _headers(metadata)
-        return WheelContent(
-            variant_json=read_dist_info(archive, "variant.json"),
-            folder=next(filter(None, map(_metadata_folder, archive.namelist())), ""),
-            name=str(headers.get("Name", "")).strip(),
-            version=str(headers.get("Version", "")).strip(),
-            requires=parse_requires(metadata),
-            tags=None if wheel is None else _tags(wheel),
-        )
+        return read_content(archive)
+
+
+def read_content(archive: zipfile.ZipFile) -> WheelContent:
+    """Return what ``*.dist-info`` of an open archive says.
+
+    :raises InputError: it has no METADATA. The caller explains what `zipfile` raises
+        for damage, as `archive.explained` does.
+    """
+    metadata = read_dist_info(archive, "METADATA")
+    if metadata is None:
+        hint = "build the wheel again"
+        raise InputError("has no *.dist-info/METADATA", hint=hint)
+    wheel = read_dist_info(archive, "WHEEL")
+    headers = _headers(metadata)
+    return WheelContent(
+        variant_json=read_dist_info(archive, "variant.json"),
+        folder=next(filter(None, map(_metadata_folder, archive.namelist())), ""),
+        name=str(headers.get("Name", "")).strip(),
+        version=str(headers.get("Version", "")).strip(),
+        requires=parse_requires(metadata),
+        tags=None if wheel is None else _tags(wheel),
+    )
 
 
 def _headers(data: bytes) -> Message:

@@ -125,7 +125,7 @@ def rows(store: Path) -> dict[str, list[tuple[Any, ...]]]:
                 )
                 for row in opened.rows(f"SELECT * FROM {table}")
             )
-            for table in ("wheels", "libraries", "targets", "claims")
+            for table in ("wheels", "libraries", "targets", "claims", "declared")
         }
 
 

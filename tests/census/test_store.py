@@ -7,18 +7,25 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.containers import BINARIES
+from support.containers import BINARIES, container, entry, library
+from support.wheels import stub_wheel
 
 from nvidia_variant_provider import api
 from nvidia_variant_provider.census import store as store_module
 from nvidia_variant_provider.census.model import Claimed, Outcome, Status, Wheel
-from nvidia_variant_provider.census.schema import VERSION
+from nvidia_variant_provider.census.schema import APPLICATION, MIGRATIONS, VERSION
 from nvidia_variant_provider.census.store import Store
 from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.lint.facts import Unread, WheelFacts
+from nvidia_variant_provider.wheels.variant_json import WheelContent
 
 
 def wheel(number: int = 1) -> Wheel:
@@ -172,3 +179,151 @@ def test_a_locked_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         store.add(outcome())
     other.close()
     assert caught.value.hint == "wait until the other census has ended"
+
+
+def test_a_store_of_the_first_version_is_migrated(tmp_path: Path) -> None:
+    """What it has stays, and is read again when the rules need more of it."""
+    path = str(tmp_path / "census.sqlite")
+    with closing(sqlite3.connect(path, isolation_level=None)) as first:
+        first.executescript(MIGRATIONS[0])
+        first.execute(f"PRAGMA application_id = {APPLICATION}")
+        first.execute("PRAGMA user_version = 1")
+        known = wheel()
+        first.execute(
+            "INSERT INTO wheels VALUES (7, ?, ?, 'demo', '1.1', NULL, ?, ?, ?, 9, "
+            "NULL, 'inspected', NULL, 0, 1, '13.0', '[]', 3, '[]', 9, 0.1, "
+            "'2026-01-01', '1 0.1.0')",
+            [known.key, known.sha256, known.filename, known.tags, known.url],
+        )
+        first.execute(
+            "INSERT INTO libraries VALUES "
+            "(7, 'demo/lib.so', 'elf', 'x86_64', 8, 0, '[\"libc.so.6\"]', '[]')"
+        )
+        first.execute(
+            "INSERT INTO targets VALUES (7, 'demo/lib.so', '80_real', 2, 1, NULL)"
+        )
+        first.execute("INSERT INTO claims VALUES (7, 'strict', '13.0', 'x', '[]')")
+    with Store(path) as store:
+        assert next(store.rows("PRAGMA user_version"))[0] == VERSION
+        (library,) = store.report(7).libraries
+        assert (library.path, library.machine) == ("demo/lib.so", "x86_64")
+        assert (library.targets, library.stubs) == ({"80_real": 2}, {"80_real": 1})
+        assert library.needed == ("libc.so.6",)
+        assert library.lto == library.sections == {}
+        assert len(list(store.rows("SELECT * FROM claims"))) == 1
+        assert not store.is_known(known)
+        assert store.facts(known) is None
+        store.add(outcome())
+        assert len(list(store.wheels())) == 1
+        assert len(list(store.rows("SELECT * FROM targets"))) == 4
+
+
+def test_a_report_comes_back_as_it_was(store: Store, tmp_path: Path) -> None:
+    """The rules judge a wheel by its report, whether it was read now or long ago."""
+    code = library("80_real", "90_virtual", isa=(9, 2))
+    members = {
+        "demo/a.so": code + container(entry(8)),
+        "demo/b.so": code[:-9],
+        "demo/kernels.cubin": b"\x7fELF broken",
+        "demo/c.so": library() + container(entry(32)),
+    }
+    path = stub_wheel(tmp_path, "demo", "1.1", members=members, requires=["numpy"])
+    with (
+        zipfile.ZipFile(path, "a") as archive,
+        pytest.warns(UserWarning, match="Duplicate name"),
+    ):
+        archive.writestr("demo/a.so", library("90_real"))
+    report = replace(api.inspect(path), path=wheel().filename)
+    assert [item.path for item in report.libraries].count("demo/a.so") == 2
+    assert any(item.lto for item in report.libraries)
+    assert any(item.unknown for item in report.libraries)
+    assert report.all_defects
+    store.add(Outcome(wheel=wheel(), status="inspected", report=report))
+    (row,) = store.wheels()
+    assert store.report(row["id"]) == replace(report, size=0)
+
+
+def facts() -> WheelFacts:
+    return WheelFacts(
+        sha256="0" * 64,
+        content=WheelContent(
+            variant_json=b"{\xff}",
+            folder="demo-1.1.dist-info",
+            name="demo",
+            version="1.1",
+            requires=("numpy; extra == 'x'",),
+            tags=["py3-none-any"],
+        ),
+        report=replace(api.inspect(BINARIES / "plain.so"), kind="wheel", size=0),
+        unread=Unread(message="no", hint="yes"),
+    )
+
+
+@pytest.mark.parametrize("tags", [None, []])
+def test_facts_come_back(store: Store, tags: list[str] | None) -> None:
+    given = facts()
+    assert given.content is not None
+    assert given.report is not None
+    report = replace(given.report, path=wheel().filename)
+    content = replace(given.content, tags=tags)
+    given = replace(given, report=report, content=content)
+    assert not store.has_facts(wheel())
+    store.add(
+        Outcome(
+            wheel=wheel(),
+            status="inspected",
+            report=given.report,
+            facts=given,
+            every_file=True,
+        )
+    )
+    assert store.facts(wheel()) == given
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"facts": None},
+        {"every_file": False},
+        {"status": "failed", "may_pass": True},
+    ],
+)
+def test_facts_that_are_not_enough(store: Store, changes: dict[str, Any]) -> None:
+    full = Outcome(wheel=wheel(), status="inspected", facts=facts(), every_file=True)
+    store.add(replace(full, **changes))
+    assert store.facts(wheel()) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "known"),
+    [
+        ({"size": 5}, {"size": 5}, True),
+        ({"size": 5}, {"size": 6}, False),
+        ({"upload_time": "a"}, {"upload_time": "b"}, False),
+        ({"size": 5, "upload_time": "a"}, {"size": 5, "upload_time": "a"}, True),
+        ({}, {}, False),
+    ],
+)
+def test_a_file_without_a_hash_has_to_be_the_same(
+    store: Store, before: dict[str, Any], now: dict[str, Any], known: bool
+) -> None:
+    unnamed = replace(wheel(), sha256=None)
+    store.add(
+        Outcome(
+            wheel=replace(unnamed, **before),
+            status="inspected",
+            facts=facts(),
+            every_file=True,
+        )
+    )
+    assert store.has_facts(replace(unnamed, **now)) is known
+
+
+def test_a_failure_that_may_pass_replaces_no_inspected_wheel(store: Store) -> None:
+    store.add(outcome())
+    store.add(Outcome(wheel=wheel(), status="failed", may_pass=True, reason="late"))
+    (row,) = store.wheels()
+    assert row["status"] == "inspected"
+    store.add(Outcome(wheel=wheel(), status="failed", reason="damaged"))
+    (row,) = store.wheels()
+    assert row["status"] == "failed"
