@@ -17,7 +17,7 @@ from .store import Store
 from .worker import RETRIES, Limits, Task
 from .workers import LocalWorkers, Workers
 
-__all__ = ["Options", "take_census"]
+__all__ = ["Options", "credentials_of", "make_workers", "take_census"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,11 +65,7 @@ def take_census(
     :param path: where the store is.
     :raises InputError: the index cannot be read, or the store not be written.
     """
-    credentials: tuple[tuple[str, tuple[str, str]], ...] = ()
-    if is_http(index):
-        bare, pair = split_credentials(index)
-        if pair is not None:
-            credentials = ((server_of(bare), pair),)
+    credentials = credentials_of(index)
 
     def make_task(wheel: Wheel) -> Task:
         return Task(wheel=wheel, limits=options.limits, credentials=credentials)
@@ -81,7 +77,7 @@ def take_census(
         partial(connect, environ, retries=RETRIES),
     )
     with Store(path) as store:
-        workers = _make_workers(options)
+        workers = make_workers(options.jobs, options.dask)
         done = False
         try:
             tally = run(
@@ -100,9 +96,24 @@ def take_census(
     return tally
 
 
-def _make_workers(options: Options) -> Workers:
-    if options.dask is not None:
+def credentials_of(index: str) -> tuple[tuple[str, tuple[str, str]], ...]:
+    """Return user and password in the URL of an index, by its server."""
+    if is_http(index):
+        bare, pair = split_credentials(index)
+        if pair is not None:
+            return ((server_of(bare), pair),)
+    return ()
+
+
+def make_workers(jobs: int | None, dask: str | None) -> Workers:
+    """Return what reads wheels.
+
+    :param jobs: how many processes; one for each core by default.
+    :param dask: the address of the scheduler of a cluster, which is used instead.
+    :raises InputError: there is no cluster, or its workers have another version.
+    """
+    if dask is not None:
         from .cluster import ClusterWorkers
 
-        return ClusterWorkers(options.dask)
-    return LocalWorkers(options.jobs or os.cpu_count() or 1)
+        return ClusterWorkers(dask)
+    return LocalWorkers(jobs or os.cpu_count() or 1)

@@ -284,7 +284,9 @@ def one_of(words: Sequence[str]) -> Callable[[str], str]:
     return parse
 
 
-def add_jobs(parser: argparse.ArgumentParser) -> None:
+def add_jobs(
+    parser: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup,
+) -> None:
     """Add ``--jobs`` to a verb that reads the files in wheels."""
     parser.add_argument(
         "--jobs",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,10 +57,16 @@ class Requests(list[str]):
 
 @dataclass(frozen=True)
 class RangeServer:
-    """A running server: its URL without a slash, and the requests that it received."""
+    """A running server.
+
+    :param url: its URL without a slash.
+    :param requests: the requests that it received.
+    :param sent: the bytes of the bodies that it sent, by path.
+    """
 
     url: str
     requests: Requests
+    sent: Counter[str]
 
 
 @contextmanager
@@ -73,9 +80,12 @@ def serve_answers(
     stopped = threading.Event()
     expected = base64.b64encode((credentials or "").encode()).decode()
     requests = Requests()
+    sent: Counter[str] = Counter()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # The end of a response does not wait for an acknowledgement of its start.
+        disable_nagle_algorithm = True
 
         def log_message(self, *args: Any) -> None:
             """Say nothing."""
@@ -102,6 +112,7 @@ def serve_answers(
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
+            sent[self.path] += len(body)
             if answer.fault == "cut":
                 self.wfile.write(body[: len(body) // 2])
                 self.close_connection = True
@@ -119,7 +130,7 @@ def serve_answers(
 
     with start_server(Handler) as url:
         try:
-            yield RangeServer(url.rstrip("/"), requests)
+            yield RangeServer(url.rstrip("/"), requests, sent)
         finally:
             stopped.set()
 

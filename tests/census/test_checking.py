@@ -1,0 +1,406 @@
+"""``validate INDEX --store STORE``: the same findings, and no wheel is read twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from support.command import Run
+from support.containers import library
+from support.content_cases import CASES
+from support.damaged_index import damaged_index, serve_index
+from support.gpu_wheels import Wheel
+from support.range_server import Answer, RangeServer, serve_answers
+from support.wheels import stub_wheel
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.census import store as store_module
+from nvidia_variant_provider.census.checking import StoredIndex
+from nvidia_variant_provider.census.model import Outcome
+from nvidia_variant_provider.census.running import Tally
+from nvidia_variant_provider.census.store import Store
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.lint.findings import Finding
+from nvidia_variant_provider.lint.runner import check_paths
+from nvidia_variant_provider.lint.unchecked import Unchecked, UncheckedFiles
+
+
+class Read:
+    """Which wheels a run has read, and for what."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+
+    def listed(self, project: Any, tally: Tally) -> None:
+        """Take no note."""
+
+    def finished(self, outcome: Outcome, tally: Tally) -> None:
+        del tally
+        self.outcomes.append(outcome)
+
+    @property
+    def bytes(self) -> int:
+        return sum(outcome.bytes_read for outcome in self.outcomes)
+
+
+class Checked(NamedTuple):
+    findings: list[Finding]
+    unchecked: list[Unchecked]
+    read: Read
+
+
+def check(
+    path: str | os.PathLike[str],
+    store: Path | None = None,
+    *,
+    jobs: int = 1,
+    dask: str | None = None,
+    **options: Any,
+) -> Checked:
+    """Check an index, with a store if there is one."""
+    unchecked, read = UncheckedFiles(), Read()
+    if store is not None:
+        options["check_index"] = StoredIndex(
+            store=str(store), environ=os.environ, jobs=jobs, dask=dask, observer=read
+        ).check
+    findings = check_paths([path], unchecked=unchecked, **options)
+    return Checked(findings, unchecked.all, read)
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index with a defect of each kind; no test changes it."""
+    return damaged_index(tmp_path_factory.mktemp("damaged"))
+
+
+def same(one: Checked, other: Checked) -> None:
+    """The findings are equal text by text, and so is what was not checked."""
+    assert one.findings == other.findings
+    assert sorted(map(str, one.unchecked)) == sorted(map(str, other.unchecked))
+
+
+def wheel_bytes(server: RangeServer) -> int:
+    return sum(size for path, size in server.sent.items() if path.endswith(".whl"))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_folder_has_the_same_findings(
+    damaged: Path, jobs: int, tmp_path: Path
+) -> None:
+    expected = check(damaged)
+    codes = {finding.code for finding in expected.findings}
+    assert {code for code in codes if code.startswith(("NV4", "NV5"))} >= {
+        *(f"NV4{n:02d}" for n in range(1, 17)),
+        *(f"NV5{n:02d}" for n in range(1, 15)),
+    }
+    store = tmp_path / "census.sqlite"
+    first = check(damaged, store, jobs=jobs)
+    same(first, expected)
+    assert first.read.outcomes
+    second = check(damaged, store, jobs=jobs)
+    same(second, expected)
+    assert second.read.outcomes == []
+
+
+@pytest.mark.parametrize("options", [{}, {"hashes": False}], ids=["hashes", "parts"])
+def test_a_server_has_the_same_findings(
+    damaged: Path, options: dict[str, Any], tmp_path: Path
+) -> None:
+    store = tmp_path / "census.sqlite"
+    with serve_index(damaged) as server:
+        url = f"{server.url}/simple/"
+        expected = check(url, **options)
+        server.sent.clear()
+        first = check(url, store, jobs=2, **options)
+        same(first, expected)
+        assert wheel_bytes(server) == first.read.bytes > 0
+        server.sent.clear()
+        second = check(url, store, jobs=2, **options)
+        same(second, expected)
+        # A wheel without a hash, a size and a time may be another one today.
+        read = {outcome.wheel.filename for outcome in second.read.outcomes}
+        assert read == {path.name for path in (damaged / "content01").glob("*.whl")}
+        assert wheel_bytes(server) == second.read.bytes
+        if not options:
+            assert {"NV417", "NV418", "NV501"} <= {f.code for f in second.findings}
+
+
+def test_a_second_run_reads_no_byte_of_a_wheel(damaged: Path, tmp_path: Path) -> None:
+    """A counting server says so, and not the program that is tested."""
+    index = tmp_path / "index"
+    shutil.copytree(damaged, index, ignore=shutil.ignore_patterns("content01"))
+    store = tmp_path / "census.sqlite"
+    with serve_index(index) as server:
+        first = check(f"{server.url}/simple/", store)
+        wheels = sum(path.stat().st_size for path in index.rglob("*.whl"))
+        assert wheel_bytes(server) == first.read.bytes
+        assert 0 < wheel_bytes(server) <= wheels
+        server.sent.clear()
+        server.requests.clear()
+        second = check(f"{server.url}/simple/", store)
+        assert wheel_bytes(server) == 0
+        assert not [line for line in server.requests if ".whl" in line]
+        same(second, first)
+
+
+def test_a_real_cluster_has_the_same_findings(damaged: Path, tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="the extra census is not installed")
+    from support.dask_cluster import dask_cluster
+
+    expected = check(damaged)
+    store = tmp_path / "census.sqlite"
+    with dask_cluster(tmp_path) as cluster:
+        first = check(damaged, store, dask=cluster.address)
+        second = check(damaged, store, dask=cluster.address)
+    same(first, expected)
+    same(second, expected)
+    assert second.read.outcomes == []
+
+
+def labelled(folder: Path, label: str = "cu130", **more: Any) -> Path:
+    """A wheel whose claim is false."""
+    options = {"libraries": {"demo/lib.so": library("80_real")}, "sm": ["90_real"]}
+    return Wheel(**{**options, "label": label, **more}).write(folder)
+
+
+def test_what_a_census_has_read_is_not_read_again(tmp_path: Path, run: Run) -> None:
+    """The two verbs share one store, and what one of them has read serves both."""
+    folder, store = tmp_path / "index" / "demo", tmp_path / "census.sqlite"
+    labelled(folder)
+    stub_wheel(folder, "demo", "1.0", "null", variant_json={"variants": {"null": {}}})
+    assert run("census", tmp_path / "index", "-o", store).code == 0
+    checked = check(tmp_path / "index", store)
+    assert checked.read.outcomes == []
+    same(checked, check(tmp_path / "index"))
+    (store).unlink()
+    check(tmp_path / "index", store)
+    outcome = run("census", tmp_path / "index", "-o", store)
+    assert "2 known before" in outcome.out
+
+
+def test_both_verbs_write_the_same_rows(tmp_path: Path) -> None:
+    from census.test_running import rows
+
+    folder = tmp_path / "index" / "demo"
+    for number, case in enumerate(CASES.values()):
+        replace(case.trigger, label=f"x{number}").write(folder)
+    stub_wheel(folder, "demo", "1.0", "null", variant_json={"variants": {"null": {}}})
+    one, other = tmp_path / "one.sqlite", tmp_path / "other.sqlite"
+    api.census(tmp_path / "index", one, every_wheel=True, jobs=1)
+    check(tmp_path / "index", other)
+    assert rows(one) == rows(other)
+    assert len(rows(one)["targets"]) > 30
+
+
+def test_files_that_a_census_leaves_out_are_read_once(tmp_path: Path, run: Run) -> None:
+    """A census reads no file that is no library by its name; the rules need them."""
+    folder, store = tmp_path / "index" / "demo", tmp_path / "census.sqlite"
+    members = {"demo/data.bin": library("80_real")}
+    labelled(folder, libraries=members, tag="py3-none-any")
+    assert "1 skipped" in run("census", tmp_path / "index", "-o", store).out
+    first = check(tmp_path / "index", store)
+    assert len(first.read.outcomes) == 1
+    assert "NV501" in {finding.code for finding in first.findings}
+    second = check(tmp_path / "index", store)
+    assert second.read.outcomes == []
+    same(second, first)
+
+
+def test_a_wheel_of_an_older_reader_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "census.sqlite"
+    labelled(tmp_path / "demo")
+    check(tmp_path / "demo", store)
+    monkeypatch.setattr(store_module, "READER", store_module.READER + 1)
+    again = check(tmp_path / "demo", store)
+    assert len(again.read.outcomes) == 1
+    assert check(tmp_path / "demo", store).read.outcomes == []
+
+
+def test_a_file_that_has_changed_is_read_again(tmp_path: Path) -> None:
+    store = tmp_path / "census.sqlite"
+    labelled(tmp_path / "demo")
+    check(tmp_path / "demo", store)
+    labelled(tmp_path / "demo", sm=["80_real", "90_real", "100_real"])
+    again = check(tmp_path / "demo", store)
+    assert len(again.read.outcomes) == 1
+    same(again, check(tmp_path / "demo"))
+
+
+def test_hashes_in_the_page_of_a_folder_name_the_same_files(
+    tmp_path: Path, run: Run
+) -> None:
+    """`census` reads ``index.html`` of a project's folder, and `validate` does not."""
+    folder, store = tmp_path / "index" / "demo", tmp_path / "census.sqlite"
+    path = labelled(folder)
+    link = f'<a href="{path.name}#sha256={"0" * 64}">{path.name}</a>'
+    (folder / "index.html").write_text(link)
+    run("census", tmp_path / "index", "-o", store)
+    checked = check(tmp_path / "index", store)
+    assert checked.read.outcomes == []
+    same(checked, check(tmp_path / "index"))
+
+
+class TestFailures:
+    PAGE = "/simple/demo/"
+
+    def serve(self, path: Path, answers: dict[str, Answer]) -> Any:
+        name = path.name
+        page = f'<!DOCTYPE html><a href="/{name}#sha256={"1" * 64}">{name}</a>'
+        answers[self.PAGE] = Answer(body=page.encode(), kind="text/html")
+        return serve_answers(answers)
+
+    def test_a_failure_that_may_pass_is_not_kept(self, tmp_path: Path) -> None:
+        path, store = labelled(tmp_path), tmp_path / "census.sqlite"
+        answers = {f"/{path.name}": Answer(status=404)}
+        with self.serve(path, answers) as server:
+            url = f"{server.url}{self.PAGE}"
+            first = check(url, store)
+            same(first, check(url))
+            assert "NV411" in {finding.code for finding in first.findings}
+            answers[f"/{path.name}"] = Answer(body=path.read_bytes())
+            second = check(url, store)
+            same(second, check(url))
+            assert "NV411" not in {finding.code for finding in second.findings}
+            assert len(second.read.outcomes) == 1
+            assert check(url, store).read.outcomes == []
+
+    def test_a_failure_does_not_replace_what_an_older_reader_has_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path, store = labelled(tmp_path), tmp_path / "census.sqlite"
+        answers = {f"/{path.name}": Answer(body=path.read_bytes())}
+        with self.serve(path, answers) as server:
+            url = f"{server.url}{self.PAGE}"
+            check(url, store, hashes=False)
+            monkeypatch.setattr(store_module, "READER", store_module.READER + 1)
+            answers[f"/{path.name}"] = Answer(status=404)
+            failed = check(url, store, hashes=False)
+        assert "NV411" in {finding.code for finding in failed.findings}
+        with Store(str(store)) as opened:
+            (row,) = opened.wheels()
+        assert row["status"] == "inspected"
+
+    def test_a_wheel_with_another_hash_is_not_exported(
+        self, tmp_path: Path, run: Run
+    ) -> None:
+        path, store = labelled(tmp_path), tmp_path / "census.sqlite"
+        answers = {f"/{path.name}": Answer(body=path.read_bytes())}
+        with self.serve(path, answers) as server:
+            checked = check(f"{server.url}{self.PAGE}", store)
+        assert {"NV417", "NV501"} <= {finding.code for finding in checked.findings}
+        rows = tmp_path / "rows.csv"
+        assert "0 rows" in run("census", "--export", rows, "-o", store).out
+        (project,) = run("census", "--report", "-o", store, "--json").data["projects"]
+        assert project["targets"] == []
+        (release,) = project["releases"]
+        assert (release["status"], release["targets"]) == ("failed", [])
+
+    def test_parts_that_an_earlier_run_has_read_have_no_hash(
+        self, tmp_path: Path
+    ) -> None:
+        path, store = labelled(tmp_path), tmp_path / "census.sqlite"
+        answers = {f"/{path.name}": Answer(body=path.read_bytes())}
+        with self.serve(path, answers) as server:
+            url = f"{server.url}{self.PAGE}"
+            check(url, store, hashes=False)
+            second = check(url, store)
+        assert second.read.outcomes == []
+        (item,) = second.unchecked
+        assert (item.what, item.files) == ("the sha256", 1)
+        assert item.reason.startswith("the store has them from a run that read only")
+
+
+BAD_STORES: Sequence[tuple[str, str]] = [
+    ("text", "file is not a database"),
+    ("other", "it is not a store"),
+    ("newer", "it is a store of version 99, and"),
+    ("folder", "unable to open database file"),
+    ("locked", "database is locked"),
+]
+
+
+BAD = {
+    "other": "CREATE TABLE x (y)",
+    "newer": "PRAGMA user_version = 99",
+    "locked": "BEGIN IMMEDIATE",
+}
+
+
+@pytest.mark.parametrize(("kind", "message"), BAD_STORES)
+def test_a_bad_store(
+    kind: str,
+    message: str,
+    tmp_path: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_module, "_BUSY", 10)
+    labelled(tmp_path / "demo")
+    path = tmp_path / "census.sqlite"
+    if kind == "text":
+        path.write_text("no database" * 100)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind != "other":
+        Store(str(path)).close()
+    with ExitStack() as stack:
+        if kind in BAD:
+            connection = stack.enter_context(closing(sqlite3.connect(path)))
+            connection.isolation_level = None
+            connection.execute(BAD[kind])
+        outcome = run("validate", tmp_path / "demo", "--store", path)
+    assert outcome.code == InputError.exit_code
+    assert outcome.out == ""
+    (line,) = outcome.err.splitlines()
+    assert line.startswith(f"error: {path}: ")
+    assert message in line
+
+
+@pytest.mark.parametrize("name", ["x.whl", "x-variants.json", "-", "nowhere", ""])
+def test_a_store_is_for_an_index(name: str, tmp_path: Path, run: Run) -> None:
+    if name.startswith("x"):
+        (tmp_path / name).write_bytes(b"{}")
+        name = str(tmp_path / name)
+    store = tmp_path / "census.sqlite"
+    outcome = run("validate", name, "--store", store)
+    assert outcome.code == 2
+    (line,) = outcome.err.splitlines()
+    assert "--store is for an index" in line
+    assert not store.exists()
+
+
+def test_a_cluster_needs_a_store(tmp_path: Path, run: Run) -> None:
+    outcome = run("validate", tmp_path, "--dask", "tcp://127.0.0.1:9")
+    assert outcome.code == 2
+    assert "--dask is for --store" in outcome.err
+
+
+def test_the_verb(tmp_path: Path, run: Run) -> None:
+    store = tmp_path / "census.sqlite"
+    labelled(tmp_path / "index" / "demo")
+    plain = run("validate", tmp_path / "index", "--json")
+    stored = run(
+        "validate", tmp_path / "index", "--store", store, "--json", "--jobs", 1
+    )
+    assert stored.code == plain.code == 1
+    assert json.loads(stored.out) == json.loads(plain.out)
+    text = run("validate", tmp_path / "index", "--store", store)
+    assert text.out == run("validate", tmp_path / "index").out
+
+
+def test_the_function(tmp_path: Path) -> None:
+    labelled(tmp_path / "demo")
+    findings = api.validate(
+        [tmp_path / "demo"], store=tmp_path / "census.sqlite", jobs=1
+    )
+    assert findings == api.validate([tmp_path / "demo"])
