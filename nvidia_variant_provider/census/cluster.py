@@ -6,19 +6,25 @@ Nothing of that is done here.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import itertools
 import logging
+import pickle
 import threading
 import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
 from typing import Any
 
 from .._version import __version__
-from ..errors import InputError, MissingExtraError
+from ..errors import InputError, MissingExtraError, shown
 from ..redaction import redacted
 from .model import Outcome
-from .worker import OtherVersionError, Task, read_wheel
+from .worker import OtherVersionError, Task
+from .workers import gone
 
 __all__ = ["ClusterWorkers"]
 
@@ -33,6 +39,17 @@ _FRESH = 5.0
 
 _MOST_NAMED = 3
 
+_PACKAGE = "nvidia_variant_provider"
+
+_SCHEMES = ("tcp", "tls")
+
+_HINT = "give the address that dask scheduler has printed, such as tcp://10.0.0.1:8786"
+
+_TLS_HINT = (
+    "name the certificates in Dask's configuration: distributed.comm.tls.ca-file, "
+    "client.cert and client.key"
+)
+
 
 class ClusterWorkers:
     """The workers of a cluster, each with the package and with access to the index.
@@ -43,43 +60,128 @@ class ClusterWorkers:
     :raises MissingExtraError: the extra ``census`` is not installed.
     """
 
+    # A wheel passes through the scheduler on its way to a worker, and so does what was
+    # found in it.
+    ahead = 8
+
     def __init__(self, address: str) -> None:
         self._client = _connect(address)
         self._threads = 0
         self._asked = 0.0
+        # Keys are those of the whole cluster, which other censuses may use as well.
+        self._name = f"census-{uuid.uuid4().hex}"
+        self._numbers = itertools.count()
+        self._keys: dict[Future[Outcome], str] = {}
+        self._read = _reader()
         try:
             _require_version(self._client)
-            # Two wheels with the same fields are two tasks: one may have been read
-            # long ago, and its file may have changed.
-            self._executor = self._client.get_executor(pure=False, retries=_RETRIES)
+            self._executor = self._client.get_executor(retries=_RETRIES)
         except BaseException:
-            self._client.close(timeout=1)
+            self._leave()
             raise
 
     def submit(self, task: Task) -> Future[Outcome]:
-        """Give a wheel to the scheduler."""
-        future: Future[Outcome] = self._executor.submit(read_wheel, task)
+        """Give a wheel to the scheduler.
+
+        :raises InputError: there is no scheduler any more.
+        """
+        # Two wheels with the same fields are two tasks, with a key for each: one may
+        # have been read long ago, and its file may have changed.
+        key = f"{self._name}-{next(self._numbers)}"
+        try:
+            # The scheduler would unpickle a task, and need the package for it.
+            packed = pickle.dumps(task)
+            future: Future[Outcome] = self._executor.submit(
+                self._read, __version__, packed, key=key
+            )
+        except Exception:  # noqa: BLE001  # Dask has many, by what it was doing
+            raise gone() from None
+        self._keys[future] = key
         return future
 
     def capacity(self) -> int:
-        """Return how many wheels all workers of this moment read at the same time."""
+        """Return how many wheels all workers of this moment read at the same time.
+
+        :raises InputError: there is no scheduler any more.
+        """
         now = time.monotonic()
         if not self._threads or now > self._asked + _FRESH:
             self._asked = now
-            self._threads = sum(self._client.nthreads().values())
+            try:
+                self._threads = sum(self._client.nthreads().values())
+            except Exception:  # noqa: BLE001  # Dask has many, by what it was doing
+                raise gone() from None
         # A cluster that grows with its work starts the first worker for the first task.
         return max(1, self._threads)
 
-    def withdraw(self, future: Future[Outcome]) -> None:
-        """Do nothing: nobody knows here which wheels a worker has begun."""
+    def result(self, future: Future[Outcome]) -> Outcome:
+        """Return what became of a wheel, when ``future`` is done.
+
+        :raises CancelledError: it was not read.
+        :raises OtherVersionError: a worker that has come since has another version.
+        """
+        self._keys.pop(future, None)
+        try:
+            return future.result()
+        except ImportError as error:
+            if error.name != _PACKAGE:
+                raise
+            raise _other_versions({str(error.path): error.msg or None}) from None
+
+    def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:
+        """Take back the wheels that no worker has begun to read."""
+        try:
+            begun = self._client.run(_list_begun, on_error="ignore")
+        except Exception:  # noqa: BLE001  # without a scheduler, there are no wheels
+            return
+        keys = set(itertools.chain.from_iterable(begun.values()))
+        for future in futures:
+            if self._keys.get(future) not in keys:
+                future.cancel()
 
     def renew(self) -> None:
         """Do nothing: the scheduler replaces workers."""
 
     def close(self, *, at_once: bool = False) -> None:
         """Leave the cluster, which goes on to run."""
-        self._executor.shutdown(wait=not at_once)
-        self._client.close(timeout=1)
+        with contextlib.suppress(Exception):
+            self._executor.shutdown(wait=not at_once)
+        self._leave()
+
+    def _leave(self) -> None:
+        # If nobody takes leave, the scheduler sees that the connection has ended.
+        with contextlib.suppress(Exception):
+            self._client.close(timeout=1)
+
+
+def _reader() -> Callable[[str, bytes], Outcome]:
+    """Return what a worker does with a wheel."""
+
+    # A function in a function is sent as it is: no package needs to be there.
+    def read(version: str, task: bytes) -> Outcome:
+        import pickle
+
+        try:
+            from nvidia_variant_provider import __version__ as installed
+        except ImportError:
+            installed = ""
+        if installed != version:
+            from distributed import get_worker
+
+            address = get_worker().address
+            name = "nvidia_variant_provider"
+            raise ImportError(installed, name=name, path=address)
+        from nvidia_variant_provider.census.worker import read_wheel
+
+        outcome: Outcome = read_wheel(pickle.loads(task))  # noqa: S301  # the client's
+        return outcome
+
+    return read
+
+
+def _list_begun(dask_worker: Any) -> list[str]:
+    """Return the keys of what a worker does; Dask gives it the worker."""
+    return [task.key for task in dask_worker.state.executing]
 
 
 def _connect(address: str) -> Any:
@@ -90,6 +192,10 @@ def _connect(address: str) -> Any:
         message = f"--dask needs the extra census: {error.name} is not installed"
         hint = "pip install 'nvidia-variant-provider[census]'"
         raise MissingExtraError(message, hint=hint) from None
+    scheme, mark, _ = address.rpartition("://")
+    if mark and scheme not in _SCHEMES:
+        message = f"is no address of a Dask scheduler: it begins with {shown(scheme)}"
+        raise InputError(message, path=redacted(address), hint=_HINT)
     # What goes wrong is said once, in one line, by this package.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -110,12 +216,15 @@ def _connect(address: str) -> Any:
     threading.Thread(target=connect, name="connects to Dask", daemon=True).start()
     try:
         return attempt.result(_PATIENCE + 1)
+    # A server of another kind sends what Dask takes for the length of a message, and
     # Dask has assertions for what happens where its thread does not start in time.
     except (OSError, ValueError, TypeError, LateError, AssertionError) as error:
         reason = str(error).splitlines()[0] if str(error) else "nobody responds"
-        message = f"no Dask scheduler can be reached: {redacted(reason)}"
-        hint = "check the address that dask scheduler has printed"
-        raise InputError(message, path=redacted(address), hint=hint) from None
+    except MemoryError:
+        reason = "what responds is no scheduler"
+    message = f"no Dask scheduler can be reached: {redacted(reason)}"
+    hint = _TLS_HINT if scheme == "tls" else _HINT
+    raise InputError(message, path=redacted(address), hint=hint)
 
 
 def _require_version(client: Any) -> None:
@@ -134,13 +243,17 @@ def _require_version(client: Any) -> None:
 
     versions = client.run(version)
     others = {name: other for name, other in versions.items() if other != __version__}
-    if not others:
-        return
+    if others:
+        raise _other_versions(others)
+
+
+def _other_versions(versions: Mapping[str, str | None]) -> OtherVersionError:
+    """Return the error for workers that have other versions, or ``None``."""
     listed = [
         f"{name} has {f'version {other}' if other else 'none'}"
-        for name, other in sorted(others.items())[:_MOST_NAMED]
+        for name, other in sorted(versions.items())[:_MOST_NAMED]
     ]
-    if len(others) > _MOST_NAMED:
-        listed.append(f"{len(others) - _MOST_NAMED} more workers are like that")
+    if len(versions) > _MOST_NAMED:
+        listed.append(f"{len(versions) - _MOST_NAMED} more workers are like that")
     message = f"workers have another version of this package: {', '.join(listed)}"
-    raise OtherVersionError(message, hint=f"install version {__version__} there")
+    return OtherVersionError(message, hint=f"install version {__version__} there")

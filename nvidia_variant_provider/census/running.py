@@ -14,26 +14,24 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
-from ..errors import InputError, shown
+from ..errors import InputError, MissingExtraError, shown
 from ..index.http.urls import is_http, server_of
 from .listing import Project
 from .model import Outcome, Wheel
 from .store import Store
-from .worker import OtherVersionError, Task
-from .workers import Workers
+from .worker import Task
+from .workers import Workers, gone
 
 __all__ = ["Observer", "Stop", "Tally", "run"]
 
 logger = logging.getLogger(__name__)
 
-_AHEAD = 2
-"""Wheels that are handed over for each one that can be read at a time, so that no
-worker waits for the parent."""
-
 _POLL = 0.5
-"""Seconds after which the loop looks whether the user has stopped it."""
+"""Seconds after which the loop looks up, since Windows keeps Ctrl-C from a thread that
+waits without an end."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -78,14 +76,20 @@ class Stop:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._wake: Callable[[], None] = lambda: None
 
     def set(self) -> None:
-        """Ask for the end."""
+        """Ask for the end; a signal handler may do so."""
         self._event.set()
+        self._wake()
 
     def is_set(self) -> bool:
         """Return whether the end was asked for."""
         return self._event.is_set()
+
+    def attach(self, wake: Callable[[], None]) -> None:
+        """Let the census say how it is woken up."""
+        self._wake = wake
 
 
 class Observer(Protocol):
@@ -202,7 +206,9 @@ class _Loop:
         self._stop = stop
         self._max_bytes = max_bytes
         self._per_host = per_host
-        self._events: queue.SimpleQueue[Project | _Ended | Future[Outcome]] = (
+        # None wakes the loop up. A signal handler may put it there: SimpleQueue, unlike
+        # Queue, has no lock that this thread could hold.
+        self._events: queue.SimpleQueue[Project | _Ended | Future[Outcome] | None] = (
             queue.SimpleQueue()
         )
         self._reading: dict[Future[Outcome], Wheel] = {}
@@ -219,11 +225,15 @@ class _Loop:
 
     def run(self, projects: Iterator[Project]) -> None:
         """Run until everything is read, or the end is asked for."""
+        self._stop.attach(partial(self._events.put, None))
         lister = _Lister(projects, self._events.put)
+        is_ending = False
         try:
             while True:
                 if self._ends_early():
-                    self._wind_up(lister)
+                    if not is_ending:
+                        self._wind_up(lister)
+                    is_ending = True
                 else:
                     self._start_wheels()
                     if not self._is_listing and len(self._waiting) < self._window():
@@ -235,11 +245,9 @@ class _Loop:
                     break
         finally:
             lister.stop()
-            for future in list(self._reading):
-                future.cancel()
 
     def _window(self) -> int:
-        return max(1, self._workers.capacity() * _AHEAD)
+        return max(1, self._workers.capacity() * self._workers.ahead)
 
     def _ends_early(self) -> bool:
         if self.tally.stopped is None:
@@ -257,8 +265,8 @@ class _Loop:
         lister.stop()
         self._waiting.clear()
         self._suspects.clear()
-        for future in list(self._reading):
-            self._workers.withdraw(future)
+        self._workers.withdraw(tuple(self._reading))
+        logger.info("no other wheels are read now")
 
     def _start_wheels(self) -> None:
         if self._broken:
@@ -312,7 +320,7 @@ class _Loop:
             self._listing = self._is_listing = False
             if event.error is not None:
                 raise event.error
-        else:
+        elif event is not None:
             self._take_future(event)
 
     def _take_project(self, project: Project) -> None:
@@ -332,12 +340,10 @@ class _Loop:
         if not self._hosts[host]:
             del self._hosts[host]
         try:
-            outcome = future.result()
+            outcome = self._workers.result(future)
         except CancelledError:
             if self.tally.stopped is None:
-                message = "the workers have gone"
-                hint = "run the same command again to go on"
-                raise InputError(message, hint=hint) from None
+                raise gone() from None
             return
         except BrokenExecutor:
             self._broken = True
@@ -346,8 +352,8 @@ class _Loop:
                 return
             reason = "the process that read it was killed"
             outcome = _lost(wheel, reason)
-        except OtherVersionError:
-            raise
+        except (InputError, MissingExtraError):
+            raise  # what is wrong with one wheel is an outcome
         except Exception as error:  # noqa: BLE001  # a worker may raise anything
             outcome = _lost(wheel, _explained(error))
         self._take_outcome(outcome)

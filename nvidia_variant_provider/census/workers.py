@@ -5,11 +5,19 @@ Both are an executor of `concurrent.futures`. The loop in `running` does not kno
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
 import threading
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+)
 from multiprocessing import connection
 from typing import Protocol
 
@@ -17,11 +25,18 @@ from ..errors import InputError
 from .model import Outcome
 from .worker import Task, read_wheel
 
-__all__ = ["LocalWorkers", "Workers"]
+__all__ = ["LocalWorkers", "Workers", "gone"]
 
 
 class Workers(Protocol):
     """What the loop needs of an executor."""
+
+    @property
+    def ahead(self) -> int:
+        """How many wheels are handed over for each one that can be read at a time.
+
+        No worker waits for the parent then.
+        """
 
     def submit(self, task: Task) -> Future[Outcome]:
         """Start reading a wheel, as soon as there is room for it."""
@@ -29,8 +44,15 @@ class Workers(Protocol):
     def capacity(self) -> int:
         """Return how many wheels can be read at the same time."""
 
-    def withdraw(self, future: Future[Outcome]) -> None:
-        """Take back a wheel that nobody has begun to read."""
+    def result(self, future: Future[Outcome]) -> Outcome:
+        """Return what became of a wheel, when ``future`` is done.
+
+        :raises CancelledError: it was not read.
+        :raises InputError: no worker can read the wheels of this census.
+        """
+
+    def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:
+        """Take back the wheels that nobody has begun to read, and read no others."""
 
     def renew(self) -> None:
         """Make a new executor, after one of its processes was killed."""
@@ -42,14 +64,25 @@ class Workers(Protocol):
         """
 
 
+def gone() -> InputError:
+    """Return the error for workers that have ended, and will not come back."""
+    hint = "run the same command again to go on"
+    return InputError("the workers have gone", hint=hint)
+
+
 class LocalWorkers:
     """Processes of this machine.
 
     :param jobs: how many.
     """
 
+    ahead = 2
+
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
+        self._context = multiprocessing.get_context("spawn")
+        # It has no lock, which a process that is killed would keep.
+        self._withdrawn = self._context.RawValue(ctypes.c_bool, False)
         self._executor = self._make()
 
     def _make(self) -> Executor:
@@ -57,8 +90,9 @@ class LocalWorkers:
             self._jobs,
             # A copy of this process (fork) would have its connections, but not the
             # threads that serve these.
-            mp_context=multiprocessing.get_context("spawn"),
+            mp_context=self._context,
             initializer=_prepare_process,
+            initargs=(self._withdrawn,),
         )
 
     def submit(self, task: Task) -> Future[Outcome]:
@@ -66,15 +100,26 @@ class LocalWorkers:
 
         :raises BrokenExecutor: a process was killed; `renew` helps.
         """
-        return self._executor.submit(read_wheel, task)
+        return self._executor.submit(_read_unless_withdrawn, task)
 
     def capacity(self) -> int:
         """Return the number of processes."""
         return self._jobs
 
-    def withdraw(self, future: Future[Outcome]) -> None:
-        """Take back a wheel that no process has begun to read."""
-        future.cancel()  # does nothing to one that is being read
+    def result(self, future: Future[Outcome]) -> Outcome:
+        """Return what became of a wheel, when ``future`` is done.
+
+        :raises CancelledError: it was not read.
+        """
+        return future.result()
+
+    def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:
+        """Take back the wheels that no process has begun to read."""
+        # The executor cannot cancel the next wheels. They are in the pipe to the
+        # processes, which leave them.
+        self._withdrawn.value = True
+        for future in futures:
+            future.cancel()
 
     def renew(self) -> None:
         """Make new processes in place of all others.
@@ -100,11 +145,23 @@ class LocalWorkers:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _prepare_process() -> None:
+_withdrawn: ctypes.c_bool
+"""Whether the parent of this process takes back the wheels that it has not begun."""
+
+
+def _read_unless_withdrawn(task: Task) -> Outcome:
+    if _withdrawn.value:
+        raise CancelledError
+    return read_wheel(task)
+
+
+def _prepare_process(withdrawn: ctypes.c_bool) -> None:
     """Make a process of the pool end with its parent, and not by Ctrl-C.
 
     Ctrl-C reaches all processes of a terminal. The parent decides what ends then.
     """
+    global _withdrawn  # noqa: PLW0603  # an initializer has no other place for it
+    _withdrawn = withdrawn
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -14,7 +14,6 @@ import pytest
 from support.containers import library
 from support.wheels import stub_wheel
 
-from nvidia_variant_provider.census import running
 from nvidia_variant_provider.census.listing import Project, list_projects
 from nvidia_variant_provider.census.model import Outcome, Wheel
 from nvidia_variant_provider.census.running import Stop, Tally, run
@@ -72,6 +71,8 @@ class Observed:
 class Threads:
     """Workers in threads of this process, for what needs no processes."""
 
+    ahead = 2
+
     def __init__(self, read: Any = read_wheel, count: int = 2) -> None:
         self._read = read
         self._count = count
@@ -84,8 +85,12 @@ class Threads:
     def capacity(self) -> int:
         return self._count
 
-    def withdraw(self, future: Future[Outcome]) -> None:
-        future.cancel()
+    def result(self, future: Future[Outcome]) -> Outcome:
+        return future.result()
+
+    def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:
+        for future in futures:
+            future.cancel()
 
     def renew(self) -> None:
         self.renewed += 1
@@ -317,7 +322,7 @@ def test_the_parent_holds_few_wheels(tmp_path: Path) -> None:
         )
     workers.close()
     assert tally.skipped == 1000
-    window = workers.capacity() * running._AHEAD
+    window = workers.capacity() * workers.ahead
     assert max(ahead) <= 2 * window + 2
 
 

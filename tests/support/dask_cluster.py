@@ -46,6 +46,20 @@ class Cluster:
         with make_client(self.address, set_as_default=False) as client:
             client.wait_for_workers(count, timeout=60)
 
+    def wait_until_idle(self) -> None:
+        """Wait until the scheduler has no task, of any client."""
+        from distributed import Client
+
+        async def wait(dask_scheduler: Any) -> None:
+            import asyncio
+
+            while dask_scheduler.tasks:
+                await asyncio.sleep(0.01)
+
+        make_client: Any = Client  # it has no types
+        with make_client(self.address, set_as_default=False) as client:
+            client.run_on_scheduler(wait)
+
 
 @contextmanager
 def dask_cluster(

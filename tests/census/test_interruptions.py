@@ -1,0 +1,251 @@
+"""A census that is interrupted, killed, or loses a worker: a real one, in a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("distributed", reason="the extra census is not installed")
+
+from census.test_running import make_index
+from support.dask_cluster import Cluster, dask_cluster
+from support.range_server import Answer, serve_answers
+from support.wheels import stub_wheel
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="it needs POSIX signals")
+
+COUNT = 40
+KILLED_AT = 10
+
+CENSUS = """
+import json, os, signal, sys
+from nvidia_variant_provider import api
+
+class Observer:
+    def listed(self, project, tally):
+        pass
+
+    def finished(self, outcome, tally):
+        if victims and tally.read == {killed_at}:
+            for victim in victims:
+                os.kill(victim or os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":  # a process of the census imports this module too
+    index, store, workers, victims = json.loads(sys.argv[1])
+    tally = api.census(index, store, observer=Observer(), **workers)
+    print(json.dumps([tally.known, tally.read]))
+"""
+
+TIMES = {"id", "wheel", "seconds", "inspected_at"}
+"""What differs from run to run, or says in which order the wheels came."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two workers, whom no test ends."""
+    with dask_cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Wheels with GPU code, a damaged one, and one without a native library."""
+    folder = make_index(tmp_path_factory.mktemp("census") / "index", COUNT - 1)
+    stub_wheel(folder / "tools", "tools", "1.0")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(index: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What one process writes."""
+    store = tmp_path_factory.mktemp("expected") / "census.sqlite"
+    assert census(index, store, {"jobs": 1}) == (0, COUNT)
+    tables = contents(store)
+    assert len(tables["wheels"]) == COUNT
+    assert len(tables["targets"]) == COUNT - 2
+    return tables
+
+
+def census(
+    index: Path, store: Path, workers: Mapping[str, object], *victims: int
+) -> tuple[int, int] | None:
+    """Take a census in a process of its own.
+
+    :param workers: the argument ``jobs`` or ``dask``.
+    :param victims: the processes that are killed after `KILLED_AT` wheels; 0 is the
+        one that takes the census.
+    :return: how many wheels were known and how many were read; ``None`` if the process
+        was killed.
+    """
+    script = store.with_suffix(".py")
+    script.write_text(CENSUS.replace("{killed_at}", str(KILLED_AT)))
+    words = json.dumps([str(index), str(store), workers, victims])
+    done = subprocess.run(
+        [sys.executable, script, words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    if 0 in victims:
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        return None
+    assert (done.returncode, done.stderr) == (0, "")
+    known, read = json.loads(done.stdout)
+    return known, read
+
+
+def contents(store: Path) -> dict[str, list[tuple[str, ...]]]:
+    """Return all tables, with the key of the wheel in each row."""
+    with closing(sqlite3.connect(store)) as connection:
+        connection.row_factory = sqlite3.Row
+        keys = {row["id"]: row["key"] for row in connection.execute(_ALL + "wheels")}
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type='table'")
+        return {
+            name: sorted(
+                (
+                    keys[row["id" if name == "wheels" else "wheel"]],
+                    *(
+                        f"{column}={row[column]!r}"
+                        for column in row.keys()  # noqa: SIM118  # a row has no order
+                        if column not in TIMES
+                    ),
+                )
+                for row in connection.execute(_ALL + name)
+            )
+            for (name,) in tables.fetchall()
+        }
+
+
+_ALL = "SELECT * FROM "
+
+
+def test_two_processes_write_the_same_rows(
+    index: Path, tmp_path: Path, expected: Any
+) -> None:
+    store = tmp_path / "census.sqlite"
+    assert census(index, store, {"jobs": 2}) == (0, COUNT)
+    assert contents(store) == expected
+
+
+def test_a_cluster_that_loses_a_worker_writes_the_same_rows(
+    index: Path, tmp_path: Path, expected: Any
+) -> None:
+    """The other worker reads what the lost one had."""
+    store = tmp_path / "census.sqlite"
+    with dask_cluster(tmp_path) as cluster:
+        victim = cluster.workers[0]
+        workers = {"dask": cluster.address}
+        assert census(index, store, workers, victim.pid) == (0, COUNT)
+        assert victim.wait(timeout=60) == -signal.SIGKILL
+    assert contents(store) == expected
+
+
+@pytest.mark.parametrize("executor", ["processes", "Dask"])
+def test_a_killed_census_goes_on_and_writes_the_same_rows(
+    executor: str, cluster: Cluster, index: Path, tmp_path: Path, expected: Any
+) -> None:
+    """Nothing that was stored is lost, and only what is missing is read."""
+    store = tmp_path / "census.sqlite"
+    workers = {"dask": cluster.address} if executor == "Dask" else {"jobs": 2}
+    assert census(index, store, workers, 0) is None
+    stored = contents(store)["wheels"]
+    assert len(stored) == KILLED_AT
+    if executor == "Dask":
+        cluster.wait_until_idle()
+    assert census(index, store, workers) == (KILLED_AT, COUNT - KILLED_AT)
+    assert contents(store) == expected
+
+
+class Gated(dict[str, Answer]):
+    """An index whose first two wheels are sent only after the gate was opened."""
+
+    def __init__(self, folder: Path) -> None:
+        wheels = sorted(make_index(folder).glob("*/*.whl"))
+        links = "".join(f'<a href="/{path.name}">{path.name}</a>' for path in wheels)
+        super().__init__({"/": Answer(body=links.encode(), kind="text/html")})
+        self.update(
+            {f"/{path.name}": Answer(body=path.read_bytes()) for path in wheels}
+        )
+        self.held = [f"/{path.name}" for path in wheels[:2]]
+        self.gate = threading.Event()
+
+    def get(self, path: str, default: Any = None) -> Any:
+        if path in self.held:
+            self.gate.wait()
+        return super().get(path, default)
+
+
+@contextmanager
+def interrupted(
+    folder: Path, workers: Sequence[str]
+) -> Iterator[tuple[subprocess.Popen[str], Gated]]:
+    """Press Ctrl-C while two workers read a wheel each, and others wait for them."""
+    pytest.importorskip("httpx", reason="it reads the index")
+    index = Gated(folder / "index")
+    command = [sys.executable, "-m", "nvidia_variant_provider", "-v", "census"]
+    with (
+        serve_answers(index) as server,
+        subprocess.Popen(
+            [*command, server.url, "-o", folder / "census.sqlite", *workers],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        try:
+            for path in index.held:
+                server.requests.wait_for(path)
+            process.send_signal(signal.SIGINT)
+            said = process.stderr
+            assert said is not None
+            assert any("no other wheels are read now" in line for line in said)
+            yield process, index
+        finally:
+            process.kill()
+            index.gate.set()
+
+
+@pytest.fixture(params=["processes", "Dask"])
+def workers(request: pytest.FixtureRequest) -> list[str]:
+    """The options for two workers."""
+    if request.param == "processes":
+        return ["--jobs", "2"]
+    cluster: Cluster = request.getfixturevalue("cluster")
+    return ["--dask", cluster.address]
+
+
+def test_ctrl_c_finishes_what_is_being_read(workers: list[str], tmp_path: Path) -> None:
+    """Nothing else is read, although the workers have the next wheels already."""
+    with interrupted(tmp_path, workers) as (process, index):
+        index.gate.set()
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert process.wait(timeout=120) == 130
+    assert "interrupted; run the same command again to go on" in said
+    assert "Traceback" not in said
+    rows = contents(tmp_path / "census.sqlite")["wheels"]
+    assert [row[0].rpartition("/")[2][:5] for row in rows] == ["p0000", "p0001"]
+
+
+def test_ctrl_c_twice_waits_for_nothing(workers: list[str], tmp_path: Path) -> None:
+    """The workers still read when the census has ended."""
+    with interrupted(tmp_path, workers) as (process, index):
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert process.wait(timeout=120) == 130
+        assert not index.gate.is_set()
+    assert "Traceback" not in said
+    assert contents(tmp_path / "census.sqlite")["wheels"] == []
