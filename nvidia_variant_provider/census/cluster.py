@@ -161,20 +161,24 @@ def _reader() -> Callable[[str, bytes], Outcome]:
     def read(version: str, task: bytes) -> Outcome:
         import pickle
 
+        from distributed import get_worker
+
         try:
             from nvidia_variant_provider import __version__ as installed
         except ImportError:
             installed = ""
+        address: str = get_worker().address
         if installed != version:
-            from distributed import get_worker
-
-            address = get_worker().address
             name = "nvidia_variant_provider"
             raise ImportError(installed, name=name, path=address)
         from nvidia_variant_provider.census.worker import read_wheel
+        from nvidia_variant_provider.errors import MissingExtraError
 
-        outcome: Outcome = read_wheel(pickle.loads(task))  # noqa: S301  # the client's
-        return outcome
+        try:
+            return read_wheel(pickle.loads(task))  # noqa: S301  # it is the parent's
+        except MissingExtraError as error:
+            error.path = address
+            raise
 
     return read
 

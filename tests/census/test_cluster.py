@@ -7,20 +7,24 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
+import trustme
 
 pytest.importorskip("distributed", reason="the extra census is not installed")
 
+import dask
 from census.test_running import COUNT, Observed, make_index, rows, take
 from support.command import Run
 from support.dask_cluster import Cluster, dask_cluster
+from support.range_server import Answer, serve_answers
 
-from nvidia_variant_provider import __version__
+from nvidia_variant_provider import __version__, api
 from nvidia_variant_provider.census import cluster as cluster_module
 from nvidia_variant_provider.census.cluster import ClusterWorkers
 from nvidia_variant_provider.census.running import Stop
-from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.errors import InputError, MissingExtraError
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="it takes minutes there")
 
@@ -61,7 +65,7 @@ def test_the_rows_are_those_of_one_process(
 
 
 def test_an_end_is_asked_for(cluster: Cluster, index: Path, tmp_path: Path) -> None:
-    """What the workers have is finished, since nobody knows what they have begun."""
+    """What the workers have begun is finished."""
     stop, store = Stop(), tmp_path / "census.sqlite"
     first = take(
         index,
@@ -118,46 +122,159 @@ def test_a_lost_scheduler(index: Path, tmp_path: Path) -> None:
     assert 2 <= take(index, store).known < COUNT
 
 
-@pytest.mark.parametrize(
-    ("change", "what"), [(CHANGED, "has version 0.0.7"), (MISSING, "has none")]
-)
-def test_workers_of_another_version(tmp_path: Path, change: str, what: str) -> None:
-    changed = tmp_path / "changed"
+@pytest.fixture(params=[(CHANGED, "has version 0.0.7"), (MISSING, "has none")])
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[dict[str, str], str]:
+    """Variables by which a process has another version of the package, or none."""
+    change, what = request.param
+    return variables(tmp_path, change), what
+
+
+def variables(folder: Path, start: str) -> dict[str, str]:
+    """Return variables by which an interpreter runs ``start`` first."""
+    changed = folder / "changed"
     changed.mkdir()
-    (changed / "sitecustomize.py").write_text(change)
+    (changed / "sitecustomize.py").write_text(start)
+    return {"PYTHONPATH": str(changed)}
+
+
+def test_workers_of_another_version(
+    other: tuple[dict[str, str], str], tmp_path: Path
+) -> None:
+    environ, what = other
     with dask_cluster(tmp_path, workers=1) as cluster:
-        cluster.add_worker({"PYTHONPATH": str(changed)})
+        cluster.add_worker(environ)
         cluster.wait_for_workers(2)
         with pytest.raises(InputError) as caught:
             ClusterWorkers(cluster.address)
-    assert "workers have another version of this package: tcp://127.0.0.1:" in str(
-        caught.value
+    assert_named(caught.value, what)
+
+
+def test_a_worker_of_another_version_that_comes_later(
+    other: tuple[dict[str, str], str], index: Path, tmp_path: Path
+) -> None:
+    """What was stored until then stays, and no wheel counts as failed for it."""
+    environ, what = other
+    store = tmp_path / "census.sqlite"
+    with dask_cluster(tmp_path, workers=1) as cluster:
+
+        def replace(observed: Observed) -> None:
+            if len(observed.outcomes) == 2:
+                cluster.add_worker(environ)
+                cluster.wait_for_workers(2)
+                cluster.workers[0].send_signal(signal.SIGKILL)
+
+        workers = ClusterWorkers(cluster.address)
+        # The others are handed over when the first worker has gone.
+        workers.ahead = 2
+        with pytest.raises(InputError) as caught:
+            take(index, store, workers, observer=Observed(replace))
+    assert_named(caught.value, what)
+    assert sum("failed" in row for row in rows(store)["wheels"]) <= 1
+    assert 2 <= take(index, store).known < COUNT
+
+
+def assert_named(error: InputError, what: str) -> None:
+    """The error names the one worker and what it has."""
+    text = str(error)
+    assert "workers have another version of this package: tcp://127.0.0.1:" in text
+    assert text.count("tcp://") == 1
+    assert what in text
+    assert error.hint == f"install version {__version__} there"
+
+
+def test_a_scheduler_without_the_package(index: Path, tmp_path: Path) -> None:
+    """Only the workers need it."""
+    store = tmp_path / "census.sqlite"
+    missing = variables(tmp_path, MISSING)
+    with dask_cluster(tmp_path, workers=1, environ=missing) as cluster:
+        tally = take(index, store, ClusterWorkers(cluster.address))
+    assert (tally.inspected, tally.failed) == (COUNT - 1, 1)
+
+
+def test_workers_without_an_extra(tmp_path: Path) -> None:
+    """They could not read a single wheel of a server."""
+    pytest.importorskip("httpx", reason="it reads the index")
+    environ = variables(tmp_path, 'import sys; sys.modules["httpx"] = None')
+    wheel = "demo-1.0-py3-none-any.whl"
+    page = Answer(body=f'<a href="{wheel}">{wheel}</a>'.encode(), kind="text/html")
+    store = tmp_path / "census.sqlite"
+    with (
+        serve_answers({"/": page}) as server,
+        dask_cluster(tmp_path, workers=0) as cluster,
+    ):
+        cluster.add_worker(environ)
+        cluster.wait_for_workers(1)
+        with pytest.raises(MissingExtraError, match=r"tcp://127.0.0.1:\d+") as caught:
+            api.census(server.url, store, dask=cluster.address)
+    assert caught.value.hint == "pip install 'nvidia-variant-provider[index]'"
+
+
+def test_certificates(index: Path, tmp_path: Path, run: Run) -> None:
+    """They are those of Dask's own configuration."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    own = authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem
+    own.write_to_path(str(tmp_path / "own.pem"))
+    names = {"ca-file": "ca.pem"}
+    names |= {f"{who}.cert": "own.pem" for who in ("scheduler", "worker", "client")}
+    settings = {
+        f"distributed.comm.tls.{name}": str(tmp_path / file)
+        for name, file in names.items()
+    }
+    environ = {
+        f"DASK_{name.upper().replace('.', '__').replace('-', '_')}": file
+        for name, file in settings.items()
+    }
+    words = ("census", index, "-o", tmp_path / "census.sqlite", "--dask")
+    tls = ("--protocol", "tls")
+    with dask_cluster(tmp_path, workers=0, options=tls, environ=environ) as cluster:
+        assert cluster.address.startswith("tls://")
+        cluster.add_worker(environ)
+        with dask.config.set(settings):
+            outcome = run(*words, cluster.address)
+        assert outcome.out.startswith(f"{COUNT} wheels: {COUNT - 1} inspected")
+        outcome = run(*words, cluster.address)
+    assert outcome.code == 3
+    (line,) = outcome.err.splitlines()
+    assert line.startswith(
+        f"error: {cluster.address}: no Dask scheduler can be reached"
     )
-    assert str(caught.value).count("tcp://") == 1
-    assert what in str(caught.value)
-    assert caught.value.hint == f"install version {__version__} there"
+    assert "distributed.comm.tls.ca-file" in line
 
 
-@pytest.mark.parametrize("listens", [True, False])
+@pytest.mark.parametrize("sends", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_nobody_responds(
-    listens: bool, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    sends: bytes | None, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes the verb less than ten seconds to say so, in one line."""
     assert cluster_module._PATIENCE < 10
     monkeypatch.setattr(cluster_module, "_PATIENCE", 0.5)
     with socket.socket() as waiting:
         waiting.bind(("127.0.0.1", 0))
-        if listens:
+
+        def respond(data: bytes) -> None:
+            # Dask takes text for the length of a message, which would be 3 EiB.
+            with waiting.accept()[0] as connection:
+                connection.sendall(data)
+                connection.recv(1)
+
+        if sends is not None:
             waiting.listen()
+        if sends:
+            Thread(target=respond, args=[sends], daemon=True).start()
         address = f"tcp://127.0.0.1:{waiting.getsockname()[1]}"
         store = tmp_path / "census.sqlite"
         outcome = run("census", tmp_path, "-o", store, "--dask", address)
     assert outcome.code == 3
     (line,) = outcome.err.splitlines()
     assert line.startswith(f"error: {address}: no Dask scheduler can be reached: ")
+    assert ("what responds is no scheduler" in line) == bool(sends)
 
 
-@pytest.mark.parametrize("address", ["nowhere", "ftp://x", "", "tcp://"])
+@pytest.mark.parametrize(
+    "address",
+    ["nowhere", "ftp://x", "ucx://x:1", "inproc://x", "", "tcp://", "tls://x"],
+)
 def test_an_address_that_is_none(
     address: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,9 +63,17 @@ class Cluster:
 
 @contextmanager
 def dask_cluster(
-    folder: Path, *, workers: int = 2, options: Sequence[str] = ()
+    folder: Path,
+    *,
+    workers: int = 2,
+    options: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> Iterator[Cluster]:
-    """Run a scheduler and its workers while the context lasts."""
+    """Run a scheduler and its workers while the context lasts.
+
+    :param options: more words for the command of the scheduler.
+    :param environ: more variables for the scheduler.
+    """
     with ExitStack() as stack:
         scheduler = stack.enter_context(
             _process(
@@ -74,6 +82,7 @@ def dask_cluster(
                     *("--host", "127.0.0.1", "--port", "0", "--no-dashboard"),
                     *options,
                 ],
+                environ,
                 stderr=subprocess.PIPE,
             )
         )
@@ -81,7 +90,8 @@ def dask_cluster(
         cluster = Cluster(address, folder, scheduler, stack)
         for _ in range(workers):
             cluster.add_worker()
-        cluster.wait_for_workers(workers)
+        if workers:
+            cluster.wait_for_workers(workers)
         yield cluster
 
 
