@@ -5,7 +5,6 @@ Both are an executor of `concurrent.futures`. The loop in `running` does not kno
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -70,6 +69,12 @@ def gone() -> InputError:
     return InputError("the workers have gone", hint=hint)
 
 
+class _Flag(Protocol):
+    """A number in memory that processes share."""
+
+    value: int
+
+
 class LocalWorkers:
     """Processes of this machine.
 
@@ -82,7 +87,7 @@ class LocalWorkers:
         self._jobs = jobs
         self._context = multiprocessing.get_context("spawn")
         # It has no lock, which a process that is killed would keep.
-        self._withdrawn = self._context.RawValue(ctypes.c_bool, False)
+        self._withdrawn = self._context.RawValue("b", 0)
         self._executor = self._make()
 
     def _make(self) -> Executor:
@@ -117,7 +122,7 @@ class LocalWorkers:
         """Take back the wheels that no process has begun to read."""
         # The executor cannot cancel the next wheels. They are in the pipe to the
         # processes, which leave them.
-        self._withdrawn.value = True
+        self._withdrawn.value = 1
         for future in futures:
             future.cancel()
 
@@ -145,7 +150,7 @@ class LocalWorkers:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
-_withdrawn: ctypes.c_bool
+_withdrawn: _Flag
 """Whether the parent of this process takes back the wheels that it has not begun."""
 
 
@@ -155,7 +160,7 @@ def _read_unless_withdrawn(task: Task) -> Outcome:
     return read_wheel(task)
 
 
-def _prepare_process(withdrawn: ctypes.c_bool) -> None:
+def _prepare_process(withdrawn: _Flag) -> None:
     """Make a process of the pool end with its parent, and not by Ctrl-C.
 
     Ctrl-C reaches all processes of a terminal. The parent decides what ends then.
