@@ -69,7 +69,9 @@ def test_credentials_are_found_as_pip_finds_them(
 
 
 @pytest.mark.parametrize("verb", [*VERBS, "inspect", "validate", "upgrade"])
-@pytest.mark.parametrize("scheme", ["http", "ftp"])
+@pytest.mark.parametrize(
+    "scheme", ["http", pytest.param("ftp", marks=pytest.mark.slow)]
+)
 def test_no_password_is_shown(
     verb: str, scheme: str, server: RangeServer, environ: dict[str, str]
 ) -> None:

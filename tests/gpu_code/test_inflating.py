@@ -120,15 +120,15 @@ def test_all_bytes_before_the_damage_are_read() -> None:
         assert message == "it cannot be decompressed: its data is damaged"
 
 
-@pytest.mark.parametrize("claims", [1000, 1 << 26])
+@pytest.mark.parametrize("claims", [1000, 1 << 22])
 def test_a_bomb_is_read_as_far_as_it_may_be(claims: int) -> None:
-    packed = squeeze(bytes(1 << 26), 9)
+    packed = squeeze(bytes(1 << 22), 9)
     results = {read(module, packed, 0, claims) for module in (isal_zlib, zlib)}
     ((out, message),) = results
     assert len(out) == claims
     assert message == (
         "its checksum is wrong"
-        if claims == 1 << 26
+        if claims == 1 << 22
         else "it is longer than the 1000 bytes that it claims"
     )
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pytest
 from support.client_outcomes import CASES, CONTENT, ON_PAGES, OTHER_MACHINES
 from support.documents import forced
+from support.grids import some_of
 from support.outcomes import REFUSED, uv_outcome
 from support.release_cases import edit_wheel
 from support.uv_installer import InstallError, UvIndex, uv_index
@@ -109,7 +110,7 @@ def test_only_errors_are_refused() -> None:
 NEAR_MISSES = {path.name[:5] for path in FOLDER.glob("*-near-miss.json")} - {"NV211"}
 
 
-@pytest.mark.parametrize("code", sorted(NEAR_MISSES))
+@pytest.mark.parametrize("code", some_of(((c,) for c in sorted(NEAR_MISSES)), 3))
 def test_clients_accept_near_misses(code: str, index: UvIndex) -> None:
     document = json.loads((FOLDER / f"{code}-near-miss.json").read_bytes())
     assert uv_outcome(index, document, H100) != REFUSED

@@ -138,7 +138,7 @@ def test_a_lock_has_the_variants_that_its_packages_allow(
     ]
 
 
-@pytest.mark.parametrize("version", [OLD, NEW])
+@pytest.mark.parametrize("version", [pytest.param(OLD, marks=pytest.mark.slow), NEW])
 def test_a_lock_on_stdout_has_the_real_urls(
     version: str, pip_of: Callable[[str], Pip], folder: Path
 ) -> None:
@@ -171,6 +171,7 @@ def test_each_machine_gets_its_variant_from_one_lock(locked: Locked) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_lock_in_another_folder_and_with_paths(
     locked: Locked, tmp_path: Path
 ) -> None:
@@ -195,6 +196,7 @@ def test_a_lock_in_another_folder_and_with_paths(
     assert installed_labels(work / "it")["torch"] == "1.0 cu126"
 
 
+@pytest.mark.slow
 def test_labels_and_reports_of_a_lock(locked: Locked, tmp_path: Path) -> None:
     """``--label`` counts, and the report has the URLs of the lock file."""
     locked.lock()
@@ -208,6 +210,7 @@ def test_labels_and_reports_of_a_lock(locked: Locked, tmp_path: Path) -> None:
     assert report.read_text().count("http://") == report.read_text().count(locked.index)
 
 
+@pytest.mark.slow
 def test_a_lock_without_metadata_of_variants(locked: Locked) -> None:
     """PEP 825: "the tool SHOULD lock this file"; the wheels have it as well."""
     locked.lock()
@@ -215,6 +218,7 @@ def test_a_lock_without_metadata_of_variants(locked: Locked) -> None:
     assert locked.labels("12.6")["torch"] == "1.0 cu126"
 
 
+@pytest.mark.slow
 def test_a_lock_that_is_locked_again(locked: Locked) -> None:
     locked.lock()
     before = locked.path.read_text()
@@ -224,6 +228,7 @@ def test_a_lock_that_is_locked_again(locked: Locked) -> None:
     assert read(again) == parse_toml(before, "before")
 
 
+@pytest.mark.slow
 def test_rewritten_wheels(pip: Pip, tmp_path: Path) -> None:
     """The lock has the URL and the hash of the original, and installs again."""
     root = tmp_path / "index"
@@ -265,6 +270,7 @@ def test_rewritten_wheels(pip: Pip, tmp_path: Path) -> None:
         assert "its sha256 is not the one that the page gives" in done.err
 
 
+@pytest.mark.slow
 def test_a_page_without_hashes(pip: Pip, folder: Path, tmp_path: Path) -> None:
     """pip computes the hash of the wheel that it takes, and of no other one."""
     page = folder / "torch" / "index.html"
@@ -295,6 +301,7 @@ def _without_hashes(page: Path) -> str:
     )
 
 
+@pytest.mark.slow
 def test_files_of_a_folder_are_said_to_be_here_alone(
     pip: Pip, folder: Path, tmp_path: Path
 ) -> None:
@@ -307,6 +314,7 @@ def test_files_of_a_folder_are_said_to_be_here_alone(
     assert f"warning: {path}: {remark}" in done.err
 
 
+@pytest.mark.slow
 def test_an_old_pip_is_told_to_be_upgraded(
     locked: Locked, pip_of: Callable[[str], Pip]
 ) -> None:
@@ -353,6 +361,7 @@ def _bad(locked: Locked) -> dict[str, Callable[[], object]]:
     }
 
 
+@pytest.mark.slow
 def test_bad_lock_files(locked: Locked) -> None:
     """One line for each, with the exit code of input that is not valid."""
     locked.lock()
@@ -375,6 +384,7 @@ def test_bad_lock_files(locked: Locked) -> None:
     assert "THESE PACKAGES DO NOT MATCH THE HASHES" in done.err
 
 
+@pytest.mark.slow
 def test_wheels_that_need_credentials(pip: Pip, folder: Path, tmp_path: Path) -> None:
     """pip gets them from the index that it is configured for, lock files too."""
     with serve(folder, credentials="user:word") as bare:
@@ -388,6 +398,7 @@ def test_wheels_that_need_credentials(pip: Pip, folder: Path, tmp_path: Path) ->
     assert installed_labels(target) == {"torch": "1.0 cu128", "runtime": "1 None"}
 
 
+@pytest.mark.slow
 def test_a_stalling_upstream_ends_the_run_with_a_line(
     locked: Locked, folder: Path
 ) -> None:
@@ -401,7 +412,9 @@ def test_a_stalling_upstream_ends_the_run_with_a_line(
     assert len(done.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("unchecked", [False, True])
+@pytest.mark.parametrize(
+    "unchecked", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_a_locked_build_that_cannot_run_is_named(
     pip: Pip, tmp_path: Path, unchecked: bool
 ) -> None:

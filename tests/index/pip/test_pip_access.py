@@ -52,6 +52,7 @@ def test_credentials_in_the_url(
     assert "S3cret" not in done.text
 
 
+@pytest.mark.slow
 def test_the_log_has_what_was_requested_and_no_secret(
     pip: Pip, published: Path, tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_netrc(pip: Pip, published: Path, tmp_path: Path) -> None:
     assert "S3cret" not in done.text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="the program is a script")
 def test_keyring_program(pip: Pip, published: Path, tmp_path: Path) -> None:
     target = tmp_path / "it"
@@ -147,6 +149,7 @@ class Keyring(KeyringBackend):
     )
 
 
+@pytest.mark.slow
 def test_keyring_package(
     with_keyring: Environment,
     environ: dict[str, str],
@@ -164,6 +167,7 @@ def test_keyring_package(
     assert "S3cret" not in done.text
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_trusted(
     pip: Pip, published: Path, authority: Authority, tmp_path: Path
 ) -> None:
@@ -225,6 +229,7 @@ def test_proxy(way: str, pip: Pip, index: str, tmp_path: Path) -> None:
     assert all(url.startswith(f"http://{HOST}/") for url in proxy.asked)
 
 
+@pytest.mark.slow
 def test_proxy_to_a_server_with_tls(
     pip: Pip, published: Path, authority: Authority, tmp_path: Path
 ) -> None:

@@ -86,7 +86,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("version", [PIPS[0], PIPS[-1]])
+@pytest.mark.parametrize(
+    "version", [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
+)
 def test_the_newest_build_that_runs(
     version: str, union: str, pip_of: Callable[[str], Pip], tmp_path: Path
 ) -> None:
@@ -122,7 +124,9 @@ def test_a_label(union: str, pip: Pip, tmp_path: Path) -> None:
     assert installed_labels(tmp_path / "it") == {"torch": "2.10.0+cu126 None"}
 
 
-@pytest.mark.parametrize("first", ["plain", "union"])
+@pytest.mark.parametrize(
+    "first", ["plain", pytest.param("union", marks=pytest.mark.slow)]
+)
 def test_an_index_without_labels_next_to_one_with_them(
     first: str, union: str, plain: str, pip: Pip, tmp_path: Path
 ) -> None:

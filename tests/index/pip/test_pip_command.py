@@ -140,6 +140,7 @@ class TestTools:
         assert "activate the environment to install into" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_pip_that_comes_with_python(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,9 @@ def test_configured_index(way: str, pip: Pip, index: str, tmp_path: Path) -> Non
     assert installed_labels(tmp_path / "it") == {**CHOSEN, "other": "1.0 gpu"}
 
 
-@pytest.mark.parametrize("first", ["cu121", "cu128"])
+@pytest.mark.parametrize(
+    "first", ["cu121", pytest.param("cu128", marks=pytest.mark.slow)]
+)
 def test_the_first_index_wins(first: str, pip: Pip, tmp_path: Path) -> None:
     """PEP 825 recommends to consider the metadata of each index in isolation."""
     builds = {"cu121": gpu_build("12.1"), "cu128": gpu_build("12.8", "80_real")}
@@ -64,6 +66,7 @@ def test_the_first_index_wins(first: str, pip: Pip, tmp_path: Path) -> None:
     assert installed_labels(target) == {"torch": f"1.0 {first}"}
 
 
+@pytest.mark.slow
 def test_a_pinned_label_of_the_second_index(pip: Pip, tmp_path: Path) -> None:
     for label in ("cu121", "cu126"):
         release = metadata({label: gpu_build("12.1")})
@@ -141,6 +144,7 @@ def test_messages_about_a_copy_lead_to_the_file_of_the_user(
     assert f"(from line 5 of {copy})" in done.err
 
 
+@pytest.mark.slow
 def test_an_extra_index_in_a_requirements_file(
     pip: Pip, index: str, tmp_path: Path
 ) -> None:
@@ -178,6 +182,7 @@ def test_isolated_from_variables_and_files(
     assert "127.0.0.1:1/" not in done.text
 
 
+@pytest.mark.slow
 def test_an_index_given_twice(pip: Pip, index: str, tmp_path: Path) -> None:
     """pip gets no other place than the local index."""
     pip.environ["PIP_EXTRA_INDEX_URL"] = index
@@ -189,6 +194,7 @@ def test_an_index_given_twice(pip: Pip, index: str, tmp_path: Path) -> None:
     assert index not in looking
 
 
+@pytest.mark.slow
 def test_places_in_requirements_files_of_the_configuration(
     pip: Pip, index: str, tmp_path: Path
 ) -> None:

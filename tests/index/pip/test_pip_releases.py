@@ -92,6 +92,7 @@ def test_tags_and_build_numbers_do_not_overrule_the_order(
     assert said == ""
 
 
+@pytest.mark.slow
 def test_labels_that_start_with_a_digit(pip: Pip, folder: Path) -> None:
     builds = {
         "9": gpu_build("12.4"),
@@ -121,6 +122,7 @@ def test_variant_markers_are_evaluated_for_the_build(pip: Pip, folder: Path) -> 
     assert said == ""
 
 
+@pytest.mark.slow
 def test_variant_markers_and_required_hashes(pip: Pip, folder: Path) -> None:
     """A wheel that is rewritten has another hash than the user's."""
     requires = ['wanted; "nvidia" in variant_namespaces']

@@ -61,6 +61,7 @@ def test_a_pinned_label_that_the_project_does_not_have(
     assert not target.exists()
 
 
+@pytest.mark.slow
 def test_a_pinned_label_that_nothing_has(pip: Pip, index: str) -> None:
     words = ("install", "-i", index, "--dry-run", "--no-deps", "torch")
     done = pip(*words, "--label", "unheard")
@@ -76,6 +77,7 @@ def test_a_pinned_label_that_nothing_has(pip: Pip, index: str) -> None:
     assert "--label and --no-variants contradict each other" in done.err
 
 
+@pytest.mark.slow
 def test_a_pinned_label_that_a_dependency_may_have(
     pip: Pip, index: str, tmp_path: Path
 ) -> None:
@@ -119,6 +121,7 @@ def test_no_variants(pip: Pip, index: str, tmp_path: Path) -> None:
     assert index in done.out
 
 
+@pytest.mark.slow
 def test_minor_version_compatibility(pip: Pip, index: str) -> None:
     machine = ("--cuda-driver", "13.0", "--sm-arch", "12.0")
     older = ("--cuda-driver", "12.1", "--sm-arch", "8.0")
@@ -173,6 +176,7 @@ def test_json_report(
     assert "Successfully installed" in done.err
 
 
+@pytest.mark.slow
 def test_another_variant_is_installed_already(
     fresh: Callable[[str], Environment], environ: dict[str, str], index: str
 ) -> None:
@@ -208,10 +212,10 @@ def test_another_variant_is_installed_already(
     ("words", "status"),
     [
         (["install", "--no-such-option"], 2),
-        (["install", "no-such-project"], 1),
+        pytest.param(["install", "no-such-project"], 1, marks=pytest.mark.slow),
         (["no-such-command"], 1),
         (["--version"], 0),
-        (["list", "--format=json"], 0),
+        pytest.param(["list", "--format=json"], 0, marks=pytest.mark.slow),
     ],
 )
 def test_the_status_is_that_of_pip(
@@ -273,6 +277,7 @@ def test_a_signal_leaves_no_files(
     assert not (tmp_path / "it").exists()
 
 
+@pytest.mark.slow
 def test_an_environment_without_pip(
     environ: dict[str, str], index: str, tmp_path: Path
 ) -> None:

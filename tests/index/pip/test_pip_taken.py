@@ -39,7 +39,9 @@ def url(folder: Path) -> Iterator[str]:
         yield served
 
 
-@pytest.mark.parametrize("version", [PIPS[0], PIPS[-1]])
+@pytest.mark.parametrize(
+    "version", [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
+)
 def test_why_not_the_newest(
     version: str, pip_of: Callable[[str], Pip], url: str, tmp_path: Path
 ) -> None:
@@ -53,6 +55,7 @@ def test_why_not_the_newest(
     assert done.err == ""
 
 
+@pytest.mark.slow
 def test_releases_that_the_user_excluded_are_not_named(pip: Pip, url: str) -> None:
     done = pip("install", "-i", url, "--dry-run", "--ignore-installed", "demo<3")
     assert f"demo 1.0+cu126 (CUDA 12.6): 2.0 needs {DRIVER}\n" in done.out
@@ -69,6 +72,7 @@ def test_what_came_in_although_it_cannot_run(pip: Pip, url: str) -> None:
     assert done.err.endswith("; app 1.0 requires demo==2.0+cu130\n")
 
 
+@pytest.mark.slow
 def test_a_requirement_that_only_yanked_builds_satisfy(pip: Pip, url: str) -> None:
     """pip says which versions it has ignored, and not why they are yanked."""
     done = pip("install", "-i", url, "--dry-run", "--ignore-installed", "demo>=2")

@@ -114,7 +114,9 @@ def test_downloaded_files_have_the_bytes_of_the_index(
     }
 
 
-@pytest.mark.parametrize("label", ["cu126", "plain", None])
+@pytest.mark.parametrize(
+    "label", ["cu126", pytest.param("plain", marks=pytest.mark.slow), None]
+)
 def test_a_hash_selects_its_build(
     label: str | None, pip: Pip, published: Path, index: str, tmp_path: Path
 ) -> None:
@@ -137,7 +139,7 @@ def test_a_hash_selects_its_build(
     assert "does not fit" not in done.text
 
 
-@pytest.mark.parametrize("label", ["cu126", None])
+@pytest.mark.parametrize("label", ["cu126", pytest.param(None, marks=pytest.mark.slow)])
 def test_a_hash_selects_its_build_on_a_page_without_hashes(
     label: str | None, pip: Pip, published: Path, tmp_path: Path
 ) -> None:

@@ -92,7 +92,9 @@ def test_a_pipe_gets_what_pip_writes_with_the_real_urls(
     assert "could not be" not in done.err
 
 
-@pytest.mark.parametrize("command", [LOCK, REPORT])
+@pytest.mark.parametrize(
+    "command", [LOCK, pytest.param(REPORT, marks=pytest.mark.slow)]
+)
 def test_a_device_that_takes_nothing_is_told_and_stays(
     command: tuple[str, ...], pip: Pip, folder: Path, full: Path
 ) -> None:

@@ -34,7 +34,7 @@ def inspect(index: str, environ: dict[str, str]) -> Done:
     return provider("-vv", "inspect", "--json", f"{index}{WHEEL}", environ=environ)
 
 
-@pytest.fixture(params=[validate, inspect])
+@pytest.fixture(params=[validate, pytest.param(inspect, marks=pytest.mark.slow)])
 def read(request: pytest.FixtureRequest) -> Read:
     function: Read = request.param
     return function
@@ -74,6 +74,7 @@ def test_credentials_in_the_url(
     assert "HTTP 401" in refused.out
 
 
+@pytest.mark.slow
 def test_credentials_of_the_configured_index(
     read: Read, published: Path, environ: dict[str, str], tmp_path: Path
 ) -> None:
@@ -122,7 +123,9 @@ def test_a_trusted_host(
         check(read(url, environ))
 
 
-@pytest.mark.parametrize("variable", ["PIP_PROXY", "http_proxy"])
+@pytest.mark.parametrize(
+    "variable", ["PIP_PROXY", pytest.param("http_proxy", marks=pytest.mark.slow)]
+)
 def test_a_proxy(
     variable: str, read: Read, index: str, environ: dict[str, str]
 ) -> None:
@@ -133,6 +136,7 @@ def test_a_proxy(
     assert all(url.startswith(f"http://{HOST}/torch/") for url in proxy.asked)
 
 
+@pytest.mark.slow
 def test_a_signed_url_is_not_shown(environ: dict[str, str], index: str) -> None:
     """The query of a signed URL is a secret as well, also when the URL is wrong."""
     for name in (WHEEL, "torch/missing.whl"):

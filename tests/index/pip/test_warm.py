@@ -18,7 +18,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("version", PIPS)
+@pytest.mark.parametrize(
+    "version",
+    [
+        *(pytest.param(version, marks=pytest.mark.slow) for version in PIPS[1:-1]),
+        PIPS[0],
+        PIPS[-1],
+    ],
+)
 def test_one_process_replies_and_runs_pip(
     version: str,
     pips: dict[str, Environment],

@@ -119,7 +119,12 @@ def test_there_are_69_machines() -> None:
 
 @pytest.mark.parametrize(
     "sources",
-    [[UNION], [PYPI], [PYPI, UNION], [UNION, PYPI]],
+    [
+        [UNION],
+        [PYPI],
+        [PYPI, UNION],
+        pytest.param([UNION, PYPI], marks=pytest.mark.slow),
+    ],
     ids=["union", "pypi", "both", "reverse"],
 )
 def test_every_machine_that_can_exist_gets_a_torch_that_runs(

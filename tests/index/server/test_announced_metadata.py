@@ -232,7 +232,9 @@ class TestAfterwards:
             assert ask(f"{other}.metadata").status == 404
 
 
-@pytest.mark.parametrize("version", [PIPS[0], PIPS[-1]])
+@pytest.mark.parametrize(
+    "version", [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
+)
 def test_pip_backtracks_without_a_wheel(
     version: str, tmp_path: Path, pip_of: Callable[[str], Pip]
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from support.grids import some_of
 from support.processes import clean_environ, provider
 from support.range_server import Answer, RangeServer, serve_answers
 from support.serving import Serving, fetch, serving
@@ -65,7 +66,7 @@ def leave_early(server: Serving, project: str) -> None:
             client.sendall(request.encode())
 
 
-@pytest.mark.parametrize("project", PAGES)
+@pytest.mark.parametrize("project", some_of(((name,) for name in PAGES), 2))
 def test_others_are_served_after_a_hostile_page(server: Serving, project: str) -> None:
     leave_early(server, project)
     status, _, body = fetch(f"{server.urls[0]}{project}/")
@@ -90,7 +91,17 @@ def test_a_signal_ends_it_while_threads_wait_for_a_server(
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("project", ["quotes", "comments", "ends", "bomb", "lists"])
+@pytest.mark.parametrize(
+    "project",
+    [
+        "quotes",
+        "bomb",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("comments", "ends", "lists")
+        ),
+    ],
+)
 def test_validate_reads_or_refuses_hostile_pages(
     project: str, upstream: RangeServer, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def test_uv_without_preview(
     assert installed_labels(target) == {**CHOSEN, "helper": "1.0 None"}
 
 
+@pytest.mark.slow
 def test_uv_with_another_machine_of_the_same_cache(
     index: str, environ: dict[str, str], tmp_path: Path
 ) -> None:
@@ -148,6 +149,7 @@ def test_pip_and_several_indexes(
     assert installed_labels(target) == {**CHOSEN, "other": "1.0 gpu"}
 
 
+@pytest.mark.slow
 def test_poetry(
     poetry: Environment, server: Serving, environ: dict[str, str], tmp_path: Path
 ) -> None:
@@ -188,6 +190,7 @@ priority = "primary"
     }
 
 
+@pytest.mark.slow
 def test_pdm(
     pdm: Environment, server: Serving, environ: dict[str, str], tmp_path: Path
 ) -> None:
@@ -236,6 +239,7 @@ def test_signals_stop_it(
             fetch(server.urls[0])
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken(index: str, environ: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -350,6 +354,7 @@ def test_the_printed_commands_use_every_index(
     ]
 
 
+@pytest.mark.slow
 @posix
 def test_without_pip(index: str, environ: dict[str, str], tmp_path: Path) -> None:
     """Without a pip, as for many users of uv, the options are enough."""
