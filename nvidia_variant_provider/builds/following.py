@@ -84,7 +84,7 @@ def find_strays(
 def _labels(builds: Iterable[Build]) -> dict[Version, frozenset[str]]:
     labels: dict[Version, set[str]] = {}
     for build in builds:
-        found = labels.setdefault(build.release, set())
+        of_release = labels.setdefault(build.release, set())
         if build.backend is not None and build.backend.kind == "cuda":
-            found.add(build.backend.label)
-    return {release: frozenset(found) for release, found in labels.items()}
+            of_release.add(build.backend.label)
+    return {release: frozenset(of_release) for release, of_release in labels.items()}

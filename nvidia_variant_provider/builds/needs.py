@@ -85,12 +85,12 @@ class Code:
         """Return the oldest driver that compiles its PTX for a GPU, if there is one."""
         from ..knowledge.tables import runs_ptx
 
-        found = [
+        drivers = [
             needed
             for target, needed in self.ptx.items()
             if needed is not None and runs_ptx(target, capability)
         ]
-        return min(found, default=None)
+        return min(drivers, default=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -32,7 +32,7 @@ def required_projects(
     from ..metadata.requirements import parse_requirement
 
     wanted = frozenset(projects)
-    found: dict[str, str] = {}
+    required: dict[str, str] = {}
     for text in requires:
         # The parser is slow, and a wheel may have hundreds of requirements.
         if not any(canonicalize_name(text).startswith(name) for name in wanted):
@@ -42,8 +42,8 @@ def required_projects(
             continue
         name = canonicalize_name(requirement.name)
         if name in wanted:
-            found[name] = f"{requirement.name}{requirement.specifier}"
-    return found
+            required[name] = f"{requirement.name}{requirement.specifier}"
+    return required
 
 
 def find_refusal(

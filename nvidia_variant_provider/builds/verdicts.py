@@ -158,10 +158,10 @@ def _judge_by_code(
 
 
 def _best(ways: Iterable[How | None]) -> How | None:
-    found = set(ways)
-    if "native" in found:
+    kinds = set(ways)
+    if "native" in kinds:
         return "native"
-    return "ptx" if "ptx" in found else None
+    return "ptx" if "ptx" in kinds else None
 
 
 def _no_code(

@@ -145,13 +145,13 @@ def _project(
 def _release(
     row: Mapping[str, object], targets: Mapping[int, set[str]]
 ) -> ReleaseSummary:
-    found = targets.get(int(str(row["id"])), set())
+    reached = targets.get(int(str(row["id"])), set())
     return ReleaseSummary(
         version=str(row["version"]),
         label=_text(row["label"]),
         platform=str(row["tags"]).rpartition("-")[2],
         cuda=_text(row["cuda"]),
-        targets=tuple(sorted(found, key=target_key)),
+        targets=tuple(sorted(reached, key=target_key)),
         status=str(row["status"]),
         reason=_text(row["reason"]),
     )

@@ -131,8 +131,8 @@ def _find_program(given: str, environ: Mapping[str, str]) -> str | None:
         return None
     import shutil
 
-    found = shutil.which(given, path=environ.get("PATH", os.defpath))
-    return None if found is None else os.path.abspath(found)
+    program = shutil.which(given, path=environ.get("PATH", os.defpath))
+    return None if program is None else os.path.abspath(program)
 
 
 def _prefix_of(program: str) -> str:
@@ -189,13 +189,13 @@ def _folders_in(prefix: str, version: str | None) -> list[str]:
         f"lib/python{version or '3.*'}/dist-packages",
         "lib/python3/dist-packages",
     ]
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for name in names:
         pattern = os.path.join(glob.escape(prefix), *name.split("/"))
         for folder in sorted(glob.glob(pattern)):
             # lib64 is often a link to lib.
-            found.setdefault(os.path.realpath(folder), folder)
-    return list(found.values())
+            folders.setdefault(os.path.realpath(folder), folder)
+    return list(folders.values())
 
 
 def _version(

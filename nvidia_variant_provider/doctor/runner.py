@@ -124,14 +124,14 @@ def diagnose(stack: Stack) -> Diagnosis:
     findings: list[Finding] = []
     for code, find in CHECKS.items():
         started = time.monotonic()
-        found = list(find(stack))
+        reported = list(find(stack))
         logger.info(
             "%s: %d findings in %.3f seconds",
             code,
-            len(found),
+            len(reported),
             time.monotonic() - started,
         )
-        findings += found
+        findings += reported
     told = {finding.path for finding in findings}
     return Diagnosis(
         stack=stack,

@@ -114,14 +114,14 @@ class Software:
 
         :param name: the normalized name of the distribution that is needed.
         """
-        found: set[str] = set()
+        dependents: set[str] = set()
         wanted = {name}
         while wanted:
             users = {
                 user.name
                 for user in self.distributions.values()
-                if user.name not in found and user.required & wanted
+                if user.name not in dependents and user.required & wanted
             }
-            found |= users
+            dependents |= users
             wanted = users
-        return frozenset(found)
+        return frozenset(dependents)

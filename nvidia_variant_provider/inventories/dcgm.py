@@ -38,14 +38,14 @@ def read_metrics(lines: Iterable[str], name: str) -> Iterator[Machine]:
         labels = dict(_LABEL.findall(match[2] or ""))
         host = labels.get("Hostname") or name
         number = _integer(match[3])
-        found = gpus.setdefault(host, {})
+        devices = gpus.setdefault(host, {})
         if match[1] == _CUDA:
             versions[host] = CudaVersion(number // 1000, number % 1000 // 10)
-        elif len(found) < MAX_GPUS:
+        elif len(devices) < MAX_GPUS:
             # The field has major << 16 | minor.
             capability = ComputeCapability(number >> 16, number & 0xFFFF)
-            key = labels.get("UUID") or labels.get("gpu") or str(len(found))
-            found[key] = (labels.get("modelName"), capability)
+            key = labels.get("UUID") or labels.get("gpu") or str(len(devices))
+            devices[key] = (labels.get("modelName"), capability)
     if not gpus:
         message = f"it has neither {_CUDA} nor {_CAPABILITY}"
         hint = "add both fields to the list of the exporter: neither is in its default"

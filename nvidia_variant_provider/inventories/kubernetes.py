@@ -127,20 +127,20 @@ def _nodes_of(pools: Mapping[tuple[str, str], _Pool]) -> Iterator[Machine]:
         node_of = nodes.setdefault(name, _Node())
         for number, attributes in enumerate(pool.devices):
             _add_device(node_of, attributes, f"node {shown(name)}, device {number}")
-    for name, found in nodes.items():
-        if len(found.cuda) > 1:
-            versions = " and ".join(map(str, sorted(found.cuda)))
-            found.notes[f"its devices name drivers for CUDA {versions}"] = None
-        if not found.gpus:
+    for name, collected in nodes.items():
+        if len(collected.cuda) > 1:
+            versions = " and ".join(map(str, sorted(collected.cuda)))
+            collected.notes[f"its devices name drivers for CUDA {versions}"] = None
+        if not collected.gpus:
             continue
         yield Machine(
             name=name,
             environment=make_environment(
-                min(found.cuda, default=None),
-                found.gpus.values(),
-                kernel=found.kernel,
+                min(collected.cuda, default=None),
+                collected.gpus.values(),
+                kernel=collected.kernel,
             ),
-            notes=tuple(found.notes),
+            notes=tuple(collected.notes),
         )
 
 
@@ -170,9 +170,9 @@ def _attributes(device: object) -> dict[str, str]:
     Up to v1beta1 of the API they stand below ``basic``.
     """
     fields = as_mapping(device)
-    found = as_mapping(fields.get("basic")) or fields
+    holder = as_mapping(fields.get("basic")) or fields
     values: dict[str, str] = {}
-    for name, value in as_mapping(found.get("attributes")).items():
+    for name, value in as_mapping(holder.get("attributes")).items():
         short = name.rpartition("/")[2]
         for text in map(as_text, as_mapping(value).values()):
             if text is not None and short in _ATTRIBUTES:

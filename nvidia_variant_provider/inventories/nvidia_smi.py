@@ -152,7 +152,7 @@ def read_query(text: str, name: str) -> Machine:
                 parse_capability(capability) if capability else None,
             )
         )
-    kernels = [found for row in rows if (found := _given(row, "driver_version"))]
+    kernels = [version for row in rows if (version := _given(row, "driver_version"))]
     environment = make_environment(None, gpus, kernel=next(iter(kernels), None))
     return Machine(name=name, environment=environment)
 

@@ -44,7 +44,7 @@ def find_named_labels(command: PipCommand) -> Mapping[str, frozenset[str]]:
         if match is not None:
             project = canonicalize_name(match["project"])
             labels.setdefault(project, set()).add(match["label"].lower())
-    return {project: frozenset(found) for project, found in labels.items()}
+    return {project: frozenset(named) for project, named in labels.items()}
 
 
 def find_pinned_versions(command: PipCommand) -> Mapping[str, frozenset[str]]:
@@ -55,7 +55,7 @@ def find_pinned_versions(command: PipCommand) -> Mapping[str, frozenset[str]]:
         if match is not None:
             project = canonicalize_name(match["project"])
             versions.setdefault(project, set()).add(match["version"])
-    return {project: frozenset(found) for project, found in versions.items()}
+    return {project: frozenset(pinned) for project, pinned in versions.items()}
 
 
 def requires_hashes(command: PipCommand) -> bool:

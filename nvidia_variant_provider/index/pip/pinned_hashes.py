@@ -30,15 +30,15 @@ _HASH = re.compile(r"--hash[=\s]\s*sha256:([0-9A-Fa-f]{64})(?![0-9A-Fa-f])")
 def find_pinned_hashes(command: PipCommand) -> Mapping[str, frozenset[str]]:
     """Find the SHA-256 hashes that requirements files give, by normalized project."""
     text = "\n".join(read_lines(command))
-    found: dict[str, frozenset[str]] = {}
+    pinned: dict[str, frozenset[str]] = {}
     # A backslash at the end of a line continues it.
     for line in re.sub(r"\\[ \t]*\n", " ", text).splitlines():
         match = _LINE.match(line)
         hashes = {digest.lower() for digest in _HASH.findall(line)}
         if match is not None and hashes:
             project = canonicalize_name(match[1])
-            found[project] = found.get(project, frozenset()) | hashes
-    return found
+            pinned[project] = pinned.get(project, frozenset()) | hashes
+    return pinned
 
 
 def explain_pinned_hashes(

@@ -117,8 +117,8 @@ def explain_taken(
             continue
         wanted = requirements.get(item.project, ())
         decisions = [page.decisions for page in find_pages(item.project)]
-        runs_elsewhere = any(found.newest is not None for found in decisions)
-        notes = [] if runs_elsewhere else [found.note for found in decisions]
+        runs_elsewhere = any(decision.newest is not None for decision in decisions)
+        notes = [] if runs_elsewhere else [decision.note for decision in decisions]
         passed_over = find_passed_over(
             decided, build, allows=_allows([r for _, r in wanted])
         )
@@ -238,13 +238,13 @@ def _requirements(
         for item in installed
         for text in item.requires
     ]
-    found: dict[str, list[tuple[str, Requirement]]] = {}
+    requirements: dict[str, list[tuple[str, Requirement]]] = {}
     for who, text in texts:
         requirement = parse_requirement(text)
         if requirement is not None and _counts(requirement):
             project = canonicalize_name(requirement.name)
-            found.setdefault(project, []).append((who, requirement))
-    return found
+            requirements.setdefault(project, []).append((who, requirement))
+    return requirements
 
 
 def without_options(line: str) -> str:

@@ -42,8 +42,8 @@ def refuse_unknown_label(
         if name not in pins.projects:
             local_index.find_shown(name)
     labels = local_index.asked_labels()
-    found = frozenset[str]().union(*labels.values())
-    if label in found or not found:
+    known = frozenset[str]().union(*labels.values())
+    if label in known or not known:
         return None
     first = next(name for name, its in labels.items() if its)
     has = ", ".join(sorted(labels[first]))

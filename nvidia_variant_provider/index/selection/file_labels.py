@@ -14,7 +14,7 @@ __all__ = ["find_labels", "has_label"]
 
 def find_labels(names: Iterable[str]) -> frozenset[str]:
     """Return the variant labels and the local version labels of files."""
-    labels = {found for name in names if (found := _label(name)) is not None}
+    labels = {label for name in names if (label := _label(name)) is not None}
     return frozenset(labels)
 
 

@@ -149,12 +149,12 @@ class VariantRepository(RepositoryContainer):
         project = canonicalize_name(project_name)
         suffix = ".metadata" if resource_name.endswith(".metadata") else ""
         name = resource_name.removesuffix(suffix)
-        found = await self._find_offer(project, name)
-        if found is None:
+        shown = await self._find_offer(project, name)
+        if shown is None:
             return await self.source.get_resource(
                 project_name, resource_name, request_context=request_context
             )
-        choice, offer = found
+        choice, offer = shown
         evaluated = await self._evaluated(choice, offer, metadata=bool(suffix))
         if evaluated is not None:
             return evaluated

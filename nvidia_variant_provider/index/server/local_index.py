@@ -331,11 +331,11 @@ class LocalIndex:
 
     def asked_labels(self) -> dict[str, frozenset[str]]:
         """Return the labels of each project for which the user asked for one."""
-        found: dict[str, frozenset[str]] = {}
+        asked: dict[str, frozenset[str]] = {}
         for item in self._repositories:
             for project, labels in item.asked_labels.items():
-                found[project] = found.get(project, frozenset()) | labels
-        return found
+                asked[project] = asked.get(project, frozenset()) | labels
+        return asked
 
     def all_judged(self) -> list[JudgedPage]:
         """Return what was found out about ordinary wheels, index by index."""
