@@ -25,7 +25,7 @@ class PassedOver:
 
     :param versions: newest first.
     :param reason: a sentence without a full stop, such as ``it needs a driver for
-        CUDA 13, this one is for CUDA 12.8``.
+        CUDA 13, but this one is for CUDA 12.8``.
     """
 
     versions: tuple[Version, ...]

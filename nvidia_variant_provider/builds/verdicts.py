@@ -90,7 +90,7 @@ def refusal_of_driver(needs: Needs, driver: CudaVersion) -> str | None:
     if newest is None or newest.major <= driver.major:
         return None
     return (
-        f"it needs a driver for CUDA {newest.major}, this one is for CUDA {driver} "
+        f"it needs a driver for CUDA {newest.major}, but this one is for CUDA {driver} "
         f"({needs.source})"
     )
 
@@ -176,7 +176,7 @@ def _no_code(
     if needed:
         return (
             f"{name} has only PTX for compute capability {capability}, which needs a "
-            f"driver for CUDA {min(needed)}, this one is for CUDA {driver}"
+            f"driver for CUDA {min(needed)}, but this one is for CUDA {driver}"
         )
     targets = sorted(
         {target for code in piece for target in code.machine_code},

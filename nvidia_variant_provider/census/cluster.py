@@ -1,7 +1,7 @@
 """The workers of a Dask cluster that runs already.
 
 Dask distributes the wheels, gives those of a lost worker to others, and tries again.
-Nothing of that is done here.
+None of that is done here.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class ClusterWorkers:
         """Do nothing: the scheduler replaces workers."""
 
     def close(self, *, at_once: bool = False) -> None:
-        """Leave the cluster, which goes on to run."""
+        """Leave the cluster, which keeps running."""
         with contextlib.suppress(Exception):
             self._executor.shutdown(wait=not at_once)
         self._leave()
@@ -190,7 +190,7 @@ def _list_begun(dask_worker: Any) -> list[str]:
 
 def _connect(address: str) -> Any:
     try:
-        # There are no types of it where the extra is not installed.
+        # Type checkers see no types of it where the extra is not installed.
         distributed: Any = importlib.import_module("distributed")
     except ImportError as error:
         message = f"--dask needs the extra census: {error.name} is not installed"
@@ -200,7 +200,7 @@ def _connect(address: str) -> Any:
     if mark and scheme not in _SCHEMES:
         message = f"is no address of a Dask scheduler: it begins with {shown(scheme)}"
         raise InputError(message, path=redacted(address), hint=_HINT)
-    # What goes wrong is said once, in one line, by this package.
+    # This package reports what goes wrong, once and in one line.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     attempt: Future[Any] = Future()

@@ -1,7 +1,7 @@
 """What a store holds, as files for other programs.
 
-The forms are told by the ending: ``.parquet``, ``.jsonl`` and ``.csv`` have a row for
-each target of each library, and ``.json`` is the table of builds.
+The ending of the name tells the form: ``.parquet``, ``.jsonl`` and ``.csv`` have a row
+for each target of each library, and ``.json`` is the table of builds.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _BATCH = 16_384
 def export(store: Store, path: str) -> int:
     """Write a file, completely or not at all.
 
-    :param path: its ending says what it becomes.
+    :param path: its ending says which form it gets.
     :returns: how many rows it has.
     :raises UsageError: the ending is not known.
     :raises InputError: it cannot be written.

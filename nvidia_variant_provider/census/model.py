@@ -47,7 +47,7 @@ class Wheel:
     def key(self) -> str:
         """What the wheel is known by: its hash, or where it is.
 
-        The place has no credentials and no signature, which may be others every time.
+        The place has no credentials and no signature, which may differ every time.
         """
         if self.sha256:
             return f"sha256:{self.sha256}"

@@ -81,7 +81,7 @@ def _row(item: ReleaseSummary, numbers: Sequence[str]) -> str:
 
 
 def _others(items: Sequence[ReleaseSummary]) -> Iterator[str]:
-    """Say in sentences what became of the builds without a row."""
+    """Say in sentences what became of the builds that have no row."""
     without = [item for item in items if item.status == "inspected"]
     if without:
         yield f"Without kernels: {_listed(without)}."

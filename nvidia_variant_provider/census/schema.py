@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["APPLICATION", "MIGRATIONS", "VERSION"]
 
 APPLICATION = 0x4E565043
-"""``PRAGMA application_id`` of a store, by which another SQLite file is told."""
+"""``PRAGMA application_id`` of a store, which tells it from other SQLite files."""
 
 _FIRST = """
 CREATE TABLE wheels (

@@ -117,7 +117,7 @@ class Store:
 
         It has to if it is new, if it failed for a reason that may have passed, or if
         an older reader has read it. Where nothing gives its hash, it also has to if its
-        size or its time is another one.
+        size or its time has changed.
         """
         with self._errors():
             row = self._connection.execute(
@@ -164,7 +164,7 @@ class Store:
         return next(self.rows(sql, values), None)
 
     def add(self, outcome: Outcome) -> None:
-        """Write what became of a wheel, in place of what is there of it.
+        """Write what became of a wheel, and replace what the store has about it.
 
         A failure that may pass replaces no wheel that an older reader could read.
         """

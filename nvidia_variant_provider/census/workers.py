@@ -127,7 +127,7 @@ class LocalWorkers:
             future.cancel()
 
     def renew(self) -> None:
-        """Make new processes in place of all others.
+        """Replace all processes by new ones.
 
         :raises InputError: no process can be started.
         """
@@ -161,7 +161,7 @@ def _read_unless_withdrawn(task: Task) -> Outcome:
 
 
 def _prepare_process(withdrawn: _Flag) -> None:
-    """Make a process of the pool end with its parent, and not by Ctrl-C.
+    """Make a process of the pool end with its parent, and ignore Ctrl-C.
 
     Ctrl-C reaches all processes of a terminal. The parent decides what ends then.
     """

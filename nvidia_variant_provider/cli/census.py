@@ -84,7 +84,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         metavar="N",
         type=whole_number,
-        help="read in so many processes of this machine (default: one for each core)",
+        help="read in this many processes of this machine (default: one for each core)",
     )
     workers.add_argument(
         "--dask",
@@ -97,21 +97,21 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=whole_number,
         default=8,
-        help="read at most so many wheels of one server at the same time, each with "
+        help="read at most this many wheels of one server at the same time, each with "
         "one request at a time (default: %(default)s)",
     )
     parser.add_argument(
         "--max-bytes",
         metavar="SIZE",
         type=_size,
-        help="start no wheel after so many bytes, such as 20G",
+        help="start no other wheel after this many bytes, such as 20G",
     )
     parser.add_argument(
         "--deadline",
         metavar="SECONDS",
         type=whole_number,
         default=900,
-        help="give up a wheel after so many seconds (default: %(default)s)",
+        help="give up a wheel after this many seconds (default: %(default)s)",
     )
     census_report.add_options(parser)
     add_examples(

@@ -57,7 +57,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="say why machines do not get each other build",
+        help="say why a machine does not get the other builds",
     )
     parser.add_argument(
         "--per-machine",

@@ -65,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--node",
         metavar="NAME",
-        help="the machine to take of an inventory that describes several",
+        help="the machine of an inventory that describes several",
     )
 
 

@@ -203,7 +203,8 @@ def find_verb(name: str) -> Verb:
     :raises UsageError: there is no such verb.
     """
     if name not in VERBS:
-        Parser().error(f"there is no verb {shown(name)}", _nearest(name, VERBS))
+        near = _nearest(name, [*VERBS, "help"])
+        Parser().error(f"there is no verb {shown(name)}", near)
     module: Any = importlib.import_module(f".{name}", __package__)
     verb: Verb = module
     return verb

@@ -21,8 +21,9 @@ __all__ = ["Evidence", "add_evidence"]
 
 
 _LEFT_OUT = ("ND604", "ND605", "ND701")
-"""Findings that are not kept in a receipt. The workloads say it without the output of
-the user's programs, and an earlier receipt is none of its business."""
+"""Findings that are not kept in a receipt. The workloads in the receipt say the same
+without the output of the user's programs, and what another receipt said does not belong
+in it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

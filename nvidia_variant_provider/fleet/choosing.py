@@ -150,7 +150,7 @@ def decide_by_metadata(
 ) -> Decide:
     """Return what decides by the variants of a release.
 
-    The user's ``variants.toml`` does not count, since the machines are other ones.
+    The user's ``variants.toml`` does not count, since these are other machines.
     """
 
     def decide(environments: Sequence[Environment]) -> list[Pick]:

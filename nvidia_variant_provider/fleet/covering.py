@@ -9,8 +9,8 @@ from dataclasses import dataclass
 __all__ = ["EXACT", "Cover", "find_cover"]
 
 EXACT = 20
-"""Labels up to which the smallest set is searched for; with more, each next label is
-the one that serves the most machines that have none yet."""
+"""The most labels for which the smallest set is searched. With more, each further label
+is the one that serves the most machines without a build."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,8 +34,8 @@ class Cover:
 def find_cover(fitting: Sequence[tuple[int, Sequence[str]]]) -> Cover:
     """Find the smallest set of labels that has one for each group of machines.
 
-    Of several such sets, the one counts whose labels stand nearest to the front of the
-    groups' own lists, weighted with their machines.
+    Of several such sets, return the one whose labels stand nearest to the front of the
+    groups' own lists, weighted by the number of their machines.
 
     :param fitting: for each group, how many machines it has and the labels that run on
         them, best first. A group without labels is passed over.

@@ -30,12 +30,12 @@ def env_lines(environment: Environment) -> list[str]:
 
 
 def dockerfile_lines(environment: Environment, requirement: str) -> list[str]:
-    """Return lines for an image that is built where no GPU is.
+    """Return lines for an image that may be built without a GPU.
 
     :param requirement: what to install, such as ``torch==2.10.0``.
     """
     return [
-        "# The build selects for these machines, whatever it runs on.",
+        "# Select for these machines, whatever machine builds the image.",
         *(f"ARG {line}" for line in env_lines(environment)),
         "RUN pip install --no-cache-dir 'nvidia-variant-provider[cli,index]' \\",
         f" && nvidia-variant-provider pip install --no-cache-dir '{requirement}'",

@@ -1,4 +1,4 @@
-"""Reading an inventory: its form is told by its content."""
+"""Reading an inventory, whose content tells its form."""
 
 from __future__ import annotations
 

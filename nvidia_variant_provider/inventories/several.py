@@ -21,7 +21,7 @@ def read_inventories(
     The two outputs of nvidia-smi with one file stem are one machine.
 
     :returns: the machines of the files that could be read, and an error for each other
-        file, and for each that has a machine of an earlier one.
+        file, and for each file with a machine of an earlier file.
     """
     machines: dict[tuple[str, int], Machine] = {}
     by_stem: dict[str, tuple[str, int]] = {}

@@ -10,7 +10,7 @@ from nvidia_variant_provider.builds.passing import find_passed_over
 from nvidia_variant_provider.builds.verdicts import UNKNOWN, Judgement
 from nvidia_variant_provider.machine.environment import CudaVersion
 
-DRIVER = "it needs a driver for CUDA 13, this one is for CUDA 12.8"
+DRIVER = "it needs a driver for CUDA 13, but this one is for CUDA 12.8"
 SHOW = Decision(action="show")
 
 

@@ -85,7 +85,7 @@ class TestReasons:
         )
         assert judgement.verdict == "cannot"
         assert judgement.reasons == (
-            "it needs a driver for CUDA 13, this one is for CUDA 12.8 (the table)",
+            "it needs a driver for CUDA 13, but this one is for CUDA 12.8 (the table)",
         )
 
     def test_minor_version_compatibility_is_not_strict(self) -> None:
@@ -109,7 +109,7 @@ class TestReasons:
         assert judgement.verdict == "cannot"
         assert judgement.reasons == (
             "libtorch.so has only PTX for compute capability 10.0, which needs a "
-            "driver for CUDA 12.9, this one is for CUDA 12.8",
+            "driver for CUDA 12.9, but this one is for CUDA 12.8",
         )
 
     def test_some_libraries_have_no_code(self) -> None:

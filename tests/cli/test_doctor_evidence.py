@@ -150,14 +150,14 @@ def test_the_deadline_of_the_receipt_counts(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--workload", ""), "is no command"),
+        (("--workload", ""), "is not a command"),
         (("--workload", "a 'b"), "no closing quotation"),
         (("--deadline", "5"), "--deadline: there is no workload"),
         (("--deadline", "0", "--workload", "x"), "is not a number of seconds"),
         (("--deadline", "nan", "--workload", "x"), "is not a number of seconds"),
         (("--deadline", "1e99", "--workload", "x"), "is not a number of seconds"),
         (("--reason", "x"), "there is no receipt that would have it"),
-        (("--receipt", "r.txt"), "the name says no form"),
+        (("--receipt", "r.txt"), "the name has no known ending"),
         (("--workload", "x", "--sm-arch", "9.0"), "the options name another machine"),
         (("--receipt", "r.json", "--reason", "nope=x"), "is neither a distribution"),
     ],

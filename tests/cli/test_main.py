@@ -82,6 +82,11 @@ class TestErrors:
                 "nvidia-variant-provider --help",
             ),
             (
+                ["hlep"],
+                "there is no verb 'hlep'; did you mean help? see "
+                "nvidia-variant-provider --help",
+            ),
+            (
                 ["\x1b[1m"],
                 "there is no verb '\\x1b[1m'; see nvidia-variant-provider --help",
             ),

@@ -328,7 +328,7 @@ def test_any_document_is_read_or_refused(changes: dict[str, Any]) -> None:
 class TestTarget:
     @pytest.mark.parametrize("name", ["receipt", "receipt.txt", ".", ""])
     def test_a_name_without_a_form(self, name: str) -> None:
-        with pytest.raises(UsageError, match="says no form"):
+        with pytest.raises(UsageError, match="has no known ending"):
             check_target(name)
 
     def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ class Extension:
     """A library of an extension that wants names which torch does not define.
 
     :param path: where the library is.
-    :param other_abi: the names that belong to the other C++ ABI than that of torch.
+    :param other_abi: the names that belong to another C++ ABI than torch's.
     :param missing: the other names.
     """
 

@@ -33,11 +33,11 @@ __all__ = [
 
 _State = Literal["native", "ptx", "newer ptx", "nothing"]
 _STATES: tuple[_State, ...] = ("native", "ptx", "newer ptx", "nothing")
-"""How a piece of code can stand with a GPU, the best first."""
+"""How a GPU can run a piece of code, the best way first."""
 
 
 class _Piece(NamedTuple):
-    """How one piece of a build stands with one GPU.
+    """How one GPU runs one piece of a build.
 
     :param needed: the CUDA version that a driver needs to compile its PTX.
     """
@@ -52,7 +52,7 @@ class _Piece(NamedTuple):
 def _of_programs(find: Find) -> Find:
     """Leave out findings of a library where the program that brings it has one too.
 
-    To replace the program replaces NVIDIA's libraries with it.
+    Replacing the program replaces NVIDIA's libraries as well.
     """
 
     @wraps(find)
@@ -229,7 +229,7 @@ def _builds(stack: Stack) -> Iterator[tuple[Distribution, Needs]]:
 
 
 def _judged(stack: Stack) -> Iterator[tuple[Distribution, list[_Piece]]]:
-    """Yield how each piece of each build stands with each GPU.
+    """Yield how each GPU runs each piece of each build.
 
     A build that the driver refuses altogether is left out. NVIDIA's own libraries
     choose at run time among kernels that they keep in several files: one file of

@@ -27,7 +27,7 @@ def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
         # What a library is linked with is missing for all that load the library.
         owner = stack.libraries.owner(failure.user) or loading.distribution
         if owner.is_library and not is_of_nvidia(failure.name):
-            # Plug-ins for networks and the like stand beside NVIDIA's libraries.
+            # Plug-ins, such as those for networks, are next to NVIDIA's libraries.
             continue
         severity = _severity(stack, owner, loading, failure)
         key = owner.name, _outcome(stack, failure), severity
@@ -94,7 +94,7 @@ def find_other_copies(stack: Stack) -> Iterator[Finding]:
 
 
 def _failures(stack: Stack) -> Iterator[tuple[Loading, Failure]]:
-    """Yield what cannot be loaded, unless nobody would load it, or it is a sequel."""
+    """Yield what cannot be loaded, leaving out what another failure explains."""
     loadings = stack.libraries.loadings
     paths = {(x.distribution.name, x.library.path): x for x in loadings}
     torch_fails = any(x.failures for x in loadings if x.distribution.name == "torch")

@@ -23,7 +23,7 @@ _ENTRY = struct.Struct("<iIIIQ")
 """Flags, the offset of the name, the offset of the path, OS version and features."""
 
 _LITTLE_ENDIAN = (0, 2)
-"""``cache_file_new.flags``: 0 is a file of before glibc 2.33, which does not say it."""
+"""``cache_file_new.flags``: 0 stands in files from before glibc 2.33."""
 
 _FLAGS = {"x86_64": 0x0303, "aarch64": 0x0A03, "ppc64": 0x0503}
 """``FLAG_ELF_LIBC6`` with the processor, of files of 64 bits."""
@@ -99,7 +99,7 @@ def _start(data: bytes) -> int:
     # ALIGN_CACHE: the new part begins at a multiple of its alignment, which is 8.
     start = (end + 7) // 8 * 8
     if not data.startswith(_NEW, start):
-        raise ValueError("it is of before glibc 2.2")
+        raise ValueError("it is from before glibc 2.2")
     return int(start)
 
 

@@ -88,7 +88,7 @@ class System:
         return result
 
     def find(self, name: str, library_path: tuple[str, ...] = ()) -> str | None:
-        """Return the library that a program gets which asks for a name by itself.
+        """Return the library that a program gets when it asks for a name itself.
 
         :param library_path: the folders of ``LD_LIBRARY_PATH``.
         """

@@ -30,7 +30,7 @@ _WORSE = {
 """What a workload should have none of, in the singular and in the plural."""
 
 _WITHOUT_MATTER = re.compile(r"kernel driver|unknown|.*\.(path|named_by|problem)")
-"""Lanes that never make a stack another one.
+"""Lanes whose changes never matter.
 
 A driver of another branch that supports the same CUDA version runs the same code, and
 so does a program of the same version in another folder.
@@ -57,7 +57,7 @@ class Lane:
     :param name: such as ``torch``; with the kind it names the lane.
     :param old: a text for people; ``None`` where the old receipt has no such fact.
     :param new: the same of the new receipt.
-    :param matters: whether the stack counts as another one for it.
+    :param matters: whether the difference makes it another stack.
     :param reason: a sentence that says more; ``None`` where the texts say all.
     """
 

@@ -30,12 +30,13 @@ def check_target(path: str) -> None:
 
     A workload may take hours, and its results must not be lost.
 
-    :raises UsageError: the ending of the name says no form.
+    :raises UsageError: the name has no known ending.
     :raises InputError: there is no such folder, or it cannot be written to.
     """
     if not path.lower().endswith((_JSON, _MARKDOWN)):
         hint = f"end the name with {_JSON} or {_MARKDOWN}"
-        raise UsageError("--receipt: the name says no form", path=path, hint=hint)
+        message = "--receipt: the name has no known ending"
+        raise UsageError(message, path=path, hint=hint)
     if "\0" in path or (os.path.exists(path) and not os.path.isfile(path)):
         message = "cannot be written: not a file"
         raise InputError(message, path=printable(path), hint="name a file")

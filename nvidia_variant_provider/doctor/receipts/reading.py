@@ -1,4 +1,4 @@
-"""Read receipts, and refuse what is none."""
+"""Read receipts, and refuse other documents."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def receipt_of(document: object, path: str | None = None) -> Receipt:
     """Return the receipt in a JSON document, after a look at every value of it.
 
     :param path: the name of the file for messages.
-    :raises InputError: it is none, or not valid.
+    :raises InputError: it is not a receipt, or not valid.
     """
     receipt = _receipt_in(document)
     if receipt is None:

@@ -73,7 +73,7 @@ def split_command(command: str, *, windows: bool = os.name == "nt") -> list[str]
             for word in words
         ]
     if not words or not words[0] or "\0" in command:
-        raise UsageError(f"--workload: {shown(command)} is no command", hint=hint)
+        raise UsageError(f"--workload: {shown(command)} is not a command", hint=hint)
     return words
 
 

@@ -108,7 +108,7 @@ def test_an_exact_pin_is_honoured_with_the_reason(
     done = pip(*words, "torch==2.15.0+cu130", forced=False)
     assert done.code == 0, done.text
     assert installed_labels(tmp_path / "it") == {"torch": "2.15.0+cu130 None"}
-    assert "it needs a driver for CUDA 13, this one is for CUDA 12.8" in done.text
+    assert "it needs a driver for CUDA 13, but this one is for CUDA 12.8" in done.text
     done = pip(*words, "--upgrade", "torch==2.15.0+xpu", forced=False)
     assert done.code == 0, done.text
     assert installed_labels(tmp_path / "it") == {"torch": "2.15.0+xpu None"}
@@ -182,7 +182,7 @@ def test_uv_says_why_a_pinned_build_cannot_run(
             running.urls[0], tmp_path / "it", environ, "torch==2.15.0+cu130"
         )
     assert done.returncode == 0, done.stderr
-    assert "it needs a driver for CUDA 13, this one is for CUDA 12.8" in done.stderr
+    assert "it needs a driver for CUDA 13, but this one is for CUDA 12.8" in done.stderr
 
 
 def install_with_uv(

@@ -15,7 +15,7 @@ from support.wheels import stub_wheel, write_page
 
 HERE = f"py3-none-{next(platform_tags())}"
 LABELS = {"1.0": ("cu126", "cpu"), "2.0": ("cu130", "cpu"), "3.0": ("cu130", "cpu")}
-DRIVER = "a driver for CUDA 13, this one is for CUDA 12.9"
+DRIVER = "a driver for CUDA 13, but this one is for CUDA 12.9"
 
 
 @pytest.fixture(scope="module")

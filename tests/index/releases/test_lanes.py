@@ -76,7 +76,7 @@ def test_what_a_release_takes_away(run: Run, index: Path) -> None:
     assert outcome.out.startswith("torch 2.14.1 -> torch 2.15.0")
     assert "lost: cu126 -> none" in outcome.out
     words = " ".join(outcome.out.split())
-    assert "it needs a driver for CUDA 13, this one is for CUDA 12.0" in words
+    assert "it needs a driver for CUDA 13, but this one is for CUDA 12.0" in words
     assert "a driver for CUDA 13.0 gets plain" in words
     assert "stay with torch 2.14.1: it has cu126" in words
     # Volta and older have lost every build, whatever the driver.

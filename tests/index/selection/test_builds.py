@@ -177,7 +177,7 @@ class TestLabels:
             [],
             [
                 "torch==2.15.0: cu130 does not fit this machine: it needs a driver for "
-                f"CUDA 13, this one is for CUDA 12.8 (table of builds, {DATE})"
+                f"CUDA 13, but this one is for CUDA 12.8 (table of builds, {DATE})"
             ],
         )
 

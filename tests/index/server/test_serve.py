@@ -123,7 +123,7 @@ def test_choices_are_told_as_they_are_made(
     assert sorted(said.splitlines()) == [
         f"{LOCKS}demo (METADATA that its index lacks), torch (variants)",
         "demo 1.0+cu126 (CUDA 12.6) is the newest shown: 2.0 needs a driver for CUDA "
-        "13, this one is for CUDA 12.9",
+        "13, but this one is for CUDA 12.9",
         "torch 2.8.0: variant cu126",
     ]
 
