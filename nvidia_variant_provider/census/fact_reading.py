@@ -16,7 +16,8 @@ from typing import IO
 
 from ..errors import InputError
 from ..index.http.urls import UpstreamError, is_http, redacted
-from ..lint.facts import Unread, WheelFacts, read_facts
+from ..lint.fact_reading import read_facts
+from ..lint.facts import Unread, WheelFacts
 from ..lint.index_files import IndexFile, OpenFile, Reading, local_file
 from ..lint.pages import open_remote
 from ..strict_json import open_regular

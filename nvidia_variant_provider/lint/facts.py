@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
-from ..wheels.variant_json import WheelContent, read_wheel
-from .index_files import IndexFile, OpenFile, SkippedError
-
 if TYPE_CHECKING:
     from ..gpu_code.report import WheelReport
+    from ..wheels.variant_json import WheelContent
 
-__all__ = ["Unread", "WheelFacts", "read_facts"]
+__all__ = ["Unread", "WheelFacts"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,42 +43,3 @@ class WheelFacts:
     report: WheelReport | None = None
     unread: Unread | None = None
     skipped: str | None = None
-
-
-def read_facts(file: IndexFile) -> WheelFacts:
-    """Read one wheel. What is wrong with it is part of the result."""
-    sha256 = unhashed = None
-    try:
-        with file.open_wheel() as opened:
-            sha256, unhashed = opened.sha256, opened.unhashed
-            content = read_wheel(opened.source)
-            report, unread = _inspect(file, opened)
-    except SkippedError as skipped:
-        return WheelFacts(unhashed=skipped.unhashed, skipped=skipped.reason)
-    except InputError as error:
-        return WheelFacts(sha256=sha256, unhashed=unhashed, unread=_unread(error))
-    return WheelFacts(
-        sha256=sha256, unhashed=unhashed, content=content, report=report, unread=unread
-    )
-
-
-def _inspect(
-    file: IndexFile, opened: OpenFile
-) -> tuple[WheelReport | None, Unread | None]:
-    if not file.reading.content:
-        return None, None
-    # The readers of binaries take a while to import.
-    from ..gpu_code.inspection import inspect_path
-
-    try:
-        with file.reading.watch(file.path) as progress:
-            report = inspect_path(
-                opened.source, name=file.path, jobs=opened.jobs, progress=progress
-            )
-    except InputError as error:
-        return None, _unread(error)
-    return report, None
-
-
-def _unread(error: InputError) -> Unread:
-    return Unread(message=error.message, hint=error.hint or "")

@@ -13,7 +13,7 @@ from ..wheels.names import WheelName
 from ..wheels.variant_json import WheelContent
 from .collector import Checks, Collector, Problem
 from .documents import check_text
-from .facts import read_facts
+from .fact_reading import read_facts
 from .findings import Finding
 from .index_files import IndexFile
 from .scope import Scope
