@@ -294,8 +294,7 @@ class _Loop:
             self._waiting.popleft()
 
     def _is_busy(self, host: str) -> bool:
-        """Return whether enough wheels of a server are being read; a disk has no
-        limit."""
+        """Return whether enough wheels of a server are read; a disk has no limit."""
         return bool(host) and self._hosts[host] >= self._per_host
 
     def _start(self, wheel: Wheel) -> None:
