@@ -279,22 +279,32 @@ def fleet(
     from ..fleet.groups import group_machines
 
     environ = os.environ if environ is None else environ
-    decide = None
+    groups = group_machines(machines, per_machine=per_machine)
     if release is not None:
-        decide = decide_by_metadata(
-            _metadata(release),
-            every_gpu=every_gpu,
-            minor_version_compatibility=minor_version_compatibility(environ),
+        metadata = _metadata(release)
+        accepts = minor_version_compatibility(environ)
+        strict, relaxed = (
+            decide_by_metadata(
+                metadata, every_gpu=every_gpu, minor_version_compatibility=wanted
+            )
+            for wanted in (accepts, True)
         )
-    elif project is not None:
-        from ..index.connection import cache_folder
-        from ..index.releases.fleets import decide_by_project
+        return choose(groups, strict, with_compatibility=None if accepts else relaxed)
+    if project is None:
+        return choose(groups, None)
+    from ..index.connection import cache_folder
+    from ..index.releases.fleets import decide_by_project
+    from ..index.releases.machines import parse_project
 
-        decide = decide_by_project(
-            project,
+    name, version = parse_project(project)
+    one, every = (
+        decide_by_project(
+            wanted,
             environ=environ,
             index_url=index_url,
             every_gpu=every_gpu,
             cache=cache_folder(environ),
         )
-    return choose(group_machines(machines, per_machine=per_machine), decide)
+        for wanted in (project, name)
+    )
+    return choose(groups, one, of_other_releases=None if version is None else every)

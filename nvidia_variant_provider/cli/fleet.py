@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..errors import InputError, UsageError, shown
+from ..errors import InputError, UsageError, printable, shown
 from . import machine
 from .parsers import add_examples, add_format
 from .result import Result, Table
@@ -157,13 +157,13 @@ def _emit(
         if options.project is not None:
             # A build of a project is called by its version and its label.
             project = f"{project.partition('==')[0].strip()}=={build}"
-        return dockerfile_lines(environment, project)
+        return dockerfile_lines(environment, project, options.index_url)
     others = [
         item.group.environment
         for item in fleet.choices
         if item.pick is not None and build in item.pick.gpu
     ]
-    return [f"# nodes that run {build}", *affinity_lines(others)]
+    return [f"# nodes that run {printable(build)}", *affinity_lines(others)]
 
 
 def _find_choice(fleet: Fleet, node: str | None) -> Choice:
@@ -209,6 +209,9 @@ def _build(choice: Choice) -> str:
 
 
 def _summary(fleet: Fleet) -> Iterator[str]:
+    if not any(choice.group.is_known for choice in fleet.choices):
+        yield "Nothing is chosen: too little is known about each machine."
+        return
     listed = ", ".join(fleet.covering)
     yield f"Builds that run on every machine: {listed or 'none'}"
     if fleet.cover is None or not fleet.cover.labels:
@@ -228,14 +231,23 @@ def _explanations(fleet: Fleet) -> Iterator[str]:
 
 def _notes(fleet: Fleet) -> Iterator[str]:
     for choice in fleet.choices:
-        for note in choice.group.notes:
-            others = len(choice.group.names) - 1
-            more = f" and {others} like it" if others else ""
-            yield f"{choice.group.names[0]}{more}: {note}"
+        group = choice.group
+        others = len(group.names) - 1
+        name = f"{group.names[0]} and {others} like it" if others else group.names[0]
+        for note in group.notes:
+            yield f"{name}: {note}"
+        if group.missing is not None:
+            yield f"{name}: the inventory does not say {group.missing}"
         if choice.is_unserved:
-            change = "; no newer driver changes that"
-            if choice.driver is not None:
-                change = (
-                    f"; a driver for CUDA {choice.driver} gets {choice.with_driver}"
-                )
-            yield f"{choice.group.title}: no build for the GPU fits{change}"
+            changes = "; ".join(_changes(choice)) or "no newer driver changes that"
+            yield f"{group.title}: no build for the GPU fits; {changes}"
+
+
+def _changes(choice: Choice) -> Iterator[str]:
+    """Say what gets a build for the GPU, the smallest change first."""
+    if choice.of_another_release is not None:
+        yield f"{choice.of_another_release} runs with the driver that is there"
+    if choice.with_compatibility is not None:
+        yield f"--minor-version-compatibility gets {choice.with_compatibility}"
+    if choice.driver is not None:
+        yield f"a driver for CUDA {choice.driver} gets {choice.with_driver}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..knowledge.tables import can_exist, driver_branches
 from ..machine.environment import CudaVersion, Environment
@@ -45,12 +45,18 @@ class Choice:
     :param driver: for machines that get no build for their GPU, the oldest driver that
         is newer and supports one; ``None`` if there is none.
     :param with_driver: the build that this driver gets.
+    :param with_compatibility: the build that they get with the driver that they have,
+        when minor-version compatibility counts.
+    :param of_another_release: the newest build of another release that runs with the
+        driver that they have.
     """
 
     group: Group
     pick: Pick | None
     driver: CudaVersion | None = None
     with_driver: str | None = None
+    with_compatibility: str | None = None
+    of_another_release: str | None = None
 
     @property
     def is_unserved(self) -> bool:
@@ -69,6 +75,8 @@ class Choice:
             "rejected": {name: list(why) for name, why in pick.rejected.items()},
             "notes": list(self.group.notes),
             "driver": None if self.driver is None else str(self.driver),
+            "with_compatibility": self.with_compatibility,
+            "of_another_release": self.of_another_release,
         }
 
 
@@ -94,23 +102,46 @@ class Fleet:
         }
 
 
-def choose(groups: Sequence[Group], decide: Decide | None) -> Fleet:
+def choose(
+    groups: Sequence[Group],
+    decide: Decide | None,
+    *,
+    with_compatibility: Decide | None = None,
+    of_other_releases: Decide | None = None,
+) -> Fleet:
     """Choose a build for each group.
 
     :param decide: such as `decide_by_metadata` returns it; ``None`` to choose nothing.
+    :param with_compatibility: decides as ``decide``, with minor-version compatibility,
+        for machines that get no build for their GPU.
+    :param of_other_releases: decides among all releases, for the same machines.
     """
     if decide is None:
         return Fleet(choices=tuple(Choice(group=g, pick=None) for g in groups))
     known = [group for group in groups if group.is_known]
     picks = decide([group.environment for group in known])
     by_group = {id(group): pick for group, pick in zip(known, picks, strict=True)}
-    choices = [
-        _with_driver(Choice(group=group, pick=by_group.get(id(group))), decide)
-        for group in groups
-    ]
+    choices = [Choice(group=group, pick=by_group.get(id(group))) for group in groups]
+    unserved = [choice for choice in choices if choice.is_unserved]
+    # All at once, since each decision may read an index.
+    drivers = _find_drivers(unserved, decide)
+    compatible = _find_builds(unserved, with_compatibility)
+    others = _find_builds(unserved, of_other_releases)
+    changed = {
+        id(choice): replace(
+            choice,
+            driver=None if driver is None else driver[0],
+            with_driver=None if driver is None else driver[1],
+            with_compatibility=label,
+            of_another_release=other,
+        )
+        for choice, driver, label, other in zip(
+            unserved, drivers, compatible, others, strict=True
+        )
+    }
     first = picks[0].runs if picks else ()
     return Fleet(
-        choices=tuple(choices),
+        choices=tuple(changed.get(id(choice), choice) for choice in choices),
         covering=tuple(x for x in first if all(x in pick.runs for pick in picks)),
         cover=find_cover(
             [(len(c.group.names), c.pick.gpu) for c in choices if c.pick is not None]
@@ -118,28 +149,45 @@ def choose(groups: Sequence[Group], decide: Decide | None) -> Fleet:
     )
 
 
-def _with_driver(choice: Choice, decide: Decide) -> Choice:
-    """Add the smallest change that gives the machines a build for their GPU."""
+def _find_drivers(
+    unserved: Sequence[Choice], decide: Decide
+) -> list[tuple[CudaVersion, str] | None]:
+    """Return the oldest newer driver that gets a build for each GPU, and the build."""
+    tries = [(choice, cuda) for choice in unserved for cuda in _newer_drivers(choice)]
+    picks = decide(
+        [
+            choice.group.environment.replace(cuda_driver_version=cuda)
+            for choice, cuda in tries
+        ]
+    )
+    oldest: dict[int, tuple[CudaVersion, str]] = {}
+    for (choice, cuda), pick in zip(tries, picks, strict=True):
+        if pick.gpu:
+            oldest.setdefault(id(choice), (cuda, pick.gpu[0]))
+    return [oldest.get(id(choice)) for choice in unserved]
+
+
+def _newer_drivers(choice: Choice) -> list[CudaVersion]:
     environment = choice.group.environment
     current = environment.cuda_driver_version
-    if not choice.is_unserved or current is None:
-        return choice
-    drivers = [
+    return [
         cuda
         for cuda in sorted(set(driver_branches().values()))
-        if cuda > current
+        if current is not None
+        and cuda > current
         and all(can_exist(cuda, gpu) for gpu in environment.compute_capabilities)
     ]
-    newer = [environment.replace(cuda_driver_version=cuda) for cuda in drivers]
-    for cuda, pick in zip(drivers, decide(newer), strict=True):
-        if pick.gpu:
-            return Choice(
-                group=choice.group,
-                pick=choice.pick,
-                driver=cuda,
-                with_driver=pick.gpu[0],
-            )
-    return choice
+
+
+def _find_builds(unserved: Sequence[Choice], decide: Decide | None) -> list[str | None]:
+    """Return the build for the GPU of each group by another decision."""
+    if decide is None or not unserved:
+        return [None] * len(unserved)
+    picks = decide([choice.group.environment for choice in unserved])
+    return [
+        pick.selected if pick.selected in pick.gpu else next(iter(pick.gpu), None)
+        for pick in picks
+    ]
 
 
 def decide_by_metadata(

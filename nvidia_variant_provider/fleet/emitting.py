@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 
+from ..errors import InputError, printable, shown
 from ..machine.environment import Environment
 from ..machine.overrides import CUDA_DRIVER_VERSION, SM_ARCH
+from ..redaction import redacted
 
 __all__ = ["affinity_lines", "dockerfile_lines", "env_lines"]
 
@@ -29,19 +32,42 @@ def env_lines(environment: Environment) -> list[str]:
     return lines
 
 
-def dockerfile_lines(environment: Environment, requirement: str) -> list[str]:
+def dockerfile_lines(
+    environment: Environment, requirement: str, index_url: str | None = None
+) -> list[str]:
     """Return lines for an image that may be built without a GPU.
 
     :param requirement: what to install, such as ``torch==2.10.0``.
+    :param index_url: where from, if that is no matter of configuration. Its password
+        is left out, and a folder is not named, since a build cannot read it.
+    :raises InputError: this is no requirement, such as one that the name of a release
+        file was made into.
     """
-    return [
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        wanted = shlex.quote(str(Requirement(requirement)))
+    except InvalidRequirement:
+        message = f"{shown(requirement)} is not a name with a version"
+        hint = "give the file its name again: NAME-VERSION-variants.json"
+        raise InputError(message, hint=hint) from None
+    lines = [
         "# Select for these machines, whatever machine builds the image.",
         *(f"ARG {line}" for line in env_lines(environment)),
+    ]
+    index = ""
+    if index_url is not None and "://" in index_url:
+        public = redacted(index_url)
+        index = f" --index-url {shlex.quote(printable(public))}"
+        if public != index_url:
+            lines.append("# Put the password of the index into a secret of the build.")
+    return [
+        *lines,
         "RUN pip install --no-cache-dir 'nvidia-variant-provider[cli,index]' \\",
-        f" && nvidia-variant-provider pip install --no-cache-dir '{requirement}'",
+        f" && nvidia-variant-provider pip install --no-cache-dir{index} {wanted}",
         "# With uv, whose preview knows variants but not ordinary wheels:",
-        f"# RUN uv pip install --system --preview-features wheel-variants "
-        f"'{requirement}'",
+        f"# RUN uv pip install --system --preview-features wheel-variants{index} "
+        f"{wanted}",
     ]
 
 

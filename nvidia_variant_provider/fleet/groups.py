@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..inventories.model import Machine
 from ..machine.environment import ComputeCapability, CudaVersion, Environment
+from ..machine.reasons import NOT_GIVEN
 
 __all__ = ["Group", "group_machines"]
 
@@ -36,8 +37,22 @@ class Group:
 
     @property
     def is_known(self) -> bool:
-        """Whether the inventory says which driver the machines have."""
-        return self.environment.cuda_driver_version is not None
+        """Whether the inventory says which driver and which GPUs the machines have."""
+        return not self.missing
+
+    @property
+    def missing(self) -> str | None:
+        """What the inventory does not say, and without which nothing is chosen."""
+        environment = self.environment
+        if environment.cuda_driver_version is None:
+            return "the CUDA version of its driver"
+        # A snapshot says why the driver could not tell a capability, and what it can
+        # tell is what an installer goes by.
+        if not environment.compute_capabilities and any(
+            gpu.reason == NOT_GIVEN for gpu in environment.gpus
+        ):
+            return "the compute capability of its GPU"
+        return None
 
 
 _Key = tuple[CudaVersion | None, tuple[ComputeCapability, ...], bool]

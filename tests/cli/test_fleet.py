@@ -109,14 +109,38 @@ def test_the_smallest_change_for_machines_that_get_nothing(
 ) -> None:
     outcome = run("fleet", NODES, "--release", torch, "--explain")
     assert (
-        "CUDA 12.2, compute capability 7.0: no build for the GPU fits; a driver for "
-        "CUDA 12.6 gets cu126\n"
+        "CUDA 12.2, compute capability 7.0: no build for the GPU fits; "
+        "--minor-version-compatibility gets cu126; a driver for CUDA 12.6 gets cu126\n"
     ) in outcome.err
     assert "CUDA 12.2, compute capability 7.0: not cu126: it needs" in outcome.out
     data = run("fleet", NODES, "--release", torch, "--json").data
     drivers = {item["name"]: item["driver"] for item in data["machines"]}
     assert drivers["old-labels"] == "12.6"
     assert {drivers[name] for name in drivers if name != "old-labels"} == {None}
+    labels = {item["name"]: item["with_compatibility"] for item in data["machines"]}
+    assert labels["old-labels"] == "cu126"
+    accepted = ("fleet", NODES, "--release", torch, "--minor-version-compatibility")
+    selected = {
+        item["name"]: item["selected"]
+        for item in run(*accepted, "--json").data["machines"]
+    }
+    assert selected["old-labels"] == labels["old-labels"]
+
+
+def test_nothing_is_guessed_about_a_gpu_that_is_not_described(
+    run: Run, torch: Path
+) -> None:
+    outcome = run("fleet", WORKSTATION[0], "--release", torch)
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[1].endswith("unknown")
+    assert outcome.out.endswith(
+        "Nothing is chosen: too little is known about each machine.\n"
+    )
+    message = (
+        "workstation: the inventory does not say the compute capability of its GPU"
+    )
+    assert message in outcome.err
+    assert "no build for the GPU fits" not in outcome.err
 
 
 @pytest.mark.skipif(
@@ -141,8 +165,20 @@ def test_a_project_of_ordinary_wheels(
     one = ("fleet", NODES, "--project", "torch==2.15.0", "-i", tmp_path)
     outcome = run(*one)
     assert outcome.code == 1
-    assert "a driver for CUDA 13.0 gets 2.15.0+cu130" in outcome.err
-    assert "capability 7.0: no build for the GPU fits; no newer" in outcome.err
+    assert (
+        "CUDA 12.9, compute capability 9.0: no build for the GPU fits; 2.14.1+cu126 "
+        "runs with the driver that is there; a driver for CUDA 13.0 gets 2.15.0+cu130\n"
+    ) in outcome.err
+    assert (
+        "CUDA 12.2, compute capability 7.0: no build for the GPU fits; 2.14.1+cu126 "
+        "runs with the driver that is there\n"
+    ) in outcome.err, "no driver that runs it supports the GPU"
+    others = {
+        item["name"]: item["of_another_release"]
+        for item in run(*one, "--json").data["machines"]
+    }
+    assert set(others.values()) == {"2.14.1+cu126", None}
+    assert others["half-a-label"] is None
 
 
 def test_a_release_and_a_project(run: Run, torch: Path) -> None:

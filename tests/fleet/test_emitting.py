@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,33 @@ def test_the_variables_force_the_machine(
 def test_the_lines_of_a_dockerfile(run: Run) -> None:
     out = run("fleet", NODES, "--release", PUBLISHED, "--emit", "dockerfile").out
     assert "ARG NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION=12.9\n" in out
-    assert "nvidia-variant-provider pip install --no-cache-dir 'torch==2.8.0'\n" in out
+    assert "nvidia-variant-provider pip install --no-cache-dir torch==2.8.0\n" in out
+
+
+def test_the_index_of_the_lines(run: Run) -> None:
+    chosen = ("fleet", NODES, "--release", PUBLISHED, "--emit", "dockerfile", "-i")
+    out = run(*chosen, "https://wheels.example.com/a b'c/simple").out
+    assert (
+        """--index-url 'https://wheels.example.com/a b'"'"'c/simple' torch==""" in out
+    )
+    out = run(*chosen, "https://user:secret@wheels.example.com/simple").out
+    assert "secret@" not in out
+    assert "user" not in out
+    assert "# Put the password of the index into a secret of the build.\n" in out
+    assert "--index-url" not in run(*chosen, "/srv/wheels").out
+
+
+@pytest.mark.parametrize(
+    "name", ["x'; touch y; '-1.0-variants.json", "x\nRUN touch y\n-1.0-variants.json"]
+)
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
+def test_the_name_of_a_file_is_no_command(run: Run, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(PUBLISHED.read_bytes())
+    outcome = run("fleet", NODES, "--release", path, "--emit", "dockerfile")
+    assert "touch" not in outcome.out
+    assert (outcome.code, outcome.out) == (3, "")
+    assert "is not a name with a version" in outcome.err
 
 
 @pytest.mark.parametrize(
