@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import InputError, UsageError, printable, shown
@@ -95,7 +96,10 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         environ=machine.with_compatibility(options, environ),
     )
     unserved = [item for item in result.choices if item.is_unserved]
-    chooses = options.project is not None or metadata is not None
+    title: str | None = options.project
+    if metadata is not None:
+        title = f"{metadata.name} {metadata.version}" if metadata.name else "a release"
+    chooses = title is not None
     if options.emit is not None:
         name = options.project
         if metadata is not None and metadata.name is not None:
@@ -112,7 +116,10 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         exit_code=InputError.exit_code if errors else NOTHING_FITS if unserved else 0,
         data=result.to_dict(),
         text=_document(
-            options, _text(result, chooses=chooses, explain=options.explain)
+            options,
+            result,
+            _text(result, chooses=chooses, explain=options.explain),
+            title,
         ),
         verbatim=options.format != "text",
         as_json=options.format == "json",
@@ -122,19 +129,36 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 
 def _document(
-    options: argparse.Namespace, text: Sequence[str | Table]
+    options: argparse.Namespace,
+    fleet: Fleet,
+    text: Sequence[str | Table],
+    title: str | None,
 ) -> Sequence[str | Table]:
     """Make the document that was asked for out of the text."""
-    from ..fleet.documents import csv_lines, html_lines, markdown_lines
+    from ..fleet.documents import csv_lines, markdown_lines
 
     table = text[0]
     if options.format in ("text", "json") or not isinstance(table, Table):
         return text
     if options.format == "csv":
         return csv_lines(table.header, table.rows)
-    lines = markdown_lines if options.format == "markdown" else html_lines
     notes = [line.strip() for line in text[1:] if isinstance(line, str) and line]
-    return lines(table.header, table.rows, notes)
+    if options.format == "markdown":
+        return markdown_lines(table.header, table.rows, notes)
+    from ..fleet.page import html_lines
+
+    chooses = title is not None
+    return html_lines(
+        fleet,
+        [_build(choice) if chooses else None for choice in fleet.choices],
+        title=title,
+        notes=[*_covering(fleet, chooses=chooses), *_notes(fleet)],
+    )
+
+
+def _covering(fleet: Fleet, *, chooses: bool) -> Iterator[str]:
+    if chooses:
+        yield from itertools.islice(_summary(fleet), 1)
 
 
 def _emit(

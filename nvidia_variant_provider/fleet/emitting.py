@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from ..errors import InputError, printable, shown
-from ..machine.environment import Environment
+from ..machine.environment import CudaVersion, Environment
 from ..machine.overrides import CUDA_DRIVER_VERSION, SM_ARCH
 from ..redaction import redacted
 
@@ -79,40 +79,41 @@ def affinity_lines(environments: Iterable[Environment]) -> list[str]:
 
     :param environments: those of all machines that run the build.
     """
-    kinds = sorted(
-        {
-            (environment.cuda_driver_version, capability)
-            for environment in environments
-            if environment.cuda_driver_version is not None
-            for capability in environment.compute_capabilities
-        }
-    )
+    minors: dict[tuple[CudaVersion, int], set[int]] = {}
+    for environment in environments:
+        cuda = environment.cuda_driver_version
+        if cuda is None:
+            continue
+        for capability in environment.compute_capabilities:
+            same = minors.setdefault((cuda, capability.major), set())
+            same.add(capability.minor)
     lines = [
         "affinity:",
         "  nodeAffinity:",
         "    requiredDuringSchedulingIgnoredDuringExecution:",
         "      nodeSelectorTerms:",
     ]
-    for cuda, capability in kinds:
+    for cuda, major in sorted(minors):
         for driver in _DRIVER_LABELS:
             lines += _term(
                 [
-                    (f"{driver}.major", cuda.major),
-                    (f"{driver}.minor", cuda.minor),
-                    (f"{_GPU_LABEL}.major", capability.major),
-                    (f"{_GPU_LABEL}.minor", capability.minor),
+                    (f"{driver}.major", [cuda.major]),
+                    (f"{driver}.minor", [cuda.minor]),
+                    (f"{_GPU_LABEL}.major", [major]),
+                    (f"{_GPU_LABEL}.minor", sorted(minors[cuda, major])),
                 ]
             )
     return lines
 
 
-def _term(expressions: Sequence[tuple[str, int]]) -> list[str]:
+def _term(expressions: Sequence[tuple[str, Sequence[int]]]) -> list[str]:
     lines = ["      - matchExpressions:"]
-    for key, value in expressions:
+    for key, values in expressions:
+        # Labels are texts: a bare number would be refused.
+        listed = ", ".join(f'"{value}"' for value in values)
         lines += [
             f"        - key: {key}",
             "          operator: In",
-            # Labels are texts: a bare number would be refused.
-            f'          values: ["{value}"]',
+            f"          values: [{listed}]",
         ]
     return lines

@@ -157,6 +157,14 @@ td {
 .whole td { min-width: 3.9rem; padding: .4rem .25rem; font-size: .78rem; }
 .whole th { font-size: .82rem; }
 .whole tbody th { min-width: 8.5rem; font-weight: 600; }
+.groups tbody th { min-width: 12rem; max-width: 34rem; padding-right: 2rem; }
+.groups th b { white-space: normal; }
+.groups th small { overflow-wrap: anywhere; }
+.groups thead th:nth-child(3) { text-align: center; }
+.groups td { min-width: 7rem; padding: .5rem .7rem; }
+.groups .count {
+  min-width: 3rem; text-align: right; font: inherit; font-variant-numeric: tabular-nums;
+}
 .cpu {
   background-color: var(--cpu); color: var(--cpu-ink); font-weight: 400;
   border: 1px dashed var(--line);
@@ -190,6 +198,11 @@ summary { padding: .5rem 0; font-weight: 600; cursor: pointer; }
   th small { font-size: .7rem; }
   thead th { padding: .25rem .1rem; font-size: .82rem; }
   thead th b, thead th small { white-space: normal; }
+  .groups tbody th { min-width: 7rem; max-width: none; padding-right: .3rem; }
+  .groups td { min-width: 4rem; padding: .5rem .3rem; font-size: .82rem; }
+  .groups td:nth-child(3) {
+    min-width: 5rem; white-space: normal; overflow-wrap: anywhere;
+  }
   .merged td { min-width: 3.55rem; padding: .6rem .2rem; font-size: .82rem; }
 }
 @media print {

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import platform
+import re
 import sys
 from pathlib import Path
 
@@ -198,3 +199,43 @@ def test_every_format_has_every_group(run: Run, torch: Path) -> None:
     assert page.tags.isdisjoint({"script", "link", "img"})
     assert all(name in page.text for name in names)
     assert run(*chosen, "json").data["covering"] == ["00000000"]
+
+
+def test_the_page_colours_builds_as_the_page_of_matrix(run: Run, torch: Path) -> None:
+    files = (NODES, *WORKSTATION)
+    text = run("fleet", *files, "--release", torch, "--format", "html").out
+    page = Page(text)
+    rows = {row[0]: row[1:] for row in page.tables["groups"][1:]}
+    report = run("fleet", *files, "--release", torch, "--json").data
+    assert len(rows) == len(report["machines"])
+    assert rows["CUDA 12.9, compute capability 9.0"] == ["1", "cu129"]
+    classes = dict(re.findall(r'<td class="(\w+)">([\w.]+)</td></tr>', text))
+    assert {classes["cpu"], classes["gone"]} == {"00000000", "unknown"}
+    assert {name for kind, name in classes.items() if kind.startswith("t")} == (
+        {"cu128", "cu129"}
+    )
+    assert "torch 2.8.0" in page.text
+    assert "no build for the GPU fits" in page.text
+    alone = Page(run("fleet", *files, "--format", "html").out)
+    assert alone.tables["groups"][0] == ["Driver and GPU", "Machines"]
+    assert "Fewest builds" not in alone.text
+
+
+def test_names_are_text_in_every_format(run: Run, tmp_path: Path, torch: Path) -> None:
+    name = "<b>a</b>|`x`\x1b[31m\n- y: 'z'\n# w"
+    document = json.loads(two_nodes(tmp_path).read_text())
+    document["items"][0]["metadata"]["name"] = name
+    path = tmp_path / "names.json"
+    path.write_text(json.dumps(document))
+    chosen = ("fleet", path, "--release", torch, "--per-machine")
+    for words in ([], ["--format", "markdown"], ["--format", "html"]):
+        out = run(*chosen, *words).out
+        assert "\x1b" not in out
+        assert "\n- y" not in out
+    html = run(*chosen, "--format", "html").out
+    assert "<b>a</b>" not in html
+    assert "&lt;b&gt;a&lt;/b&gt;" in html
+    for kind in ("env", "dockerfile", "affinity"):
+        out = run(*chosen, "--emit", kind, "--node", name).out
+        assert "- y:" not in out
+        assert "<b>" not in out

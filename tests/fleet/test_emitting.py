@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.command import Run
+from support.nodes import selected_nodes
 
 yaml = pytest.importorskip("yaml", reason="it parses what Kubernetes gets")
 
@@ -18,32 +17,14 @@ NODES = ROOT / "inventories" / "kubernetes-nodes.json"
 PUBLISHED = ROOT / "published" / "torch-2.8.0-variants.json"
 
 
-def matches(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Evaluate a term of a node selector as Kubernetes documents it."""
-    for item in term["matchExpressions"]:
-        assert item["operator"] == "In"
-        assert all(isinstance(value, str) for value in item["values"])
-        if labels.get(item["key"]) not in item["values"]:
-            return False
-    return True
-
-
 @pytest.mark.parametrize("node", ["h100-a", "old-labels"])
 def test_the_affinity_selects_exactly_the_machines_that_run_the_build(
     run: Run, node: str
 ) -> None:
     chosen = ("fleet", NODES, "--release", PUBLISHED)
     out = run(*chosen, "--emit", "affinity", "--node", node).out
-    affinity = yaml.safe_load(out)["affinity"]["nodeAffinity"]
-    required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
-    selected = {
-        item["metadata"]["name"]
-        for item in json.loads(NODES.read_text())["items"]
-        if any(
-            matches(term, item["metadata"]["labels"])
-            for term in required["nodeSelectorTerms"]
-        )
-    }
+    nodes = json.loads(NODES.read_text())["items"]
+    selected = selected_nodes(yaml.safe_load(out), nodes)
     data = run(*chosen, "--json").data
     (label,) = [m["selected"] for m in data["machines"] if m["name"] == node]
     assert out.startswith(f"# nodes that run {label}\n")

@@ -1,0 +1,121 @@
+"""What the machines of a fleet get, as one HTML page without scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..matrix.escaping import as_html
+from ..matrix.style import page_css, tone_classes
+from .choosing import Choice, Fleet
+from .documents import TITLE
+
+__all__ = ["html_lines"]
+
+
+def html_lines(
+    fleet: Fleet,
+    builds: Sequence[str | None],
+    *,
+    title: str | None,
+    notes: Sequence[str],
+) -> list[str]:
+    """Return the lines of the page, which are ASCII, in the style of `matrix`.
+
+    :param builds: for each choice the text of its tile; ``None`` where nothing was
+        chosen for any machine.
+    :param title: the release, such as ``torch 2.10.0``.
+    :param notes: sentences for the end of the page.
+    """
+    tones = _tones(fleet)
+    heading = as_html(title or TITLE)
+    lead = "Machines with the same driver and the same GPUs are in one row"
+    if title is not None:
+        lead = f"{TITLE}. {lead}"
+    return [
+        "<!doctype html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        f"<title>{heading}: the machines</title>",
+        "<style>",
+        *page_css(),
+        "</style>",
+        "</head>",
+        "<body>",
+        "<main>",
+        f"<h1>{heading}</h1>",
+        f'<p class="lead">{lead}.</p>',
+        *_table(fleet, builds, tones),
+        *_fewest(fleet, tones),
+        *_notes(notes),
+        "</main>",
+        "</body>",
+        "</html>",
+    ]
+
+
+def _tones(fleet: Fleet) -> Mapping[str, str]:
+    """Return the CSS class of each build that uses a GPU."""
+    picks = [choice.pick for choice in fleet.choices if choice.pick is not None]
+    used = {pick.selected for pick in picks if pick.selected in pick.gpu}
+    listed = fleet.cover.labels if fleet.cover is not None else ()
+    return tone_classes(sorted({*filter(None, used), *listed}))
+
+
+def _table(
+    fleet: Fleet, builds: Sequence[str | None], tones: Mapping[str, str]
+) -> Iterator[str]:
+    heads = ["Driver and GPU", "Machines", *(["Build"] if any(builds) else [])]
+    yield (
+        '<div class="scroll" role="region" tabindex="0" aria-labelledby="groups">'
+        '<table class="groups">'
+    )
+    yield f'<caption id="groups">{TITLE}</caption>'
+    cells = "".join(f'<th scope="col">{head}</th>' for head in heads)
+    yield f"<thead><tr>{cells}</tr></thead>"
+    yield "<tbody>"
+    for choice, build in zip(fleet.choices, builds, strict=True):
+        names = choice.group.names
+        others = f" and {len(names) - 1} like it" if len(names) > 1 else ""
+        tile = ""
+        if build is not None:
+            tile = f'<td class="{_classes(choice, tones)}">{as_html(build)}</td>'
+        yield (
+            f'<tr><th scope="row"><b>{as_html(choice.group.title)}</b> '
+            f"<small>{as_html(names[0] + others)}</small></th>"
+            f'<td class="count">{len(names)}</td>{tile}</tr>'
+        )
+    yield "</tbody></table></div>"
+
+
+def _classes(choice: Choice, tones: Mapping[str, str]) -> str:
+    if choice.pick is None:
+        return "gone"
+    if choice.pick.selected not in choice.pick.gpu:
+        return "cpu"
+    return tones[choice.pick.selected]
+
+
+def _fewest(fleet: Fleet, tones: Mapping[str, str]) -> Iterator[str]:
+    if fleet.cover is None or not fleet.cover.gains:
+        return
+    word = "Fewest" if fleet.cover.is_smallest else "Few"
+    yield f"<h2>{word} builds that give each machine one for its GPU</h2>"
+    yield '<ul class="legend">'
+    for label, count in fleet.cover.gains.items():
+        plural = "s" if count > 1 else ""
+        yield (
+            f'<li><span class="key {tones[label]}">{as_html(label)}</span> '
+            f"<span>{count} machine{plural}</span></li>"
+        )
+    yield "</ul>"
+
+
+def _notes(notes: Sequence[str]) -> Iterator[str]:
+    if notes:
+        yield "<h2>Notes</h2>"
+        yield '<ul class="notes">'
+        yield from (f"<li>{as_html(note)}</li>" for note in notes)
+        yield "</ul>"
