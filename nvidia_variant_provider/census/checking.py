@@ -26,7 +26,7 @@ from ..lint.pages import list_page
 from ..lint.release import ProjectFiles, check_project
 from ..redaction import redacted
 from ..wheels.names import WheelName
-from .listing import Project
+from .listing import Project, pages_at_once
 from .model import Outcome, Wheel
 from .running import Observer, Stop, Tally, run
 from .selecting import Listed, make_wheel
@@ -115,7 +115,8 @@ class StoredIndex:
             if client is None:
                 listed = _list_folder(index, reading)
             else:
-                listed = list_page(index, client, reading)
+                pages = pages_at_once(self.per_host)
+                listed = list_page(index, client, reading, at_once=pages)
             for files in listed:
                 yield _CheckedProject(
                     name=files.path,
@@ -159,6 +160,7 @@ def _wheel_of(file: IndexFile, name: WheelName) -> Wheel | None:
         sha256=file.sha256,
         size=file.size,
         upload_time=None if file.time is None else _as_text(file.time),
+        page=file.page,
     )
     try:
         return make_wheel(name, listed)

@@ -40,6 +40,7 @@ COLUMNS: Mapping[str, str] = {
     "complete": "bool",
     "library": "string",
     "vendored": "bool",
+    "tests": "bool",
     "target": "string",
     "count": "int64",
     "stubs": "int64",
@@ -49,8 +50,8 @@ COLUMNS: Mapping[str, str] = {
 
 _ROWS = """
 SELECT project, version, label, filename, tags, url, sha256, wheels.size AS size,
-       upload_time, cuda, complete, targets.path AS library, vendored, target, count,
-       stubs, ptx_isa
+       upload_time, cuda, complete, targets.path AS library, vendored,
+       is_test(targets.path) AS tests, target, count, stubs, ptx_isa
 FROM targets
 JOIN libraries USING (wheel, path, copy)
 JOIN wheels ON wheels.id = wheel
@@ -98,7 +99,7 @@ def target_rows(store: Store) -> Iterator[dict[str, Any]]:
     """Yield a row for each target of each library, by project, file and library."""
     for row in store.rows(_ROWS):
         values = dict(row)
-        for name in ("complete", "vendored"):
+        for name in ("complete", "vendored", "tests"):
             values[name] = bool(values[name])
         yield values
 

@@ -96,7 +96,9 @@ class _Reader:
                 time=None,
                 read=bytes,  # nobody reads a wheel as if it were metadata
                 open_wheel=lambda: self._watch(
-                    open_remote(wheel.url, wheel.sha256, connect(), reading)
+                    open_remote(
+                        wheel.url, wheel.sha256, connect(), reading, page=wheel.page
+                    )
                 ),
                 reading=reading,
                 listed=True,

@@ -30,12 +30,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient, RemotePage
 
-__all__ = ["Connect", "Project", "list_projects", "local_path"]
+__all__ = ["Connect", "Project", "list_projects", "local_path", "pages_at_once"]
 
 logger = logging.getLogger(__name__)
 
 Connect = Callable[[], "BlockingClient"]
 """Makes the client that reads pages."""
+
+_MOST_PAGES = 4
 
 _PAGE = "index.html"
 _GONE = (404, 410)
@@ -57,19 +59,34 @@ class Project:
     total: int = 1
 
 
+def pages_at_once(per_host: int) -> int:
+    """Return how many pages of a server are requested at the same time.
+
+    Pages are small. So a few requests at a time hide how long each of them takes, and
+    a server gets no more of them than the user allows for wheels.
+    """
+    return min(_MOST_PAGES, per_host)
+
+
 def list_projects(
-    index: str, names: Sequence[str], choice: Choice, connect: Connect
+    index: str,
+    names: Sequence[str],
+    choice: Choice,
+    connect: Connect,
+    *,
+    at_once: int = 1,
 ) -> Iterator[Project]:
     """Yield each project of an index; its page is read when it is asked for.
 
     :param index: the URL of a root page, a folder, or its ``file:`` URL.
     :param names: the projects to read; empty for all that the index lists.
+    :param at_once: how many pages are requested at the same time.
     :raises InputError: the index itself cannot be read, or there is no project in it.
     :raises UsageError: a name or the index is malformed.
     """
     projects = [_normalized(name) for name in dict.fromkeys(names)]
     if is_http(index):
-        return _of_server(index, projects, choice, connect)
+        return _of_server(index, projects, choice, connect, at_once)
     path = local_path(index)
     if path is None or not os.path.isdir(path):
         message, hint = why_no_index(index)
@@ -94,40 +111,41 @@ def _normalized(name: str) -> str:
 
 
 def _of_server(
-    index: str, names: Sequence[str], choice: Choice, connect: Connect
+    index: str,
+    names: Sequence[str],
+    choice: Choice,
+    connect: Connect,
+    at_once: int,
 ) -> Iterator[Project]:
     root = f"{index.rstrip('/')}/"
     with connect() as client:
         if names:
             pages: Sequence[str] = [f"{root}{name}/" for name in names]
         else:
-            page = client.read_page(root)
-            pages = page.projects
-            wheels = [file for file in _files_of(page) if file.name.endswith(".whl")]
-            if wheels:
+            first = client.read_page(root)
+            pages = first.projects
+            files = [file for file in _files_of(first) if file.name.endswith(".whl")]
+            if files:
                 # This is the page of a project, or one for pip's --find-links.
-                yield from _sorted_by_project(wheels, choice)
+                yield from _sorted_by_project(files, choice)
                 return
             if not pages:
                 message = "is not the root page of an index: it links no project"
                 hint = "give the URL of a simple index (PEP 503, PEP 691)"
                 raise InputError(message, path=redacted(root), hint=hint)
-        for number, url in enumerate(pages, 1):
+        read = client.read_pages(pages, at_once=at_once)
+        for number, (url, page) in enumerate(read, 1):
             name = canonicalize_name(url.rstrip("/").rpartition("/")[2])
-            logger.debug("reading the page of %s", name)
-            try:
-                files = _files_of(client.read_page(url))
-            except InputError as error:
-                yield Project(
-                    name=name,
-                    error=_explained(error, root, named=bool(names)),
-                    position=number,
-                    total=len(pages),
-                )
-                continue
+            logger.debug("the page of %s was read", name)
+            error, wheels = None, tuple[Wheel, ...]()
+            if isinstance(page, InputError):
+                error = _explained(page, root, named=bool(names))
+            else:
+                wheels = tuple(select_wheels(name, _files_of(page), choice))
             yield Project(
                 name=name,
-                wheels=tuple(select_wheels(name, files, choice)),
+                wheels=wheels,
+                error=error,
                 position=number,
                 total=len(pages),
             )
@@ -148,6 +166,7 @@ def _files_of(page: RemotePage) -> list[Listed]:
             sha256=file.sha256,
             size=file.size,
             upload_time=None if file.time is None else _as_text(file.time),
+            page=file.page,
         )
         for file in page.files
         # A page on a server does not name files of this machine.

@@ -31,6 +31,7 @@ class Wheel:
     :param size: its bytes, if the page gives them.
     :param upload_time: in ISO 8601, if the page gives it; of a local file, when it was
         changed.
+    :param page: the URL of the page that lists it.
     """
 
     project: str
@@ -42,6 +43,7 @@ class Wheel:
     sha256: str | None = None
     size: int | None = None
     upload_time: str | None = None
+    page: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> str:

@@ -225,7 +225,12 @@ def is_native(path: str) -> bool:
 
 
 def _claims(report: WheelReport) -> tuple[Mapping[str, Claimed], str | None]:
-    """Return what a wheel could declare, and the CUDA that it is linked with."""
+    """Return what a wheel could declare, and the CUDA that it is linked with.
+
+    `builds.needs_of_report` also counts the toolkit that the code of a library shows,
+    since a library may link CUDA statically: it answers on which drivers the build
+    runs. The store says what the wheel names.
+    """
     units = split_units(report)
     runtime = newest_runtime(report, units)
     claim = find_claim(report)

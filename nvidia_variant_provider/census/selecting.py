@@ -21,6 +21,7 @@ class Listed:
     """A file as a page or a folder lists it.
 
     :param size: in bytes; ``None`` where the page does not say it.
+    :param page: the URL of the page.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Listed:
     sha256: str | None = None
     size: int | None = None
     upload_time: str | None = None
+    page: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,6 +116,7 @@ def make_wheel(name: WheelName, file: Listed) -> Wheel:
         sha256=file.sha256,
         size=file.size,
         upload_time=file.upload_time,
+        page=file.page,
     )
 
 

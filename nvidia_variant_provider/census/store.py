@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import InputError
-from ..gpu_code.report import Defect, WheelReport
+from ..gpu_code.report import Defect, WheelReport, is_test
 from ..lint.facts import WheelFacts
 from ..redaction import redacted
 from .model import Outcome, Wheel
@@ -65,6 +65,8 @@ class Store:
             self._connection = sqlite3.connect(path, timeout=_BUSY / 1000)
             self._connection.isolation_level = None
             self._connection.row_factory = sqlite3.Row
+            # Queries ask the path, as reports do, so that there is one rule for both.
+            self._connection.create_function("is_test", 1, is_test, deterministic=True)
         try:
             self._prepare()
         except BaseException:

@@ -111,6 +111,7 @@ FROM targets
 JOIN libraries USING (wheel, path, copy)
 JOIN wheels ON wheels.id = wheel
 WHERE status = 'inspected' AND count > stubs AND NOT vendored
+      AND NOT is_test(path)
 """
 
 

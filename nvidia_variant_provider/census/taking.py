@@ -9,7 +9,7 @@ from functools import partial
 
 from ..index.connection import connect
 from ..index.http.urls import is_http, server_of, split_credentials
-from .listing import Project, list_projects
+from .listing import Project, list_projects, pages_at_once
 from .model import Outcome, Wheel
 from .running import Observer, Stop, Tally, run
 from .selecting import Choice
@@ -75,6 +75,7 @@ def take_census(
         options.projects,
         options.choice,
         partial(connect, environ, retries=RETRIES),
+        at_once=pages_at_once(options.per_host),
     )
     with Store(path) as store:
         workers = make_workers(options.jobs, options.dask)

@@ -161,7 +161,11 @@ def _open_remote(task: Task, meter: Meter) -> Iterator[IO[bytes]]:
     if wheel.size is None or wheel.size > _SMALL:
         try:
             parts = client.open(
-                wheel.url, whole=0, until=meter.until, arrived=meter.add
+                wheel.url,
+                page=wheel.page,
+                whole=0,
+                until=meter.until,
+                arrived=meter.add,
             )
         except NoRangesError:
             pass
@@ -195,7 +199,12 @@ def _downloaded(
 
         try:
             digest = client.download(
-                wheel.url, copy, limit=limit, progress=progress, until=meter.until
+                wheel.url,
+                copy,
+                limit=limit,
+                page=wheel.page,
+                progress=progress,
+                until=meter.until,
             )
         except TooLargeError:
             message = (

@@ -17,6 +17,7 @@ __all__ = [
     "Defect",
     "LibraryReport",
     "WheelReport",
+    "is_test",
     "sort_targets",
     "target_key",
 ]
@@ -100,8 +101,7 @@ class LibraryReport:
     @property
     def tests(self) -> bool:
         """Whether it is part of the project's tests, which no program loads in use."""
-        folders = self.path.lower().split("/")[:-1]
-        return "tests" in folders or "test" in folders
+        return is_test(self.path)
 
     @property
     def kernels(self) -> Mapping[str, int]:
@@ -258,6 +258,15 @@ class WheelReport:
             "defects": [defect.to_dict() for defect in self.defects],
             "requires": list(self.requires),
         }
+
+
+def is_test(path: str) -> bool:
+    """Return whether a file of a wheel is part of the project's tests, by its path.
+
+    :param path: with ``/`` between folders.
+    """
+    folders = path.lower().split("/")[:-1]
+    return "tests" in folders or "test" in folders
 
 
 def target_key(target: str) -> tuple[int, int, str]:

@@ -122,6 +122,7 @@ class IndexFile:
     :param listed: whether a page lists the file, which has to give its hash then.
     :param sha256: the hash that the page gives.
     :param size: its bytes; ``None`` if unknown.
+    :param page: the URL of the page.
     """
 
     name: str
@@ -134,6 +135,7 @@ class IndexFile:
     listed: bool = False
     sha256: str | None = None
     size: int | None = None
+    page: str | None = None
 
 
 @dataclass(kw_only=True, slots=True)

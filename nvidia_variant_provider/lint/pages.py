@@ -59,17 +59,26 @@ def check_page(url: str, connect: Connect, reading: Reading) -> Iterator[Finding
 
 
 def list_page(
-    url: str, client: BlockingClient, reading: Reading, *, most: int | None = None
+    url: str,
+    client: BlockingClient,
+    reading: Reading,
+    *,
+    most: int | None = None,
+    at_once: int = 1,
 ) -> Iterator[ProjectFiles]:
     """Yield the files of a project page, or of each project of an index.
 
     :param most: how many projects of an index are listed; all by default.
+    :param at_once: how many of its pages are requested at the same time.
     """
     page = _read(url, client)
     if isinstance(page, Collector):
         yield ProjectFiles(path=redacted(url), findings=page.findings)
     elif page.projects and not any(map(_is_checked, page.files)):
-        yield from _list_projects(url, page.projects, client, reading, most)
+        urls = page.projects
+        yield from _list_projects(
+            url, urls, client, reading, most=most, at_once=at_once
+        )
     else:
         yield ProjectFiles(
             path=redacted(url), files=_index_files(page, client, reading)
@@ -81,15 +90,17 @@ def _list_projects(
     projects: Sequence[str],
     client: BlockingClient,
     reading: Reading,
+    *,
     most: int | None,
+    at_once: int,
 ) -> Iterator[ProjectFiles]:
     total = len(projects)
-    for position, url in enumerate(projects[:most], 1):
-        page = _read(url, client)
+    pages = client.read_pages(projects[:most], at_once=at_once)
+    for position, (url, page) in enumerate(pages, 1):
         findings: Sequence[Finding] = ()
         files = None
-        if isinstance(page, Collector):
-            findings = page.findings
+        if isinstance(page, InputError):
+            findings = _unreadable(url, page).findings
         else:
             files = _index_files(page, client, reading)
         yield ProjectFiles(
@@ -111,9 +122,13 @@ def _read(url: str, client: BlockingClient) -> RemotePage | Collector:
     try:
         return client.read_page(url)
     except InputError as error:
-        collector = Collector(redacted(url))
-        collector.add_error("NV100", error)
-        return collector
+        return _unreadable(url, error)
+
+
+def _unreadable(url: str, error: InputError) -> Collector:
+    collector = Collector(redacted(url))
+    collector.add_error("NV100", error)
+    return collector
 
 
 def _index_files(
@@ -134,8 +149,11 @@ def _index_file(
         path=redacted(file.url),
         url=file.url,
         time=file.time,
-        read=lambda: client.read(file.url),
-        open_wheel=lambda: open_remote(file.url, file.sha256, client, reading),
+        page=file.page,
+        read=lambda: client.read(file.url, page=file.page),
+        open_wheel=lambda: open_remote(
+            file.url, file.sha256, client, reading, page=file.page
+        ),
         reading=reading,
         listed=True,
         sha256=file.sha256,
@@ -145,11 +163,17 @@ def _index_file(
 
 @contextmanager
 def open_remote(
-    url: str, sha256: str | None, client: BlockingClient, reading: Reading
+    url: str,
+    sha256: str | None,
+    client: BlockingClient,
+    reading: Reading,
+    *,
+    page: str | None,
 ) -> Iterator[OpenFile]:
     """Open a wheel of a page: all of it for its hash, or only the parts that are read.
 
     :param sha256: the hash that the page gives, if it does.
+    :param page: the URL of the page.
     :raises SkippedError: the server sends only whole files, and this is too large.
     """
     from ..index.http.urls import NoRangesError
@@ -157,13 +181,13 @@ def open_remote(
     path = redacted(url)
     unhashed = None
     if sha256 is not None and reading.hashes:
-        with _downloaded(url, client, reading) as copy:
+        with _downloaded(url, client, reading, page) as copy:
             if copy is not None:
                 yield copy
                 return
         unhashed = _TOO_LARGE
     try:
-        parts = client.open(url, arrived=reading.arrived)
+        parts = client.open(url, page=page, arrived=reading.arrived)
     except NoRangesError as error:
         logger.info("%s: %s; reading all of it", path, error.message)
     else:
@@ -171,7 +195,7 @@ def open_remote(
         with io.BufferedReader(parts) as wheel:
             yield OpenFile(source=wheel, unhashed=unhashed, jobs=1)
         return
-    with _downloaded(url, client, reading) as copy:
+    with _downloaded(url, client, reading, page) as copy:
         if copy is None:
             reason = f"{_TOO_LARGE}, and the server does not send parts"
             raise SkippedError(reason, unhashed)
@@ -180,7 +204,7 @@ def open_remote(
 
 @contextmanager
 def _downloaded(
-    url: str, client: BlockingClient, reading: Reading
+    url: str, client: BlockingClient, reading: Reading, page: str | None
 ) -> Iterator[OpenFile | None]:
     """Provide a copy of a wheel that is removed again; ``None`` if it is too large."""
     from ..index.http.downloading import TooLargeError
@@ -191,7 +215,9 @@ def _downloaded(
         try:
             with reading.watch(redacted(url)) as progress:
                 tell = _told(progress, reading.arrived)
-                digest = client.download(url, copy, limit=limit, progress=tell)
+                digest = client.download(
+                    url, copy, limit=limit, page=page, progress=tell
+                )
         except TooLargeError as error:
             logger.info("%s: %s", redacted(url), error.message)
             yield None

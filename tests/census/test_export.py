@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -223,3 +224,23 @@ def test_the_page_is_whole_and_escapes_what_others_wrote(store: Store) -> None:
     read = Page(page)
     assert not read.open, "every element has its end"
     assert "lost" in read.tables["census"][-3]
+
+
+def test_libraries_of_tests_are_told_apart(store: Store, tmp_path: Path) -> None:
+    """The report counts what `inspect` counts, and the rows have all of it."""
+    libraries = tuple(
+        replace(api.inspect(BINARIES / name).libraries[0], path=f"demo/{path}")
+        for name, path in {"ptx-only.so": "lib.so", "plain.so": "Tests/x.so"}.items()
+    )
+    report = WheelReport(path="x.whl", kind="wheel", libraries=libraries)
+    wheel = Wheel(
+        project="demo", version="3.0", filename="x.whl", tags="a-b-c", url="https://x/x"
+    )
+    store.add(Outcome(wheel=wheel, status="inspected", report=report))
+    (project,) = summarize(store)
+    assert project.releases[0].targets == tuple(report.targets)
+    path = tmp_path / "rows.jsonl"
+    export(store, str(path))
+    rows = [row for row in rows_of(path) if row["version"] == "3.0"]
+    assert {row["library"] for row in rows if row["tests"]} == {"demo/Tests/x.so"}
+    assert {row["library"] for row in rows if not row["tests"]} == {"demo/lib.so"}

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.index_server import serve
+from support.index_server import serve, start_server
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel, write_page
 
-from nvidia_variant_provider.census.listing import Project, list_projects
+from nvidia_variant_provider.census.listing import (
+    Project,
+    list_projects,
+    pages_at_once,
+)
 from nvidia_variant_provider.census.selecting import Choice
 from nvidia_variant_provider.errors import InputError, UsageError
 from nvidia_variant_provider.index.http.blocking import BlockingClient
@@ -190,3 +197,63 @@ def test_pages_are_read_one_by_one() -> None:
         first, second = next(projects), next(projects)
         assert (first.total, first.position, second.position) == (100_000, 1, 2)
         assert len(server.requests) == 3
+
+
+def test_several_pages_at_a_time() -> None:
+    """Four requests wait for each other, and there are never more of them."""
+    names = [f"p{number}" for number in range(12)]
+    together = threading.Barrier(4)
+    active, most = 0, 0
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *args: Any) -> None:
+            """Say nothing."""
+
+        def do_GET(self) -> None:
+            nonlocal active, most
+            name = self.path.strip("/").rpartition("/")[2]
+            body = "".join(f'<a href="{name}/">x</a>' for name in names)
+            if name in names:
+                with lock:
+                    active += 1
+                    most = max(most, active)
+                together.wait(60)
+                with lock:
+                    active -= 1
+                body = f'<a href="{name}-1.0-py3-none-any.whl">x</a>'
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+    with start_server(Handler) as url:
+        index = f"{url}simple/"
+        at_once = pages_at_once(8)
+        projects = list_projects(index, (), Choice(), BlockingClient, at_once=at_once)
+        listed = file_names(list(projects))
+    assert listed == {name: [f"{name}-1.0-py3-none-any.whl"] for name in names}
+    assert most == 4
+    assert pages_at_once(1) == 1
+
+
+def test_no_page_is_requested_far_ahead(url: str, folder: Path) -> None:
+    """A large index is listed as its wheels are read, so that memory stays the same."""
+    for number in range(20):
+        stub_wheel(folder / f"p{number:02d}", f"p{number:02d}", "1.0")
+        write_page(folder / f"p{number:02d}")
+    write_page(folder)
+    asked: list[str] = []
+
+    class Client(BlockingClient):
+        def _request_page(self, url: str) -> Any:
+            asked.append(url)
+            return super()._request_page(url)
+
+    projects = list_projects(url, (), Choice(), Client, at_once=4)
+    for number in range(1, 10):
+        next(projects)
+        assert len(asked) < number + 4

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,7 +14,7 @@ from typing import IO, Any, TypeVar
 from ...strict_json import MAX_BYTES
 from ..threads import THREAD_NAME
 from .byte_ranges import RangeFile, RangeRequest
-from .client import Client, wait_until
+from .client import Client, CompleteResponse, wait_until
 from .downloading import Progress, download
 from .pages import ACCEPT, find_projects, parse_page
 from .settings import Settings
@@ -31,6 +32,7 @@ _STOP = 2.0
 class RemoteFile:
     """A file that a project page lists.
 
+    :param page: the URL of the page, after redirects.
     :param time: when it was uploaded, in seconds since 1970; ``None`` if unknown.
     :param sha256: its hash, if the page gives it.
     :param size: its bytes, if the page gives them.
@@ -39,6 +41,7 @@ class RemoteFile:
 
     name: str
     url: str
+    page: str
     time: float | None
     sha256: str | None = None
     size: int | None = None
@@ -59,6 +62,10 @@ class RemotePage:
 
 class BlockingClient:
     """Reads pages and files from the calling thread; use it in a ``with`` block.
+
+    A file that a page names is read together with the URL of that ``page``: a page
+    from elsewhere must not make this program send requests to servers that only this
+    machine, or its network, can reach.
 
     A thread of its own runs the event loop of the `Client`. Both are made by the
     first request, so that a run without a URL costs nothing.
@@ -94,12 +101,14 @@ class BlockingClient:
         self._thread.join(_STOP)
         self._client = self._loop = None
 
-    def read(self, url: str) -> bytes:
+    def read(self, url: str, *, page: str | None = None) -> bytes:
         """Read a metadata file, of at most `MAX_BYTES`.
 
+        :param page: the page that names it.
         :raises UpstreamError: it cannot be read.
         """
         client, loop, bare = self._prepare(url)
+        _require_lead(client, loop, page, bare)
         return _wait(client.get(bare, limit=MAX_BYTES), loop).body
 
     def read_page(self, url: str) -> RemotePage:
@@ -108,36 +117,49 @@ class BlockingClient:
         :raises UpstreamError: it cannot be read, or is not a page of an index.
         """
         client, loop, bare = self._prepare(url)
-        response = _wait(client.get(bare, {"Accept": ACCEPT}), loop)
-        kind = response.headers.get("content-type", "")
-        projects = find_projects(response.body, kind, response.url)
-        if projects and kind.partition(";")[0].strip().lower().endswith("json"):
-            # The root page in JSON has no files, which a project page must have.
-            return RemotePage(files=[], projects=projects)
-        page = parse_page(response.body, kind, response.url, "project")
-        files = [
-            RemoteFile(
-                name=file.filename,
-                url=file.url,
-                time=file.upload_time.timestamp() if file.upload_time else None,
-                sha256=file.hashes.get("sha256"),
-                size=file.size,
-                yanked=bool(file.yanked),
-            )
-            for file in page.files
-        ]
-        return RemotePage(files=files, projects=projects)
+        return _parse(_wait(client.get(bare, {"Accept": ACCEPT}), loop))
+
+    def read_pages(
+        self, urls: Iterable[str], *, at_once: int
+    ) -> Iterator[tuple[str, RemotePage | UpstreamError]]:
+        """Yield each page, in the order of the URLs, or why it cannot be read.
+
+        :param at_once: how many pages are requested at the same time; so many bodies
+            are in memory at most.
+        """
+        waiting: deque[tuple[str, Future[CompleteResponse] | UpstreamError]] = deque()
+        try:
+            for url in urls:
+                waiting.append((url, self._request_page(url)))
+                if len(waiting) >= at_once:
+                    yield _finished(*waiting.popleft())
+            while waiting:
+                yield _finished(*waiting.popleft())
+        finally:
+            for _, request in waiting:
+                if isinstance(request, Future):
+                    request.cancel()
+
+    def _request_page(self, url: str) -> Future[CompleteResponse] | UpstreamError:
+        try:
+            client, loop, bare = self._prepare(url)
+        except UpstreamError as error:
+            return error
+        work = client.get(bare, {"Accept": ACCEPT})
+        return asyncio.run_coroutine_threadsafe(work, loop)
 
     def open(
         self,
         url: str,
         *,
+        page: str | None = None,
         whole: int | None = None,
         until: float | None = None,
         arrived: Callable[[int], None] | None = None,
     ) -> RangeFile:
         """Open a file that is read in parts.
 
+        :param page: the page that names it.
         :param whole: the most bytes of a file that is taken whole from a server without
             ranges; 16 MiB by default.
         :param until: when the last read has to be over, by `time.monotonic`.
@@ -146,6 +168,7 @@ class BlockingClient:
         :raises UpstreamError: it cannot be read, now or by any later read.
         """
         client, loop, bare = self._prepare(url)
+        _require_lead(client, loop, page, bare)
         request = client.make_range_request(bare, loop, whole=whole, until=until)
         if arrived is not None:
             request = _counted(request, arrived)
@@ -157,17 +180,20 @@ class BlockingClient:
         target: IO[bytes],
         *,
         limit: int,
+        page: str | None = None,
         progress: Progress | None = None,
         until: float | None = None,
     ) -> str:
         """Write a whole file to ``target``, and return its sha256.
 
         :param limit: the most bytes that are read.
+        :param page: the page that names it.
         :param until: when it has to be over, by `time.monotonic`.
         :raises TooLargeError: the file is larger.
         :raises UpstreamError: it cannot be read to its end, or not be written.
         """
         client, loop, bare = self._prepare(url)
+        _require_lead(client, loop, page, bare)
         work = download(client, bare, target, limit=limit, progress=progress)
         return wait_until(work, loop, until, bare)
 
@@ -208,6 +234,57 @@ class BlockingClient:
         )
         self._thread.start()
         return started.result()
+
+
+def _parse(response: CompleteResponse) -> RemotePage:
+    """Read the body of a page.
+
+    :raises UpstreamError: it is not a page of an index.
+    """
+    kind = response.headers.get("content-type", "")
+    projects = find_projects(response.body, kind, response.url)
+    if projects and kind.partition(";")[0].strip().lower().endswith("json"):
+        # The root page in JSON has no files, which a project page must have.
+        return RemotePage(files=[], projects=projects)
+    page = parse_page(response.body, kind, response.url, "project")
+    files = [
+        RemoteFile(
+            name=file.filename,
+            url=file.url,
+            page=response.url,
+            time=file.upload_time.timestamp() if file.upload_time else None,
+            sha256=file.hashes.get("sha256"),
+            size=file.size,
+            yanked=bool(file.yanked),
+        )
+        for file in page.files
+    ]
+    return RemotePage(files=files, projects=projects)
+
+
+def _finished(
+    url: str, request: Future[CompleteResponse] | UpstreamError
+) -> tuple[str, RemotePage | UpstreamError]:
+    if isinstance(request, UpstreamError):
+        return url, request
+    try:
+        return url, _parse(request.result())
+    except UpstreamError as error:
+        return url, error
+
+
+def _require_lead(
+    client: Client, loop: asyncio.AbstractEventLoop, page: str | None, url: str
+) -> None:
+    """Refuse what a page from elsewhere must not lead to.
+
+    :raises UpstreamError: the server is nearer than that of the page.
+    """
+    if page is not None and not _wait(client.nearness.may_lead(page, url), loop):
+        message = "only this machine or its network can reach the server"
+        message += ", and the page that names the file is elsewhere"
+        hint = "tell the owner of the index"
+        raise UpstreamError(message, path=redacted(url), hint=hint)
 
 
 def _counted(request: RangeRequest, arrived: Callable[[int], None]) -> RangeRequest:
