@@ -11,7 +11,7 @@ import pytest
 from support.release_cases import CASES, CLEAN, NAME, Folder, rename_index, without
 from support.wheels import publish
 
-from nvidia_variant_provider.lint import facts, folders
+from nvidia_variant_provider.lint import fact_reading, folders
 from nvidia_variant_provider.lint.findings import Finding
 from nvidia_variant_provider.lint.index_files import Reading
 from nvidia_variant_provider.lint.rules import ERROR, RULES
@@ -236,7 +236,7 @@ def test_findings_of_an_index_root_come_one_project_at_a_time(
         opened.append(Path(path).parent.name)
         return read_wheel(path)
 
-    monkeypatch.setattr(facts, "read_wheel", note)
+    monkeypatch.setattr(fact_reading, "read_wheel", note)
     findings = folders.check_folder(str(tmp_path), Reading(content=False))
     assert next(f for f in findings if f.severity == ERROR).code == "NV402"
     assert set(opened) == {"alpha"}
