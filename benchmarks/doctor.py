@@ -1,16 +1,23 @@
 """``doctor`` on a large environment, next to reading its files once.
 
 ``python3 -m benchmarks.doctor STACK`` takes an environment that is there: the figures
-are of one with torch 2.15.0, torchvision and triton of PyPI, which has 5 GB. No code of
-the environment is run.
+are of one with torch 2.15.0, torchvision and triton of PyPI, which has 5.5 GB. No code
+of the environment is run.
+
+Reading the files once is reading all files that the RECORD of a distribution lists,
+for those distributions that have a file which could hold GPU code: text and byte code
+of others is not counted.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import shutil
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.harness import (
@@ -28,7 +35,6 @@ from benchmarks.harness import (
 FIRST = 1.3  # of reading the files once
 SECOND = 1.0  # seconds above a bare Python
 
-# What doctor looks into: the files of each RECORD that are neither text nor byte code.
 READ = """
 import json, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -41,86 +47,139 @@ def read(path):
 with ThreadPoolExecutor(threads) as pool:
     list(pool.map(read, files))
 """
+# The files of each distribution that doctor reads, and which of them it looks into.
 LIST = """
 import json, os, sys
 from nvidia_variant_provider.doctor.distributions import find_distributions
 from nvidia_variant_provider.doctor.installation import find_installation
 from nvidia_variant_provider.doctor.reading import may_have_gpu_code
-folders = find_installation(sys.argv[1], {}).folders
-paths = {
-    item.locate(file.path)
-    for item in find_distributions(folders).values()
-    for file in item.files
-    if may_have_gpu_code(file.path)
-}
-print(json.dumps(sorted(filter(os.path.isfile, paths), key=os.path.getsize)[::-1]))
+recorded, looked_into = set(), set()
+for item in find_distributions(find_installation(sys.argv[1], {}).folders).values():
+    files = {file.path: item.locate(file.path) for file in item.files}
+    code = {place for path, place in files.items() if may_have_gpu_code(path)}
+    looked_into |= code
+    recorded |= set(files.values()) if code else set()
+def sizes(places):
+    return {place: os.path.getsize(place) for place in filter(os.path.isfile, places)}
+print(json.dumps([sizes(recorded), sizes(looked_into)]))
 """
+DROP_ALL = Path("/proc/sys/vm/drop_caches")
 
 
 def main() -> None:
     parser = options(__doc__, 5)
     parser.add_argument("stack", type=Path, help="the folder of the environment")
+    parser.add_argument(
+        "--drop-all",
+        action="store_true",
+        help="let the system forget all files before each cold run, which only root "
+        "may do, instead of those of the environment",
+    )
     arguments = parser.parse_args()
     stack, runs = arguments.stack.resolve(), arguments.runs
-    with fresh_environment() as environment, tempfile.TemporaryDirectory() as folder:
+    with (
+        fresh_environment("isal", "zstandard") as environment,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         print_machine(runs)
-        listing = Path(folder, "files.json")
-        listing.write_text(run(environment, Command(["-c", LIST, str(stack)])))
-        cache = Path(folder, "cache")
-        for warm in (False, True):
-            _first_runs(environment, stack, listing, cache, runs, warm=warm)
-        _second_runs(environment, stack, cache, runs)
-
-
-def _first_runs(
-    environment: Environment,
-    stack: Path,
-    listing: Path,
-    cache: Path,
-    runs: int,
-    *,
-    warm: bool,
-) -> None:
-    import json
-
-    files = json.loads(listing.read_text())
-    size = sum(map(os.path.getsize, files))
-    reading = ["-c", READ, str(listing)]
-    sides = {
-        "read once": Command([*reading, "1"]),
-        "read once, two threads": Command([*reading, "2"]),
-        "doctor, one job": _doctor(stack, cache, "--jobs", "1"),
-        "doctor, two jobs": _doctor(stack, cache, "--jobs", "2"),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    # The first round warms the caches, and the modules of both sides.
-    for number in range(runs + 1):
-        for name, command in sides.items():
-            shutil.rmtree(cache, ignore_errors=True)
-            if not warm:
-                _drop(files)
-            start = time.perf_counter()
-            run(environment, command)
-            if number:
-                seconds[name].append(time.perf_counter() - start)
-    samples = {name: Sample(taken) for name, taken in seconds.items()}
-    plain = samples["read once"].median
-    rows = []
-    for name, sample in samples.items():
-        ratio = sample.median / plain
-        judged = name.startswith("doctor")
-        rows.append(
-            [
-                name,
-                f"{sample.median:.2f}",
-                f"{min(sample.seconds):.2f}-{max(sample.seconds):.2f}",
-                f"{ratio:.2f}",
-                *([f"{FIRST}", verdict(ratio, FIRST)] if judged else ["", ""]),
-            ]
+        text = run(environment, Command(["-c", LIST, str(stack)]))
+        recorded, looked_into = json.loads(text)
+        print(f"RECORD lists {_size(recorded)}; doctor looks into {_size(looked_into)}")
+        first = _FirstRuns(
+            environment,
+            stack,
+            files=sorted(recorded, key=lambda path: -recorded[path]),
+            folder=Path(folder),
         )
-    title = f"First run, {'warm' if warm else 'cold'} caches: "
-    title += f"{len(files)} files, {size / 1e9:.2f} GB"
-    print_table(title, ["", "s", "range", "ratio", "budget", ""], rows)
+        drop = first.forget_all if arguments.drop_all else first.forget
+        first.measure(f"First run, cold caches: {_size(recorded)}", runs, drop)
+        first.measure(f"First run, warm caches: {_size(recorded)}", runs)
+        _second_runs(environment, stack, first.cache, runs)
+
+
+def _size(files: Mapping[str, int]) -> str:
+    return f"{len(files):,} files of {sum(files.values()) / 1e9:.2f} GB"
+
+
+class _FirstRuns:
+    """The sides that are compared: reading files, and doctor with an empty cache.
+
+    :param files: all files to read, the largest first.
+    :param folder: an empty one for the cache of doctor.
+    """
+
+    def __init__(
+        self, environment: Environment, stack: Path, *, files: list[str], folder: Path
+    ) -> None:
+        self._environment = environment
+        self._files = files
+        self.cache = folder / "cache"
+        listing = folder / "files.json"
+        listing.write_text(json.dumps(files))
+        reading = ["-c", READ, str(listing)]
+        self._sides = {
+            "read once": Command([*reading, "1"]),
+            "read once, two threads": Command([*reading, "2"]),
+            "doctor, one job": _doctor(stack, self.cache, "--jobs", "1"),
+            "doctor, two jobs": _doctor(stack, self.cache, "--jobs", "2"),
+        }
+
+    def measure(
+        self, title: str, runs: int, drop: Callable[[], None] | None = None
+    ) -> None:
+        """Run all sides in turn, in either order, and print a table."""
+        walls: dict[str, list[float]] = {name: [] for name in self._sides}
+        cpus: dict[str, list[float]] = {name: [] for name in self._sides}
+        # The first round warms the caches, and the modules of both sides.
+        for number in range(runs + 1):
+            names = [*self._sides]
+            for name in names if number % 2 else reversed(names):
+                shutil.rmtree(self.cache, ignore_errors=True)
+                if drop is not None:
+                    drop()
+                wall, cpu = self._time(self._sides[name])
+                if number:
+                    walls[name].append(wall)
+                    cpus[name].append(cpu)
+        samples = {name: Sample(taken) for name, taken in walls.items()}
+        plain = samples["read once"].median
+        rows = []
+        for name, sample in samples.items():
+            ratio = sample.median / plain
+            judged = name.startswith("doctor")
+            rows.append(
+                [
+                    name,
+                    f"{sample.median:.2f}",
+                    f"{min(sample.seconds):.2f}-{max(sample.seconds):.2f}",
+                    f"{Sample(cpus[name]).median:.2f}",
+                    f"{ratio:.2f}",
+                    *([f"{FIRST}", verdict(ratio, FIRST)] if judged else ["", ""]),
+                ]
+            )
+        header = ["", "s", "range", "s of processor", "ratio", "budget", ""]
+        print_table(title, header, rows)
+
+    def _time(self, command: Command) -> tuple[float, float]:
+        before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+        start = time.perf_counter()
+        run(self._environment, command)
+        wall = time.perf_counter() - start
+        return wall, sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before
+
+    def forget(self) -> None:
+        """Ask the system to forget what it keeps of the files, which it does."""
+        for path in self._files:
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+
+    def forget_all(self) -> None:
+        """Make the system forget all files, with their names and their folders."""
+        self.forget()
+        DROP_ALL.write_text("3\n")
 
 
 def _second_runs(environment: Environment, stack: Path, cache: Path, runs: int) -> None:
@@ -143,16 +202,6 @@ def _doctor(stack: Path, cache: Path, *words: str) -> Command:
     machine = ["--cuda-driver", "13.4", "--sm-arch", "9.0"]
     program = ["-m", "nvidia_variant_provider", "doctor", "--python", str(stack)]
     return Command([*program, *machine, *words], {"XDG_CACHE_HOME": str(cache)})
-
-
-def _drop(files: list[str]) -> None:
-    """Ask the system to forget what it keeps of files, which it does."""
-    for path in files:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
 
 
 if __name__ == "__main__":

@@ -10,17 +10,28 @@ from pathlib import Path
 import pytest
 from support.toolchains import NVCC_BANNER, banner, needs_programs, program
 
-from nvidia_variant_provider.doctor.toolchain.programs import ask_version
+from nvidia_variant_provider.doctor.toolchain import programs
+from nvidia_variant_provider.doctor.toolchain.programs import (
+    DEADLINE,
+    Place,
+    Program,
+    ask_versions,
+)
 from nvidia_variant_provider.machine.environment import CudaVersion
 
 pytestmark = needs_programs
 
 
-def script(folder: Path, data: bytes) -> str:
-    path = folder / "ptxas"
+def script(folder: Path, data: bytes, name: str = "ptxas") -> str:
+    path = folder / name
     path.write_bytes(data)
     path.chmod(0o755)
     return str(path)
+
+
+def ask(path: str, deadline: float = DEADLINE) -> Program:
+    (program,) = ask_versions([Place(path, "PATH")], deadline=deadline).values()
+    return program
 
 
 @contextlib.contextmanager
@@ -40,7 +51,7 @@ def held_by(folder: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("text", [banner("12.9"), NVCC_BANNER.format("12.9")])
 def test_what_programs_of_cuda_print(text: str, tmp_path: Path) -> None:
-    asked = ask_version(script(tmp_path, program(text)), "PATH")
+    asked = ask(script(tmp_path, program(text)))
     assert asked.cuda == CudaVersion(12, 9)
     assert str(asked.release).startswith("12.9.")
     assert asked.problem is None
@@ -50,31 +61,87 @@ def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
     with held_by(tmp_path) as held:
         lines = f"exec 9> {held}\nsleep 1000 &\nwait\n"
         path = script(tmp_path, f"#!/bin/sh\n{lines}".encode())
-        asked = ask_version(path, "PATH", deadline=0.5)
+        asked = ask(path, 0.5)
     assert asked.failure == "hangs"
     assert asked.problem == "it did not reply in 0.5 seconds"
+
+
+def test_programs_run_side_by_side(tmp_path: Path) -> None:
+    # Opening a named pipe waits for the other side: no program ends without the others.
+    for name in ("first", "second"):
+        os.mkfifo(tmp_path / name)
+    lines = (
+        f"echo > {tmp_path}/first",
+        f"read line < {tmp_path}/first\necho > {tmp_path}/second",
+        f"read line < {tmp_path}/second",
+    )
+    places = [
+        Place(
+            script(
+                tmp_path,
+                f"#!/bin/sh\n{line}\necho release 12.{number},\n".encode(),
+                f"program{number}",
+            ),
+            "PATH",
+        )
+        for number, line in enumerate(lines)
+    ]
+    asked = ask_versions(places, deadline=60)
+    assert [asked[place].cuda for place in places] == [
+        CudaVersion(12, number) for number in range(3)
+    ]
+
+
+def test_programs_that_hang_share_one_deadline(tmp_path: Path) -> None:
+    with held_by(tmp_path) as held:
+        hangs = f"#!/bin/sh\nexec 9> {held}\nsleep 1000 &\nwait\n".encode()
+        names = [f"hangs{number}" for number in range(3)]
+        places = [Place(script(tmp_path, hangs, name), "PATH") for name in names]
+        good = Place(script(tmp_path, program(banner("12.9"))), "CUDA_HOME")
+        missing = Place(str(tmp_path / "missing"), "CUDA_PATH")
+        asked = ask_versions([*places, good, missing, good], deadline=2)
+    assert {asked[place].failure for place in places} == {"hangs"}
+    assert asked[good].cuda == CudaVersion(12, 9)
+    assert asked[missing].failure == "missing"
+
+
+def test_an_interrupt_ends_all_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = programs._Run.wait
+
+    def interrupt(*_: object) -> None:
+        monkeypatch.setattr(programs._Run, "wait", wait)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(programs._Run, "wait", interrupt)
+    with held_by(tmp_path) as held:
+        hangs = f"#!/bin/sh\nexec 9> {held}\nsleep 1000 &\nwait\n".encode()
+        paths = [script(tmp_path, hangs, name) for name in ("one", "two")]
+        with pytest.raises(KeyboardInterrupt):
+            ask_versions([Place(path, "PATH") for path in paths])
 
 
 def test_a_program_that_prints_without_end(tmp_path: Path) -> None:
     with held_by(tmp_path) as held:
         lines = f"exec 9> {held}\nwhile :; do echo '\x1b[31mgarbage'; done\n"
         path = script(tmp_path, f"#!/bin/sh\n{lines}".encode())
-        asked = ask_version(path, "PATH")
+        asked = ask(path)
     assert asked.failure == "garbled"
     assert str(asked.problem).isprintable()
 
 
 def test_a_program_that_reads_its_input_gets_none(tmp_path: Path) -> None:
-    asked = ask_version(script(tmp_path, b"#!/bin/sh\ncat\n"), "PATH")
+    asked = ask(script(tmp_path, b"#!/bin/sh\ncat\n"))
     assert asked.problem == "it prints nothing instead of its version"
 
 
 def test_a_long_number_is_no_version(tmp_path: Path) -> None:
     data = program(f"release {'9' * 50}.{'9' * 50}")
-    assert ask_version(script(tmp_path, data), "PATH").failure == "garbled"
+    assert ask(script(tmp_path, data)).failure == "garbled"
 
 
 def test_a_file_that_is_not_executable(tmp_path: Path) -> None:
     path = script(tmp_path, program(banner("12.9")))
     os.chmod(path, 0o644)
-    assert ask_version(path, "PATH").failure == "refused"
+    assert ask(path).failure == "refused"

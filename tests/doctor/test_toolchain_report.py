@@ -20,6 +20,7 @@ from support.toolchains import (
 )
 
 from nvidia_variant_provider.doctor.runner import diagnose
+from nvidia_variant_provider.doctor.toolchain.finding import Toolchain
 
 
 @needs_programs
@@ -168,3 +169,27 @@ def test_the_cuda_of_torch(
     assert build is not None
     assert (build.to_dict()["cuda"], build.source) == (cuda, source)
     assert build.is_known == (source is not None)
+
+
+@needs_programs
+def test_all_programs_are_asked_at_the_same_time(tmp_path: Path) -> None:
+    # Opening a named pipe waits for the other side, so that neither ends alone.
+    os.mkfifo(tmp_path / "pipe")
+    scripts = {
+        "ptxas": f"echo > {tmp_path}/pipe\necho release 12.9,\n",
+        "bin/nvcc": f"read line < {tmp_path}/pipe\necho release 13.2,\n",
+    }
+    for name, lines in scripts.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{lines}")
+        path.chmod(0o755)
+    environ = {
+        "CUDA_HOME": str(tmp_path),
+        "TRITON_PTXAS_PATH": str(tmp_path / "ptxas"),
+    }
+    installed = (torch_for("13.2"), triton(banner("12.9")))
+    toolchain = Toolchain(make_stack(tmp_path / "env", *installed, environ=environ))
+    (assembler,) = toolchain.assemblers
+    (nvcc,) = toolchain.nvcc
+    assert (str(assembler.used.cuda), str(nvcc.cuda)) == ("12.9", "13.2")

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from ...machine.environment import ComputeCapability
 from ...strict_json import open_regular
 from ..distributions import Distribution
-from .programs import Program, ask_version
+from .programs import Place, Program
 
-__all__ = ["TRITON", "Assembler", "find_assemblers", "find_triton"]
+__all__ = ["TRITON", "Assembler", "Choice", "find_assemblers", "find_triton"]
 
 TRITON = ("triton", "triton-windows", "pytorch-triton")
 """The names of distributions with the package ``triton``."""
@@ -78,6 +78,32 @@ class Assembler:
             }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """An `Assembler` before its programs are asked for their versions."""
+
+    tool: str
+    variable: str
+    bundled: Place
+    other: Place | None
+    gpus: tuple[ComputeCapability, ...]
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where the programs are."""
+        return (self.bundled,) if self.other is None else (self.bundled, self.other)
+
+    def assembler(self, programs: Mapping[Place, Program]) -> Assembler:
+        """Return the assembler with what its programs have said."""
+        return Assembler(
+            tool=self.tool,
+            variable=self.variable,
+            bundled=programs[self.bundled],
+            other=None if self.other is None else programs[self.other],
+            gpus=self.gpus,
+        )
+
+
 def find_triton(distributions: Mapping[str, Distribution]) -> Distribution | None:
     """Return the distribution that has the package ``triton``."""
     return next(filter(None, map(distributions.get, TRITON)), None)
@@ -88,8 +114,8 @@ def find_assemblers(
     torch: Distribution | None,
     environ: Mapping[str, str],
     capabilities: Iterable[ComputeCapability],
-) -> Iterator[Assembler]:
-    """Ask the programs that Triton may run for their versions.
+) -> Iterator[Choice]:
+    """Yield the programs that Triton may run, and for which GPUs it does.
 
     :param environ: the environment variables that programs of the stack see.
     :param capabilities: the GPUs of the machine.
@@ -110,12 +136,11 @@ def find_assemblers(
         gpus.setdefault(tool, []).append(capability)
     for tool, chosen in gpus.items():
         variable = f"TRITON_{tool.upper().replace('-', '_')}_PATH"
-        yield Assembler(
+        path = triton.locate(f"{folder}/{tool}{_SUFFIX}")
+        yield Choice(
             tool=tool,
             variable=variable,
-            bundled=ask_version(
-                triton.locate(f"{folder}/{tool}{_SUFFIX}"), triton.name
-            ),
+            bundled=Place(path, triton.name),
             other=_find_other(tool, variable, torch, environ),
             gpus=tuple(chosen),
         )
@@ -123,18 +148,18 @@ def find_assemblers(
 
 def _find_other(
     tool: str, variable: str, torch: Distribution | None, environ: Mapping[str, str]
-) -> Program | None:
+) -> Place | None:
     path = environ.get(variable)
     if path:
         if not os.path.dirname(path):
             # Triton starts it as a shell would.
             path = shutil.which(path, path=environ.get("PATH", "")) or path
-        return ask_version(path, variable)
+        return Place(path, variable)
     if tool != _PLAIN or torch is None:
         return None
     # torch.compile sets TRITON_PTXAS_PATH to a ptxas in torch, which some builds have.
     path = torch.locate(f"torch/bin/{tool}")
-    return ask_version(path, "torch") if os.access(path, os.X_OK) else None
+    return Place(path, "torch") if os.access(path, os.X_OK) else None
 
 
 def _read_choice(path: str) -> ast.FunctionDef | None:

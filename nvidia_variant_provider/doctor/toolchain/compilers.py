@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from ...machine.environment import CudaVersion
 from ..distributions import Distribution
-from .programs import Program, ask_version
+from .programs import Place
 
 __all__ = ["Nvrtc", "find_nvcc", "find_nvrtc"]
 
@@ -45,8 +45,8 @@ class Nvrtc:
         }
 
 
-def find_nvcc(environ: Mapping[str, str], root: str) -> Iterator[Program]:
-    """Ask each nvcc that a build may use for its version.
+def find_nvcc(environ: Mapping[str, str], root: str) -> Iterator[Place]:
+    """Yield where each nvcc is that a build may use.
 
     torch takes the one in ``CUDA_HOME`` or ``CUDA_PATH``, then the one on ``PATH``,
     then that of /usr/local/cuda, and the first of these is what this yields first.
@@ -65,7 +65,7 @@ def find_nvcc(environ: Mapping[str, str], root: str) -> Iterator[Program]:
     if not places and os.path.exists(default):
         places[default] = "/usr/local/cuda"
     for place, named_by in places.items():
-        yield ask_version(place, named_by)
+        yield Place(place, named_by)
 
 
 def find_nvrtc(distributions: Mapping[str, Distribution]) -> Iterator[Nvrtc]:

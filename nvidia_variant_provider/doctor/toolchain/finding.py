@@ -10,9 +10,9 @@ from ...errors import printable
 from ..distributions import Distribution
 from ..software import Software
 from .architectures import VARIABLE, ArchitectureList, parse_architectures
-from .assemblers import Assembler, find_assemblers, find_triton
+from .assemblers import Assembler, Choice, find_assemblers, find_triton
 from .compilers import Nvrtc, find_nvcc, find_nvrtc
-from .programs import Program
+from .programs import Place, Program, ask_versions
 from .torch_build import TorchBuild, find_torch
 
 __all__ = ["Toolchain"]
@@ -25,7 +25,10 @@ _ELSEWHERE = (
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The toolchain of a stack. A program is run when it is asked for, and once."""
+    """The toolchain of a stack.
+
+    Its programs run when one of them is asked for, side by side, and once.
+    """
 
     software: Software
 
@@ -43,6 +46,21 @@ class Toolchain:
     @cached_property
     def assemblers(self) -> tuple[Assembler, ...]:
         """The programs that Triton runs."""
+        return tuple(item.assembler(self._programs) for item in self._choices)
+
+    @cached_property
+    def nvcc(self) -> tuple[Program, ...]:
+        """The compilers for extensions; torch uses the first one."""
+        return tuple(map(self._programs.__getitem__, self._compilers))
+
+    @cached_property
+    def _programs(self) -> Mapping[Place, Program]:
+        """All programs, asked for their versions side by side."""
+        places = [place for choice in self._choices for place in choice.places]
+        return ask_versions([*places, *self._compilers])
+
+    @cached_property
+    def _choices(self) -> tuple[Choice, ...]:
         software = self.software
         if self.triton is None:
             return ()
@@ -56,8 +74,7 @@ class Toolchain:
         )
 
     @cached_property
-    def nvcc(self) -> tuple[Program, ...]:
-        """The compilers for extensions; torch uses the first one."""
+    def _compilers(self) -> tuple[Place, ...]:
         return tuple(find_nvcc(self.software.environ, self.software.root))
 
     @cached_property
