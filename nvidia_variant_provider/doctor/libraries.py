@@ -13,7 +13,13 @@ from ..gpu_code.units import split_units
 from ..gpu_code.vendoring import is_of_nvidia
 from .distributions import Distribution
 from .loader.preloading import load_jax, load_torch
-from .loader.process import LIBRARY_PATH, Failure, Process, split_library_path
+from .loader.process import (
+    LIBRARY_PATH,
+    Failure,
+    Process,
+    split_library_path,
+    split_preload,
+)
 from .loader.system import System
 from .software import Software
 
@@ -64,6 +70,12 @@ class Libraries:
     @cached_property
     def loadings(self) -> tuple[Loading, ...]:
         """What happens to each library that uses CUDA, loaded one after another."""
+        if self._start().is_musl:
+            self.system.notes.append(
+                "which libraries programs load was not checked: the interpreter is of "
+                "musl, and NVIDIA's libraries are made for glibc"
+            )
+            return ()
         return tuple(self._load())
 
     def _load(self) -> Iterator[Loading]:
@@ -149,8 +161,10 @@ class Libraries:
         return process
 
     def _start(self) -> Process:
+        environ = self._software.environ if self._software.is_here else {}
         return Process(
             self.system,
+            preload=split_preload(environ.get("LD_PRELOAD", "")),
             library_path=split_library_path(self._library_path),
             program=self._software.installation.python,
             is_supplied=self._is_supplied,

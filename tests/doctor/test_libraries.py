@@ -14,6 +14,7 @@ from support.shared_objects import SharedObject, dlopen, needs_compiler
 from support.stacks import Installed, machine, make_stack, run_checks
 
 from nvidia_variant_provider.doctor.model import Finding
+from nvidia_variant_provider.doctor.runner import diagnose
 from nvidia_variant_provider.doctor.stack import Stack
 
 H100 = machine("13.4", "9.0")
@@ -246,6 +247,78 @@ def test_two_libraries_of_two_cudas_are_none_of_one_purpose(tmp_path: Path) -> N
     other = Installed(name="nvidia-cudnn-cu13", version="9.26")
     findings = run_checks(stack_with(tmp_path, TWO_CUDAS[0], other))
     assert "ND302" not in [finding.code for finding in findings]
+
+
+@needs_compiler
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_two_cudas_in_one_process(is_linked: bool, tmp_path: Path) -> None:
+    """torch has loaded one runtime when its extension loads the other one."""
+    runtimes = {12: "nvidia/cuda_runtime/lib", 13: "nvidia/cu13/lib"}
+    installed = [
+        Installed(
+            name="nvidia-cuda-runtime-cu12" if cuda == 12 else "nvidia-cuda-runtime",
+            files={f"{folder}/libcudart.so.{cuda}": compiled(f"libcudart.so.{cuda}")},
+        )
+        for cuda, folder in runtimes.items()
+    ]
+    torch = compiled(
+        "libtorch_cuda.so", ("libcudart.so.13",), "$ORIGIN/../../nvidia/cu13/lib"
+    )
+    wanted = 12 if is_linked else 13
+    extension = compiled(
+        "ext.so", (f"libcudart.so.{wanted}",), f"$ORIGIN/../{runtimes[wanted]}"
+    )
+    stack = stack_with(
+        tmp_path,
+        Installed(name="torch", files={"torch/lib/libtorch_cuda.so": torch}),
+        Installed(name="zext", files={"zext/_C.so": extension}, requires=["torch"]),
+        *installed,
+    )
+    (finding,) = (f for f in run_checks(stack) if f.code == "ND302")
+    together = (
+        "; a program that imports all of it loads libcudart.so.12 (for zext) and "
+        "libcudart.so.13 (for torch) together"
+    )
+    assert finding.message.endswith(together) == is_linked
+    assert ("together" in finding.message) == is_linked
+
+
+@needs_compiler
+def test_a_copy_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(other_copy(tmp_path))
+    runpath = program(LAYOUT, new_tags=True)
+    stack = stack_with(tmp_path, runpath, cublas(), library_path=":/nowhere")
+    finding = only(stack)
+    assert finding.code == "ND303"
+    assert finding.hint.startswith("remove the empty entry, which means the current ")
+
+
+@needs_compiler
+def test_the_libraries_of_an_interpreter_of_musl_are_not_checked(
+    tmp_path: Path,
+) -> None:
+    stack = stack_with(tmp_path, program())
+    path = Path(stack.installation.prefix, "bin/python")
+    path.parent.mkdir()
+    path.write_bytes(compiled("python", ("libc.musl-x86_64.so.1",)))
+    installation = replace(stack.installation, python=str(path))
+    diagnosis = diagnose(replace(stack, installation=installation))
+    assert "ND301" not in [finding.code for finding in diagnosis.findings]
+    assert diagnosis.notes == (
+        "which libraries programs load was not checked: the interpreter is of musl, "
+        "and NVIDIA's libraries are made for glibc",
+    )
+
+
+@needs_compiler
+def test_what_is_preloaded_is_no_finding(tmp_path: Path) -> None:
+    path = Path(other_copy(tmp_path), CUBLAS)
+    stack = stack_with(tmp_path, program())
+    assert only(stack).code == "ND301"
+    stack = replace(stack, environ={"LD_PRELOAD": str(path)})
+    assert run_checks(stack) == []
 
 
 @needs_compiler

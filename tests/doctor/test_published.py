@@ -18,12 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.shared_objects import dlopen
+from support.shared_objects import SharedObject, dlopen, needs_compiler
 from support.stacks import machine
 
 from nvidia_variant_provider.doctor.distributions import find_distributions
 from nvidia_variant_provider.doctor.installation import find_installation
-from nvidia_variant_provider.doctor.loader.preloading import load_torch
+from nvidia_variant_provider.doctor.loader.preloading import load_jax, load_torch
 from nvidia_variant_provider.doctor.loader.process import Process, split_library_path
 from nvidia_variant_provider.doctor.loader.system import System
 from nvidia_variant_provider.doctor.reading import CodeReader
@@ -106,6 +106,59 @@ def test_published_libraries_load_as_on_paper(project: str, tmp_path: Path) -> N
     stack = stack_of(str(tmp_path / "env"), machine("13.4", "9.0"))
     results = [agrees(path, python, {}) for path in libraries_of(stack, project)]
     assert results
+
+
+_JAX = """
+import sys, types
+sys.path[:0] = [sys.argv[1]]
+for name in ("jax", "jax._src", "jax._src.lib", "jax._src.xla_bridge"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["jax._src.lib"].triton = sys.modules["jax._src.lib"].xla_client = None
+sys.modules["jax._src"].xla_bridge = sys.modules["jax._src.xla_bridge"]
+import jax_plugins.xla_cuda12
+jax_plugins.xla_cuda12._load_nvidia_libraries()
+lines = open("/proc/self/maps").read().splitlines()
+print(*sorted({line.split(None, 5)[5] for line in lines if sys.argv[1] in line}))
+"""
+"""Runs the function of the real plug-in that loads NVIDIA's libraries, without jax."""
+
+_LAYOUT = {
+    "cuda_runtime": ["libcudart.so.12"],
+    "cuda_nvrtc": ["libnvrtc.so.12"],
+    "cublas": ["libcublas.so.12", "libcublasLt.so.12"],
+    "cudnn": ["libcudnn.so.9"],
+    "cusparse": ["libcusparse.so.12"],
+    "nccl": ["libnccl.so.2"],
+    "cu13": ["libcublas.so.13", "libcudart.so.13"],
+    "nvjitlink": ["libnvJitLink.so.12"],
+}
+"""What NVIDIA's distributions install, in part; jax does not load the last one."""
+
+
+@pytest.mark.network
+@needs_compiler
+def test_the_plug_in_of_jax_loads_what_it_loads_on_paper(tmp_path: Path) -> None:
+    options = ["install", "--quiet", "--no-deps", "--only-binary", ":all:"]
+    options += ["--target", str(tmp_path)]
+    wheels = ["jax-cuda12-pjrt==0.9.2", "jax-cuda12-plugin==0.9.2"]
+    subprocess.run([sys.executable, "-m", "pip", *options, *wheels], check=True)
+    for folder, names in _LAYOUT.items():
+        for name in names:
+            SharedObject(soname=name).compile(tmp_path / "nvidia" / folder / "lib")
+    result = subprocess.run(
+        [sys.executable, "-c", _JAX, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    really = set(result.stdout.split())
+    process = Process(System(), program=sys.executable)
+    load_jax(process, [str(tmp_path)])
+    ours = {item.real for item in process.loaded if item.real.startswith(str(tmp_path))}
+    assert len(ours) == sum(map(len, _LAYOUT.values())) - 1
+    assert {file for file in really if f"{os.sep}nvidia{os.sep}" in file} == ours
+    extensions = tmp_path.glob("jax_cuda12_plugin/*.so")
+    assert all(agrees(str(path), sys.executable, {}) for path in extensions)
 
 
 @needs_stack

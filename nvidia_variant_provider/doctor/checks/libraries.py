@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ...gpu_code.runtimes import major_of_name
 from ...gpu_code.vendoring import is_of_nvidia
-from ..bringers import cuda_of_name, find_bringer, need_of, project_for
+from ..bringers import cuda_of_name, find_bringer, need_of, project_for, purpose_of
 from ..distributions import Distribution
 from ..libraries import LIBRARY_PATH, Libraries, Loading, is_of_torch
 from ..loader.process import Failure, Loaded
@@ -61,10 +61,30 @@ def find_two_cudas(stack: Stack) -> Iterator[Finding]:
             distribution=oldest.name,
             path=oldest.folder,
             message=f"{purpose} is installed for CUDA "
-            f"{' and '.join(map(str, sorted(by_cuda)))}: {' and '.join(names)}",
+            f"{' and '.join(map(str, sorted(by_cuda)))}: {' and '.join(names)}"
+            f"{_together(stack, purpose)}",
             hint="keep the programs for each CUDA in environments of their own, or "
             f"remove what nothing requires: {stack.pip('uninstall', oldest.name)}",
         )
+
+
+def _together(stack: Stack, purpose: str) -> str:
+    """Return which libraries of different CUDA majors one process loads, if any."""
+    for process in stack.libraries.processes:
+        by_cuda: dict[int, str] = {}
+        for item in process.loaded:
+            name = os.path.basename(item.path)
+            cuda = major_of_name(name)
+            if cuda is None or purpose_of(name) != purpose:
+                continue
+            *_, first = item.chain
+            user = stack.libraries.owner(first.path)
+            reason = "" if user is None or user.is_library else f" (for {user.name})"
+            by_cuda.setdefault(cuda, f"{name}{reason}")
+        if len(by_cuda) > 1:
+            named = " and ".join(by_cuda[cuda] for cuda in sorted(by_cuda))
+            return f"; a program that imports all of it loads {named} together"
+    return ""
 
 
 def find_other_copies(stack: Stack) -> Iterator[Finding]:
@@ -89,8 +109,14 @@ def find_other_copies(stack: Stack) -> Iterator[Finding]:
             path=os.path.join(folder, others[0]),
             message=f"LD_LIBRARY_PATH puts the {', '.join(others)} of {folder} before "
             f"that of {owner.name} {owner.version}",
-            hint=f"remove {folder} from LD_LIBRARY_PATH, or unset it",
+            hint=f"remove {_entry(folder)} from LD_LIBRARY_PATH, or unset it",
         )
+
+
+def _entry(folder: str) -> str:
+    if folder != os.curdir:
+        return folder
+    return "the empty entry, which means the current folder,"
 
 
 def _failures(stack: Stack) -> Iterator[tuple[Loading, Failure]]:

@@ -2,9 +2,11 @@
 
 ld.so(8), DESCRIPTION: "If a shared object dependency does not contain a slash, then it
 is searched for in the following order": RPATH, ``LD_LIBRARY_PATH``, RUNPATH, the cache
-file, the default path. Two things of glibc are not followed: the folders
-``glibc-hwcaps`` for certain processors, in which GPU libraries are not installed, and
-empty folders in lists, which mean the folder that a program happens to run in.
+file, the default path. What ``LD_PRELOAD`` and ``/etc/ld.so.preload`` name is loaded
+before all of that. One thing of glibc is not followed: the older folders for certain
+processors, such as ``tls`` and ``haswell``, which glibc 2.37 has given up.
+
+The loader of musl has other rules, and NVIDIA's libraries do not run with it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from dataclasses import dataclass, field
 from ...gpu_code.dynamic import Dynamic
 from .system import LibraryError, System
 
-__all__ = ["LIBRARY_PATH", "Failure", "Loaded", "Process", "split_library_path"]
+__all__ = [
+    "LIBRARY_PATH",
+    "Failure",
+    "Loaded",
+    "Process",
+    "split_library_path",
+    "split_preload",
+]
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 
@@ -77,6 +86,7 @@ class Process:
 
     :param library_path: the folders of ``LD_LIBRARY_PATH``.
     :param program: its program, whose RPATH counts for all libraries.
+    :param preload: what ``LD_PRELOAD`` names.
     :param is_supplied: says of a library that is found nowhere whether it counts as
         loaded all the same, such as the driver's on a machine without a driver.
     """
@@ -87,6 +97,7 @@ class Process:
         *,
         library_path: Iterable[str] = (),
         program: str | None = None,
+        preload: Iterable[str] = (),
         is_supplied: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self.system = system
@@ -96,8 +107,20 @@ class Process:
         self._program: Loaded | None = None
         if program is not None:
             # $ORIGIN of a program is the folder that /proc/self/exe is a link into.
-            self.load(os.path.realpath(program))
+            path = os.path.realpath(program)
+            self._open(path, None, path, [])
             self._program = next(iter(self.loaded), None)
+        # ld.so passes over a library that it cannot preload, with a message.
+        for name in (*preload, *system.preloaded()):
+            self._open(name, self._program, name, [])
+        self._open_needed(0, [])
+
+    @property
+    def is_musl(self) -> bool:
+        """Whether the program runs with the loader of musl instead of that of glibc."""
+        program = self._program
+        needed = () if program is None else program.dynamic.needed
+        return any(name.startswith("libc.musl-") for name in needed)
 
     def copy(self) -> Process:
         """Return a process that has loaded the same."""
@@ -115,15 +138,8 @@ class Process:
         """
         before = len(self.loaded)
         failures: list[Failure] = []
-        # Of a tree, the loader takes first what is near its root: it goes breadth
-        # first. What is appended to the list is visited later.
         self._open(path, self._program, path, failures)
-        at = before
-        while at < len(self.loaded) < _MOST:
-            user = self.loaded[at]
-            for name in user.dynamic.needed:
-                self._open(name, user, user.path, failures)
-            at += 1
+        self._open_needed(before, failures)
         if failures:
             del self.loaded[before:]
         return failures
@@ -134,6 +150,16 @@ class Process:
             if name in item.names or name == item.dynamic.soname:
                 return item
         return None
+
+    def _open_needed(self, at: int, failures: list[Failure]) -> None:
+        """Load what the libraries need that have been loaded since ``at``."""
+        # Of a tree, the loader takes first what is near its root: it goes breadth
+        # first. What is appended to the list is visited later.
+        while at < len(self.loaded) < _MOST:
+            user = self.loaded[at]
+            for name in user.dynamic.needed:
+                self._open(name, user, user.path, failures)
+            at += 1
 
     def _open(
         self, name: str, user: Loaded | None, asking: str, failures: list[Failure]
@@ -171,16 +197,19 @@ class Process:
 
     def _candidates(self, name: str, user: Loaded | None) -> Iterator[tuple[str, str]]:
         for place, folder in self._folders(user):
-            yield place, os.path.join(folder, name)
+            for variety in self.system.varieties(folder):
+                yield place, os.path.join(variety, name)
         # "If, however, the binary was linked with the -z nodeflib linker option,
         # shared objects in the default paths are skipped."
         nodeflib = user is not None and user.dynamic.nodeflib
         defaults = tuple(self.system.default_folders())
+        below = tuple(f"{folder}{os.sep}" for folder in defaults)
         for path in self.system.cached(name):
-            if not (nodeflib and os.path.dirname(path) in defaults):
+            if not (nodeflib and path.startswith(below)):
                 yield "cache", path
         for folder in () if nodeflib else defaults:
-            yield "default", os.path.join(folder, name)
+            for variety in self.system.varieties(folder):
+                yield "default", os.path.join(variety, name)
 
     def _folders(self, user: Loaded | None) -> Iterator[tuple[str, str]]:
         """Yield the folders that are searched first, with what names them."""
@@ -203,8 +232,8 @@ class Process:
                 yield "RUNPATH", folder
 
     def _split(self, folders: str | None, user: Loaded) -> Iterator[str]:
-        for folder in filter(None, (folders or "").split(":")):
-            yield from self._expand(folder, user)
+        for folder in folders.split(":") if folders else ():
+            yield from self._expand(folder or os.curdir, user)
 
     def _expand(self, text: str, user: Loaded | None) -> Iterator[str]:
         """Yield the paths that a text with dynamic string tokens may stand for."""
@@ -225,5 +254,12 @@ class Process:
 
 def split_library_path(value: str) -> tuple[str, ...]:
     """Return the folders of ``LD_LIBRARY_PATH``."""
-    # "The items in the list are separated by either colons or semicolons".
-    return tuple(filter(None, re.split("[:;]", value)))
+    # "The items in the list are separated by either colons or semicolons", and "A
+    # zero-length directory name indicates the current working directory."
+    return tuple(x or os.curdir for x in re.split("[:;]", value)) if value else ()
+
+
+def split_preload(value: str) -> tuple[str, ...]:
+    """Return what ``LD_PRELOAD`` names."""
+    # "The items of the list can be separated by spaces or colons".
+    return tuple(filter(None, re.split("[ :]", value)))

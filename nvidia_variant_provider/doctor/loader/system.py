@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from functools import cached_property
 
 from ...gpu_code.dynamic import Dynamic, read_dynamic
 from ...gpu_code.ranges import read_seekable
 from ...strict_json import open_regular
 from .cache import read_cache
+from .hwcaps import FOLDER, levels_of
 
 __all__ = ["LibraryError", "System"]
 
 _CACHE = "etc/ld.so.cache"
+_PRELOAD = "etc/ld.so.preload"
+_LONGEST = 1024 * 1024
 _TRIPLETS = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 
 
@@ -37,6 +42,7 @@ class System:
         self._root = root
         self._known = known
         self._cache: dict[str, tuple[str, ...]] | None = None
+        self._varieties: dict[str, tuple[str, ...]] = {}
         self._files: dict[str, Dynamic | LibraryError | None] = {}
 
     @property
@@ -60,6 +66,32 @@ class System:
             for folder in self.library_folders:
                 yield os.path.join(self._root, folder)
                 yield os.path.join(self._root, "usr", folder)
+
+    @cached_property
+    def levels(self) -> tuple[str, ...]:
+        """The folders of ``glibc-hwcaps`` that the loader looks into."""
+        if self.machine != "x86_64" or not self._known:
+            return ()
+        glibc = None
+        if "CS_GNU_LIBC_VERSION" in getattr(os, "confstr_names", {}):
+            glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "").rpartition(" ")[2]
+        return levels_of(self._text("proc/cpuinfo"), glibc or None)
+
+    def varieties(self, folder: str) -> tuple[str, ...]:
+        """Return a folder, after those in it that have copies for newer processors."""
+        if folder not in self._varieties:
+            inner = [os.path.join(folder, FOLDER, level) for level in self.levels]
+            there = filter(os.path.isdir, inner)
+            self._varieties[folder] = (*there, folder)
+        return self._varieties[folder]
+
+    def preloaded(self) -> tuple[str, ...]:
+        """Return what ``/etc/ld.so.preload`` names."""
+        if not self._known:
+            return ()
+        # "a whitespace-separated list"; glibc leaves out comments and takes colons too.
+        text = re.sub("#.*", "", self._text(_PRELOAD))
+        return tuple(filter(None, re.split(r"[\s:]", text)))
 
     def fits(self, path: str) -> bool:
         """Return whether the loader would stop its search at a file.
@@ -92,15 +124,25 @@ class System:
 
         :param library_path: the folders of ``LD_LIBRARY_PATH``.
         """
-        places = [os.path.join(folder, name) for folder in library_path]
+        listed = [x for folder in library_path for x in self.varieties(folder)]
+        defaults = [x for f in self.default_folders() for x in self.varieties(f)]
+        places = [os.path.join(folder, name) for folder in listed]
         places += self.cached(name)
-        places += [os.path.join(folder, name) for folder in self.default_folders()]
+        places += [os.path.join(folder, name) for folder in defaults]
         return next(filter(self.fits, places), None)
+
+    def _text(self, name: str) -> str:
+        """Return the text of a file of the system; empty where there is none."""
+        try:
+            with open_regular(os.path.join(self._root, name)) as file:
+                return file.read(_LONGEST).decode("utf-8", "replace")
+        except (OSError, ValueError):
+            return ""
 
     def _read_cache(self) -> dict[str, tuple[str, ...]]:
         path = os.path.join(self._root, _CACHE)
         try:
-            return read_cache(path, self.machine)
+            return read_cache(path, self.machine, self.levels)
         except ValueError as error:
             self.notes.append(f"{path} cannot be read: {error}")
             return {}
@@ -114,11 +156,11 @@ def _read(path: str) -> Dynamic | LibraryError | None:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except OSError as error:
-        return None if not os.path.isfile(path) else LibraryError(_text(path, error))
+        return None if not os.path.isfile(path) else LibraryError(_reason(path, error))
     except ValueError as error:
-        return LibraryError(_text(path, error))
+        return LibraryError(_reason(path, error))
 
 
-def _text(path: str, error: Exception) -> str:
+def _reason(path: str, error: Exception) -> str:
     reason = error.strerror if isinstance(error, OSError) else None
     return f"{path} cannot be loaded: {reason or error}"

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.loader_cache import cache_file
+from support.shared_objects import SharedObject, needs_compiler
 
 from nvidia_variant_provider.doctor.loader.cache import parse_cache, read_cache
 
@@ -90,3 +91,43 @@ def test_any_bytes_are_read_or_refused(data: st.DataObject) -> None:
     for item in (cut, data.draw(st.binary(max_size=200))):
         with contextlib.suppress(ValueError):
             assert parse_cache(item, "x86_64") is not None
+
+
+@needs_compiler
+@pytest.mark.skipif(shutil.which("ldconfig") is None, reason="needs ldconfig")
+def test_copies_for_newer_processors_are_read_as_ldconfig_lists_them(
+    tmp_path: Path,
+) -> None:
+    for folder, name in [
+        ("usr/lib", "libboth.so.1"),
+        ("usr/lib", "libplain.so.1"),
+        ("usr/lib/glibc-hwcaps/x86-64-v2", "libboth.so.1"),
+        ("usr/lib/glibc-hwcaps/x86-64-v3", "libboth.so.1"),
+        ("usr/lib/glibc-hwcaps/x86-64-v4", "libonly.so.1"),
+    ]:
+        SharedObject(soname=name).compile(tmp_path / folder)
+    (tmp_path / "etc").mkdir()
+    command = ["ldconfig", "-r", str(tmp_path), "-f", "/etc/none", "-X"]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    path = tmp_path / "etc/ld.so.cache"
+    if made.returncode or not path.exists():
+        pytest.skip(f"only root may write another cache: {made.stderr}")
+    machine = platform.machine()
+    inner = "/usr/lib/glibc-hwcaps"
+    levels = ["x86-64-v4", "x86-64-v3", "x86-64-v2"]
+    if b"x86-64-v3" not in path.read_bytes():
+        pytest.skip("this ldconfig knows no glibc-hwcaps")
+    assert read_cache(str(path), machine, levels) == {
+        "libboth.so.1": (
+            f"{inner}/x86-64-v3/libboth.so.1",
+            f"{inner}/x86-64-v2/libboth.so.1",
+            "/usr/lib/libboth.so.1",
+        ),
+        "libplain.so.1": ("/usr/lib/libplain.so.1",),
+        "libonly.so.1": (f"{inner}/x86-64-v4/libonly.so.1",),
+    }
+    assert read_cache(str(path), machine, ["x86-64-v2"]) == {
+        "libboth.so.1": (f"{inner}/x86-64-v2/libboth.so.1", "/usr/lib/libboth.so.1"),
+        "libplain.so.1": ("/usr/lib/libplain.so.1",),
+    }
+    assert set(read_cache(str(path), machine)) == {"libboth.so.1", "libplain.so.1"}

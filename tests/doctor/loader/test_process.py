@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import random
 import re
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,11 @@ from pathlib import Path
 import pytest
 from support.shared_objects import SharedObject, dlopen, needs_compiler
 
-from nvidia_variant_provider.doctor.loader.process import Process, split_library_path
+from nvidia_variant_provider.doctor.loader.process import (
+    Process,
+    split_library_path,
+    split_preload,
+)
 from nvidia_variant_provider.doctor.loader.system import System
 
 pytestmark = needs_compiler
@@ -28,6 +33,7 @@ def loaded(
         SYSTEM,
         library_path=split_library_path(environ.get("LD_LIBRARY_PATH", "")),
         program=sys.executable,
+        preload=split_preload(environ.get("LD_PRELOAD", "")),
     )
     missing: set[str] = set()
     for path in paths:
@@ -168,3 +174,154 @@ def test_two_names_of_one_file_are_loaded_once(tmp_path: Path) -> None:
         rpath="$ORIGIN",
     ).compile(tmp_path)
     assert len(agree(user, environ={}, below=tmp_path)) == 2
+
+
+needs_levels = pytest.mark.skipif(
+    not SYSTEM.levels, reason="needs a processor and a glibc with glibc-hwcaps"
+)
+
+
+def in_levels(folder: Path, name: str, *levels: str) -> None:
+    """Compile a library for some folders of ``glibc-hwcaps``."""
+    for level in levels:
+        SharedObject(soname=name).compile(folder / "glibc-hwcaps" / level)
+
+
+def test_the_levels_are_those_that_the_loader_names() -> None:
+    (loader,) = {
+        item for item in dlopen(environ={})[0] if Path(item).name.startswith("ld-")
+    }
+    result = subprocess.run(
+        [loader, "--help"], capture_output=True, text=True, check=False
+    )
+    if result.returncode:
+        pytest.skip("this loader does not say what it supports")
+    named = re.findall(
+        r"^  (x86-\S+) \(supported, searched\)$", result.stdout, re.MULTILINE
+    )
+    assert list(SYSTEM.levels) == named
+
+
+@needs_levels
+@pytest.mark.parametrize("way", ["rpath", "runpath", "LD_LIBRARY_PATH"])
+@pytest.mark.parametrize(
+    "levels",
+    [("x86-64-v2",), ("x86-64-v2", "x86-64-v3"), ("x86-64-v9", "avx512_9"), ()],
+)
+def test_copies_for_newer_processors_come_first(
+    way: str, levels: tuple[str, ...], tmp_path: Path
+) -> None:
+    name = f"liblevel{way}{len(levels)}.so"
+    SharedObject(soname=name).compile(tmp_path / "one")
+    SharedObject(soname=name).compile(tmp_path / "two")
+    in_levels(tmp_path / "one", name, *levels)
+    in_levels(tmp_path / "two", name, "x86-64-v2")
+    folders = f"{tmp_path}/one:{tmp_path}/two"
+    user = SharedObject(
+        soname="liblevel-user.so",
+        needed=[name],
+        rpath=folders if way != "LD_LIBRARY_PATH" else None,
+        new_tags=way == "runpath",
+    ).compile(tmp_path)
+    environ = {way: folders}
+    best = next((level for level in SYSTEM.levels if level in levels), None)
+    expected = f"one/glibc-hwcaps/{best}/{name}" if best else f"one/{name}"
+    files = agree(user, environ=environ, below=tmp_path)
+    assert files == {"liblevel-user.so", expected}
+
+
+@needs_levels
+def test_a_library_that_is_there_for_newer_processors_only(tmp_path: Path) -> None:
+    in_levels(tmp_path, "libonly-level.so", "x86-64-v2")
+    user = SharedObject(
+        soname="libonly-user.so", needed=["libonly-level.so"], rpath="$ORIGIN"
+    ).compile(tmp_path)
+    assert len(agree(user, environ={}, below=tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    "value", ["", ":", ";", ":{0}/other", "{0}/other:", "{0}/other;;", ".", "inner/.."]
+)
+def test_an_empty_entry_is_the_current_folder(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SharedObject(soname="libempty.so").compile(tmp_path / "here")
+    (tmp_path / "here/inner").mkdir()
+    user = SharedObject(soname="libempty-user.so", needed=["libempty.so"])
+    path = user.compile(tmp_path)
+    environ = {"LD_LIBRARY_PATH": value.format(tmp_path)}
+    monkeypatch.chdir(tmp_path / "here")
+    files = agree(path, environ=environ, below=tmp_path)
+    assert files == ({"libempty-user.so", "here/libempty.so"} if value else set())
+
+
+@pytest.mark.parametrize("rpath", ["", ":", "/nowhere:", ":/nowhere"])
+@pytest.mark.parametrize("new_tags", [False, True])
+def test_an_empty_entry_of_an_rpath(
+    rpath: str, new_tags: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SharedObject(soname="libblank.so").compile(tmp_path / "here")
+    path = SharedObject(
+        soname="libblank-user.so",
+        needed=["libblank.so"],
+        rpath=rpath,
+        new_tags=new_tags,
+    ).compile(tmp_path)
+    monkeypatch.chdir(tmp_path / "here")
+    agree(path, environ={}, below=tmp_path)
+
+
+@pytest.mark.parametrize("form", ["{0}/own/{1}", "{0}/no.so {0}/own/{1}", "x.so:{1}"])
+def test_what_is_preloaded_comes_before_what_is_found(
+    form: str, tmp_path: Path
+) -> None:
+    name = "libpreloaded.so"
+    SharedObject(soname="libpreloaded-inner.so").compile(tmp_path / "inner")
+    SharedObject(
+        soname=name, needed=["libpreloaded-inner.so"], rpath="$ORIGIN/../inner"
+    ).compile(tmp_path / "own")
+    SharedObject(soname=name).compile(tmp_path / "other")
+    user = SharedObject(
+        soname="libpreloaded-user.so", needed=[name], rpath="$ORIGIN/other"
+    ).compile(tmp_path)
+    environ = {
+        "LD_PRELOAD": form.format(tmp_path, name),
+        "LD_LIBRARY_PATH": f"{tmp_path}/own",
+    }
+    files = agree(user, environ=environ, below=tmp_path)
+    assert files == {
+        "libpreloaded-user.so",
+        f"own/{name}",
+        "inner/libpreloaded-inner.so",
+    }
+
+
+def test_what_the_system_preloads(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    library = SharedObject(soname="libsystem-wide.so").compile(tmp_path)
+    text = f"# for all programs\n{library}:/nowhere.so # both\n"
+    (tmp_path / "etc/ld.so.preload").write_text(text)
+    process = Process(System(str(tmp_path), machine=platform.machine()))
+    assert [item.path for item in process.loaded] == [str(library)]
+
+
+@pytest.mark.parametrize("libc", ["libc.so.6", "libc.musl-x86_64.so.1"])
+def test_the_loader_of_musl_is_recognised(libc: str, tmp_path: Path) -> None:
+    program = SharedObject(soname="", needed=[libc]).compile(tmp_path, "python")
+    process = Process(System(machine=platform.machine()), program=str(program))
+    assert process.is_musl == ("musl" in libc)
+
+
+def test_paths_that_lead_nowhere_end(tmp_path: Path) -> None:
+    """A circle of libraries, of links, and paths that are long and lead outside."""
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    rpath = [
+        *("$ORIGIN/../" * 100, "$ORIGIN/circle", "$ORIGIN/" + "x/" * 3000),
+        *("$ORIGIN/" + "x" * 300, "$ORIGIN"),
+    ]
+    for name, other in (("liba-circle.so", "libb"), ("libb-circle.so", "liba")):
+        SharedObject(
+            soname=name, needed=[f"{other}-circle.so"], rpath=":".join(rpath)
+        ).compile(tmp_path)
+    files = agree(tmp_path / "liba-circle.so", environ={}, below=tmp_path)
+    assert files == {"liba-circle.so", "libb-circle.so"}
