@@ -132,7 +132,7 @@ class Check:
 
     :param title: when it is reported, in a few words.
     :param meaning: what it means, in full sentences.
-    :param seen: the text of the error that users see; may be empty.
+    :param seen: the texts of the errors that users see; may be empty.
     :param mend: what to do about it, in full sentences.
     """
 
@@ -140,4 +140,4 @@ class Check:
     title: str
     meaning: str
     mend: str
-    seen: str = ""
+    seen: tuple[str, ...] = ()

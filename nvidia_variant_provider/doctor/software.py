@@ -95,19 +95,18 @@ class Software:
         options = self.machine_options if words[0] == "install" else ()
         return shlex.join([*command, *words, *options])
 
-    def reinstall(self, name: str) -> str:
-        """Return the command line that chooses a build of ``name`` again.
+    def reinstall(self, *names: str) -> str:
+        """Return the command line that chooses builds of projects again.
 
         Files that conda has installed are known to conda, and not to pip.
         """
-        installed = self.distributions.get(name)
-        if installed is not None and installed.installer == "conda":
+        installed = filter(None, map(self.distributions.get, names))
+        if any(item.installer == "conda" for item in installed):
             prefix = self.installation.prefix
-            if name == "torch":
-                package = "pytorch=*=cuda*"
-                return shlex.join(["conda", "install", "--prefix", prefix, package])
-            return shlex.join(["conda", "update", "--prefix", prefix, name])
-        return self.pip("install", "--upgrade", "--force-reinstall", name)
+            # The package of torch has another name, and a build without CUDA as well.
+            packages = ["pytorch=*=cuda*" if x == "torch" else x for x in names]
+            return shlex.join(["conda", "install", "--prefix", prefix, *packages])
+        return self.pip("install", "--upgrade", "--force-reinstall", *names)
 
     def required_by(self, name: str) -> frozenset[str]:
         """Return the distributions that need another one, through others too.

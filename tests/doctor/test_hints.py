@@ -34,6 +34,27 @@ def test_a_command_names_the_machine_that_the_checks_are_about(tmp_path: Path) -
     ]
 
 
+def test_programs_that_are_wrong_together_are_replaced_together(tmp_path: Path) -> None:
+    """To replace one of them alone would leave it with another torch than it needs."""
+    library = Installed(
+        name="nvidia-demo", files={"nvidia/a.so": FILES["demo/plain.so"]}
+    )
+    stack = make_stack(
+        tmp_path,
+        library,
+        Installed(files=FILES, requires=["nvidia-demo"]),
+        Installed(name="torch", files={"torch/plain.so": FILES["demo/plain.so"]}),
+        environment=machine("12.8", "5.0"),
+    )
+    found = [item for item in run_checks(stack) if item.code.startswith("ND2")]
+    assert [(item.code, item.distribution) for item in found] == [
+        ("ND201", "demo"),
+        ("ND201", "torch"),
+    ]
+    command = " install --upgrade --force-reinstall demo torch"
+    assert all(item.hint.endswith(command) for item in found)
+
+
 def test_a_command_that_removes_something_names_no_machine(tmp_path: Path) -> None:
     stack = make_stack(tmp_path)
     stack = replace(stack, machine_options=["--sm-arch", "9.0"])

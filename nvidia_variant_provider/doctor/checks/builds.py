@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import wraps
 from typing import Literal, NamedTuple
 
@@ -52,18 +53,25 @@ class _Piece(NamedTuple):
 def _of_programs(find: Find) -> Find:
     """Leave out findings of a library where the program that brings it has one too.
 
-    Replacing the program replaces NVIDIA's libraries as well.
+    Replacing the program replaces NVIDIA's libraries as well. Programs of several
+    findings are replaced by one command, since most of them require each other.
     """
 
     @wraps(find)
     def find_of_programs(stack: Stack) -> Iterator[Finding]:
         findings = list(find(stack))
         reported = {item.distribution for item in findings}
+        kept = []
         for item in findings:
             name = item.distribution or ""
             is_library = stack.distributions[name].is_library
             if not (is_library and reported & stack.required_by(name)):
-                yield item
+                kept.append(item)
+        names = tuple(dict.fromkeys(item.distribution or "" for item in kept))
+        for item in kept:
+            command = stack.reinstall(item.distribution or "")
+            hint = item.hint.replace(command, stack.reinstall(*names))
+            yield replace(item, hint=hint)
 
     return find_of_programs
 
@@ -231,16 +239,22 @@ def _builds(stack: Stack) -> Iterator[tuple[Distribution, Needs]]:
 def _judged(stack: Stack) -> Iterator[tuple[Distribution, list[_Piece]]]:
     """Yield how each GPU runs each piece of each build.
 
-    A build that the driver refuses altogether is left out. NVIDIA's own libraries
-    choose at run time among kernels that they keep in several files: one file of
-    cuDNN has code for Blackwell alone. So the best of their files counts.
+    A build that the driver refuses altogether is left out, with the libraries that it
+    brings. NVIDIA's own libraries choose at run time among kernels that they keep in
+    several files: one file of cuDNN has code for Blackwell alone. So the best of their
+    files counts.
     """
     driver = stack.environment.cuda_driver_version
     capabilities = stack.environment.compute_capabilities
     if driver is None or not capabilities:
         return
-    for distribution, needs in _builds(stack):
-        if refusal_of_driver(needs, driver) is not None:
+    builds = list(_builds(stack))
+    refused = {item.name for item, n in builds if refusal_of_driver(n, driver)}
+    for distribution, needs in builds:
+        name = distribution.name
+        if name in refused:
+            continue
+        if distribution.is_library and refused & stack.required_by(name):
             continue
         pieces = []
         for capability in capabilities:

@@ -72,10 +72,12 @@ class System:
         """The folders of ``glibc-hwcaps`` that the loader looks into."""
         if self.machine != "x86_64" or not self._known:
             return ()
-        glibc = None
-        if "CS_GNU_LIBC_VERSION" in getattr(os, "confstr_names", {}):
-            glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "").rpartition(" ")[2]
-        return levels_of(self._text("proc/cpuinfo"), glibc or None)
+        # "glibc 2.36"; other systems have no such function, or not this name.
+        asked = getattr(os, "confstr", None)
+        known = "CS_GNU_LIBC_VERSION" in getattr(os, "confstr_names", {})
+        named = asked("CS_GNU_LIBC_VERSION") if asked is not None and known else None
+        glibc = named.rpartition(" ")[2] if named else None
+        return levels_of(self._text("proc/cpuinfo"), glibc)
 
     def varieties(self, folder: str) -> tuple[str, ...]:
         """Return a folder, after those in it that have copies for newer processors."""

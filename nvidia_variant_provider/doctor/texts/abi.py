@@ -21,7 +21,11 @@ ABI_CHECKS = (
         "functions differ with it, so that an extension that was built with one finds "
         "nothing in a torch that was built with the other. torch has the new form "
         "since release 2.6 or 2.7, depending on the build.",
-        seen="undefined symbol: _ZN3c106detail14torchCheckFailEPKcS2_jRKSs",
+        seen=(
+            "undefined symbol: _ZN3c106detail14torchCheckFailEPKcS2_jRKSs",
+            "undefined symbol: "
+            "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
+        ),
         mend=_MEND,
     ),
     Check(
@@ -32,7 +36,12 @@ ABI_CHECKS = (
         "`+cu12torch2.8cxx11abiTRUE` or `+pt28cu126`. Another minor release of torch, "
         "another CUDA major version or another C++ ABI is installed. Forms that are "
         "not known are passed over.",
-        seen="undefined symbol; libc10_cuda.so: cannot open shared object file",
+        seen=(
+            "ImportError: flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so: "
+            "undefined symbol",
+            "ImportError: libc10_cuda.so: cannot open shared object file: No such "
+            "file or directory",
+        ),
         mend=_MEND,
     ),
     Check(
@@ -42,8 +51,10 @@ ABI_CHECKS = (
         "the namespaces `c10`, `at`, `torch` or `caffe2`, or with a function of the "
         "stable ABI, and no library of the installed torch defines it. The extension "
         "was built with another release of torch.",
-        seen="ImportError: undefined symbol: _ZN2at4_ops5zeros4callEN3c108ArrayRef...; "
-        "operator torchvision::nms does not exist",
+        seen=(
+            "undefined symbol: _ZN2at4_ops5zeros4callEN3c108ArrayRef",
+            "RuntimeError: operator torchvision::nms does not exist",
+        ),
         mend=_MEND,
     ),
 )

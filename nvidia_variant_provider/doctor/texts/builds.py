@@ -19,7 +19,12 @@ BUILD_CHECKS = (
         meaning="The build is linked with a CUDA runtime of a newer major version than "
         "the driver supports. A driver runs programs of its own CUDA major version and "
         "of older ones, and refuses newer ones before the first kernel.",
-        seen="CUDA driver version is insufficient for CUDA runtime version",
+        seen=(
+            "The NVIDIA driver on your system is too old (found version 12080).",
+            "torch.cuda.is_available() is False",
+            "CUDA driver version is insufficient for CUDA runtime version",
+            "cudaErrorInsufficientDriver (35)",
+        ),
         mend=f"Install a newer driver, if the GPU has one. {_REPLACE}",
     ),
     Check(
@@ -29,7 +34,12 @@ BUILD_CHECKS = (
         "PTX that the driver could compile for it. Importing works, and the first "
         "kernel fails. A small library next to the main one does not count: torch 2.8 "
         "has its linear algebra for compute capability 6.1, and nothing else.",
-        seen="CUDA error: no kernel image is available for execution on the device",
+        seen=(
+            "CUDA error: no kernel image is available for execution on the device",
+            "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible "
+            "with the current PyTorch installation.",
+            "CUDA_ERROR_NO_BINARY_FOR_GPU (209)",
+        ),
         mend=_REPLACE,
     ),
     Check(
@@ -38,7 +48,7 @@ BUILD_CHECKS = (
         meaning="The main library of the build runs on the GPU, and another one does "
         "not. Whatever that other library does fails: in torch 2.11 to 2.14, functions "
         "of `torch.linalg` on compute capability 7.5.",
-        seen="CUDA error: no kernel image is available for execution on the device",
+        seen=("CUDA error: no kernel image is available for execution on the device",),
         mend=f"Nothing, if you do not need that part. {_REPLACE}",
     ),
     Check(
@@ -57,8 +67,10 @@ BUILD_CHECKS = (
         meaning="The build has no machine code for the GPU, and its PTX is of a newer "
         "version than the compiler in the driver reads. Minor-version compatibility of "
         "CUDA does not cover PTX.",
-        seen="the provided PTX was compiled with an unsupported toolchain "
-        "(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222)",
+        seen=(
+            "the provided PTX was compiled with an unsupported toolchain",
+            "CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)",
+        ),
         mend=f"Install the driver that the finding names, or a newer one. {_REPLACE}",
     ),
     Check(
@@ -75,7 +87,12 @@ BUILD_CHECKS = (
         meaning="The build has no GPU code, by its label (`+cpu`) or by its files. "
         "Installers choose such a build where they see no driver, such as while an "
         "image is built.",
-        seen="torch.cuda.is_available() is False; Torch not compiled with CUDA enabled",
+        seen=(
+            "AssertionError: Torch not compiled with CUDA enabled",
+            "torch.cuda.is_available() is False",
+            "An NVIDIA GPU may be present on this machine, but a CUDA-enabled "
+            "jaxlib is not installed.",
+        ),
         mend=_REPLACE,
     ),
 )

@@ -13,8 +13,12 @@ LIVE_CHECKS = (
         meaning="A program that wants to use a GPU first makes a context on it. The "
         "driver has refused that, has crashed, or has not replied in time. It is a "
         "warning where CUDA shows programs fewer GPUs than the driver lists.",
-        seen="CUDA error: out of memory (CUDA_ERROR_OUT_OF_MEMORY, 2); CUDA-capable "
-        "device(s) is/are busy or unavailable (46)",
+        seen=(
+            "CUDA error: out of memory",
+            "CUDA_ERROR_OUT_OF_MEMORY (2)",
+            "CUDA-capable device(s) is/are busy or unavailable",
+            "RuntimeError: No CUDA GPUs are available",
+        ),
         mend="The hint of the finding says what to do for the error. `nvidia-smi` "
         "shows the programs that use the GPU; the kernel log has lines with `NVRM` or "
         "`Xid` where the driver or the GPU has a defect.",
@@ -27,8 +31,10 @@ LIVE_CHECKS = (
         "that is known, and the finding says from which version on it refuses. It is "
         "an error where an installed build has only such PTX for a GPU that is here. "
         "ND205 says the same on paper, from the version that the driver reports.",
-        seen="the provided PTX was compiled with an unsupported toolchain "
-        "(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222)",
+        seen=(
+            "the provided PTX was compiled with an unsupported toolchain",
+            "CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)",
+        ),
         mend="A note needs nothing. For an error, install the driver that the finding "
         "names, or a build with machine code for the GPU.",
     ),
@@ -40,8 +46,11 @@ LIVE_CHECKS = (
         "code; one piece of machine code of each installed library, which is loaded "
         "and not run; or torch: its import, a matrix product and a `torch.compile` of "
         "a few lines. A program that crashed or did not end in time counts as well.",
-        seen="CUDA error: no kernel image is available for execution on the device; "
-        "PTX JIT compiler library not found (221)",
+        seen=(
+            "CUDA error: no kernel image is available for execution on the device",
+            "torch.cuda.is_available() is False",
+            "PTX JIT compiler library not found",
+        ),
         mend="The message names what failed, and the hint a command. Findings of the "
         "other checks often name the cause: ND2xx for a build without code for the "
         "GPU, ND3xx for a missing library, ND4xx for the compilers of "

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...matrix.escaping import as_code
 from ..model import SEVERITIES, Check
 from . import TEXTS
 
@@ -24,7 +26,8 @@ python -m nvidia_variant_provider.doctor.texts.page docs/reference/doctor-checks
 
 Every finding of `doctor` has one of the codes on this page. The codes are stable, and
 none is ever used again for something else. An error makes `doctor` end with exit code
-1; a warning or a note does not.
+1; a warning or a note does not. [Texts of errors](#texts-of-errors) at the end of the
+page lists what programs say, with the codes to look at.
 """
 
 _FAMILIES = {
@@ -40,7 +43,7 @@ _FAMILIES = {
 
 def checks_page() -> str:
     """Return the page as Markdown."""
-    return "\n".join([_INTRODUCTION, *_index(), *_sections()])
+    return "\n".join([_INTRODUCTION, *_index(), *_sections(), *_errors()])
 
 
 def _index() -> Iterator[str]:
@@ -61,16 +64,34 @@ def _sections() -> Iterator[str]:
 
 
 def _section(check: Check) -> str:
-    paragraphs = [f"{SEVERITIES[check.code].capitalize()}. {check.meaning}"]
-    if check.seen:
-        paragraphs.append(f"What users see: `{check.seen}`")
-    paragraphs.append(f"What to do: {check.mend}")
-    filled = [
-        textwrap.fill(text, 88, break_long_words=False, break_on_hyphens=False)
-        for text in paragraphs
-    ]
     heading = f'### {check.code}: {check.title}\n\n<a id="{check.code}"></a>'
-    return "\n\n".join([heading, *filled]) + "\n"
+    parts = [heading]
+    parts.append(_fill(f"{SEVERITIES[check.code].capitalize()}. {check.meaning}"))
+    if check.seen:
+        # Each text stands on one line, so that a search for it finds it.
+        texts = "\n".join(check.seen)
+        parts += ["What users see:", f"```text\n{texts}\n```"]
+    parts.append(_fill(f"What to do: {check.mend}"))
+    return "\n\n".join(parts) + "\n"
+
+
+def _fill(text: str) -> str:
+    return textwrap.fill(text, 88, break_long_words=False, break_on_hyphens=False)
+
+
+def _errors() -> Iterator[str]:
+    """Yield a table of all texts of errors, with the checks to look at."""
+    codes: dict[str, list[str]] = {}
+    for code, check in TEXTS.items():
+        for text in check.seen:
+            codes.setdefault(text, []).append(f"[{code}](#{code})")
+    yield "## Texts of errors\n"
+    yield "| What a program says | Where to look |"
+    yield "|---|---|"
+    for text in sorted(codes, key=str.lower):
+        shown = re.sub(" {2,}", " ", text)
+        yield f"| {as_code(shown)} | {', '.join(codes[text])} |"
+    yield ""
 
 
 if __name__ == "__main__":

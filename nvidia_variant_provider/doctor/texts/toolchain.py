@@ -15,7 +15,11 @@ TOOLCHAIN_CHECKS = (
         "all. Since release 3.6 Triton brings two of them, and its own code says which "
         "one is for which GPU: `ptxas-blackwell` is for compute capability 10.0 and "
         "newer in 3.6 and 3.7, and for 9.0 and newer in 3.9.",
-        seen="ptxas fatal: Value 'sm_121a' is not defined for option 'gpu-name'",
+        seen=(
+            "ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
+            "triton.runtime.errors.PTXASError: PTXAS error",
+            "RuntimeError: Cannot find ptxas",
+        ),
         mend="Install a newer Triton with the torch that requires it, or let the "
         "variable that the finding names point at the ptxas of a newer CUDA. A "
         "variable for the other ptxas has no effect on this GPU.",
@@ -27,7 +31,10 @@ TOOLCHAIN_CHECKS = (
         "that does not know a GPU for which Triton uses it. Triton silently takes its "
         "own ptxas instead of a file that does not exist, and fails with one that the "
         "system does not run.",
-        seen="ptxas fatal: Value 'sm_121a' is not defined for option 'gpu-name'",
+        seen=(
+            "ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
+            "RuntimeError: Cannot find ptxas",
+        ),
         mend="Unset the variable, unless Triton's own ptxas does not know the GPU. "
         "Otherwise let it point at the ptxas that the finding asks for.",
     ),
@@ -37,7 +44,10 @@ TOOLCHAIN_CHECKS = (
         meaning="Inductor, which compiles for `torch.compile`, calls functions of "
         "Triton that change from release to release. torch pins the one that it was "
         "made with.",
-        seen="cannot import name 'triton_key' from 'triton.compiler.compiler'",
+        seen=(
+            "ImportError: cannot import name 'triton_key' from "
+            "'triton.compiler.compiler'",
+        ),
         mend="Install the version that torch requires, with the command of the "
         "finding.",
     ),
@@ -49,8 +59,10 @@ TOOLCHAIN_CHECKS = (
         "order. It is of another CUDA major version than torch. Within one major "
         "version, all minor versions fit. The same holds for NVRTC, the compiler that "
         "torch loads while it runs.",
-        seen="The detected CUDA version (12.8) mismatches the version that was used to "
-        "compile PyTorch (13.2)",
+        seen=(
+            "The detected CUDA version (12.8) mismatches the version that was used "
+            "to compile PyTorch (13.2).",
+        ),
         mend="Install a CUDA toolkit of the major version of torch, and set "
         "`CUDA_HOME` to its folder; or install a build of torch for the toolkit that "
         "is there.",
@@ -65,9 +77,11 @@ TOOLCHAIN_CHECKS = (
         "know, and nvcc makes PTX where no GPU is named. The finding is an error where "
         "a GPU gets nothing else, a warning where the nvcc is of a newer major "
         "version, and otherwise a note.",
-        seen="the provided PTX was compiled with an unsupported toolchain "
-        "(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222); Triton Error [CUDA]: device kernel "
-        "image is invalid",
+        seen=(
+            "the provided PTX was compiled with an unsupported toolchain",
+            "CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)",
+            "Triton Error [CUDA]: device kernel image is invalid",
+        ),
         mend="Install the driver that the finding names, or compile with a CUDA that "
         "the driver knows.",
     ),
@@ -78,8 +92,10 @@ TOOLCHAIN_CHECKS = (
         "`8.0;9.0+PTX` has machine code for both, and PTX of 9.0 that newer GPUs can "
         "use. No entry of the value is for a GPU of this machine, or torch refuses an "
         "entry.",
-        seen="CUDA error: no kernel image is available for execution on the device; "
-        "Unknown CUDA arch (9,0) or GPU not supported",
+        seen=(
+            "CUDA error: no kernel image is available for execution on the device",
+            "ValueError: Unknown CUDA arch (9,0) or GPU not supported",
+        ),
         mend="Add the compute capability, or unset the variable: torch then compiles "
         "for the GPUs that it sees.",
     ),

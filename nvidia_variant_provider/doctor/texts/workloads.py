@@ -25,8 +25,11 @@ WORKLOAD_CHECKS = (
         "the graph there, or it runs the whole function without compiling it. The "
         "result is right, but the time is not that of a compiled program. A function "
         "that was compiled anew too often falls back as well.",
-        seen="Graph break from `Tensor.item()`; torch._dynamo hit "
-        "config.recompile_limit (8); WON'T CONVERT",
+        seen=(
+            "Graph break from `Tensor.item()`",
+            "torch._dynamo hit config.recompile_limit (8)",
+            "WON'T CONVERT",
+        ),
         mend="Change the code at the place that is named, such as by keeping a value "
         "in a tensor instead of calling `.item()`. `torch.compile(fullgraph=True)` "
         "makes every break an error.",
