@@ -35,7 +35,8 @@ def test_each_check_has_a_trigger_and_a_near_miss() -> None:
 def test_the_page_is_made_from_the_texts() -> None:
     page = ROOT / "docs/reference/doctor-checks.md"
     assert page.read_text() == checks_page(), (
-        f"run: python -m nvidia_variant_provider.doctor.texts.page {page.name}"
+        "run: python -m nvidia_variant_provider.doctor.texts.page "
+        "docs/reference/doctor-checks.md"
     )
 
 
