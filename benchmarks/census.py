@@ -1,9 +1,13 @@
 """A census of many small wheels: its rate, the memory of the parent, and what survives.
 
-An index of small wheels is made in a temporary folder. The census runs in one process
-and in two, and on a Dask cluster of one worker and of two, which are started for it.
-The sides take turns. Then a worker is killed in the middle of a run, and the parent of
-another run, which goes on afterwards. All rows have to be the same.
+Indexes are made in a temporary folder: one of tiny wheels with next to nothing in them,
+and others of wheels with a library of some MB. The census runs in one process and in
+two, and on a Dask cluster of one worker and of two, which are started for it. The sides
+take turns. Then a worker is killed in the middle of a run, and the parent of another
+run, which goes on afterwards. All rows have to be the same.
+
+A parent, a scheduler and two workers share the cores of the machine. So the processor
+time of each is measured as well, and what ratio it allows on two cores and on more.
 
 It makes no environment: what is measured is what is imported.
 """
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import signal
 import sqlite3
@@ -19,9 +24,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
 
 from benchmarks.harness import print_machine, print_table, verdict
 
@@ -29,51 +38,87 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from support.containers import library  # noqa: E402
-from support.dask_cluster import dask_cluster  # noqa: E402
+from support.dask_cluster import Cluster, dask_cluster  # noqa: E402
 from support.wheels import stub_wheel  # noqa: E402
 
-SPEED = 1.7  # of one worker
 MEMORY = 150.0  # MiB resident
 
 PLATFORM = "cp312-cp312-manylinux_2_28_x86_64"
 
+SHARED = 16  # files of the second index that differ; the others are links to them
+
 PARENT = """
-import json, os, resource, signal, sys, time
+import json, os, signal, sys, time
+import psutil
 from nvidia_variant_provider import api
+
+def used():
+    processes = [psutil.Process(), *psutil.Process().children()]
+    times = [process.cpu_times() for process in processes]
+    return [taken.user + taken.system for taken in times]
 
 class Observer:
     def listed(self, project, tally):
         pass
     def finished(self, outcome, tally):
-        if tally.read == int(options.get("kill_worker", 0)):
-            os.kill(int(options["victim"]), signal.SIGKILL)
-        if tally.read == int(options.get("kill_self", 0)):
+        if tally.read in (1, options.get("count")):
+            marks.append((time.monotonic(), *used()))
+        if tally.read == options.get("kill_worker"):
+            os.kill(options["victim"], signal.SIGKILL)
+        if tally.read == options.get("kill_self"):
             os.kill(os.getpid(), signal.SIGKILL)
 
 if __name__ == "__main__":
-    options = json.loads(sys.argv[1])
+    options, marks = json.loads(sys.argv[1]), []
+    started = time.monotonic()
     tally = api.census(
         options["index"], options["store"], jobs=options.get("jobs"),
         dask=options.get("dask"), observer=Observer(),
     )
+    first, last = marks[0], marks[-1]
+    status = open("/proc/self/status").read().split()
     print(json.dumps({
-        "seconds": tally.seconds, "read": tally.read, "known": tally.known,
-        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "cpu": time.process_time(),
-        "children": sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]),
+        "read": tally.read, "known": tally.known, "start": first[0] - started,
+        "seconds": last[0] - first[0], "parent": last[1] - first[1],
+        "children": sum(last[2:]) - sum(first[2:]),
+        # getrusage() would say what the process that started this one needed.
+        "memory": int(status[status.index("VmHWM:") + 1]) / 1024,
     }))
 """
 
 
 def make_index(folder: Path, count: int, size: int) -> Path:
-    """Write wheels whose library has ``size`` bytes that hardly compress."""
-    noise = random.Random(1).randbytes(size)
+    """Write wheels with a library of ``size`` bytes more than a tiny one.
+
+    These bytes deflate to less than a third, as machine code does. That takes long: the
+    wheels after the first `SHARED` ones are links to them.
+    """
+    quarter = bytes(byte & 3 for byte in range(256))
+    noise = random.Random(1).randbytes(size).translate(quarter)
+    made: list[Path] = []
     for number in range(count):
         name = f"p{number:05d}"
+        if size and number >= SHARED:
+            (folder / name).mkdir()
+            path = folder / name / f"{name}-1.0-{PLATFORM}.whl"
+            os.link(made[number % SHARED], path)
+            continue
         code = library(f"{(80, 86, 90, 100)[number % 4]}_real") + noise
         members = {f"{name}/lib.so": code}
-        stub_wheel(folder / name, name, "1.0", tag=PLATFORM, members=members)
+        path = stub_wheel(folder / name, name, "1.0", tag=PLATFORM, members=members)
+        if size:
+            deflate(path)
+        made.append(path)
     return folder
+
+
+def deflate(path: Path) -> None:
+    """Compress the members of a wheel, which a stub stores as they are."""
+    with zipfile.ZipFile(path) as stub:
+        members = {name: stub.read(name) for name in stub.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for name, data in members.items():
+            wheel.writestr(name, data)
 
 
 class Runner:
@@ -92,13 +137,14 @@ class Runner:
         words = json.dumps({"index": str(index), **options})
         done = subprocess.run(
             [sys.executable, str(self.script), words],
-            stdout=subprocess.PIPE,
+            capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode == -signal.SIGKILL:
             return {"killed": 1.0}
         if done.returncode:
+            sys.stderr.write(done.stderr)
             raise SystemExit(f"the census has ended with {done.returncode}")
         result: dict[str, float] = json.loads(done.stdout)
         return result
@@ -114,104 +160,156 @@ def rows(path: str) -> list[tuple[object, ...]]:
         ).fetchall()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """A way to run the census.
+
+    :param one: the side that it is compared with, which has one worker.
+    """
+
+    name: str
+    options: Mapping[str, object]
+    cluster: Cluster | None = None
+    one: str = ""
+
+
 @contextmanager
-def clusters(folder: Path) -> Iterator[dict[int, str]]:
-    """Run a cluster of one worker and a cluster of two."""
-    places = {count: folder / f"cluster{count}" for count in (1, 2)}
-    for place in places.values():
-        place.mkdir()
-    with (
-        dask_cluster(places[1], workers=1) as one,
-        dask_cluster(places[2], workers=2) as two,
-    ):
-        yield {1: one.address, 2: two.address}
+def make_sides(folder: Path) -> Iterator[list[Side]]:
+    """Yield all sides; the clusters run as long as the context lasts."""
+    with ExitStack() as stack:
+        sides = [
+            Side(name="1 process", options={"jobs": 1}),
+            Side(name="2 processes", options={"jobs": 2}, one="1 process"),
+        ]
+        for count, one in ((1, ""), (2, "Dask, 1 worker")):
+            place = folder / f"cluster{count}"
+            place.mkdir()
+            cluster = stack.enter_context(dask_cluster(place, workers=count))
+            name = f"Dask, {count} worker{'s' * (count > 1)}"
+            options = {"dask": cluster.address}
+            sides.append(Side(name=name, options=options, cluster=cluster, one=one))
+        yield sides
+
+
+def _measure(runner: Runner, side: Side, index: Path, count: int) -> dict[str, float]:
+    """Run a census, and add the processor time of the cluster; all are per wheel."""
+    processes: list[list[psutil.Process]] = [[], []]
+    if side.cluster is not None:
+        processes = [
+            [psutil.Process(side.cluster.scheduler.pid)],
+            [psutil.Process(worker.pid) for worker in side.cluster.workers],
+        ]
+    before = [_used(group) for group in processes]
+    result = runner.run(index, **side.options, count=count)
+    after = [_used(group) for group in processes]
+    scheduler, workers = (b - a for a, b in zip(before, after, strict=True))
+    return result | {
+        "scheduler": scheduler,
+        "workers": workers + result["children"],
+        "rate": (result["read"] - 1) / result["seconds"],
+    }
+
+
+def _used(processes: Iterable[psutil.Process]) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--wheels", type=int, default=5000)
     parser.add_argument("--few", type=int, default=500)
-    parser.add_argument("--bytes", type=int, default=256 * 1024)
+    parser.add_argument("--bytes", type=int, nargs="*", default=[4 << 20, 16 << 20])
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     print_machine(given.rounds)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        index = make_index(folder / "index", given.wheels, 0)
-        few = make_index(folder / "few", given.few, given.bytes)
+        tiny = make_index(folder / "tiny", given.wheels, 0)
+        few = make_index(folder / "few", given.few, 0)
+        larger = [make_index(folder / f"{n}", given.few, n) for n in given.bytes]
         runner = Runner(folder)
-        _print_scale(runner, index, few, given)
+        with make_sides(folder) as sides:
+            _print_rates(runner, sides, tiny, given.wheels, given.rounds)
+            for index in larger:
+                _print_rates(runner, sides, index, given.few, given.rounds)
+            _print_memory(runner, sides, {few: given.few, tiny: given.wheels})
         _print_faults(runner, few, folder, given)
 
 
-def _print_scale(
-    runner: Runner, index: Path, few: Path, given: argparse.Namespace
+def _print_rates(
+    runner: Runner, sides: Sequence[Side], index: Path, count: int, rounds: int
 ) -> None:
-    speed: dict[str, list[float]] = {}
-    work: dict[str, list[float]] = {}
-    table = []
-    with clusters(runner.folder) as addresses:
-        sides: dict[str, dict[str, object]] = {
-            "1 process": {"jobs": 1},
-            "2 processes": {"jobs": 2},
-            "Dask, 1 worker": {"dask": addresses[1]},
-            "Dask, 2 workers": {"dask": addresses[2]},
-        }
-        for _ in range(given.rounds):
-            for side, options in sides.items():
-                result = runner.run(few, **options)
-                speed.setdefault(side, []).append(result["read"] / result["seconds"])
-                cpu = 1000 * result["children"] / result["read"]
-                work.setdefault(side, []).append(cpu)
-        for side in ("2 processes", "Dask, 2 workers"):
-            result = runner.run(few, **sides[side])
-            more = runner.run(index, **sides[side])
-            table.append(
-                (
-                    side,
-                    f"{result['memory']:.0f} MiB",
-                    f"{more['memory']:.0f} MiB",
-                    verdict(more["memory"], MEMORY),
-                    f"{more['read'] / more['seconds']:.0f}",
-                    f"{1000 * more['cpu'] / more['read']:.2f} ms",
-                )
+    results: dict[str, list[dict[str, float]]] = {}
+    for _ in range(rounds):
+        for side in sides:
+            result = _measure(runner, side, index, count)
+            results.setdefault(side.name, []).append(result)
+    rates = {name: [each["rate"] for each in all_] for name, all_ in results.items()}
+    costs = {name: _costs(all_) for name, all_ in results.items()}
+    rows = []
+    for side in sides:
+        median, best = statistics.median(rates[side.name]), max(rates[side.name])
+        ratio = possible = more = ""
+        if side.one:
+            of_median = median / statistics.median(rates[side.one])
+            ratio = f"{of_median:.2f}, {best / max(rates[side.one]):.2f}"
+            possible, more = (
+                f"{_possible(costs[side.one], costs[side.name], cores):.2f}"
+                for cores in (2, 8)
             )
-    medians = {side: statistics.median(values) for side, values in speed.items()}
+        start = statistics.median(each["start"] for each in results[side.name])
+        cost = " + ".join(f"{part * 1000:.2f}" for part in costs[side.name])
+        rows.append(
+            (
+                *(side.name, f"{start:.1f} s", f"{median:.0f}, {best:.0f}", ratio),
+                *(cost, possible, more),
+            )
+        )
+    size = next(index.glob("*/*.whl")).stat().st_size
     print_table(
-        "Rate",
+        f"{count} wheels of {size / 1000:.0f} kB; medians, and the best of all rounds",
         (
-            "side",
-            f"wheels/s, {given.few} of {given.bytes // 1024} KiB",
-            "of one",
-            "CPU of workers",
+            *("side", "first wheel", "wheels/s then", "of one"),
+            *("ms of parent + scheduler + workers", "possible, 2 cores", "8 cores"),
         ),
-        [
-            (side, f"{value:.0f}", f"{value / medians[one]:.2f}", _cpu(work[side]))
-            for side, value in medians.items()
-            for one in ["Dask, 1 worker" if "Dask" in side else "1 process"]
-        ],
-    )
-    print_table(
-        "The parent",
-        (
-            "workers",
-            f"{given.few} wheels",
-            f"{given.wheels} wheels",
-            f"below {MEMORY:.0f} MiB",
-            "wheels/s",
-            "its own CPU per wheel",
-        ),
-        table,
+        rows,
     )
 
 
-def _cpu(values: list[float]) -> str:
-    """Return the processor time of the workers for a wheel, their start included.
+def _costs(results: Sequence[Mapping[str, float]]) -> tuple[float, float, float]:
+    """Return the processor time of parent, scheduler and workers for a wheel."""
+    parent, scheduler, workers = (
+        min(result[part] / result["read"] for result in results)
+        for part in ("parent", "scheduler", "workers")
+    )
+    return parent, scheduler, workers
 
-    The workers of a cluster are not children of the census.
-    """
-    value = statistics.median(values)
-    return f"{value:.1f} ms" if value > 0.1 else ""
+
+def _possible(
+    one: tuple[float, float, float], two: tuple[float, float, float], cores: int
+) -> float:
+    """Return the ratio if nothing waits but for the processor."""
+
+    def seconds(costs: tuple[float, float, float], workers: int) -> float:
+        return max(*costs[:2], costs[2] / workers, sum(costs) / cores)
+
+    return seconds(one, 1) / seconds(two, 2)
+
+
+def _print_memory(
+    runner: Runner, sides: Sequence[Side], indexes: Mapping[Path, int]
+) -> None:
+    rows = []
+    for side in sides:
+        if side.one:
+            sizes = [
+                _measure(runner, side, index, count)["memory"]
+                for index, count in indexes.items()
+            ]
+            most = verdict(max(sizes), MEMORY)
+            rows.append((side.name, *(f"{size:.0f} MiB" for size in sizes), most))
+    counts = (f"{count} wheels" for count in indexes.values())
+    print_table("Memory", ("the parent of", *counts, f"below {MEMORY:.0f} MiB"), rows)
 
 
 def _print_faults(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import itertools
 import logging
 import pickle
@@ -88,9 +89,11 @@ class ClusterWorkers:
         # Two wheels with the same fields are two tasks, with a key for each: one may
         # have been read long ago, and its file may have changed.
         key = f"{self._name}-{next(self._numbers)}"
+        # The scheduler would unpickle a task, and need the package for it. There may be
+        # a password in it, and some versions of Dask log the arguments of what fails.
+        # What is in a BytesIO is not shown then.
+        packed = io.BytesIO(pickle.dumps(task))
         try:
-            # The scheduler would unpickle a task, and need the package for it.
-            packed = pickle.dumps(task)
             future: Future[Outcome] = self._executor.submit(
                 self._read, __version__, packed, key=key
             )
@@ -154,11 +157,11 @@ class ClusterWorkers:
             self._client.close(timeout=1)
 
 
-def _reader() -> Callable[[str, bytes], Outcome]:
+def _reader() -> Callable[[str, io.BytesIO], Outcome]:
     """Return what a worker does with a wheel."""
 
     # A function in a function is sent as it is: no package needs to be there.
-    def read(version: str, task: bytes) -> Outcome:
+    def read(version: str, task: io.BytesIO) -> Outcome:
         import pickle
 
         from distributed import get_worker
@@ -175,7 +178,7 @@ def _reader() -> Callable[[str, bytes], Outcome]:
         from nvidia_variant_provider.errors import MissingExtraError
 
         try:
-            return read_wheel(pickle.loads(task))  # noqa: S301  # it is the parent's
+            return read_wheel(pickle.loads(task.getvalue()))  # noqa: S301  # it is ours
         except MissingExtraError as error:
             error.path = address
             raise

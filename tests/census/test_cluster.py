@@ -192,7 +192,7 @@ def test_a_scheduler_without_the_package(index: Path, tmp_path: Path) -> None:
 
 
 def test_workers_without_an_extra(tmp_path: Path) -> None:
-    """They could not read a single wheel of a server."""
+    """They could not read a single wheel of a server, and do not log a password."""
     pytest.importorskip("httpx", reason="it reads the index")
     environ = variables(tmp_path, 'import sys; sys.modules["httpx"] = None')
     wheel = "demo-1.0-py3-none-any.whl"
@@ -202,10 +202,14 @@ def test_workers_without_an_extra(tmp_path: Path) -> None:
         serve_answers({"/": page}) as server,
         dask_cluster(tmp_path, workers=0) as cluster,
     ):
-        cluster.add_worker(environ)
+        cluster.add_worker(environ, log=tmp_path / "log.txt")
         cluster.wait_for_workers(1)
+        url = server.url.replace("://", "://user:secret@")
         with pytest.raises(MissingExtraError, match=r"tcp://127.0.0.1:\d+") as caught:
-            api.census(server.url, store, dask=cluster.address)
+            api.census(url, store, dask=cluster.address)
+    log = (tmp_path / "log.txt").read_text()
+    assert "Compute Failed" in log
+    assert "secret" not in log
     assert caught.value.hint == "pip install 'nvidia-variant-provider[index]'"
 
 

@@ -28,14 +28,23 @@ class Cluster:
     stack: ExitStack
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def add_worker(self, environ: Mapping[str, str] | None = None) -> None:
-        """Start a worker with one thread; it connects as soon as it can."""
+    def add_worker(
+        self, environ: Mapping[str, str] | None = None, *, log: Path | None = None
+    ) -> None:
+        """Start a worker with one thread; it connects as soon as it can.
+
+        :param log: where it logs.
+        """
         command = [
             *(sys.executable, "-m", "distributed.cli.dask_worker", self.address),
             *("--nthreads", "1", "--no-nanny", "--host", "127.0.0.1"),
             *("--no-dashboard", "--local-directory", str(self.folder)),
         ]
-        process = self.stack.enter_context(_process(command, environ))
+        place = Path(os.devnull) if log is None else log
+        stderr = self.stack.enter_context(place.open("wb"))
+        process = self.stack.enter_context(
+            _process(command, environ, stderr=stderr.fileno())
+        )
         self.workers.append(process)
 
     def wait_for_workers(self, count: int) -> None:
