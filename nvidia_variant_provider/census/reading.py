@@ -169,9 +169,12 @@ def inspect_wheel(file: IO[bytes], wheel: Wheel, meter: Meter) -> Outcome:
     """
     content: WheelContent | None = None
     unread: Unread | None = None
+    native = False
 
     def look(archive: zipfile.ZipFile) -> None:
-        nonlocal content, unread
+        nonlocal content, unread, native
+        # Libraries that are damaged count: they are no reason to skip a wheel.
+        native = any(map(is_native, archive.namelist()))
         try:
             with explained():
                 content = read_content(archive)
@@ -179,7 +182,6 @@ def inspect_wheel(file: IO[bytes], wheel: Wheel, meter: Meter) -> Outcome:
             unread = Unread(message=error.message, hint=error.hint or "")
 
     listing = list_wheel(file, wheel.filename, look=look)
-    native = any(is_native(item.path) for item in listing.files)
     every_file = native or not listing.files
     if not native:
         listing.files.clear()

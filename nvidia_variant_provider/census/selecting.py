@@ -16,6 +16,9 @@ from .model import Wheel
 __all__ = ["Choice", "Listed", "make_wheel", "select_wheels"]
 
 
+_LARGEST = 2**63 - 1
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listed:
     """A file as a page or a folder lists it.
@@ -114,7 +117,8 @@ def make_wheel(name: WheelName, file: Listed) -> Wheel:
         tags="-".join(tags),
         url=file.url,
         sha256=file.sha256,
-        size=file.size,
+        # A page may say any number; the store has integers of 64 bits.
+        size=file.size if 0 <= (file.size or 0) <= _LARGEST else None,
         upload_time=file.upload_time,
         page=file.page,
     )

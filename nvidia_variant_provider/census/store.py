@@ -59,10 +59,15 @@ class Store:
 
     def __init__(self, path: str, *, create: bool = True) -> None:
         self._path = path
-        if not create and not os.path.isfile(path):
-            raise InputError("there is no such store", path=path, hint=_HINT)
+        message = _why_no_file(path, create=create)
+        if message is not None:
+            raise InputError(message, path=path or "''", hint=_HINT)
         with self._errors():
-            self._connection = sqlite3.connect(path, timeout=_BUSY / 1000)
+            # SQLite keeps what it is given under some names in memory alone, such as
+            # ":memory:"; an absolute path is always a file.
+            self._connection = sqlite3.connect(
+                os.path.abspath(path), timeout=_BUSY / 1000
+            )
             self._connection.isolation_level = None
             self._connection.row_factory = sqlite3.Row
             # Queries ask the path, as reports do, so that there is one rule for both.
@@ -125,7 +130,7 @@ class Store:
             row = self._connection.execute(
                 "SELECT status, may_pass, inspected_by, size, upload_time FROM wheels "
                 "WHERE key = ?",
-                [wheel.key],
+                _storable([wheel.key]),
             ).fetchone()
         if row is None or (row["status"] == "failed" and row["may_pass"]):
             return False
@@ -178,7 +183,9 @@ class Store:
                 )
                 if self._value(kept, [key]):
                     return
-            self._connection.execute("DELETE FROM wheels WHERE key = ?", [key])
+            self._connection.execute(
+                "DELETE FROM wheels WHERE key = ?", _storable([key])
+            )
             number = self._insert(
                 "wheels", [wheel_row(outcome, f"{READER} {__version__}")]
             )
@@ -193,7 +200,7 @@ class Store:
     def rows(self, sql: str, values: Iterable[object] = ()) -> Iterator[sqlite3.Row]:
         """Yield the rows of a query, one by one."""
         with self._errors():
-            yield from self._connection.execute(sql, tuple(values))
+            yield from self._connection.execute(sql, _storable(values))
 
     def wheels(self, where: str = "1", values: Iterable[object] = ()) -> Iterator[Any]:
         """Yield the rows of ``wheels``, by project, file name and hash."""
@@ -235,7 +242,7 @@ class Store:
             marks = ", ".join("?" * len(row))
             cursor = self._connection.execute(
                 f"INSERT INTO {table} ({names}) VALUES ({marks})",  # noqa: S608
-                tuple(row.values()),
+                _storable(row.values()),
             )
             number = cursor.lastrowid or 0
         return number
@@ -244,7 +251,7 @@ class Store:
         return self._value(f"PRAGMA {name}")
 
     def _value(self, sql: str, values: Iterable[object] = ()) -> int:
-        return int(self._connection.execute(sql, tuple(values)).fetchone()[0])
+        return int(self._connection.execute(sql, _storable(values)).fetchone()[0])
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -271,6 +278,30 @@ class Store:
             elif "full" in text or "I/O" in text:
                 hint = "free some space, and run the same command again"
             raise InputError(message, path=self._path, hint=hint) from None
+
+
+def _why_no_file(path: str, *, create: bool) -> str | None:
+    """Say why a store cannot be there; ``None`` if it is there or can be made."""
+    if not path:
+        return "the path is empty"
+    if "\0" in path:
+        return "the path has a NUL character"
+    if not os.path.exists(path):
+        return None if create else "there is no such store"
+    return None if os.path.isfile(path) else "it is not a regular file"
+
+
+def _storable(values: Iterable[object]) -> tuple[object, ...]:
+    """Return values that SQLite takes: texts without lone surrogates.
+
+    Python has these in the names of local files that are not UTF-8.
+    """
+    return tuple(
+        value.encode("utf-8", "backslashreplace").decode("utf-8")
+        if isinstance(value, str) and not value.isascii()
+        else value
+        for value in values
+    )
 
 
 def _is_older(row: sqlite3.Row) -> bool:

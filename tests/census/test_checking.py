@@ -324,7 +324,7 @@ BAD_STORES: Sequence[tuple[str, str]] = [
     ("text", "file is not a database"),
     ("other", "it is not a store"),
     ("newer", "it is a store of version 99, and"),
-    ("folder", "unable to open database file"),
+    ("folder", "it is not a regular file"),
     ("locked", "database is locked"),
 ]
 

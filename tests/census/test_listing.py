@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time as clock
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -257,3 +258,39 @@ def test_no_page_is_requested_far_ahead(url: str, folder: Path) -> None:
     for number in range(1, 10):
         next(projects)
         assert len(asked) < number + 4
+
+
+@pytest.mark.parametrize(
+    ("time", "expected"),
+    [
+        ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00+00:00"),
+        ("2026-11-01T10:00:00Z", "2026-11-01T10:00:00+00:00"),
+        ("2026-11-01T10:00:00", None),
+        ("0001-01-01T00:00:00+05:00Z", None),
+        ("9999-12-31T23:59:59-05:00Z", None),
+        ("9999-99-99T00:00:00Z", None),
+        ("never", None),
+    ],
+)
+def test_times_of_a_page(
+    time: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where the machine is must not matter.
+    monkeypatch.setenv("TZ", "Etc/GMT-5")
+    if hasattr(clock, "tzset"):
+        clock.tzset()
+    file = {
+        "filename": "demo-1.0-py3-none-any.whl",
+        "url": "/x.whl",
+        "hashes": {},
+        "upload-time": time,
+    }
+    page = {"meta": {"api-version": "1.1"}, "name": "demo", "files": [file]}
+    answers = {"/simple/demo/": Answer(body=json.dumps(page).encode(), kind=JSON)}
+    with serve_answers(answers) as server:
+        (project,) = listed(f"{server.url}/simple", "demo")
+    monkeypatch.undo()
+    if hasattr(clock, "tzset"):
+        clock.tzset()
+    (wheel,) = project.wheels
+    assert wheel.upload_time == expected

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nvidia_variant_provider.census.selecting import Choice, Listed, select_wheels
@@ -86,3 +88,18 @@ def test_what_is_known_of_a_wheel() -> None:
     )
     assert wheel.tags == f"cp312-cp312-{PLATFORM}"
     assert wheel.key == f"sha256:{'ab' * 32}"
+
+
+@pytest.mark.parametrize(
+    ("size", "kept"), [(5, 5), (0, 0), (None, None), (2**63 - 1, 2**63 - 1), (-1, None)]
+)
+def test_sizes(size: int | None, kept: int | None) -> None:
+    file = replace(listed(WHEELS[0])[0], size=size)
+    (wheel,) = select_wheels("demo", [file], Choice())
+    assert wheel.size == kept
+
+
+def test_a_size_that_no_store_has_room_for() -> None:
+    file = replace(listed(WHEELS[0])[0], size=10**30)
+    (wheel,) = select_wheels("demo", [file], Choice())
+    assert wheel.size is None

@@ -327,3 +327,46 @@ def test_a_failure_that_may_pass_replaces_no_inspected_wheel(store: Store) -> No
     store.add(Outcome(wheel=wheel(), status="failed", reason="damaged"))
     (row,) = store.wheels()
     assert row["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "the path is empty"),
+        ("a\0b", "the path has a NUL character"),
+        (os.devnull, "it is not a regular file"),
+        (os.path.join("nowhere", "x"), "unable to open database file"),
+    ],
+)
+@pytest.mark.skipif(os.name == "nt", reason="the null device has another type there")
+def test_what_cannot_be_a_store(
+    path: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        Store(path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no file has such a name there")
+def test_a_store_is_always_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite would keep a store of this name in memory, and lose it."""
+    monkeypatch.chdir(tmp_path)
+    with Store(":memory:") as store:
+        store.add(outcome())
+    with Store(":memory:", create=False) as again:
+        assert len(list(again.wheels())) == 1
+
+
+def test_names_that_are_not_text(store: Store) -> None:
+    """A folder whose name is not UTF-8 has lone surrogates in Python."""
+    odd = replace(wheel(), sha256=None, url="/i\udcff/x.whl", upload_time="a", size=1)
+    given = Outcome(wheel=odd, status="inspected", facts=facts(), every_file=True)
+    store.add(given)
+    store.add(given)
+    assert store.is_known(odd)
+    assert store.has_facts(odd)
+    (row,) = store.wheels()
+    assert row["url"] == "/i\\udcff/x.whl"

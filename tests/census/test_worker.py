@@ -345,3 +345,12 @@ def test_a_worker_of_another_version(tmp_path: Path) -> None:
         read_wheel(task)
     assert str(os.getpid()) in str(caught.value.path)
     assert caught.value.hint == "install version 0.0.0 there"
+
+
+def test_damaged_libraries_are_no_reason_to_skip_a_wheel(tmp_path: Path) -> None:
+    path = gpu_wheel(tmp_path)
+    path.write_bytes(path.read_bytes()[40:])
+    outcome = read(wheel_of(path))
+    assert outcome.status == "inspected"
+    assert outcome.report is not None
+    assert not outcome.report.complete

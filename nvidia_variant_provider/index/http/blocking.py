@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from types import TracebackType
 from typing import IO, Any, TypeVar
 
@@ -252,7 +253,7 @@ def _parse(response: CompleteResponse) -> RemotePage:
             name=file.filename,
             url=file.url,
             page=response.url,
-            time=file.upload_time.timestamp() if file.upload_time else None,
+            time=_seconds(file.upload_time),
             sha256=file.hashes.get("sha256"),
             size=file.size,
             yanked=bool(file.yanked),
@@ -260,6 +261,18 @@ def _parse(response: CompleteResponse) -> RemotePage:
         for file in page.files
     ]
     return RemotePage(files=files, projects=projects)
+
+
+def _seconds(time: datetime | None) -> float | None:
+    """Return a time in seconds since 1970; ``None`` where it is not in these years."""
+    if time is None:
+        return None
+    # PEP 700 requires times in UTC. Without a zone, Python would take a local time.
+    zoned = time if time.tzinfo is not None else time.replace(tzinfo=timezone.utc)
+    try:
+        return zoned.astimezone(timezone.utc).timestamp()
+    except (OverflowError, ValueError):
+        return None
 
 
 def _finished(
