@@ -101,8 +101,10 @@ def validate(
 
     check_index = None
     if store is not None:
-        from ..census.checking import StoredIndex
+        from ..census.checking import StoredIndex, require_indexes
 
+        paths = list(paths)
+        require_indexes(paths)
         check_index = StoredIndex(
             store=os.fspath(store), environ=os.environ, jobs=jobs, dask=dask
         ).check

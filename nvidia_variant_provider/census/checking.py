@@ -7,7 +7,7 @@ by a worker first, and is in the store from then on.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -38,9 +38,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient
 
-__all__ = ["StoredIndex"]
+__all__ = ["StoredIndex", "require_indexes"]
 
 _IN_PARTS = "the store has them from a run that read only parts of them"
+
+
+def require_indexes(paths: Iterable[str | os.PathLike[str]]) -> None:
+    """Refuse what is not an index, before anything is read.
+
+    :raises UsageError: one of the paths is neither the URL of a page nor a folder.
+    """
+    for item in paths:
+        path = os.fspath(item)
+        if not is_http(path) and not os.path.isdir(path):
+            message = "--store is for an index: the URL of a page, or a folder"
+            hint = "leave out --store to check a single file"
+            raise UsageError(message, path=redacted(path) or "''", hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,14 +79,9 @@ class StoredIndex:
 
         :param index: the URL of a page, or a folder.
         :param reading: how much of a wheel is read.
-        :raises UsageError: it is a single file.
         :raises InputError: the folder cannot be read, the store cannot be used, or no
             worker can be had.
         """
-        if not is_http(index) and not os.path.isdir(index):
-            message = "--store is for an index: the URL of a page, or a folder"
-            hint = "leave out --store to check a single file"
-            raise UsageError(message, path=redacted(index) or "''", hint=hint)
         with _FactStore(self.store) as store:
             workers = make_workers(self.jobs, self.dask)
             done = False

@@ -157,6 +157,11 @@ def build_table(store: Store) -> list[BuildRecord]:
     Wheels with a variant label have a variants.json, which says more. Of several wheels
     of one build, the one whose name is last has its record.
     """
+    with store.intact():
+        return _records(store)
+
+
+def _records(store: Store) -> list[BuildRecord]:
     records: dict[tuple[str, Version, str, str], BuildRecord] = {}
     for row in store.wheels("status = 'inspected' AND complete"):
         record = _record(store, row)

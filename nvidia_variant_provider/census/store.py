@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from .. import __version__
-from ..errors import InputError
+from ..errors import InputError, ProviderError, shown
 from ..gpu_code.report import Defect, WheelReport, is_test
 from ..lint.facts import WheelFacts
 from ..redaction import redacted
@@ -136,7 +136,8 @@ class Store:
             return False
         if wheel.sha256 is None and not all(_comparisons(wheel, row)):
             return False
-        return not _is_older(row)
+        with self.intact():
+            return not _is_older(row)
 
     def facts(self, wheel: Wheel) -> WheelFacts | None:
         """Return what the rules of `lint` need of a wheel; ``None`` if it is not there.
@@ -148,7 +149,8 @@ class Store:
         row = self._find_declared(wheel)
         if row is None:
             return None
-        return read_facts(row, lambda: self.report(row["wheel"]))
+        with self.intact():
+            return read_facts(row, lambda: self.report(row["wheel"]))
 
     def has_facts(self, wheel: Wheel) -> bool:
         """Return whether `facts` has what the rules need of a wheel."""
@@ -163,9 +165,10 @@ class Store:
                 row = self._first(_DECLARED + where, [redacted(wheel.url)])
             if row is not None and not _is_same_file(wheel, row):
                 return None
-        if row is None or not row["every_file"] or row["may_pass"] or _is_older(row):
+        if row is None or not row["every_file"] or row["may_pass"]:
             return None
-        return row
+        with self.intact():
+            return None if _is_older(row) else row
 
     def _first(self, sql: str, values: Iterable[object]) -> sqlite3.Row | None:
         return next(self.rows(sql, values), None)
@@ -215,6 +218,10 @@ class Store:
 
         :param wheel: its ``id``.
         """
+        with self.intact():
+            return self._read_report(wheel)
+
+    def _read_report(self, wheel: int) -> WheelReport:
         (row,) = self.rows("SELECT * FROM wheels WHERE id = ?", [wheel])
         targets: dict[tuple[str, int], list[sqlite3.Row]] = {}
         for item in self.rows("SELECT * FROM targets WHERE wheel = ?", [wheel]):
@@ -263,6 +270,22 @@ class Store:
                 self._connection.execute("ROLLBACK")
             raise
         self._connection.execute("COMMIT")
+
+    @contextmanager
+    def intact(self) -> Iterator[None]:
+        """Say in one line that a row is not what a census has written.
+
+        :raises InputError: the block has raised what reading such a row leads to.
+        """
+        try:
+            yield
+        except ProviderError:
+            raise
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            reason = shown(f"{type(error).__name__}: {error}", 150)[1:-1]
+            message = f"a row is not what a census has written: {reason}"
+            hint = "take another store, or make a new one"
+            raise InputError(message, path=self._path, hint=hint) from None
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

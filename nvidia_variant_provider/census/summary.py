@@ -117,6 +117,11 @@ WHERE status = 'inspected' AND count > stubs AND NOT vendored
 
 def summarize(store: Store) -> Iterator[ProjectSummary]:
     """Yield each project of a store, by name."""
+    with store.intact():
+        yield from _summaries(store)
+
+
+def _summaries(store: Store) -> Iterator[ProjectSummary]:
     targets: dict[int, set[str]] = {}
     for row in store.rows(_TARGETS):
         targets.setdefault(row["wheel"], set()).add(row["target"])

@@ -67,7 +67,8 @@ def show_store(options: argparse.Namespace) -> Result:
             rows = export(store, options.export)
             data["exported"] = {"path": options.export, "rows": rows}
             if not options.report:
-                text.append(f"{options.export}: {rows} rows written")
+                count = "1 row" if rows == 1 else f"{rows} rows"
+                text.append(f"{options.export}: {count} written")
         if options.report:
             projects = list(summarize(store))
             data["projects"] = [item.to_dict() for item in projects]

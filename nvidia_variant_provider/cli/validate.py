@@ -130,7 +130,7 @@ def _stored_index(
 ) -> Iterator[CheckIndex | None]:
     """Provide what checks an index with a store, if one is given.
 
-    :raises UsageError: there is an option for it, but no store.
+    :raises UsageError: there is an option for it, but no store; or a path is no index.
     """
     if options.store is None:
         if options.dask is not None:
@@ -138,8 +138,9 @@ def _stored_index(
             raise UsageError("--dask is for --store", hint=hint)
         yield None
         return
-    from ..census.checking import StoredIndex
+    from ..census.checking import StoredIndex, require_indexes
 
+    require_indexes(options.paths)
     with census_bar() as bar:
         yield StoredIndex(
             store=options.store,

@@ -372,7 +372,7 @@ def test_a_store_is_for_an_index(name: str, tmp_path: Path, run: Run) -> None:
         (tmp_path / name).write_bytes(b"{}")
         name = str(tmp_path / name)
     store = tmp_path / "census.sqlite"
-    outcome = run("validate", name, "--store", store)
+    outcome = run("validate", tmp_path, name, "--store", store)
     assert outcome.code == 2
     (line,) = outcome.err.splitlines()
     assert "--store is for an index" in line
@@ -404,3 +404,27 @@ def test_the_function(tmp_path: Path) -> None:
         [tmp_path / "demo"], store=tmp_path / "census.sqlite", jobs=1
     )
     assert findings == api.validate([tmp_path / "demo"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE wheels SET inspected_by = 'x'",
+        "UPDATE wheels SET defects = '{'",
+        "UPDATE wheels SET requires = '5'",
+        "UPDATE libraries SET needed = '5'",
+        "UPDATE libraries SET lto = '[]', defects = '[1]'",
+        "UPDATE declared SET tags = '{'",
+        "UPDATE declared SET requires = 'x'",
+    ],
+)
+def test_rows_that_no_census_has_written(change: str, tmp_path: Path, run: Run) -> None:
+    store = tmp_path / "census.sqlite"
+    labelled(tmp_path / "demo")
+    run("validate", tmp_path / "demo", "--store", store, "--jobs", 1)
+    with closing(sqlite3.connect(store, isolation_level=None)) as connection:
+        connection.execute(change)
+    outcome = run("validate", tmp_path / "demo", "--store", store)
+    assert outcome.code == InputError.exit_code
+    (line,) = outcome.err.splitlines()
+    assert f"{store}: a row is not what a census has written: " in line

@@ -244,3 +244,13 @@ def test_libraries_of_tests_are_told_apart(store: Store, tmp_path: Path) -> None
     rows = [row for row in rows_of(path) if row["version"] == "3.0"]
     assert {row["library"] for row in rows if row["tests"]} == {"demo/Tests/x.so"}
     assert {row["library"] for row in rows if not row["tests"]} == {"demo/lib.so"}
+
+
+def test_a_version_that_no_census_has_written(store: Store, tmp_path: Path) -> None:
+    store._connection.execute("UPDATE wheels SET version = 'not a version'")
+    with pytest.raises(InputError, match="a row is not what a census has written"):
+        list(summarize(store))
+    path = tmp_path / "builds.json"
+    with pytest.raises(InputError, match="a row is not what a census has written"):
+        export(store, str(path))
+    assert not path.exists()
