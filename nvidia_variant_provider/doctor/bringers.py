@@ -82,13 +82,10 @@ def find_bringer(stack: Stack, name: str) -> tuple[Distribution, str] | None:
     Only the distributions of NVIDIA count, which bring libraries for others, and only
     files that are there.
     """
-    for distribution in stack.distributions.values():
-        if distribution.is_library:
-            for item in distribution.files:
-                if item.path.rpartition("/")[2] == name:
-                    path = distribution.locate(item.path)
-                    if os.path.isfile(path):
-                        return distribution, os.path.dirname(path)
+    for distribution, recorded in stack.brought.get(name, ()):
+        path = distribution.locate(recorded)
+        if os.path.isfile(path):
+            return distribution, os.path.dirname(path)
     return None
 
 
@@ -102,12 +99,14 @@ def need_of(stack: Stack, name: str, user: Distribution) -> Need | None:
     if purpose is None:
         return None
     pattern = re.compile(rf"nvidia-{purpose}(?:-cu[0-9]+)?")
-    for need in stack.requirements:
-        # torch requires nvidia-cublas by way of cuda-toolkit.
-        users = {user.name, *user.required}
-        if pattern.fullmatch(need.name) and need.user.name in users:
-            return need
-    return None
+    # torch requires nvidia-cublas by way of cuda-toolkit.
+    fitting = [
+        (place, need)
+        for name in {user.name, *user.required}
+        for place, need in stack.needs_of_libraries.get(name, ())
+        if pattern.fullmatch(need.name)
+    ]
+    return min(fitting, key=lambda pair: pair[0])[1] if fitting else None
 
 
 def project_for(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -66,6 +66,7 @@ class Libraries:
         )
         self._library_path = library_path if software.is_here else ""
         self._processes: dict[str, Process] = {}
+        self._known: dict[str, tuple[Collection[str], Collection[str]]] = {}
 
     @cached_property
     def loadings(self) -> tuple[Loading, ...]:
@@ -96,6 +97,11 @@ class Libraries:
                     failures=tuple(process.load(path)),
                 )
 
+    @cached_property
+    def working(self) -> frozenset[str]:
+        """The distributions of which at least one library is loaded."""
+        return frozenset(x.distribution.name for x in self.loadings if not x.failures)
+
     @property
     def processes(self) -> tuple[Process, ...]:
         """The processes, with all that has been loaded into each."""
@@ -120,9 +126,8 @@ class Libraries:
             return False
         if library.vendored or library.tests:
             return False
-        if distribution.is_library and not self._software.required_by(
-            distribution.name
-        ):
+        name = distribution.name
+        if distribution.is_library and not self._software.is_required(name):
             return False
         return library.has_gpu_code or any(map(is_of_nvidia, library.needed))
 
@@ -140,9 +145,16 @@ class Libraries:
     def _uses(self, distribution: Distribution, project: str) -> bool:
         """Return whether a distribution is loaded after a project, or by it."""
         name = distribution.name
-        if name == project or name in self._software.required_by(project):
-            return True
-        return distribution.is_library and project in self._software.required_by(name)
+        users, needed = self._around(project)
+        return name in users or (distribution.is_library and name in needed)
+
+    def _around(self, project: str) -> tuple[Collection[str], Collection[str]]:
+        """Return a project and the distributions that need it, and what it needs."""
+        if project not in self._known:
+            software = self._software
+            users = {project, *software.required_by(project)}
+            self._known[project] = users, software.needed_for(project)
+        return self._known[project]
 
     @cached_property
     def _jax(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -113,14 +113,64 @@ class Software:
 
         :param name: the normalized name of the distribution that is needed.
         """
-        dependents: set[str] = set()
-        wanted = {name}
-        while wanted:
-            users = {
-                user.name
-                for user in self.distributions.values()
-                if user.name not in dependents and user.required & wanted
-            }
-            dependents |= users
-            wanted = users
-        return frozenset(dependents)
+        return _reached(name, lambda item: self._users.get(item, ()))
+
+    def needed_for(self, name: str) -> frozenset[str]:
+        """Return what a distribution needs, through others too, installed or not."""
+
+        def required(item: str) -> Iterable[str]:
+            distribution = self.distributions.get(item)
+            return () if distribution is None else distribution.required
+
+        return _reached(name, required)
+
+    def is_required(self, name: str) -> bool:
+        """Return whether any distribution needs another one."""
+        return name in self._users
+
+    @cached_property
+    def _users(self) -> Mapping[str, list[str]]:
+        """The distributions that require each project themselves."""
+        users: dict[str, list[str]] = {}
+        for distribution in self.distributions.values():
+            for name in distribution.required:
+                users.setdefault(name, []).append(distribution.name)
+        return users
+
+    @cached_property
+    def brought(self) -> Mapping[str, list[tuple[Distribution, str]]]:
+        """The libraries in NVIDIA's distributions, by the names of their files.
+
+        Each has its distribution, and its path in RECORD.
+        """
+        brought: dict[str, list[tuple[Distribution, str]]] = {}
+        for distribution in self.distributions.values():
+            for item in distribution.files if distribution.is_library else ():
+                name = item.path.rpartition("/")[2]
+                if ".so" in name:
+                    brought.setdefault(name, []).append((distribution, item.path))
+        return brought
+
+    @cached_property
+    def needs_of_libraries(self) -> Mapping[str, list[tuple[int, Need]]]:
+        """The requirements of NVIDIA's distributions, by the name of who has them.
+
+        Each has its place in `requirements`.
+        """
+        needs: dict[str, list[tuple[int, Need]]] = {}
+        for place, need in enumerate(self.requirements):
+            if need.name.startswith("nvidia-"):
+                needs.setdefault(need.user.name, []).append((place, need))
+        return needs
+
+
+def _reached(start: str, following: Callable[[str], Iterable[str]]) -> frozenset[str]:
+    """Return what is reached from ``start``, which does not count by itself."""
+    reached: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for name in following(waiting.pop()):
+            if name not in reached:
+                reached.add(name)
+                waiting.append(name)
+    return frozenset(reached)

@@ -170,10 +170,7 @@ def _severity(
     if find_bringer(stack, failure.name) is not None:
         # A program that is imported before may load it.
         return "warning"
-    if any(
-        other.distribution is loading.distribution and not other.failures
-        for other in stack.libraries.loadings
-    ):
+    if loading.distribution.name in stack.libraries.working:
         # onnxruntime-gpu has a part for TensorRT, and does without it.
         return "warning"
     # Another machine may have the library in its system.
