@@ -104,13 +104,19 @@ def ending_children() -> Iterator[None]:
 
     The signal becomes an exception, and what runs a child process kills it on the way.
     """
-    from ..index.pip.signals import ENDING, handling
+    from ..signals import ENDING, handling
+
+    told: list[int] = []
 
     def end(number: int, _: object) -> None:
+        told.append(number)
         raise SystemExit(128 + number)
 
     with handling(dict.fromkeys(ENDING, end)):
         yield
+    if told:
+        # Python swallows an exception while it deletes an object.
+        raise SystemExit(128 + told[0])
 
 
 def text(diagnosis: Diagnosis) -> Iterator[str]:

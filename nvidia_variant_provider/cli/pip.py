@@ -192,7 +192,7 @@ def _run(
 ) -> Result:
     from ..index.http.urls import redacted
     from ..index.pip.session import run
-    from ..index.pip.signals import ENDING, handling
+    from ..signals import ENDING, handling
 
     report = command.options["json_report_file"]
     # Where pip prints a document on stdout, nothing else may be printed there.

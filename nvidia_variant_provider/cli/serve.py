@@ -116,12 +116,12 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         from ..index.http.client import Client
         from ..index.http.urls import is_loopback, redacted, why_no_index
         from ..index.pip.settings import find_indexes, make_settings
-        from ..index.pip.signals import handling
         from ..index.selection.options import Selection
         from ..index.server.access import ANY_HOST, LOOPBACK_NAMES, Access
         from ..index.server.activation import take_socket, without_activation
         from ..index.server.local_index import LocalIndex
         from ..index.server.server import reachable_url
+        from ..signals import handling
     except ImportError as error:
         raise missing_extra(error) from None
     listening = None if options.unit else take_socket(environ, os.getpid())

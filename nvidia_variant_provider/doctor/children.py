@@ -9,10 +9,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, cast
 
+from ..signals import ENDING, handling
+
 __all__ = ["end_family", "pipe_name", "started"]
+
+_SIGNALS = (signal.SIGINT, *ENDING)
 
 _PATIENCE = 5.0
 """The seconds that a killed process has to end."""
@@ -34,23 +37,25 @@ def started(
     :param options: those of `subprocess.Popen`.
     :raises OSError: it cannot be started.
     """
-    # Signals raise their exceptions in the main thread. If that thread started the
-    # program, an interrupt could come when the program runs and nobody knows it yet.
-    starter = ThreadPoolExecutor(1)
-    starting = starter.submit(_start, words, options)
+    waiting: list[int] = []
+    process: subprocess.Popen[bytes] | None = None
     is_known = False
     try:
-        process = starting.result()
+        # The exception of a signal could come when the program runs and its number is
+        # not known yet. So signals wait until it is.
+        later = dict.fromkeys(_SIGNALS, lambda number, _: waiting.append(number))
+        with handling(later):
+            process = _start(words, options)
+        for number in waiting:
+            signal.raise_signal(number)
         is_known = True
         yield process
     finally:
-        starter.shutdown()
-        if starting.exception() is None:
-            process = starting.result()
+        if process is not None:
             end(process)
-            for stream in () if is_known else (process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
+            streams = () if is_known else (process.stdout, process.stderr)
+            for stream in filter(None, streams):
+                stream.close()
 
 
 def _start(words: Sequence[str], options: Mapping[str, Any]) -> subprocess.Popen[bytes]:

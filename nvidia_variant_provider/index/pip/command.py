@@ -23,8 +23,8 @@ from typing import Any
 
 from ..._resources import read_resource
 from ...errors import InputError, UsageError, shown
+from ...signals import ENDING, handling
 from ..http.urls import redacted
-from .signals import ENDING, handling
 from .warm import CAN_KEEP, WarmPip
 
 __all__ = ["Pip", "PipCommand", "find_python", "is_tool_environment"]
