@@ -378,6 +378,21 @@ class TestPtx:
                 compiled = {item.sm, f"{item.sm}a"} & reached
                 assert runs_ptx(source, item) == bool(compiled), (source, item)
 
+    def test_ptx_of_thor_crosses_its_renaming(self) -> None:
+        """CUDA 13 calls 10.1 by the name 11.0; machine code has no such bridge."""
+        old, new = ComputeCapability(10, 1), ComputeCapability(11, 0)
+        for source in ("101", "101f", "101a"):
+            assert runs_ptx(source, new), source
+            assert not runs_machine_code(source, new), source
+        for source in ("110", "110f", "110a"):
+            assert not runs_ptx(source, old), source
+            assert not runs_machine_code(source, old), source
+        # No driver knows both names.
+        assert not any(
+            tables.can_exist(item, old) and tables.can_exist(item, new)
+            for item in tables.driver_versions()
+        )
+
 
 class TestMachineCode:
     @pytest.mark.parametrize(

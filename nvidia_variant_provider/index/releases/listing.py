@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from packaging.utils import InvalidName, canonicalize_name
 
@@ -68,7 +69,11 @@ def list_releases(
         from ..selection.options import Selection, parse_pins
         from .reading import read_table
 
+        # A label for all projects is for the one that the user names, so that a label
+        # that none of its releases has is told.
         pins = parse_pins(labels)
+        if pins.everywhere is not None and name not in pins.projects:
+            pins = replace(pins, projects={**pins.projects, name: pins.everywhere})
         interpreter = find_interpreter(path, environ)
         command, ask_credentials = asked.result()
     return read_table(

@@ -60,7 +60,7 @@ class AskedLabels:
         if not is_needed(pinned, labels, alone=project in self._pins.projects):
             return None
         has = f"it has {', '.join(sorted(labels))}" if labels else "it has no labels"
-        self._warn(f"no {project} has the label {pinned}: {has}")
+        self._warn(f"no release of {project} has the label {pinned}: {has}")
         return pinned
 
     def find_builds(self, project: str) -> frozenset[str]:

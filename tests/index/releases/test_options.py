@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.builds import machine
 from support.range_server import Answer, serve_answers
+from support.sessions import ROOT
 from support.wheels import publish, stub_wheel, write_page
 
 from nvidia_variant_provider import api
@@ -124,6 +125,29 @@ def test_a_label_that_is_nowhere(
     assert text.startswith("No build of torch with --label cu999 is known to run")
     assert main([*words, "--label", "CU 1"]) == 2
     assert "--label" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("label", ["nope", "cu999", "gpu-demo=nope"])
+def test_a_label_that_no_variant_has(
+    label: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "releases",
+        "gpu-demo",
+        "-i",
+        str(ROOT / "fixtures" / "index"),
+        "--cuda-driver",
+        "12.9",
+    ]
+    words += ["--sm-arch", "9.0", "--label"]
+    assert main([*words, label]) == 1
+    out, err = capsys.readouterr()
+    name = label.rpartition("=")[2]
+    assert f"no release of gpu-demo has the label {name}: it has cu126, cu1" in err
+    text = " ".join(out.split())
+    assert text.startswith(f"No build of gpu-demo with --label {label} is known to run")
+    assert main([*words, "cu126"]) == 0
+    assert main([*words, "other=nope"]) == 0
 
 
 def test_every_gpu_counts(tmp_path: Path) -> None:

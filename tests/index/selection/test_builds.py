@@ -184,7 +184,9 @@ class TestLabels:
     def test_one_that_exists_nowhere(self) -> None:
         versions, (warning,) = self.show("cu999")
         assert versions == []
-        assert warning.startswith("no torch has the label cu999: it has cpu, cu117, cu")
+        assert warning.startswith(
+            "no release of torch has the label cu999: it has cpu, cu117, cu"
+        )
 
     def test_one_for_other_hardware(self) -> None:
         versions, warnings = self.show("xpu")

@@ -237,7 +237,9 @@ class TestPins:
         )
         assert page(found) == []
         (warning,) = warnings
-        assert warning.startswith("no torch has the label cu999: it has cu126, cu128")
+        assert warning.startswith(
+            "no release of torch has the label cu999: it has cu126, cu128"
+        )
 
     @pytest.mark.parametrize("label", ["cu999", "unheard"])
     def test_a_label_for_all_that_a_project_does_not_have(self, label: str) -> None:
