@@ -82,6 +82,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     from ..inventories.several import read_inventories
     from .release_file import read_release
 
+    _check(options)
     metadata = read_release(options.release, environ) if options.release else None
     machines, errors = read_inventories(options.inventories)
     if not machines:
@@ -123,9 +124,22 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         ),
         verbatim=options.format != "text",
         as_json=options.format == "json",
-        notes=[*map(str, errors), *_notes(result)],
+        notes=[*map(str, errors), *dict.fromkeys(_notes(result))],
         errors=errors,
     )
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that would change nothing.
+
+    :raises UsageError: one of them was given.
+    """
+    if options.emit is None and options.node is not None:
+        hint = "give --emit as well, or --per-machine to see every machine"
+        raise UsageError("it is for --emit", path="--node", hint=hint)
+    if options.emit is not None and options.format not in ("text", "json"):
+        message = "what --emit prints has a form of its own"
+        raise UsageError(message, path="--format", hint="leave one of them out")
 
 
 def _document(
@@ -152,7 +166,7 @@ def _document(
         fleet,
         [_build(choice) if chooses else None for choice in fleet.choices],
         title=title,
-        notes=[*_covering(fleet, chooses=chooses), *_notes(fleet)],
+        notes=list(dict.fromkeys((*_covering(fleet, chooses=chooses), *_notes(fleet)))),
     )
 
 
@@ -220,7 +234,7 @@ def _text(fleet: Fleet, *, chooses: bool, explain: bool) -> Sequence[str | Table
     if chooses:
         text += ["", *_summary(fleet)]
     if explain:
-        text += ["", *_explanations(fleet)]
+        text += ["", *dict.fromkeys(_explanations(fleet))]
     return text
 
 

@@ -11,7 +11,7 @@ from ..machine.supported import NAMESPACE
 from ..metadata.model import VariantsMetadata
 from ..resolution.resolver import Resolution, resolve_metadata
 from .covering import Cover, find_cover
-from .groups import Group
+from .groups import Group, Kind, kind_of
 
 __all__ = ["Choice", "Decide", "Fleet", "Pick", "choose", "decide_by_metadata"]
 
@@ -118,6 +118,7 @@ def choose(
     """
     if decide is None:
         return Fleet(choices=tuple(Choice(group=g, pick=None) for g in groups))
+    decide = _once_for_each_kind(decide)
     known = [group for group in groups if group.is_known]
     picks = decide([group.environment for group in known])
     by_group = {id(group): pick for group, pick in zip(known, picks, strict=True)}
@@ -140,13 +141,31 @@ def choose(
         )
     }
     first = picks[0].runs if picks else ()
+    different = {id(pick): pick for pick in picks}.values()
     return Fleet(
         choices=tuple(changed.get(id(choice), choice) for choice in choices),
-        covering=tuple(x for x in first if all(x in pick.runs for pick in picks)),
+        covering=tuple(x for x in first if all(x in pick.runs for pick in different)),
         cover=find_cover(
             [(len(c.group.names), c.pick.gpu) for c in choices if c.pick is not None]
         ),
     )
+
+
+def _once_for_each_kind(decide: Decide) -> Decide:
+    """Decide once about machines that are alike, of which there may be thousands."""
+    known: dict[Kind, Pick] = {}
+
+    def decide_once(environments: Sequence[Environment]) -> list[Pick]:
+        kinds = [kind_of(environment) for environment in environments]
+        new = {
+            kind: environment
+            for kind, environment in zip(kinds, environments, strict=True)
+            if kind not in known
+        }
+        known.update(zip(new, decide(list(new.values())) if new else (), strict=True))
+        return [known[kind] for kind in kinds]
+
+    return decide_once
 
 
 def _find_drivers(
@@ -183,6 +202,7 @@ def _find_builds(unserved: Sequence[Choice], decide: Decide | None) -> list[str 
     """Return the build for the GPU of each group by another decision."""
     if decide is None or not unserved:
         return [None] * len(unserved)
+    decide = _once_for_each_kind(decide)
     picks = decide([choice.group.environment for choice in unserved])
     return [
         pick.selected if pick.selected in pick.gpu else next(iter(pick.gpu), None)

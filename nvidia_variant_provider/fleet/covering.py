@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,7 +41,11 @@ def find_cover(fitting: Sequence[tuple[int, Sequence[str]]]) -> Cover:
     :param fitting: for each group, how many machines it has and the labels that run on
         them, best first. A group without labels is passed over.
     """
-    groups = [(count, tuple(labels)) for count, labels in fitting if labels]
+    counts = Counter[tuple[str, ...]]()
+    for count, labels in fitting:
+        if labels:
+            counts[tuple(labels)] += count
+    groups = [(count, labels) for labels, count in counts.items()]
     served = _served_by(groups)
     useful = _without_dominated(served)
     everything = (1 << len(groups)) - 1

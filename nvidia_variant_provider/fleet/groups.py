@@ -9,7 +9,7 @@ from ..inventories.model import Machine
 from ..machine.environment import ComputeCapability, CudaVersion, Environment
 from ..machine.reasons import NOT_GIVEN
 
-__all__ = ["Group", "group_machines"]
+__all__ = ["Group", "Kind", "group_machines", "kind_of"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +55,8 @@ class Group:
         return None
 
 
-_Key = tuple[CudaVersion | None, tuple[ComputeCapability, ...], bool]
+Kind = tuple[CudaVersion | None, tuple[ComputeCapability, ...], bool]
+"""What builds see of a machine: driver, GPUs, and whether one of these is unknown."""
 
 
 def group_machines(
@@ -69,7 +70,7 @@ def group_machines(
     """
     members: dict[object, list[Machine]] = {}
     for machine in machines:
-        key = machine.name if per_machine else _key(machine.environment)
+        key = machine.name if per_machine else kind_of(machine.environment)
         members.setdefault(key, []).append(machine)
     groups = [
         Group(
@@ -82,6 +83,7 @@ def group_machines(
     return sorted(groups, key=lambda group: -len(group.names))
 
 
-def _key(environment: Environment) -> _Key:
+def kind_of(environment: Environment) -> Kind:
+    """Return what is the same for machines that are alike to every build."""
     unknown = any(gpu.compute_capability is None for gpu in environment.gpus)
     return environment.cuda_driver_version, environment.compute_capabilities, unknown

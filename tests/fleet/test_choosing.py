@@ -1,0 +1,62 @@
+"""What groups of machines get, by a decision that counts what it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nvidia_variant_provider.fleet.choosing import Pick, choose
+from nvidia_variant_provider.fleet.groups import group_machines
+from nvidia_variant_provider.inventories.model import Machine, make_environment
+from nvidia_variant_provider.machine.environment import (
+    ComputeCapability,
+    CudaVersion,
+    Environment,
+)
+
+OLDEST = CudaVersion(11, 0)
+
+
+def machine(name: str, cuda: str, gpu: str) -> Machine:
+    gpus = [(name, ComputeCapability.parse(gpu))]
+    environment = make_environment(CudaVersion.parse(cuda), gpus, kernel=name)
+    return Machine(name=name, environment=environment)
+
+
+MACHINES = [
+    machine(f"{cuda} {gpu} {number}", cuda, gpu)
+    for number in range(20)
+    for cuda, gpu in (("12.2", "7.0"), ("12.9", "9.0"))
+]
+
+
+def test_machines_that_are_alike_are_decided_once() -> None:
+    asked: list[Environment] = []
+
+    def decide(environments: Sequence[Environment]) -> list[Pick]:
+        asked.extend(environments)
+        return [
+            Pick(selected="cu126", runs=("cu126",), gpu=("cu126",))
+            if (environment.cuda_driver_version or OLDEST) >= CudaVersion(12, 6)
+            else Pick(selected=None)
+            for environment in environments
+        ]
+
+    fleet = choose(group_machines(MACHINES, per_machine=True), decide)
+    kinds = [
+        (item.cuda_driver_version, item.compute_capabilities, item.source)
+        for item in asked
+    ]
+    assert len(kinds) == len(set(kinds)), "each kind, and each newer driver, once"
+    assert [choice.group.names[0] for choice in fleet.choices] == [
+        item.name for item in MACHINES
+    ]
+    for choice in fleet.choices:
+        if choice.group.environment.cuda_driver_version == CudaVersion(12, 9):
+            assert (choice.is_unserved, choice.driver) == (False, None)
+        else:
+            assert choice.driver == CudaVersion(12, 6)
+    assert fleet.cover is not None
+    assert fleet.cover.gains == {"cu126": 20}
+    alike = choose(group_machines(MACHINES), decide)
+    assert alike.cover == fleet.cover
+    assert alike.covering == fleet.covering == ()
