@@ -190,10 +190,15 @@ class _FactStore(Store):
 
 @dataclass(kw_only=True, slots=True)
 class _Waiting:
-    """A project some of whose wheels are being read."""
+    """A project some of whose wheels are being read.
+
+    :param wheels: the keys of all its wheels.
+    :param missing: those that have to be read first.
+    """
 
     files: ProjectFiles
-    keys: set[str]
+    wheels: frozenset[str]
+    missing: set[str]
 
 
 class _Checker:
@@ -214,8 +219,9 @@ class _Checker:
     def listed(self, project: Project, tally: Tally) -> None:
         """Judge a project, unless some of its wheels have to be read first."""
         assert isinstance(project, _CheckedProject)  # noqa: S101  # `_list` yields these
-        keys = {w.key for w in project.wheels if not self._store.has_facts(w)}
-        waiting = _Waiting(files=project.files, keys=keys)
+        missing = {w.key for w in project.wheels if not self._store.has_facts(w)}
+        wheels = frozenset(wheel.key for wheel in project.wheels)
+        waiting = _Waiting(files=project.files, wheels=wheels, missing=missing)
         self._waiting.append(waiting)
         self._judge_ready()
         if self._observer is not None:
@@ -232,18 +238,19 @@ class _Checker:
         if outcome.may_pass or outcome.facts is None or not is_named:
             self._passing[key] = facts
         for waiting in self._waiting:
-            waiting.keys.discard(key)
+            waiting.missing.discard(key)
         self._judge_ready()
         if self._observer is not None:
             self._observer.finished(outcome, tally)
 
     def _judge_ready(self) -> None:
-        ready = [item for item in self._waiting if not item.keys]
-        self._waiting = [item for item in self._waiting if item.keys]
+        ready = [item for item in self._waiting if not item.missing]
+        self._waiting = [item for item in self._waiting if item.missing]
         for item in ready:
             self.findings += check_project(item.files)
-            for wheel in _wheels_of(item.files):
-                self._passing.pop(wheel.key, None)
+        # Several projects may list one wheel.
+        needed = frozenset().union(*(item.wheels for item in self._waiting))
+        self._passing = {k: v for k, v in self._passing.items() if k in needed}
 
     def find(self, file: IndexFile, name: WheelName) -> WheelFacts | None:
         """Return what the store has of a wheel, or what was read of it just now."""

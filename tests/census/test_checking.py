@@ -274,6 +274,20 @@ class TestFailures:
             assert len(second.read.outcomes) == 1
             assert check(url, store).read.outcomes == []
 
+    def test_several_projects_list_a_wheel(self, tmp_path: Path) -> None:
+        """What cannot be read is known to all of them, and nobody tries again."""
+        path, store = labelled(tmp_path), tmp_path / "census.sqlite"
+        answers: dict[str, Answer] = {}
+        with self.serve(path, answers) as server:
+            answers["/simple/other/"] = answers[self.PAGE]
+            links = '<a href="demo/">x</a><a href="other/">x</a>'
+            answers["/simple/"] = Answer(body=links.encode(), kind="text/html")
+            checked = check(f"{server.url}/simple/", store)
+        unread = [item for item in checked.findings if item.code == "NV411"]
+        assert len(unread) == 1, "the same file has the same finding"
+        asked = [line for line in server.requests if path.name in line]
+        assert len(asked) == len(checked.read.outcomes)
+
     def test_a_failure_does_not_replace_what_an_older_reader_has_read(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
