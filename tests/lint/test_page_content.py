@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ from support.containers import library
 from support.content_cases import CASES
 from support.documents import TORCH
 from support.gpu_wheels import Wheel
+from support.index_server import start_server
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import publish, stub_wheel
 
@@ -249,3 +252,51 @@ def test_the_command_says_what_was_not_checked(
             "example": f"{server.url}/demo-1.0-py3-none-any-cu126.whl",
         }
     ]
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["plain", "stored"])
+def test_a_server_that_fails_is_no_damage_of_the_wheel(
+    stored: bool, tmp_path: Path, run: Run
+) -> None:
+    """METADATA is at the end of a wheel, which comes; the library does not."""
+    wheel = Wheel(libraries=one_library(), sm=["80_real"]).write(tmp_path)
+    with zipfile.ZipFile(wheel) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(wheel, "w") as archive:
+        members = {"demo/pad.bin": bytes(1_000_000), **members}
+        for name in sorted(members, key=lambda name: ".dist-info/" in name):
+            archive.writestr(name, members[name])
+    body = wheel.read_bytes()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *args: Any) -> None:
+            """Say nothing."""
+
+        def do_GET(self) -> None:
+            headers, data, status = {"Content-Type": "text/html"}, b"", 200
+            wanted = self.headers.get("Range", "")
+            if not self.path.endswith(".whl"):
+                data = f'<a href="/{wheel.name}">x</a>'.encode()
+            elif wanted.startswith("bytes=-"):
+                data, status = body[-int(wanted[7:]) :], 206
+                first, last = len(body) - len(data), len(body) - 1
+                headers = {"Content-Range": f"bytes {first}-{last}/{len(body)}"}
+            else:
+                status = 403
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    store = ("--store", tmp_path / "x.sqlite") if stored else ()
+    with start_server(Handler) as url:
+        report = run(f"{url}demo/", "--no-hash", *store, "--json")
+        again = run(f"{url}demo/", "--no-hash", *store, "--json")
+    found = {item["code"]: item["message"] for item in report.data["findings"]}
+    assert "NV512" not in found
+    assert found["NV411"].startswith("HTTP 403")
+    assert again.data == report.data
