@@ -99,10 +99,12 @@ def need_of(stack: Stack, name: str, user: Distribution) -> Need | None:
     if purpose is None:
         return None
     pattern = re.compile(rf"nvidia-{purpose}(?:-cu[0-9]+)?")
-    # torch requires nvidia-cublas by way of cuda-toolkit.
+    # torch requires nvidia-cublas by way of cuda-toolkit. What nobody has asked for of
+    # its extras does not count.
+    users = {user.name, *stack.needed_names.get(user.name, ())}
     fitting = [
         (place, need)
-        for name in {user.name, *user.required}
+        for name in users
         for place, need in stack.needs_of_libraries.get(name, ())
         if pattern.fullmatch(need.name)
     ]

@@ -152,6 +152,14 @@ class Software:
         return brought
 
     @cached_property
+    def needed_names(self) -> Mapping[str, frozenset[str]]:
+        """The names of what each distribution requires here, by its name."""
+        names: dict[str, set[str]] = {}
+        for need in self.requirements:
+            names.setdefault(need.user.name, set()).add(need.name)
+        return {name: frozenset(needed) for name, needed in names.items()}
+
+    @cached_property
     def needs_of_libraries(self) -> Mapping[str, list[tuple[int, Need]]]:
         """The requirements of NVIDIA's distributions, by the name of who has them.
 

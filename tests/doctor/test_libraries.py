@@ -156,6 +156,18 @@ def test_a_library_that_is_installed_where_nobody_looks(tmp_path: Path) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("extra", ["", "; extra == 'cuda'"])
+def test_extras_that_nobody_has_asked_for_do_not_count(
+    extra: str, tmp_path: Path
+) -> None:
+    """onnxruntime-gpu finds cuBLAS when torch has been imported before."""
+    solver = Installed(name="nvidia-cusolver", requires=["nvidia-cublas"])
+    user = program(requires=[f"nvidia-cusolver{extra}"])
+    finding = only(stack_with(tmp_path, user, solver, cublas()))
+    assert finding.severity == ("warning" if extra else "error")
+
+
+@needs_compiler
 def test_a_part_that_is_not_required_is_a_warning(tmp_path: Path) -> None:
     extra = compiled("extra.so", ("libcufft.so.12",))
     installed = program(LAYOUT)
