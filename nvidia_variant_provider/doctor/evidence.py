@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..metadata.requirements import parse_requirement
 from .model import SEVERITIES, Finding
 from .receipts.comparing import compare, find_differences
 from .receipts.making import Receipt, make_receipt, parse_reasons
 from .runner import Diagnosis
+from .stack import Stack
 from .workloads.record import (
     DEADLINE,
     Starting,
@@ -83,7 +85,8 @@ def add_evidence(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
             earlier=against,
         )
         if against is not None:
-            findings += find_differences(compare(against, receipt))
+            differences = find_differences(compare(against, receipt))
+            findings += [_with_command(item, stack, against) for item in differences]
         findings = _in_order(findings)
         kept = [_kept(item) for item in findings if item.code not in _LEFT_OUT]
         receipt = {**receipt, "findings": kept}
@@ -105,6 +108,26 @@ def _deadlines(evidence: Evidence, against: Receipt | None) -> dict[str, float]:
     if evidence.deadline is not None:
         deadlines = dict.fromkeys(deadlines, evidence.deadline)
     return deadlines
+
+
+def _with_command(finding: Finding, stack: Stack, receipt: Receipt) -> Finding:
+    """Add the command that brings a distribution back to what a receipt says."""
+    name = finding.distribution
+    if name is None:
+        return finding
+    versions = {item["name"]: item["version"] for item in receipt["distributions"]}
+    if name not in versions:
+        command = stack.pip("uninstall", name)
+    else:
+        # A receipt may come from anywhere, and a word of it must not be an option.
+        wanted = f"{name}=={versions[name]}"
+        if parse_requirement(wanted) is None:
+            return finding
+        installed = stack.distributions.get(name)
+        is_same = installed is not None and installed.version == versions[name]
+        options = ["--force-reinstall", "--no-deps"] if is_same else []
+        command = stack.pip("install", *options, wanted)
+    return replace(finding, hint=f"{command}, or write a new receipt")
 
 
 def _in_order(findings: Sequence[Finding]) -> list[Finding]:

@@ -118,6 +118,36 @@ def test_against_a_receipt(run: Run, env: Path, tmp_path: Path) -> None:
     assert read(path)["findings"] == []
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "hint"),
+    [
+        ("torch", "2.14.0", "install torch==2.14.0, or write a new receipt"),
+        (
+            "torch",
+            "2.15.0",
+            "install --force-reinstall --no-deps torch==2.15.0, or write a new receipt",
+        ),
+        ("torch", "1 --index-url=http://x", "install what the receipt names, "),
+        ("--index-url=http://x", "1", "install what the receipt names, "),
+        (None, "", "uninstall torch, or write a new receipt"),
+    ],
+)
+def test_the_command_that_brings_a_distribution_back(
+    name: str | None, version: str, hint: str, run: Run, env: Path
+) -> None:
+    path = env.parent / "r.json"
+    assert run("doctor", "--python", env, "--receipt", path).code == 0
+    receipt = read(path)
+    (torch,) = receipt["distributions"]
+    receipt["distributions"] = [] if name is None else [torch]
+    torch |= {"name": name, "version": version, "record": "sha256:0"}
+    path.write_text(json.dumps(receipt))
+    outcome = run("doctor", "--python", env, "--against", path, "--json")
+    hints = [item["hint"] for item in outcome.data["checks"]]
+    assert any(hint in item for item in hints)
+    assert not any("--index-url" in item for item in hints)
+
+
 def test_against_for_another_machine(run: Run, env: Path, tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     assert (
