@@ -173,11 +173,14 @@ def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
 
 
 def find_leftovers(folders: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each folder that is a distribution for people only."""
+    """Yield a sentence for each folder that says nothing about what is installed."""
     for folder in folders:
         try:
             names = sorted(os.listdir(folder))
-        except OSError:
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            yield f"{folder} cannot be read: {error.strerror or error}"
             continue
         for name in names:
             if _LEFT.fullmatch(name):

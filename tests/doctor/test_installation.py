@@ -130,3 +130,9 @@ def test_a_script_that_starts_an_interpreter(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no folder of packages") as caught:
         find_installation(str(tmp_path / "python"), {})
     assert "sys.executable" in str(caught.value.hint)
+
+
+def test_a_folder_of_packages_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "site-packages").touch()
+    (note,) = find_leftovers([str(tmp_path / "site-packages")])
+    assert note.startswith(f"{tmp_path / 'site-packages'} cannot be read: ")
