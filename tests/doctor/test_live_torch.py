@@ -118,7 +118,7 @@ def test_programs_that_torch_has_started_are_ended(
     live.wait_for_processes()
 
 
-def test_an_interpreter_that_is_none(live: LiveMachine) -> None:
+def test_an_interpreter_that_prints_without_end(live: LiveMachine) -> None:
     live.install(torch())
     python = live.prefix / "bin/python"
     python.unlink()
@@ -140,7 +140,7 @@ def test_an_interpreter_that_is_none(live: LiveMachine) -> None:
         {"version": "\ud800", "cuda": "12.8"},
     ],
 )
-def test_an_interpreter_that_says_odd_things(
+def test_an_interpreter_whose_report_has_values_of_wrong_types(
     live: LiveMachine,
     report_schema: Draft202012Validator,
     tmp_path: Path,
