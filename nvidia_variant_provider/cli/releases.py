@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..api import releases
 from ..machine.environment import Environment
 from . import machine
+from .indexes import add_index_options
 from .labels import add_label_option
 from .parsers import add_examples
 from .progress import progress_bar
@@ -50,16 +51,12 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="read the GPU code of large wheels of which nothing is known, newest "
         "first, until one runs, and of at most ten; with --all, of every one",
     )
-    group = parser.add_argument_group(
-        "indexes (default: those that pip is configured for)"
-    )
-    group.add_argument("-i", "--index-url", metavar="URL", help="the index to read")
-    group.add_argument(
-        "--extra-index-url",
-        metavar="URL",
-        action="append",
-        default=[],
-        help="another index to read as well",
+    group = add_index_options(
+        parser,
+        index="the index to read",
+        extra="another index to read as well",
+        python="the interpreter or environment that wheels are selected for, and whose "
+        "pip is asked for its indexes (default: this one)",
     )
     group.add_argument(
         "-f",
@@ -68,19 +65,6 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="a page of links or a folder of wheels to read as well",
-    )
-    group.add_argument(
-        "--trusted-host",
-        metavar="HOST",
-        action="append",
-        default=[],
-        help="as for pip: do not verify this host, and allow plain HTTP",
-    )
-    group.add_argument(
-        "--python",
-        metavar="PATH",
-        help="the interpreter or environment that wheels are selected for, and whose "
-        "pip is asked for its indexes (default: this one)",
     )
     add_label_option(
         parser,

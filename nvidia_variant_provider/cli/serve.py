@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from ..errors import UsageError
 from ..index.connection import missing_extra
 from . import machine
+from .indexes import add_index_options
 from .labels import add_label_option
 from .narration import Narration
 from .parsers import add_examples, whole_number
@@ -29,28 +30,11 @@ _UNIT_PORT, _UNIT_IDLE = 8642, 600
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    group = parser.add_argument_group(
-        "indexes (default: those that pip is configured for)"
-    )
-    group.add_argument("-i", "--index-url", metavar="URL", help="the index to serve")
-    group.add_argument(
-        "--extra-index-url",
-        metavar="URL",
-        action="append",
-        default=[],
-        help="another index, which gets a URL of its own",
-    )
-    group.add_argument(
-        "--trusted-host",
-        metavar="HOST",
-        action="append",
-        default=[],
-        help="as for pip: do not verify this host, and allow plain HTTP",
-    )
-    group.add_argument(
-        "--python",
-        metavar="PATH",
-        help="the interpreter or environment whose pip is asked (default: this one)",
+    add_index_options(
+        parser,
+        index="the index to serve",
+        extra="another index, which gets a URL of its own",
+        python="the interpreter or environment whose pip is asked (default: this one)",
     )
     group = parser.add_argument_group("where to listen")
     group.add_argument(
