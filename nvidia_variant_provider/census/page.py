@@ -5,39 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..matrix.escaping import as_html
-from ..matrix.style import page_css
+from ..matrix.page import as_page
 from .summary import ProjectSummary, ReleaseSummary
 
 __all__ = ["census_page"]
 
 
 def census_page(projects: Iterable[ProjectSummary]) -> Iterator[str]:
-    """Yield the lines of the page, which are ASCII.
+    """Return the lines of the page, which are ASCII.
 
     There is a table for each project, with a row for each build and a column for each
     GPU that any of its builds has code for.
     """
-    yield from (
-        "<!doctype html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="color-scheme" content="light dark">',
-        "<title>Census of GPU code</title>",
-        "<style>",
-        *page_css(),
-        "</style>",
-        "</head>",
-        "<body>",
-        "<main>",
-        "<h1>Census of GPU code</h1>",
-        '<p class="lead">The targets for which each build has kernels: "code" is '
-        "machine code, and PTX is what a driver compiles.</p>",
+    return as_page(
+        title="Census of GPU code",
+        heading="Census of GPU code",
+        lead='The targets for which each build has kernels: "code" is machine code, '
+        "and PTX is what a driver compiles.",
+        body=(line for project in projects for line in _project(project)),
     )
-    for project in projects:
-        yield from _project(project)
-    yield from ("</main>", "</body>", "</html>")
 
 
 def _project(project: ProjectSummary) -> Iterator[str]:

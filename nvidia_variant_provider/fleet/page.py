@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..matrix.escaping import as_html
-from ..matrix.style import page_css, tone_classes
+from ..matrix.page import as_page
+from ..matrix.style import tone_classes
 from .choosing import Choice, Fleet
 from .documents import TITLE
 
@@ -31,29 +32,9 @@ def html_lines(
     lead = "Machines with the same driver and the same GPUs are in one row"
     if title is not None:
         lead = f"{TITLE}. {lead}"
-    return [
-        "<!doctype html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="color-scheme" content="light dark">',
-        f"<title>{heading}: the machines</title>",
-        "<style>",
-        *page_css(),
-        "</style>",
-        "</head>",
-        "<body>",
-        "<main>",
-        f"<h1>{heading}</h1>",
-        f'<p class="lead">{lead}.</p>',
-        *_table(fleet, builds, tones),
-        *_fewest(fleet, tones),
-        *_notes(notes),
-        "</main>",
-        "</body>",
-        "</html>",
-    ]
+    body = [*_table(fleet, builds, tones), *_fewest(fleet, tones), *_notes(notes)]
+    name = f"{heading}: the machines"
+    return list(as_page(title=name, heading=heading, lead=f"{lead}.", body=body))
 
 
 def _tones(fleet: Fleet) -> Mapping[str, str]:

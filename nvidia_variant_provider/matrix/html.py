@@ -19,7 +19,8 @@ from .grid import (
     products,
 )
 from .lanes import span
-from .style import page_css, tone_classes
+from .page import as_page
+from .style import tone_classes
 
 __all__ = ["html_page", "legend_items", "tile_classes"]
 
@@ -27,23 +28,7 @@ __all__ = ["html_page", "legend_items", "tile_classes"]
 def html_page(grid: Grid) -> list[str]:
     """Return the lines of the page, which are ASCII."""
     title = as_html(grid.title)
-    return [
-        "<!doctype html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="color-scheme" content="light dark">',
-        f"<title>{title}: the build for each driver and GPU</title>",
-        "<style>",
-        *page_css(),
-        "</style>",
-        "</head>",
-        "<body>",
-        "<main>",
-        f"<h1>{title}</h1>",
-        '<p class="lead">Which build each machine gets: the CUDA version of its '
-        "driver across, the compute capability of its GPU down.</p>",
+    body = [
         *_table(grid, grid.gpu_bands, grid.driver_bands, name="merged"),
         "<h2>Legend</h2>",
         '<ul class="legend">',
@@ -65,10 +50,15 @@ def html_page(grid: Grid) -> list[str]:
             name="whole",
         ),
         "</details>",
-        "</main>",
-        "</body>",
-        "</html>",
     ]
+    page = as_page(
+        title=f"{title}: the build for each driver and GPU",
+        heading=title,
+        lead="Which build each machine gets: the CUDA version of its driver across, "
+        "the compute capability of its GPU down.",
+        body=body,
+    )
+    return list(page)
 
 
 def tile_classes(cell: Cell | None, tones: Mapping[str, str]) -> str:
