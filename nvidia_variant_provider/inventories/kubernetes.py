@@ -10,6 +10,7 @@ NVIDIA/k8s-device-plugin, ``internal/lm/nvml.go``, labels nodes. In spite of its
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,16 +32,14 @@ __all__ = ["DRIVER", "is_kubernetes", "read_objects"]
 DRIVER = "gpu.nvidia.com"
 """``spec.driver`` of the ResourceSlices that have NVIDIA GPUs."""
 
-_ATTRIBUTES = frozenset(
-    {
-        "cudaComputeCapability",
-        "cudaDriverVersion",
-        "driverVersion",
-        "parentUUID",
-        "productName",
-        "type",
-        "uuid",
-    }
+_ATTRIBUTES = (
+    "cudaComputeCapability",
+    "cudaDriverVersion",
+    "driverVersion",
+    "parentUUID",
+    "productName",
+    "type",
+    "uuid",
 )
 _GENERATION = re.compile("[0-9]{1,19}")
 _MAX_DEVICES = 8 * MAX_GPUS
@@ -89,10 +88,14 @@ def read_objects(items: Iterable[Mapping[str, Any]]) -> Iterator[Machine]:
 
 @dataclass(kw_only=True, slots=True)
 class _Pool:
-    """The devices of the newest generation of a pool: the attributes of each."""
+    """The devices of the newest generation of a pool.
+
+    :ivar devices: the values of `_ATTRIBUTES` of each. A cluster has many thousands of
+        devices, and all of its slices have to be seen before one can be read.
+    """
 
     generation: int
-    devices: list[dict[str, str]] = field(default_factory=list)
+    devices: list[tuple[str | None, ...]] = field(default_factory=list)
 
 
 def _add_to_pool(pools: dict[tuple[str, str], _Pool], item: Mapping[str, Any]) -> None:
@@ -122,12 +125,17 @@ def _add_to_pool(pools: dict[tuple[str, str], _Pool], item: Mapping[str, Any]) -
 
 def _nodes_of(pools: Mapping[tuple[str, str], _Pool]) -> Iterator[Machine]:
     """Yield the nodes of pools, in the order of the first slice of each."""
-    nodes: dict[str, _Node] = {}
+    of_node: dict[str, list[_Pool]] = {}
     for (name, _), pool in pools.items():
-        node_of = nodes.setdefault(name, _Node())
-        for number, attributes in enumerate(pool.devices):
-            _add_device(node_of, attributes, f"node {shown(name)}, device {number}")
-    for name, collected in nodes.items():
+        of_node.setdefault(name, []).append(pool)
+    for name, its_pools in of_node.items():
+        collected = _Node()
+        for pool in its_pools:
+            for number, values in enumerate(pool.devices):
+                device = dict(zip(_ATTRIBUTES, values, strict=True))
+                attributes = {key: text for key, text in device.items() if text}
+                place = f"node {shown(name)}, device {number}"
+                _add_device(collected, attributes, place)
         if len(collected.cuda) > 1:
             versions = " and ".join(map(str, sorted(collected.cuda)))
             collected.notes[f"its devices name drivers for CUDA {versions}"] = None
@@ -164,8 +172,8 @@ def _add_device(node: _Node, attributes: Mapping[str, str], place: str) -> None:
         node.gpus[key] = (attributes.get("productName"), parsed)
 
 
-def _attributes(device: object) -> dict[str, str]:
-    """Return the attributes of a device that count, by their short names.
+def _attributes(device: object) -> tuple[str | None, ...]:
+    """Return the values of `_ATTRIBUTES` of a device.
 
     Up to v1beta1 of the API they stand below ``basic``.
     """
@@ -176,8 +184,8 @@ def _attributes(device: object) -> dict[str, str]:
         short = name.rpartition("/")[2]
         for text in map(as_text, as_mapping(value).values()):
             if text is not None and short in _ATTRIBUTES:
-                values[short] = text
-    return values
+                values[short] = sys.intern(text)
+    return tuple(values.get(name) for name in _ATTRIBUTES)
 
 
 def _read_node(item: Mapping[str, Any]) -> Iterator[Machine]:
