@@ -234,7 +234,7 @@ class _Checker:
         if facts is None:
             reason = outcome.reason or "it cannot be read"
             facts = WheelFacts(unread=Unread(message=reason))
-        is_named = wheel.sha256 is not None or wheel.upload_time is not None
+        is_named = wheel.hash is not None or wheel.upload_time is not None
         if outcome.may_pass or outcome.facts is None or not is_named:
             self._passing[key] = facts
         for waiting in self._waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -11,6 +12,8 @@ from ..lint.facts import WheelFacts
 from ..redaction import redacted
 
 __all__ = ["Outcome", "Status", "Wheel"]
+
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 Status: TypeAlias = Literal["inspected", "skipped", "failed"]
 """``inspected``: it was read. ``skipped``: it was not read on purpose, such as a wheel
@@ -27,7 +30,7 @@ class Wheel:
     :param tags: the interpreters and platforms of its name, such as
         ``cp312-cp312-manylinux_2_28_x86_64``.
     :param url: where it is, or the path of a local file.
-    :param sha256: its hash in hexadecimal digits, if the page gives it.
+    :param sha256: its hash, as the page gives it.
     :param size: its bytes, if the page gives them.
     :param upload_time: in ISO 8601, if the page gives it; of a local file, when it was
         changed.
@@ -46,13 +49,22 @@ class Wheel:
     page: str | None = field(default=None, compare=False, repr=False)
 
     @property
+    def hash(self) -> str | None:
+        """The hash of the page in small letters; ``None`` where it is no sha256.
+
+        Two wheels may not pass for one because their page gives them the same word.
+        """
+        given = self.sha256 or ""
+        return given.lower() if _SHA256.fullmatch(given) else None
+
+    @property
     def key(self) -> str:
         """What the wheel is known by: its hash, or where it is.
 
         The place has no credentials and no signature, which may differ every time.
         """
-        if self.sha256:
-            return f"sha256:{self.sha256}"
+        if self.hash is not None:
+            return f"sha256:{self.hash}"
         place = redacted(self.url)
         return place if place == self.url else f"{place}#{self.filename}"
 

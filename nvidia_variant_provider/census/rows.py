@@ -44,7 +44,7 @@ def wheel_row(outcome: Outcome, inspected_by: str) -> dict[str, object]:
     wheel, report = outcome.wheel, outcome.report
     return {
         "key": wheel.key,
-        "sha256": wheel.sha256,
+        "sha256": wheel.hash,
         "project": wheel.project,
         "version": wheel.version,
         "label": wheel.label,

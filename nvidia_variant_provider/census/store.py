@@ -134,7 +134,7 @@ class Store:
             ).fetchone()
         if row is None or (row["status"] == "failed" and row["may_pass"]):
             return False
-        if wheel.sha256 is None and not all(_comparisons(wheel, row)):
+        if wheel.hash is None and not all(_comparisons(wheel, row)):
             return False
         with self.intact():
             return not _is_older(row)
@@ -158,7 +158,7 @@ class Store:
 
     def _find_declared(self, wheel: Wheel) -> sqlite3.Row | None:
         row = self._first(_DECLARED + "wheels.key = ?", [wheel.key])
-        if wheel.sha256 is None:
+        if wheel.hash is None:
             if row is None:
                 # A page in the folder of a project may give the hash of a file there.
                 where = "wheels.url = ? AND wheels.key LIKE 'sha256:%'"
@@ -203,7 +203,10 @@ class Store:
     def rows(self, sql: str, values: Iterable[object] = ()) -> Iterator[sqlite3.Row]:
         """Yield the rows of a query, one by one."""
         with self._errors():
-            yield from self._connection.execute(sql, _storable(values))
+            # With "yield from", a caller that stops early would close the cursor, which
+            # fails where the store was closed before.
+            for row in self._connection.execute(sql, _storable(values)):  # noqa: UP028
+                yield row
 
     def wheels(self, where: str = "1", values: Iterable[object] = ()) -> Iterator[Any]:
         """Yield the rows of ``wheels``, by project, file name and hash."""

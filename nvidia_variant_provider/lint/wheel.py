@@ -212,9 +212,12 @@ def check_nv414(wheel: OpenedWheel) -> Iterator[Problem]:
         parts = [part.count(".") + 1 for part in text.split("-")]
         # A tag of three long parts stands for millions of tags.
         if len(parts) == 3 and prod(parts) <= _MAX_EXPANDED:
-            inside |= {str(tag) for tag in parse_tag(text)}
-        else:
-            inside.add(shown(text, 50))
+            try:
+                inside |= {str(tag) for tag in parse_tag(text)}
+                continue
+            except ValueError:
+                pass  # It is no tag at all, such as one without an interpreter.
+        inside.add(shown(text, 50))
     outside = {str(tag) for tag in wheel.name.tags}
     # cupy and torchvision rename wheels for plain Linux once they are known to fit a
     # manylinux platform, which leaves WHEEL right for installed packages.

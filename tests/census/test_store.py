@@ -370,3 +370,27 @@ def test_names_that_are_not_text(store: Store) -> None:
     assert store.has_facts(odd)
     (row,) = store.wheels()
     assert row["url"] == "/i\\udcff/x.whl"
+
+
+def test_wheels_with_the_same_word_for_a_hash_are_two(store: Store) -> None:
+    for name in ("a", "b"):
+        odd = replace(wheel(), sha256="\x1b[31m", url=f"https://example.com/{name}.whl")
+        assert not store.is_known(odd)
+        store.add(Outcome(wheel=odd, status="skipped"))
+    rows = list(store.wheels())
+    assert [row["sha256"] for row in rows] == [None, None]
+
+
+def test_capital_letters_are_the_same_hash(store: Store) -> None:
+    one = replace(wheel(), sha256="a" * 64)
+    store.add(Outcome(wheel=one, status="skipped"))
+    assert store.is_known(replace(one, sha256="A" * 64))
+
+
+def test_rows_that_are_not_all_taken(tmp_path: Path) -> None:
+    with Store(str(tmp_path / "census.sqlite")) as store:
+        store.add(outcome(1))
+        store.add(outcome(2))
+        rows = store.wheels()
+        next(rows)
+    rows.close()  # type: ignore[attr-defined]  # it is a generator

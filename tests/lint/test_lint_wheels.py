@@ -302,6 +302,9 @@ def test_stub_wheels_have_no_findings(tmp_path: Path) -> None:
         # The product of the three parts is a billion tags.
         ("WHEEL", "Tag: {0}-{0}-{0}\n".format(".".join(["a"] * 1000)), "NV414"),
         ("WHEEL", "Tag: " + "a-" * 1_000_000, "NV414"),
+        ("WHEEL", "Tag: \x1b[31mx-y-z\n", "NV414"),
+        ("WHEEL", "Tag: py3.-none-any\n", "NV414"),
+        ("WHEEL", "Tag: --\n", "NV414"),
         ("METADATA", METADATA.replace("2.9.1", "9" * 1_000_000), "NV413"),
         ("METADATA", METADATA.replace("2.9.1", "2." * 1_000_000), "NV413"),
         (
@@ -311,7 +314,10 @@ def test_stub_wheels_have_no_findings(tmp_path: Path) -> None:
         ),
         ("METADATA", METADATA.replace("Name: torch", "Name: t\udcffrch"), "NV413"),
     ],
-    ids=["many tags", "many parts", "digits", "parts", "name", "not text"],
+    ids=[
+        *("many tags", "many parts", "escape", "empty part", "empty", "digits"),
+        *("parts", "name", "not text"),
+    ],
 )
 def test_hostile_texts_are_short_findings(
     member: str, text: str, code: str, tmp_path: Path
