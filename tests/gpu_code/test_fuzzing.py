@@ -9,6 +9,7 @@ import io
 import struct
 import zipfile
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.containers import (
@@ -214,3 +215,13 @@ def extended(length: int) -> bytes:
 def test_decompression_is_bounded(name: str, data: bytes, limit: int) -> None:
     plain = decompress(name, data, limit)
     assert plain is None or len(plain) <= limit
+
+
+@given(st.binary(min_size=1), st.lists(st.binary(max_size=80), max_size=3))
+def test_a_decoder_is_used_again_after_damage(text: bytes, noise: list[bytes]) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    packed = zstandard.compress(text)
+    for damaged in (*noise, packed[:-1], packed[:4] + b"\xff" * 9):
+        decompress("zstd", damaged, 100)
+        assert decompress("zstd", packed, len(text) + 1) == text
+        assert decompress("zstd", packed, 1) == text[:1]
