@@ -80,7 +80,11 @@ def find_installation(path: str | None, environ: Mapping[str, str]) -> Installat
         raise UsageError(message, hint=hint)
     # The program in the folder of an environment is a link to the interpreter that
     # made the environment, so the link itself is what counts.
-    prefix = os.path.abspath(given)
+    try:
+        prefix = os.path.abspath(given)
+    except FileNotFoundError:
+        message = f"{named} is in the working folder, which is not there any more"
+        raise UsageError(message, hint="change to another folder") from None
     program: str | None = None
     if not os.path.isdir(prefix):
         program = _find_program(given, environ)

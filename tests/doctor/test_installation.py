@@ -16,7 +16,8 @@ from nvidia_variant_provider.doctor.distributions import (
     find_leftovers,
 )
 from nvidia_variant_provider.doctor.installation import find_installation
-from nvidia_variant_provider.errors import UsageError
+from nvidia_variant_provider.doctor.receipts.document import check_target
+from nvidia_variant_provider.errors import InputError, UsageError
 
 
 def test_a_real_environment(tmp_path: Path) -> None:
@@ -136,3 +137,18 @@ def test_a_folder_of_packages_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "site-packages").touch()
     (note,) = find_leftovers([str(tmp_path / "site-packages")])
     assert note.startswith(f"{tmp_path / 'site-packages'} cannot be read: ")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps a folder in use")
+def test_a_working_folder_that_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(UsageError, match="working folder"):
+        find_installation("env", {})
+    make_environment(tmp_path / "env")
+    assert find_installation(str(tmp_path / "env"), {}).version == "3.11"
+    with pytest.raises(InputError, match="no such folder"):
+        check_target("r.json")

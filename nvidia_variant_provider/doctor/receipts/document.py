@@ -40,7 +40,10 @@ def check_target(path: str) -> None:
     if "\0" in path or (os.path.exists(path) and not os.path.isfile(path)):
         message = "cannot be written: not a file"
         raise InputError(message, path=printable(path), hint="name a file")
-    folder = os.path.dirname(os.path.realpath(path))
+    try:
+        folder = os.path.dirname(os.path.realpath(path))
+    except FileNotFoundError:  # the working folder has been removed
+        folder = ""
     if not os.path.isdir(folder):
         message = "cannot be written: there is no such folder"
         raise InputError(message, path=path, hint="make the folder first")
