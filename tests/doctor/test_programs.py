@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,6 +66,17 @@ def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
         asked = ask(path, 0.5)
     assert asked.failure == "hangs"
     assert asked.problem == "it did not reply in 0.5 seconds"
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("setsid") is None,
+    reason="Linux shows who has a pipe",
+)
+def test_a_daemon_that_a_program_starts_is_ended(tmp_path: Path) -> None:
+    with held_by(tmp_path) as held:
+        lines = f"exec 9> {held}\nsetsid env -i sleep 1000 &\n"
+        asked = ask(script(tmp_path, f"#!/bin/sh\n{lines}".encode()), 0.5)
+    assert asked.failure == "hangs"
 
 
 def test_programs_run_side_by_side(tmp_path: Path) -> None:
