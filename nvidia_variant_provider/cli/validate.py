@@ -77,7 +77,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     add_examples(
         parser,
         "validate dist/",
-        "validate https://index.example/simple --store store.sqlite",
+        "validate https://index.example/simple --store s.sqlite",
         "validate dist/ --select NV1,NV2 --format github",
     )
 
