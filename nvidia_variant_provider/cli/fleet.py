@@ -194,7 +194,8 @@ def _emit(
     if options.emit == "dockerfile":
         if options.project is not None:
             # A build of a project is called by its version and its label.
-            project = f"{project.partition('==')[0].strip()}=={build}"
+            version = choice.pick.versions.get(build, build)
+            project = f"{project.partition('==')[0].strip()}=={version}"
         return dockerfile_lines(environment, project, options.index_url)
     others = [
         item.group.environment

@@ -24,12 +24,15 @@ class Pick:
     :param runs: the builds that run on the machine, best first.
     :param gpu: those of them that use the GPU.
     :param rejected: the reasons against each other build.
+    :param versions: the version to ask an installer for, where this is not the name of
+        the build: the label of a variant is no part of it.
     """
 
     selected: str | None
     runs: tuple[str, ...] = ()
     gpu: tuple[str, ...] = ()
     rejected: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 Decide = Callable[[Sequence[Environment]], Sequence[Pick]]

@@ -10,8 +10,9 @@ from ..errors import InputError
 
 __all__ = ["HEAD", "SPACE", "Source"]
 
-HEAD = 1024 * 1024
-"""Bytes by which the form of an inventory is told."""
+HEAD = 4 * 1024 * 1024
+"""Bytes by which the form of an inventory is told, and up to which JSON is read as a
+whole. A document of one object of Kubernetes fits, with the blanks of kubectl."""
 
 SPACE = b"\xef\xbb\xbf \t\r\n"
 """Bytes that may stand before a document: a byte-order mark and blanks."""

@@ -53,6 +53,16 @@ def test_the_lines_of_a_dockerfile(run: Run) -> None:
     assert "nvidia-variant-provider pip install --no-cache-dir torch==2.8.0\n" in out
 
 
+def test_the_label_of_a_variant_is_no_part_of_its_version(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    chosen = ("fleet", NODES, "--project", "gpu-demo", "-i", ROOT / "index", "--emit")
+    assert run(*chosen, "affinity").out.startswith("# nodes that run 1.0+cu129\n")
+    out = run(*chosen, "dockerfile").out
+    assert "pip install --no-cache-dir gpu-demo==1.0\n" in out
+
+
 def test_the_index_of_the_lines(run: Run) -> None:
     chosen = ("fleet", NODES, "--release", PUBLISHED, "--emit", "dockerfile", "-i")
     out = run(*chosen, "https://wheels.example.com/a b'c/simple").out

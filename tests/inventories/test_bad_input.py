@@ -226,6 +226,13 @@ def test_one_object_of_a_list_has_a_limit(
         api.read_machines(path)
 
 
+def test_a_document_of_one_large_node(tmp_path: Path) -> None:
+    # etcd holds objects of 1.5 MiB, which are longer with the blanks of kubectl.
+    path = tmp_path / "node.json"
+    path.write_text(json.dumps(gpu_node("a", other="x" * 3_000_000)))
+    assert [machine.name for machine in api.read_machines(path)] == ["a"]
+
+
 def test_output_about_one_machine_has_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...builds.releases import ReleaseTable
 from ...fleet.choosing import Decide, Pick
 from ...machine.environment import Environment
+from ...wheels.names import parse_wheel_name
 from .machines import judge_project, parse_project
 
 __all__ = ["decide_by_project"]
@@ -47,6 +48,7 @@ def _pick(table: ReleaseTable) -> Pick:
     runs: list[str] = []
     gpu: list[str] = []
     rejected: dict[str, Sequence[str]] = {}
+    versions: dict[str, str] = {}
     selected = None
     for release in table.releases:
         for build in release.builds:
@@ -59,6 +61,14 @@ def _pick(table: ReleaseTable) -> Pick:
                 rejected[name] = build.reasons
                 continue
             runs.append(name)
+            if parse_wheel_name(build.file).label is not None:
+                versions[name] = release.version
             if release.version == table.newest and build.file == release.selected:
                 selected = name
-    return Pick(selected=selected, runs=tuple(runs), gpu=tuple(gpu), rejected=rejected)
+    return Pick(
+        selected=selected,
+        runs=tuple(runs),
+        gpu=tuple(gpu),
+        rejected=rejected,
+        versions=versions,
+    )
