@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...metadata.versions import READ_BY_CLIENTS, WRITTEN
 from .model import ERROR, WARNING, Rule
 
 __all__ = ["STRUCTURE_RULES"]
@@ -67,15 +68,16 @@ STRUCTURE_RULES = (
         "of the format.",
         effect="uv fails the whole installation, and variantlib accepts the file.",
         fix="add the URL of the current version.",
-        example='"$schema": "https://variants-schema.wheelnext.dev/v0.2.0.json"',
+        example=f'"$schema": "{WRITTEN.url}"',
     ),
     Rule(
         code="NV105",
         severity=ERROR,
         title="unknown $schema",
-        clients="both ignore the URL and read the file as version 0.2.0",
-        what="`$schema` is not a URL that ends in a version such as `/v0.2.0.json`, or "
-        "it names a major version that is not known.",
+        clients="both ignore the URL and read the file as version "
+        f"{READ_BY_CLIENTS[-1]}",
+        what="`$schema` is not a URL that ends in a version such as "
+        f"`/v{WRITTEN}.json`, or it names a major version that is not known.",
         effect="uv 0.13.8 and variantlib 0.2.2 ignore the URL. PEP 825 requires tools "
         "to reject major versions that they do not know.",
         fix="use the URL of the current version.",
@@ -87,10 +89,10 @@ STRUCTURE_RULES = (
         severity=ERROR,
         title="old schema version",
         clients="no released client selects from the structure of that version",
-        what="The file says that it is of a version before 0.2.0.",
+        what=f"The file says that it is of a version before {READ_BY_CLIENTS[0]}.",
         effect="uv and variantlib read the file as far as it has the structure of "
-        "0.2.0. Without `providers`, uv gives every machine the CPU build, and "
-        "variantlib raises an exception.",
+        f"{READ_BY_CLIENTS[0]}. Without `providers`, uv gives every machine the CPU "
+        "build, and variantlib raises an exception.",
         fix="rewrite the file with `nvidia-variant-provider upgrade FILE`, which also "
         "reports what the new version cannot express.",
     ),
