@@ -62,11 +62,12 @@ def read_inventory(path: str) -> list[Machine]:
 
 
 def _open(path: str) -> Source:
-    source: Any = sys.stdin.buffer if path == "-" else open_regular(path)
-    if path == "-":
-        # The stream stays open: it belongs to the process.
-        source = os.fdopen(os.dup(source.fileno()), "rb", closefd=True)
-    return Source(source)
+    if path != "-":
+        return Source(open_regular(path))
+    if sys.stdin is None:  # The shell has closed it: <&-
+        raise InputError("cannot be read: closed", hint="name a file")
+    # The stream stays open: it belongs to the process.
+    return Source(os.fdopen(os.dup(sys.stdin.fileno()), "rb", closefd=True))
 
 
 def _read(source: Source, stem: str) -> Iterable[Machine]:

@@ -159,6 +159,13 @@ def test_a_file_that_cannot_be_read(path: str) -> None:
         api.read_machines(path)
 
 
+def test_closed_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(InputError) as caught:
+        api.read_machines("-")
+    assert str(caught.value) == ("standard input: cannot be read: closed; name a file")
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda children: (
