@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -257,10 +258,13 @@ def test_nobody_responds(
         waiting.bind(("127.0.0.1", 0))
 
         def respond(data: bytes) -> None:
-            # Dask takes text for the length of a message, which would be 3 EiB.
-            with waiting.accept()[0] as connection:
-                connection.sendall(data)
-                connection.recv(1)
+            # Dask takes text for the length of a message, which would be 3 EiB. It
+            # connects again when this is slow.
+            with contextlib.suppress(OSError):
+                while True:
+                    with waiting.accept()[0] as connection:
+                        connection.sendall(data)
+                        connection.recv(1)
 
         if sends is not None:
             waiting.listen()
@@ -269,6 +273,8 @@ def test_nobody_responds(
         address = f"tcp://127.0.0.1:{waiting.getsockname()[1]}"
         store = tmp_path / "census.sqlite"
         outcome = run("census", tmp_path, "-o", store, "--dask", address)
+        if sends:
+            waiting.shutdown(socket.SHUT_RDWR)  # it ends the thread
     assert outcome.code == 3
     (line,) = outcome.err.splitlines()
     assert line.startswith(f"error: {address}: no Dask scheduler can be reached: ")
