@@ -6,6 +6,7 @@ None of that is done here.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import io
@@ -28,6 +29,8 @@ from .worker import OtherVersionError, Task
 from .workers import gone
 
 __all__ = ["ClusterWorkers"]
+
+logger = logging.getLogger(__name__)
 
 _PATIENCE = 6
 """Seconds for the connection to the scheduler."""
@@ -72,11 +75,10 @@ class ClusterWorkers:
         # Keys are those of the whole cluster, which other censuses may use as well.
         self._name = f"census-{uuid.uuid4().hex}"
         self._numbers = itertools.count()
-        self._keys: dict[Future[Outcome], str] = {}
+        self._distant: dict[Future[Outcome], Any] = {}
         self._read = _reader()
         try:
             _require_version(self._client)
-            self._executor = self._client.get_executor(retries=_RETRIES)
         except BaseException:
             self._leave()
             raise
@@ -94,12 +96,19 @@ class ClusterWorkers:
         # What is in a BytesIO is not shown then.
         packed = io.BytesIO(pickle.dumps(task))
         try:
-            future: Future[Outcome] = self._executor.submit(
-                self._read, __version__, packed, key=key
+            distant = self._client.submit(
+                self._read, __version__, packed, key=key, retries=_RETRIES
             )
+            # This is the result whatever becomes of its worker now. Dask's own executor
+            # looks at the state of the future once more, and takes the result of a
+            # worker that was lost since for an error.
+            result = distant._result()
+            loop = self._client.loop.asyncio_loop
+            future: Future[Outcome] = asyncio.run_coroutine_threadsafe(result, loop)
         except Exception:  # noqa: BLE001  # Dask has many, by what it was doing
             raise gone() from None
-        self._keys[future] = key
+        # Dask forgets what nobody refers to.
+        self._distant[future] = distant
         return future
 
     def capacity(self) -> int:
@@ -122,33 +131,39 @@ class ClusterWorkers:
 
         :raises CancelledError: it was not read.
         :raises OtherVersionError: a worker that has come since has another version.
+        :raises InputError: there is no scheduler any more.
         """
-        self._keys.pop(future, None)
+        del self._distant[future]
         try:
             return future.result()
         except ImportError as error:
             if error.name != _PACKAGE:
                 raise
             raise _other_versions({str(error.path): error.msg or None}) from None
+        except OSError as error:
+            # The scheduler was lost while it sent the result.
+            if type(error).__name__ == "CommClosedError":
+                raise gone() from None
+            raise
 
     def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:
         """Take back the wheels that no worker has begun to read."""
         try:
             begun = self._client.run(_list_begun, on_error="ignore")
-        except Exception:  # noqa: BLE001  # without a scheduler, there are no wheels
-            return
-        keys = set(itertools.chain.from_iterable(begun.values()))
-        for future in futures:
-            if self._keys.get(future) not in keys:
-                future.cancel()
+            keys = set(itertools.chain.from_iterable(begun.values()))
+            others = [self._distant[future] for future in futures]
+            # Their own futures are cancelled by that. To cancel them here could cancel
+            # a message with the results of others.
+            self._client.cancel([other for other in others if other.key not in keys])
+        except Exception:  # noqa: BLE001  # Dask has many, by what it was doing
+            logger.info("the scheduler does not take wheels back")
 
     def renew(self) -> None:
         """Do nothing: the scheduler replaces workers."""
 
     def close(self, *, at_once: bool = False) -> None:
-        """Leave the cluster, which keeps running."""
-        with contextlib.suppress(Exception):
-            self._executor.shutdown(wait=not at_once)
+        """Leave the cluster, which goes on to run and forgets the wheels."""
+        del at_once  # nothing is waited for here
         self._leave()
 
     def _leave(self) -> None:

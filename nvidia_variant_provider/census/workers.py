@@ -1,6 +1,6 @@
 """Where wheels are read: in processes of this machine, or by the workers of a cluster.
 
-Both are an executor of `concurrent.futures`. The loop in `running` does not know which.
+Both give futures of `concurrent.futures`. The loop in `running` does not know which.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 import trustme
@@ -105,6 +106,24 @@ def test_a_lost_worker(index: Path, tmp_path: Path) -> None:
         assert cluster.workers[0].wait(timeout=60) == -signal.SIGKILL
     assert tally.read == COUNT
     assert rows(store) == rows(tmp_path / "expected.sqlite")
+
+
+def test_a_worker_that_is_lost_after_its_results_have_come(
+    cluster: Cluster, index: Path, tmp_path: Path
+) -> None:
+    """They count, although Dask has their wheels read again."""
+    workers = ClusterWorkers(cluster.address)
+    gather = workers._client._gather
+
+    async def gather_and_lose(futures: list[Any], **more: Any) -> Any:
+        results = await gather(futures, **more)
+        for future in futures:
+            future._state.lose()
+        return results
+
+    workers._client._gather = gather_and_lose
+    tally = take(index, tmp_path / "census.sqlite", workers)
+    assert (tally.inspected, tally.failed) == (COUNT - 1, 1)
 
 
 def test_a_lost_scheduler(index: Path, tmp_path: Path) -> None:
