@@ -283,7 +283,8 @@ def test_nobody_responds(
                 while True:
                     with waiting.accept()[0] as connection:
                         connection.sendall(data)
-                        connection.recv(1)
+                        while connection.recv(1024):
+                            pass
 
         if sends is not None:
             waiting.listen()
