@@ -22,12 +22,18 @@ from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider import api
+from nvidia_variant_provider.census import fact_reading
 from nvidia_variant_provider.census import store as store_module
 from nvidia_variant_provider.census.checking import StoredIndex
+from nvidia_variant_provider.census.fact_reading import read_for_rules
 from nvidia_variant_provider.census.model import Outcome
+from nvidia_variant_provider.census.model import Wheel as ListedWheel
+from nvidia_variant_provider.census.reading import Meter
 from nvidia_variant_provider.census.running import Tally
 from nvidia_variant_provider.census.store import Store
 from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.index.http.blocking import BlockingClient
+from nvidia_variant_provider.lint.facts import Unread
 from nvidia_variant_provider.lint.findings import Finding
 from nvidia_variant_provider.lint.runner import check_paths
 from nvidia_variant_provider.lint.unchecked import Unchecked, UncheckedFiles
@@ -332,6 +338,27 @@ class TestFailures:
         (item,) = second.unchecked
         assert (item.what, item.files) == ("the sha256", 1)
         assert item.reason.startswith("the store has them from a run that read only")
+
+
+def test_a_file_that_changes_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = labelled(tmp_path)
+    original = fact_reading._has_native
+
+    def change(file: Any) -> bool:
+        os.utime(path, (1, 1))
+        return original(file)
+
+    monkeypatch.setattr(fact_reading, "_has_native", change)
+    wheel = ListedWheel(
+        project="demo", version="1.0", filename=path.name, tags="a-b-c", url=str(path)
+    )
+    outcome = read_for_rules(wheel, Meter(60), BlockingClient, hashes=True)
+    assert (outcome.status, outcome.may_pass) == ("failed", True)
+    assert outcome.reason == "it has changed while it was read"
+    assert outcome.facts is not None
+    assert outcome.facts.unread == Unread(message=outcome.reason, hint="try again")
 
 
 BAD_STORES: Sequence[tuple[str, str]] = [
