@@ -55,6 +55,14 @@ def test_programs_that_are_wrong_together_are_replaced_together(tmp_path: Path) 
     assert all(item.hint.endswith(command) for item in found)
 
 
+def test_a_command_does_not_grow_with_the_findings(tmp_path: Path) -> None:
+    programs = [Installed(name=f"demo{n}", files=FILES) for n in range(30)]
+    stack = make_stack(tmp_path, *programs, environment=machine("12.8", "5.0"))
+    commands = hints(stack, "ND201")
+    assert len(commands) == 30
+    assert all(command.count("demo") == 1 for command in commands)
+
+
 def test_a_command_that_removes_something_names_no_machine(tmp_path: Path) -> None:
     stack = make_stack(tmp_path)
     stack = replace(stack, machine_options=["--sm-arch", "9.0"])

@@ -36,6 +36,9 @@ _State = Literal["native", "ptx", "newer ptx", "nothing"]
 _STATES: tuple[_State, ...] = ("native", "ptx", "newer ptx", "nothing")
 """How a GPU can run a piece of code, the best way first."""
 
+_MOST_TOGETHER = 20
+"""How many programs one command replaces, so that hints stay short."""
+
 
 class _Piece(NamedTuple):
     """How one GPU runs one piece of a build.
@@ -54,7 +57,8 @@ def _of_programs(find: Find) -> Find:
     """Leave out findings of a library where the program that brings it has one too.
 
     Replacing the program replaces NVIDIA's libraries as well. Programs of several
-    findings are replaced by one command, since most of them require each other.
+    findings are replaced by one command, since most of them require each other; where
+    there are more than `_MOST_TOGETHER`, each has a command of its own.
     """
 
     @wraps(find)
@@ -68,6 +72,9 @@ def _of_programs(find: Find) -> Find:
             if not (is_library and reported & stack.required_by(name)):
                 kept.append(item)
         names = tuple(dict.fromkeys(item.distribution or "" for item in kept))
+        if len(names) > _MOST_TOGETHER:
+            yield from kept
+            return
         for item in kept:
             command = stack.reinstall(item.distribution or "")
             hint = item.hint.replace(command, stack.reinstall(*names))
