@@ -82,14 +82,22 @@ class StoredIndex:
         :raises InputError: the folder cannot be read, the store cannot be used, or no
             worker can be had.
         """
-        with _FactStore(self.store) as store:
+        client: BlockingClient | None = None
+        if is_http(index):
+            client = connect(self.environ, retries=RETRIES)
+        # A project is judged after it was listed, maybe when all are, and its metadata
+        # is read then. So the client may not be closed with the listing.
+        with (
+            nullcontext() if client is None else client,
+            _FactStore(self.store) as store,
+        ):
             workers = make_workers(self.jobs, self.dask)
             done = False
             try:
                 checker = _Checker(store, self.observer)
                 known = replace(reading, known=checker, jobs=1)
                 run(
-                    self._list(index, known),
+                    self._list(index, known, client),
                     store,
                     workers,
                     make_task=self._task_maker(index, reading),
@@ -115,24 +123,22 @@ class StoredIndex:
 
         return make_task
 
-    def _list(self, index: str, reading: Reading) -> Iterator[_CheckedProject]:
-        client: BlockingClient | None = None
-        if is_http(index):
-            client = connect(self.environ, retries=RETRIES)
-        with nullcontext() if client is None else client:
-            if client is None:
-                listed = _list_folder(index, reading)
-            else:
-                pages = pages_at_once(self.per_host)
-                listed = list_page(index, client, reading, at_once=pages)
-            for files in listed:
-                yield _CheckedProject(
-                    name=files.path,
-                    wheels=tuple(_wheels_of(files)),
-                    position=files.position,
-                    total=files.total,
-                    files=files,
-                )
+    def _list(
+        self, index: str, reading: Reading, client: BlockingClient | None
+    ) -> Iterator[_CheckedProject]:
+        if client is None:
+            listed = _list_folder(index, reading)
+        else:
+            pages = pages_at_once(self.per_host)
+            listed = list_page(index, client, reading, at_once=pages)
+        for files in listed:
+            yield _CheckedProject(
+                name=files.path,
+                wheels=tuple(_wheels_of(files)),
+                position=files.position,
+                total=files.total,
+                files=files,
+            )
 
 
 def _list_folder(path: str, reading: Reading) -> Iterator[ProjectFiles]:

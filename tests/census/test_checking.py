@@ -33,6 +33,7 @@ from nvidia_variant_provider.census.running import Tally
 from nvidia_variant_provider.census.store import Store
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.index.http.blocking import BlockingClient
+from nvidia_variant_provider.index.threads import is_running
 from nvidia_variant_provider.lint.facts import Unread
 from nvidia_variant_provider.lint.findings import Finding
 from nvidia_variant_provider.lint.runner import check_paths
@@ -114,6 +115,17 @@ def test_a_folder_has_the_same_findings(
     second = check(damaged, store, jobs=jobs)
     same(second, expected)
     assert second.read.outcomes == []
+
+
+def test_a_project_is_judged_after_the_listing_with_the_same_client(
+    damaged: Path, tmp_path: Path
+) -> None:
+    """A client that the listing closed would have started another thread, or hung."""
+    with serve_index(damaged) as server:
+        url = f"{server.url}/simple/"
+        check(url, tmp_path / "census.sqlite", hashes=False)
+        assert wheel_bytes(server) > 0
+    assert not is_running()
 
 
 @pytest.mark.parametrize("options", [{}, {"hashes": False}], ids=["hashes", "parts"])

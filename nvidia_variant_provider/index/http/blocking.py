@@ -95,7 +95,7 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections and end the thread."""
+        """Close all connections and end the thread; nothing may be read meanwhile."""
         if self._loop is None or self._stopped is None or self._thread is None:
             return
         self._loop.call_soon_threadsafe(self._stopped.set)
