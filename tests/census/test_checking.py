@@ -10,92 +10,33 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from support.command import Run
 from support.containers import library
 from support.content_cases import CASES
 from support.damaged_index import damaged_index, serve_index
-from support.gpu_wheels import Wheel
-from support.range_server import Answer, RangeServer, serve_answers
+from support.stored_checks import check, labelled, same, wheel_bytes
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider import api
 from nvidia_variant_provider.census import fact_reading
 from nvidia_variant_provider.census import store as store_module
-from nvidia_variant_provider.census.checking import StoredIndex
 from nvidia_variant_provider.census.fact_reading import read_for_rules
-from nvidia_variant_provider.census.model import Outcome
 from nvidia_variant_provider.census.model import Wheel as ListedWheel
 from nvidia_variant_provider.census.reading import Meter
-from nvidia_variant_provider.census.running import Tally
 from nvidia_variant_provider.census.store import Store
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.index.http.blocking import BlockingClient
 from nvidia_variant_provider.index.threads import is_running
 from nvidia_variant_provider.lint.facts import Unread
-from nvidia_variant_provider.lint.findings import Finding
-from nvidia_variant_provider.lint.runner import check_paths
-from nvidia_variant_provider.lint.unchecked import Unchecked, UncheckedFiles
-
-
-class Read:
-    """Which wheels a run has read, and for what."""
-
-    def __init__(self) -> None:
-        self.outcomes: list[Outcome] = []
-
-    def listed(self, project: Any, tally: Tally) -> None:
-        """Take no note."""
-
-    def finished(self, outcome: Outcome, tally: Tally) -> None:
-        del tally
-        self.outcomes.append(outcome)
-
-    @property
-    def bytes(self) -> int:
-        return sum(outcome.bytes_read for outcome in self.outcomes)
-
-
-class Checked(NamedTuple):
-    findings: list[Finding]
-    unchecked: list[Unchecked]
-    read: Read
-
-
-def check(
-    path: str | os.PathLike[str],
-    store: Path | None = None,
-    *,
-    jobs: int = 1,
-    dask: str | None = None,
-    **options: Any,
-) -> Checked:
-    """Check an index, with a store if there is one."""
-    unchecked, read = UncheckedFiles(), Read()
-    if store is not None:
-        options["check_index"] = StoredIndex(
-            store=str(store), environ=os.environ, jobs=jobs, dask=dask, observer=read
-        ).check
-    findings = check_paths([path], unchecked=unchecked, **options)
-    return Checked(findings, unchecked.all, read)
 
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index with a defect of each kind; no test changes it."""
     return damaged_index(tmp_path_factory.mktemp("damaged"))
-
-
-def same(one: Checked, other: Checked) -> None:
-    """The findings are equal text by text, and so is what was not checked."""
-    assert one.findings == other.findings
-    assert sorted(map(str, one.unchecked)) == sorted(map(str, other.unchecked))
-
-
-def wheel_bytes(server: RangeServer) -> int:
-    return sum(size for path, size in server.sent.items() if path.endswith(".whl"))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -128,7 +69,11 @@ def test_a_project_is_judged_after_the_listing_with_the_same_client(
     assert not is_running()
 
 
-@pytest.mark.parametrize("options", [{}, {"hashes": False}], ids=["hashes", "parts"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, pytest.param({"hashes": False}, marks=pytest.mark.slow)],
+    ids=["hashes", "parts"],
+)
 def test_a_server_has_the_same_findings(
     damaged: Path, options: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -169,6 +114,7 @@ def test_a_second_run_reads_no_byte_of_a_wheel(damaged: Path, tmp_path: Path) ->
         same(second, first)
 
 
+@pytest.mark.slow
 def test_a_real_cluster_has_the_same_findings(damaged: Path, tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="the extra census is not installed")
     from support.dask_cluster import dask_cluster
@@ -181,12 +127,6 @@ def test_a_real_cluster_has_the_same_findings(damaged: Path, tmp_path: Path) -> 
     same(first, expected)
     same(second, expected)
     assert second.read.outcomes == []
-
-
-def labelled(folder: Path, label: str = "cu130", **more: Any) -> Path:
-    """A wheel whose claim is false."""
-    options = {"libraries": {"demo/lib.so": library("80_real")}, "sm": ["90_real"]}
-    return Wheel(**{**options, "label": label, **more}).write(folder)
 
 
 def test_what_a_census_has_read_is_not_read_again(tmp_path: Path, run: Run) -> None:
@@ -266,90 +206,6 @@ def test_hashes_in_the_page_of_a_folder_name_the_same_files(
     checked = check(tmp_path / "index", store)
     assert checked.read.outcomes == []
     same(checked, check(tmp_path / "index"))
-
-
-class TestFailures:
-    PAGE = "/simple/demo/"
-
-    def serve(self, path: Path, answers: dict[str, Answer]) -> Any:
-        name = path.name
-        page = f'<!DOCTYPE html><a href="/{name}#sha256={"1" * 64}">{name}</a>'
-        answers[self.PAGE] = Answer(body=page.encode(), kind="text/html")
-        return serve_answers(answers)
-
-    def test_a_failure_that_may_pass_is_not_kept(self, tmp_path: Path) -> None:
-        path, store = labelled(tmp_path), tmp_path / "census.sqlite"
-        answers = {f"/{path.name}": Answer(status=404)}
-        with self.serve(path, answers) as server:
-            url = f"{server.url}{self.PAGE}"
-            first = check(url, store)
-            same(first, check(url))
-            assert "NV411" in {finding.code for finding in first.findings}
-            answers[f"/{path.name}"] = Answer(body=path.read_bytes())
-            second = check(url, store)
-            same(second, check(url))
-            assert "NV411" not in {finding.code for finding in second.findings}
-            assert len(second.read.outcomes) == 1
-            assert check(url, store).read.outcomes == []
-
-    def test_several_projects_list_a_wheel(self, tmp_path: Path) -> None:
-        """What cannot be read is known to all of them, and nobody tries again."""
-        path, store = labelled(tmp_path), tmp_path / "census.sqlite"
-        answers: dict[str, Answer] = {}
-        with self.serve(path, answers) as server:
-            answers["/simple/other/"] = answers[self.PAGE]
-            links = '<a href="demo/">x</a><a href="other/">x</a>'
-            answers["/simple/"] = Answer(body=links.encode(), kind="text/html")
-            checked = check(f"{server.url}/simple/", store)
-        unread = [item for item in checked.findings if item.code == "NV411"]
-        assert len(unread) == 1, "the same file has the same finding"
-        asked = [line for line in server.requests if path.name in line]
-        assert len(asked) == len(checked.read.outcomes)
-
-    def test_a_failure_does_not_replace_what_an_older_reader_has_read(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        path, store = labelled(tmp_path), tmp_path / "census.sqlite"
-        answers = {f"/{path.name}": Answer(body=path.read_bytes())}
-        with self.serve(path, answers) as server:
-            url = f"{server.url}{self.PAGE}"
-            check(url, store, hashes=False)
-            monkeypatch.setattr(store_module, "READER", store_module.READER + 1)
-            answers[f"/{path.name}"] = Answer(status=404)
-            failed = check(url, store, hashes=False)
-        assert "NV411" in {finding.code for finding in failed.findings}
-        with Store(str(store)) as opened:
-            (row,) = opened.wheels()
-        assert row["status"] == "inspected"
-
-    def test_a_wheel_with_another_hash_is_not_exported(
-        self, tmp_path: Path, run: Run
-    ) -> None:
-        path, store = labelled(tmp_path), tmp_path / "census.sqlite"
-        answers = {f"/{path.name}": Answer(body=path.read_bytes())}
-        with self.serve(path, answers) as server:
-            checked = check(f"{server.url}{self.PAGE}", store)
-        assert {"NV417", "NV501"} <= {finding.code for finding in checked.findings}
-        rows = tmp_path / "rows.csv"
-        assert "0 rows" in run("census", "--export", rows, "-o", store).out
-        (project,) = run("census", "--report", "-o", store, "--json").data["projects"]
-        assert project["targets"] == []
-        (release,) = project["releases"]
-        assert (release["status"], release["targets"]) == ("failed", [])
-
-    def test_parts_that_an_earlier_run_has_read_have_no_hash(
-        self, tmp_path: Path
-    ) -> None:
-        path, store = labelled(tmp_path), tmp_path / "census.sqlite"
-        answers = {f"/{path.name}": Answer(body=path.read_bytes())}
-        with self.serve(path, answers) as server:
-            url = f"{server.url}{self.PAGE}"
-            check(url, store, hashes=False)
-            second = check(url, store)
-        assert second.read.outcomes == []
-        (item,) = second.unchecked
-        assert (item.what, item.files) == ("the sha256", 1)
-        assert item.reason.startswith("the store has them from a run that read only")
 
 
 def test_a_file_that_changes_while_it_is_read(

@@ -91,6 +91,7 @@ def test_the_verb(cluster: Cluster, index: Path, tmp_path: Path, run: Run) -> No
     assert both.code == 2
 
 
+@pytest.mark.slow
 def test_a_lost_worker(index: Path, tmp_path: Path) -> None:
     """Its wheels go to the others."""
     take(index, tmp_path / "expected.sqlite")
@@ -126,6 +127,7 @@ def test_a_worker_that_is_lost_after_its_results_have_come(
     assert (tally.inspected, tally.failed) == (COUNT - 1, 1)
 
 
+@pytest.mark.slow
 def test_a_lost_scheduler(index: Path, tmp_path: Path) -> None:
     store = tmp_path / "census.sqlite"
     with dask_cluster(tmp_path, workers=1) as cluster:
@@ -157,6 +159,7 @@ def variables(folder: Path, start: str) -> dict[str, str]:
     return {"PYTHONPATH": str(changed)}
 
 
+@pytest.mark.slow
 def test_workers_of_another_version(
     other: tuple[dict[str, str], str], tmp_path: Path
 ) -> None:
@@ -169,6 +172,7 @@ def test_workers_of_another_version(
     assert_named(caught.value, what)
 
 
+@pytest.mark.slow
 def test_a_worker_of_another_version_that_comes_later(
     other: tuple[dict[str, str], str], index: Path, tmp_path: Path
 ) -> None:
@@ -202,6 +206,7 @@ def assert_named(error: InputError, what: str) -> None:
     assert error.hint == f"install version {__version__} there"
 
 
+@pytest.mark.slow
 def test_a_scheduler_without_the_package(index: Path, tmp_path: Path) -> None:
     """Only the workers need it."""
     store = tmp_path / "census.sqlite"
@@ -211,6 +216,7 @@ def test_a_scheduler_without_the_package(index: Path, tmp_path: Path) -> None:
     assert (tally.inspected, tally.failed) == (COUNT - 1, 1)
 
 
+@pytest.mark.slow
 def test_workers_without_an_extra(tmp_path: Path) -> None:
     """They could not read a single wheel of a server, and do not log a password."""
     pytest.importorskip("httpx", reason="it reads the index")
@@ -233,6 +239,7 @@ def test_workers_without_an_extra(tmp_path: Path) -> None:
     assert caught.value.hint == "pip install 'nvidia-variant-provider[index]'"
 
 
+@pytest.mark.slow
 def test_certificates(index: Path, tmp_path: Path) -> None:
     """They are those of Dask's own configuration."""
     authority = trustme.CA()
@@ -261,6 +268,7 @@ def test_certificates(index: Path, tmp_path: Path) -> None:
     assert "distributed.comm.tls.ca-file" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sends", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_nobody_responds(sends: bytes | None, tmp_path: Path) -> None:
     """It takes the verb less than ten seconds to say so, in one line."""

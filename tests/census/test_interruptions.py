@@ -139,6 +139,7 @@ def test_two_processes_write_the_same_rows(
     assert contents(store) == expected
 
 
+@pytest.mark.slow
 def test_a_cluster_that_loses_a_worker_writes_the_same_rows(
     index: Path, tmp_path: Path, expected: Any
 ) -> None:
@@ -152,6 +153,7 @@ def test_a_cluster_that_loses_a_worker_writes_the_same_rows(
     assert contents(store) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["processes", "Dask"])
 def test_a_killed_census_goes_on_and_writes_the_same_rows(
     executor: str, cluster: Cluster, index: Path, tmp_path: Path, expected: Any
@@ -239,6 +241,7 @@ def test_ctrl_c_finishes_what_is_being_read(workers: list[str], tmp_path: Path) 
     assert [row[0].rpartition("/")[2][:5] for row in rows] == ["p0000", "p0001"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_waits_for_nothing(workers: list[str], tmp_path: Path) -> None:
     """The workers still read when the census has ended."""
     with interrupted(tmp_path, workers) as (process, index):

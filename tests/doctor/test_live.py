@@ -120,7 +120,13 @@ ERRORS: dict[str, tuple[str, Scenario, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", ERRORS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if "kernel hangs" in name else [])
+        for name in ERRORS
+    ],
+)
 def test_what_the_driver_does_wrong_is_a_finding(live: LiveMachine, name: str) -> None:
     code, scenario, message = ERRORS[name]
     deadline = HANG if "hang" in name else 60

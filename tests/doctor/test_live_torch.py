@@ -107,6 +107,7 @@ def test_noise_of_torch_is_not_read(
     assert live.doctor(ONE, "--json").data["checks"] == []
 
 
+@pytest.mark.slow
 def test_programs_that_torch_has_started_are_ended(
     live: LiveMachine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

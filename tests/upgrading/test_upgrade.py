@@ -206,6 +206,7 @@ def test_static_answers_keep_the_order(
         assert compatible(before, environment) == compatible(after, environment)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
     source=documents(),

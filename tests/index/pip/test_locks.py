@@ -138,7 +138,8 @@ def test_a_lock_has_the_variants_that_its_packages_allow(
     ]
 
 
-@pytest.mark.parametrize("version", [pytest.param(OLD, marks=pytest.mark.slow), NEW])
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [OLD, NEW])
 def test_a_lock_on_stdout_has_the_real_urls(
     version: str, pip_of: Callable[[str], Pip], folder: Path
 ) -> None:
@@ -412,9 +413,8 @@ def test_a_stalling_upstream_ends_the_run_with_a_line(
     assert len(done.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "unchecked", [False, pytest.param(True, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("unchecked", [False, True])
 def test_a_locked_build_that_cannot_run_is_named(
     pip: Pip, tmp_path: Path, unchecked: bool
 ) -> None:

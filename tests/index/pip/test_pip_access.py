@@ -183,9 +183,8 @@ def test_a_server_that_is_not_trusted(
     assert installed_labels(target) == CHOSEN
 
 
-@pytest.mark.parametrize(
-    "way", [pytest.param("option", marks=pytest.mark.slow), "variable"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["option", "variable"])
 def test_certificates(
     way: str, pip: Pip, published: Path, authority: Authority, tmp_path: Path
 ) -> None:
@@ -201,10 +200,11 @@ def test_certificates(
     assert installed_labels(target) == CHOSEN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way",
     [
-        pytest.param("option", marks=pytest.mark.slow),
+        "option",
         "variable",
         pytest.param("file", marks=pytest.mark.slow),
     ],

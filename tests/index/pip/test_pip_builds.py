@@ -101,6 +101,7 @@ def test_the_newest_build_that_runs(
     }
 
 
+@pytest.mark.slow
 def test_an_exact_pin_is_honoured_with_the_reason(
     union: str, pip: Pip, tmp_path: Path
 ) -> None:

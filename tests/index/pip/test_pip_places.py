@@ -87,6 +87,7 @@ def test_an_index_in_a_folder(pip: Pip, published: Path, tmp_path: Path) -> None
     assert installed_labels(target) == CHOSEN
 
 
+@pytest.mark.slow
 def test_links_alone(pip: Pip, links: Path, tmp_path: Path) -> None:
     with_space = links.rename(tmp_path / "a folder")
     target = tmp_path / "it"
@@ -107,6 +108,7 @@ def test_links_and_an_index(pip: Pip, links: Path, index: str, tmp_path: Path) -
     assert installed_labels(target) == {**CHOSEN, "linked": "1.0 cu128"}
 
 
+@pytest.mark.slow
 def test_places_in_requirements_files(
     pip: Pip, links: Path, index: str, tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ def test_a_build_without_gpu_code(pip: Pip, url: str) -> None:
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_another_build_stays_installed(
     fresh: Callable[[str], Environment],
     folder: Path,

@@ -21,7 +21,14 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize("version", PIPS)
+@pytest.mark.parametrize(
+    "version",
+    [
+        *(pytest.param(version, marks=pytest.mark.slow) for version in PIPS[1:-1]),
+        PIPS[0],
+        PIPS[-1],
+    ],
+)
 def test_install(
     version: str,
     fresh: Callable[[str], Environment],

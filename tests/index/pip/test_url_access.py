@@ -93,6 +93,7 @@ def test_netrc(read: Read, published: Path, environ: dict[str, str]) -> None:
         check(read(url, environ))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="the program is a script")
 def test_keyring(
     read: Read, published: Path, environ: dict[str, str], tmp_path: Path
@@ -104,6 +105,7 @@ def test_keyring(
         check(read(with_credentials(url, USER), environ))
 
 
+@pytest.mark.slow
 def test_a_private_certificate_authority(
     read: Read, published: Path, environ: dict[str, str], authority: Authority
 ) -> None:
@@ -123,9 +125,8 @@ def test_a_trusted_host(
         check(read(url, environ))
 
 
-@pytest.mark.parametrize(
-    "variable", ["PIP_PROXY", pytest.param("http_proxy", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("variable", ["PIP_PROXY", "http_proxy"])
 def test_a_proxy(
     variable: str, read: Read, index: str, environ: dict[str, str]
 ) -> None:

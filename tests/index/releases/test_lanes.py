@@ -70,6 +70,7 @@ def test_the_matrix_agrees_with_releases(run: Run, index: Path) -> None:
     assert cells["11.0", "8.0"] is None
 
 
+@pytest.mark.slow
 def test_what_a_release_takes_away(run: Run, index: Path) -> None:
     outcome = run("diff", "torch==2.14.1", "torch==2.15.0", "--index-url", index)
     assert (outcome.code, outcome.err) == (1, "")

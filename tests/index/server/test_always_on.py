@@ -67,6 +67,7 @@ def end(child: subprocess.Popen[str]) -> Done:
     return Done(child.returncode, out, err)
 
 
+@pytest.mark.slow
 @posix
 def test_socket_is_taken_over_and_the_server_ends_when_idle(
     index: str, environ: dict[str, str]
@@ -85,6 +86,7 @@ def test_socket_is_taken_over_and_the_server_ends_when_idle(
             assert "It ends after 1 seconds without a request" in done.out
 
 
+@pytest.mark.slow
 @posix
 def test_pip_that_is_configured_for_the_server_does_not_make_it_ask_itself(
     index: str, environ: dict[str, str]
@@ -160,6 +162,7 @@ def test_descriptor_that_is_no_listening_socket(
     assert "Traceback" not in done.err
 
 
+@pytest.mark.slow
 @posix
 def test_variables_for_another_process_do_not_count(
     index: str, environ: dict[str, str]
@@ -184,6 +187,7 @@ def test_other_machines_must_be_allowed_on_a_handed_over_socket(
     assert "other machines can connect to 0.0.0.0" in done.err
 
 
+@pytest.mark.slow
 def test_ends_when_idle_without_a_handed_over_socket(
     index: str, environ: dict[str, str]
 ) -> None:

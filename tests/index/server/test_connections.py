@@ -70,7 +70,15 @@ def read_to_the_end(one: socket.socket) -> bytes:
     return received
 
 
-@pytest.mark.parametrize("before", [b"", b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"",
+        pytest.param(
+            b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n", marks=pytest.mark.slow
+        ),
+    ],
+)
 def test_a_request_has_to_arrive_in_time(
     before: bytes, private: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

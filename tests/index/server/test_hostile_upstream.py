@@ -31,7 +31,7 @@ PAGES = {
         kind="application/vnd.pypi.simple.v1+json",
     ),
 }
-ENDING = [signal.SIGTERM, signal.SIGINT]
+ENDING = [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 CLIENTS_GONE = 7
 
 

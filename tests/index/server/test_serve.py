@@ -94,6 +94,7 @@ def test_uv_with_another_machine_of_the_same_cache(
     assert found == [CHOSEN, {"torch": "2.8.0 cu130", "runtime": "13.0 None"}]
 
 
+@pytest.mark.slow
 @posix
 def test_choices_are_told_as_they_are_made(
     pips: dict[str, Environment],
@@ -128,6 +129,7 @@ def test_choices_are_told_as_they_are_made(
     ]
 
 
+@pytest.mark.slow
 def test_pip_and_several_indexes(
     index: str, environ: dict[str, str], pips: dict[str, Environment], tmp_path: Path
 ) -> None:
@@ -313,6 +315,7 @@ def test_text_for_people(index: str, environ: dict[str, str]) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_printed_commands_use_every_index(
     index: str, environ: dict[str, str], pips: dict[str, Environment], tmp_path: Path
 ) -> None:

@@ -213,6 +213,7 @@ def test_poetry_lock(
         assert f'file = "{url.rpartition("/")[2]}", hash = "sha256:' in text
 
 
+@pytest.mark.slow
 def test_pdm_lock(
     served: Served, pdm: Environment, environ: dict[str, str], project: Path
 ) -> None:
