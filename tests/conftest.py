@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
     from referencing import Registry
 
-# A shell ignores Ctrl-C for what it runs in the background, and children inherit that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
 # `tools` and `benchmarks` are not installed. At the end of the path, the checkout
 # provides them, and the tests still import the installed package.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -35,6 +31,13 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 # programs of theirs would wait in vain: these inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Have three workers for two cores, since many tests wait for other programs."""
+    return max(1, (os.cpu_count() or 1) * 3 // 2)
+
 
 # The defaults of hypothesis fail a test that takes long on a machine at work.
 settings.register_profile(

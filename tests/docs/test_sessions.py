@@ -19,7 +19,15 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize(
-    "page", SESSIONS, ids=lambda path: path.relative_to(ROOT).as_posix()
+    "page",
+    [
+        pytest.param(
+            path,
+            id=path.relative_to(ROOT).as_posix(),
+            marks=[pytest.mark.slow] if path.parent.name == "how-to" else [],
+        )
+        for path in SESSIONS
+    ],
 )
 def test_sessions_show_what_the_commands_print(page: Path) -> None:
     for block, steps in run_page(page.read_text(encoding="utf-8")):

@@ -251,6 +251,7 @@ def test_a_key_given_twice_among_many_takes_linear_time() -> None:
     assert [f.place for f in findings if f.code == "NV102"] == ["k0"]
 
 
+@pytest.mark.slow
 def test_a_second_namespace_with_many_values_is_bounded() -> None:
     """Each label has a value of its own there, which is tried with all GPUs."""
     document = with_static_provider()

@@ -291,7 +291,7 @@ LARGE = {
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no module resource")
-@pytest.mark.parametrize("name", some_of(((name,) for name in LARGE), 4))
+@pytest.mark.parametrize("name", some_of(((name,) for name in LARGE), 5))
 def test_memory(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(LARGE[name]())

@@ -162,6 +162,7 @@ def test_a_failing_lock_prints_what_pip_prints(pip: Pip, folder: Path) -> None:
     assert "lock-version" not in done.out
 
 
+@pytest.mark.slow
 def test_each_machine_gets_its_variant_from_one_lock(locked: Locked) -> None:
     locked.lock()
     assert {cuda: locked.labels(cuda) for cuda in ("12.9", "12.6", "11.8", "13.0")} == {

@@ -100,7 +100,11 @@ def test_a_report_is_alone_on_stdout(pip: Pip, index: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [(PIPS[0], "wheel", "--wheel-dir"), (PIPS[-1], "download", "--dest")]
+    "case",
+    [
+        pytest.param((PIPS[0], "wheel", "--wheel-dir"), marks=pytest.mark.slow),
+        (PIPS[-1], "download", "--dest"),
+    ],
 )
 def test_downloaded_files_have_the_bytes_of_the_index(
     case: tuple[str, str, str],

@@ -122,7 +122,7 @@ def test_there_are_69_machines() -> None:
     [
         [UNION],
         [PYPI],
-        [PYPI, UNION],
+        pytest.param([PYPI, UNION], marks=pytest.mark.slow),
         pytest.param([UNION, PYPI], marks=pytest.mark.slow),
     ],
     ids=["union", "pypi", "both", "reverse"],

@@ -196,6 +196,7 @@ def test_a_lock_of_uv_outlives_the_server(
     }
 
 
+@pytest.mark.slow
 def test_poetry_lock(
     served: Served, poetry: Environment, environ: dict[str, str], project: Path
 ) -> None:
