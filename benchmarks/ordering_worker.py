@@ -83,7 +83,8 @@ class Sides:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.metadata = read_metadata(path)
+        # A file of 50,000 labels is longer than any that is read from a path.
+        self.metadata = read_metadata(self.read_json())
         self.descriptions = list(self.read_theirs().variants.values())
         features, _ = supported_features(MACHINE)
         self.supported = {"nvidia": {item.name: item.values for item in features}}
