@@ -242,7 +242,9 @@ class RangeFeeder(Generic[T]):
         try:
             wanted = next(self._reader)
             while True:
-                wanted = send(tuple([data[at : at + size] for at, size in wanted]))
+                # A length that is computed from a damaged file can be negative.
+                pieces = [data[at : at + max(0, size)] for at, size in wanted]
+                wanted = send(tuple(pieces))
         except StopIteration as stop:
             self.done, self.result = True, stop.value
         except ValueError as error:

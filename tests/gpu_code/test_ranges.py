@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 from collections.abc import Sequence
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.containers import in_pieces
 
@@ -44,6 +44,7 @@ requests = st.lists(
     st.integers(0, 70),
     st.integers(0, 70),
 )
+@example([[(0, -1)]], [], 0, 0)
 def test_a_stream_gives_what_the_whole_file_gives(
     asked: list[list[tuple[int, int]]], borders: list[int], head: int, tail: int
 ) -> None:
