@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 
-from ._frozen import Frozen
+from .frozen import Frozen
 from .errors import InputError, join, shown
 
 TYPE_CHECKING = False

@@ -18,6 +18,7 @@ from support.native import compile_libraries
 from support.shared import shared_folder
 
 from nvidia_variant_provider.cli import main
+from support.paths import FIXTURES, SCHEMAS
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
@@ -83,7 +84,7 @@ def clean_environment(
 @pytest.fixture
 def fixtures() -> Path:
     """Return the folder ``fixtures/`` of the checkout."""
-    return Path(__file__).parents[1] / "fixtures"
+    return FIXTURES
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def _schema(title: str) -> Draft202012Validator:
     from jsonschema import Draft202012Validator
     from referencing import Registry, Resource
 
-    folder = Path(__file__).parents[1] / "schemas"
+    folder = SCHEMAS
     schemas = [json.loads(path.read_text()) for path in folder.glob("*.schema.json")]
     for schema in schemas:
         Draft202012Validator.check_schema(schema)

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 
 
 def check(root: Path) -> subprocess.CompletedProcess[str]:

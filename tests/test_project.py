@@ -16,8 +16,8 @@ import pytest
 from support.shared import shared_folder
 
 from nvidia_variant_provider import __version__
+from support.paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 
 
 def tracked(*folders: str) -> set[str]:

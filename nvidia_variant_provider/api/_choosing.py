@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from .._logs import Logger
+from ..loggers import Logger
 from ..machine.environment import Environment
 from ..machine.overrides import minor_version_compatibility
 from ..metadata import VariantsMetadata, read_metadata

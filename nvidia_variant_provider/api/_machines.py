@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from .. import detection
-from .._logs import Logger
+from ..loggers import Logger
 from ..errors import InputError, UsageError, shown
 from ..machine.environment import Environment
 from ..strict_json import parse_json, read_bytes

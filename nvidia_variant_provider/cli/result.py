@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .._frozen import Frozen
+from ..frozen import Frozen
 from ..errors import ProviderError
 
 __all__ = ["Result", "Table"]

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from .._logs import Logger
+from ..loggers import Logger
 from ..machine import reasons
 from ..machine.environment import Environment
 from ..machine.overrides import detection_timeout

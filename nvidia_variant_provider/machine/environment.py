@@ -6,7 +6,7 @@ from a snapshot file, and the later steps of the pipeline know the machine by it
 
 from __future__ import annotations
 
-from .._frozen import Frozen
+from ..frozen import Frozen
 from ..errors import InputError, join, shown
 
 TYPE_CHECKING = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._frozen import Frozen
+from ..frozen import Frozen
 
 __all__ = ["VariantFeatureConfig", "VariantProperty"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .._frozen import Frozen
+from ..frozen import Frozen
 
 __all__ = ["SUFFIX", "MetadataName", "metadata_name", "parse_metadata_name"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from .._frozen import Frozen
+from ..frozen import Frozen
 from ..errors import InputError, shown
 from ..strict_json import as_object, as_string
 

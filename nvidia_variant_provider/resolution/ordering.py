@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from .._frozen import Frozen
+from ..frozen import Frozen
 from ..metadata.model import Properties
 
 __all__ = ["Mismatch", "Ordering", "Rejections", "order"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .._frozen import EMPTY, Frozen
+from ..frozen import EMPTY, Frozen
 from ..errors import ConfigurationError, InputError, MissingExtraError, join
 from ..metadata.model import Features
 from ..strict_json import as_object, as_strings, read_bytes

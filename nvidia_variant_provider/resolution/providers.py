@@ -11,7 +11,7 @@ import contextlib
 import sys
 from collections.abc import Collection, Mapping, Sequence
 
-from .._frozen import EMPTY, Frozen
+from ..frozen import EMPTY, Frozen
 from ..errors import shown
 from ..machine.environment import Environment
 from ..machine.supported import NAMESPACE, supported_features

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from .._frozen import EMPTY, Frozen
+from ..frozen import EMPTY, Frozen
 from ..machine.environment import Environment
 from ..machine.properties import VariantProperty
 from ..machine.supported import NAMESPACE, SM_ARCH, left_out, supported_sm_arch

@@ -24,6 +24,7 @@ pytestmark = needs_compiler
 DRIVER = """
 import ctypes as c
 from cuda.bindings import driver as d
+from support.paths import FIXTURES
 d.cuInit(0)
 d.cuCtxSetCurrent(d.cuDevicePrimaryCtxRetain(d.cuDeviceGet(0)[1])[1])
 def ptx(isa, target=50):
@@ -254,7 +255,7 @@ def test_cuda_python_loads_and_runs_the_kernel(bench: Bench) -> None:
 
 def test_machine_code_loads_on_its_own_major_version(bench: Bench) -> None:
     pytest.importorskip("cuda.bindings.driver")
-    folder = Path(__file__).parents[2] / "fixtures/binaries"
+    folder = FIXTURES / "binaries"
     code = DRIVER + (
         "for name in 'old-75', 'new-80', 'new-90a', 'old-100':\n"
         f"    data = open(f'{folder}/{{name}}.cubin', 'rb').read()\n"

@@ -28,8 +28,9 @@ from nvidia_variant_provider.lint.rules import ERROR, NOTE, RULES, WARNING
 from nvidia_variant_provider.lint.rules.model import Code
 from nvidia_variant_provider.lint.runner import check_paths
 from nvidia_variant_provider.wheels.variant_json import read_wheel
+from support.paths import FIXTURES
 
-FOLDER = Path(__file__).parents[2] / "fixtures" / "lint"
+FOLDER = FIXTURES / "lint"
 H100 = forced("12.9", "9.0")
 
 MEASURED: set[Code] = set()

@@ -23,8 +23,9 @@ from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.metadata.writing import to_dict
 from nvidia_variant_provider.resolution.priorities import Priorities
 from nvidia_variant_provider.upgrading.upgrade import upgrade
+from support.paths import FIXTURES
 
-FOLDER = Path(__file__).parents[2] / "fixtures" / "variants-json"
+FOLDER = FIXTURES / "variants-json"
 TUTORIAL = FOLDER / "torch-2.8.0-variants.json"
 SCHEMAS = sorted(FOLDER.glob("schema-*/*-variants.json"))
 DRIVERS = ("11.8", "12.4", "12.6", "12.8", "12.9", "13.0")
@@ -116,7 +117,7 @@ def test_uv_refuses_wheels_that_were_not_upgraded(tmp_path: Path) -> None:
 
 # --for-uv
 
-PUBLISHED = Path(__file__).parents[2] / "fixtures" / "published"
+PUBLISHED = FIXTURES / "published"
 NAMED_FOR_OTHERS = ["torch-2.9.0", "torch-2.10.0", "torchvision-0.25.0"]
 
 

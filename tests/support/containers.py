@@ -13,6 +13,7 @@ from unittest.mock import patch
 from nvidia_variant_provider.gpu_code import library as library_module
 from nvidia_variant_provider.gpu_code.library import inspect_library, inspect_local
 from nvidia_variant_provider.gpu_code.report import LibraryReport
+from support.paths import FIXTURES
 
 __all__ = [
     "BINARIES",
@@ -27,7 +28,7 @@ __all__ = [
     "write_wheel",
 ]
 
-BINARIES = Path(__file__).parents[2] / "fixtures" / "binaries"
+BINARIES = FIXTURES / "binaries"
 
 
 def binaries() -> list[Path]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from support.wheels import publish, stub_wheel, variants_json_name
+from support.paths import FIXTURES
 
 __all__ = [
     "CASES",
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 CLEAN: Any = json.loads(
-    (Path(__file__).parents[2] / "fixtures" / "lint" / "clean.json").read_bytes()
+    (FIXTURES / "lint" / "clean.json").read_bytes()
 )
 NAME, VERSION = "torch", "2.9.1"
 LINUX = "py3-none-manylinux_2_28_x86_64"

@@ -10,6 +10,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from .documents import PROVIDER, nvidia
+from support.paths import SCHEMAS
 
 __all__ = [
     "HOST",
@@ -21,8 +22,6 @@ __all__ = [
     "accepts",
     "clean",
 ]
-
-SCHEMAS = Path(__file__).parents[2] / "schemas" / "variants-json"
 
 HOST = "https://variants-schema.wheelnext.dev"
 URLS = {
@@ -39,7 +38,7 @@ PROVIDERS = (*OLD, "0.2.0")
 
 VALIDATORS = {
     version: Draft202012Validator(
-        json.loads((SCHEMAS / f"v{version}.schema.json").read_bytes())
+        json.loads((SCHEMAS / "variants-json" / f"v{version}.schema.json").read_bytes())
     )
     for version in URLS
 }

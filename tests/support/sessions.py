@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from support.paths import ROOT
 
 __all__ = [
     "ROOT",
@@ -33,7 +34,6 @@ __all__ = [
     "run_page",
 ]
 
-ROOT = Path(__file__).parents[2]
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>console|pycon)$")
 _NOT_RUN = re.compile(r"<!-- not run: (?P<reason>.+) -->")

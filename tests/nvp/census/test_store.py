@@ -1,0 +1,396 @@
+"""The store keeps what was found, whatever happens to the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.containers import BINARIES, container, entry, library
+from support.wheels import stub_wheel
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.census import store as store_module
+from nvidia_variant_provider.census.model import Claimed, Outcome, Status, Wheel
+from nvidia_variant_provider.census.schema import APPLICATION, MIGRATIONS, VERSION
+from nvidia_variant_provider.census.store import Store
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.lint.facts import Unread, WheelFacts
+from nvidia_variant_provider.wheels.variant_json import WheelContent
+
+
+def wheel(number: int = 1) -> Wheel:
+    return Wheel(
+        project="demo",
+        version=f"1.{number}",
+        filename=f"demo-1.{number}-py3-none-any.whl",
+        tags="py3-none-any",
+        url=f"https://example.com/demo-1.{number}-py3-none-any.whl",
+        sha256=f"{number:064x}",
+    )
+
+
+def outcome(number: int = 1, status: Status = "inspected") -> Outcome:
+    return Outcome(
+        wheel=wheel(number),
+        status=status,
+        report=api.inspect(BINARIES / "plain.so") if status == "inspected" else None,
+        claims={"strict": Claimed(lower_bound="13.0", reason="x", sm_arch=["80_real"])},
+        cuda="13.0",
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(str(tmp_path / "census.sqlite")) as opened:
+        yield opened
+
+
+def test_what_was_found_comes_back(store: Store) -> None:
+    store.add(outcome())
+    (row,) = store.wheels()
+    assert (row["project"], row["version"], row["cuda"]) == ("demo", "1.1", "13.0")
+    (expected,) = api.inspect(BINARIES / "plain.so").libraries
+    (library,) = store.report(row["id"]).libraries
+    assert library.targets == expected.targets
+    assert library.kernels == expected.kernels
+    assert library.ptx_isa == expected.ptx_isa
+    assert library.needed == expected.needed
+    (claim,) = store.rows("SELECT * FROM claims")
+    assert claim["sm_arch"] == '["80_real"]'
+
+
+def test_a_wheel_that_is_added_again_replaces_its_rows(store: Store) -> None:
+    store.add(outcome())
+    before = [tuple(row) for row in store.rows("SELECT * FROM targets")]
+    store.add(outcome())
+    after = [tuple(row) for row in store.rows("SELECT * FROM targets")]
+    assert [row[1:] for row in before] == [row[1:] for row in after]
+    assert len(list(store.wheels())) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "may_pass", "known"),
+    [
+        ("inspected", False, True),
+        ("skipped", False, True),
+        ("failed", False, True),
+        ("failed", True, False),
+    ],
+)
+def test_which_wheels_are_read_again(
+    status: Status, may_pass: bool, known: bool, store: Store
+) -> None:
+    assert not store.is_known(wheel())
+    store.add(Outcome(wheel=wheel(), status=status, may_pass=may_pass))
+    assert store.is_known(wheel()) is known
+
+
+def test_a_newer_reader_reads_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add(outcome())
+    monkeypatch.setattr(store_module, "READER", store_module.READER + 1)
+    assert not store.is_known(wheel())
+
+
+def test_a_store_is_opened_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "census.sqlite")
+    with Store(path) as first:
+        first.add(outcome())
+    with Store(path, create=False) as second:
+        assert second.is_known(wheel())
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[2])
+from census.test_store import outcome
+from nvidia_variant_provider.census.store import Store
+with Store(sys.argv[1]) as store:
+    store.add(outcome(1))
+    store.add(outcome(2))
+    store._connection.execute("BEGIN IMMEDIATE")
+    store._connection.execute("DELETE FROM wheels")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
+def test_a_kill_loses_only_what_was_not_finished(tmp_path: Path) -> None:
+    path = str(tmp_path / "census.sqlite")
+    tests = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, path, tests], check=False, timeout=60
+    )
+    assert done.returncode == -signal.SIGKILL
+    with Store(path) as store:
+        assert [row["version"] for row in store.wheels()] == ["1.1", "1.2"]
+        assert len(list(store.rows("SELECT * FROM targets WHERE wheel = 1"))) == 4
+
+
+def test_what_is_not_a_store(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("hello " * 1000)
+    other = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(other)
+    connection.execute("CREATE TABLE notes (text)")
+    connection.close()
+    for path in (text, other, tmp_path):
+        before = path.read_bytes() if path.is_file() else b""
+        with pytest.raises(InputError) as caught:
+            Store(str(path))
+        assert caught.value.path == str(path)
+        assert (path.read_bytes() if path.is_file() else b"") == before
+
+
+def test_a_missing_store_is_not_made_to_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such store"):
+        Store(str(tmp_path / "missing"), create=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    path = str(tmp_path / "census.sqlite")
+    Store(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+    connection.close()
+    with pytest.raises(InputError, match=f"of version {VERSION + 1}"):
+        Store(path)
+
+
+def test_a_locked_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "census.sqlite")
+    Store(path).close()
+    monkeypatch.setattr(store_module, "_BUSY", 10)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with Store(path) as store, pytest.raises(InputError, match="locked") as caught:
+        store.add(outcome())
+    other.close()
+    assert caught.value.hint == "wait until the other census has ended"
+
+
+def test_a_store_of_the_first_version_is_migrated(tmp_path: Path) -> None:
+    """What it has stays, and is read again when the rules need more of it."""
+    path = str(tmp_path / "census.sqlite")
+    with closing(sqlite3.connect(path, isolation_level=None)) as first:
+        first.executescript(MIGRATIONS[0])
+        first.execute(f"PRAGMA application_id = {APPLICATION}")
+        first.execute("PRAGMA user_version = 1")
+        known = wheel()
+        first.execute(
+            "INSERT INTO wheels VALUES (7, ?, ?, 'demo', '1.1', NULL, ?, ?, ?, 9, "
+            "NULL, 'inspected', NULL, 0, 1, '13.0', '[]', 3, '[]', 9, 0.1, "
+            "'2026-01-01', '1 0.1.0')",
+            [known.key, known.sha256, known.filename, known.tags, known.url],
+        )
+        first.execute(
+            "INSERT INTO libraries VALUES "
+            "(7, 'demo/lib.so', 'elf', 'x86_64', 8, 0, '[\"libc.so.6\"]', '[]')"
+        )
+        first.execute(
+            "INSERT INTO targets VALUES (7, 'demo/lib.so', '80_real', 2, 1, NULL)"
+        )
+        first.execute("INSERT INTO claims VALUES (7, 'strict', '13.0', 'x', '[]')")
+    with Store(path) as store:
+        assert next(store.rows("PRAGMA user_version"))[0] == VERSION
+        (library,) = store.report(7).libraries
+        assert (library.path, library.machine) == ("demo/lib.so", "x86_64")
+        assert (library.targets, library.stubs) == ({"80_real": 2}, {"80_real": 1})
+        assert library.needed == ("libc.so.6",)
+        assert library.lto == library.sections == {}
+        assert len(list(store.rows("SELECT * FROM claims"))) == 1
+        assert not store.is_known(known)
+        assert store.facts(known) is None
+        store.add(outcome())
+        assert len(list(store.wheels())) == 1
+        assert len(list(store.rows("SELECT * FROM targets"))) == 4
+
+
+def test_a_report_comes_back_as_it_was(store: Store, tmp_path: Path) -> None:
+    """The rules judge a wheel by its report, whether it was read now or long ago."""
+    code = library("80_real", "90_virtual", isa=(9, 2))
+    members = {
+        "demo/a.so": code + container(entry(8)),
+        "demo/b.so": code[:-9],
+        "demo/kernels.cubin": b"\x7fELF broken",
+        "demo/c.so": library() + container(entry(32)),
+    }
+    path = stub_wheel(tmp_path, "demo", "1.1", members=members, requires=["numpy"])
+    with (
+        zipfile.ZipFile(path, "a") as archive,
+        pytest.warns(UserWarning, match="Duplicate name"),
+    ):
+        archive.writestr("demo/a.so", library("90_real"))
+    report = replace(api.inspect(path), path=wheel().filename)
+    assert [item.path for item in report.libraries].count("demo/a.so") == 2
+    assert any(item.lto for item in report.libraries)
+    assert any(item.unknown for item in report.libraries)
+    assert report.all_defects
+    store.add(Outcome(wheel=wheel(), status="inspected", report=report))
+    (row,) = store.wheels()
+    assert store.report(row["id"]) == replace(report, size=0)
+
+
+def facts() -> WheelFacts:
+    return WheelFacts(
+        sha256="0" * 64,
+        content=WheelContent(
+            variant_json=b"{\xff}",
+            folder="demo-1.1.dist-info",
+            name="demo",
+            version="1.1",
+            requires=("numpy; extra == 'x'",),
+            tags=["py3-none-any"],
+        ),
+        report=replace(api.inspect(BINARIES / "plain.so"), kind="wheel", size=0),
+        unread=Unread(message="no", hint="yes"),
+    )
+
+
+@pytest.mark.parametrize("tags", [None, []])
+def test_facts_come_back(store: Store, tags: list[str] | None) -> None:
+    given = facts()
+    assert given.content is not None
+    assert given.report is not None
+    report = replace(given.report, path=wheel().filename)
+    content = replace(given.content, tags=tags)
+    given = replace(given, report=report, content=content)
+    assert not store.has_facts(wheel())
+    store.add(
+        Outcome(
+            wheel=wheel(),
+            status="inspected",
+            report=given.report,
+            facts=given,
+            every_file=True,
+        )
+    )
+    assert store.facts(wheel()) == given
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"facts": None},
+        {"every_file": False},
+        {"status": "failed", "may_pass": True},
+    ],
+)
+def test_facts_that_are_not_enough(store: Store, changes: dict[str, Any]) -> None:
+    full = Outcome(wheel=wheel(), status="inspected", facts=facts(), every_file=True)
+    store.add(replace(full, **changes))
+    assert store.facts(wheel()) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "known"),
+    [
+        ({"size": 5}, {"size": 5}, True),
+        ({"size": 5}, {"size": 6}, False),
+        ({"upload_time": "a"}, {"upload_time": "b"}, False),
+        ({"size": 5, "upload_time": "a"}, {"size": 5, "upload_time": "a"}, True),
+        ({}, {}, False),
+    ],
+)
+def test_a_file_without_a_hash_has_to_be_the_same(
+    store: Store, before: dict[str, Any], now: dict[str, Any], known: bool
+) -> None:
+    unnamed = replace(wheel(), sha256=None)
+    store.add(
+        Outcome(
+            wheel=replace(unnamed, **before),
+            status="inspected",
+            facts=facts(),
+            every_file=True,
+        )
+    )
+    assert store.has_facts(replace(unnamed, **now)) is known
+
+
+def test_a_failure_that_may_pass_replaces_no_inspected_wheel(store: Store) -> None:
+    store.add(outcome())
+    store.add(Outcome(wheel=wheel(), status="failed", may_pass=True, reason="late"))
+    (row,) = store.wheels()
+    assert row["status"] == "inspected"
+    store.add(Outcome(wheel=wheel(), status="failed", reason="damaged"))
+    (row,) = store.wheels()
+    assert row["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "the path is empty"),
+        ("a\0b", "the path has a NUL character"),
+        (os.devnull, "it is not a regular file"),
+        (os.path.join("nowhere", "x"), "unable to open database file"),
+    ],
+)
+@pytest.mark.skipif(os.name == "nt", reason="the null device has another type there")
+def test_what_cannot_be_a_store(
+    path: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        Store(path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no file has such a name there")
+def test_a_store_is_always_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite would keep a store of this name in memory, and lose it."""
+    monkeypatch.chdir(tmp_path)
+    with Store(":memory:") as store:
+        store.add(outcome())
+    with Store(":memory:", create=False) as again:
+        assert len(list(again.wheels())) == 1
+
+
+def test_names_that_are_not_text(store: Store) -> None:
+    """A folder whose name is not UTF-8 has lone surrogates in Python."""
+    odd = replace(wheel(), sha256=None, url="/i\udcff/x.whl", upload_time="a", size=1)
+    given = Outcome(wheel=odd, status="inspected", facts=facts(), every_file=True)
+    store.add(given)
+    store.add(given)
+    assert store.is_known(odd)
+    assert store.has_facts(odd)
+    (row,) = store.wheels()
+    assert row["url"] == "/i\\udcff/x.whl"
+
+
+def test_wheels_with_the_same_word_for_a_hash_are_two(store: Store) -> None:
+    for name in ("a", "b"):
+        odd = replace(wheel(), sha256="\x1b[31m", url=f"https://example.com/{name}.whl")
+        assert not store.is_known(odd)
+        store.add(Outcome(wheel=odd, status="skipped"))
+    rows = list(store.wheels())
+    assert [row["sha256"] for row in rows] == [None, None]
+
+
+def test_capital_letters_are_the_same_hash(store: Store) -> None:
+    one = replace(wheel(), sha256="a" * 64)
+    store.add(Outcome(wheel=one, status="skipped"))
+    assert store.is_known(replace(one, sha256="A" * 64))
+
+
+def test_rows_that_are_not_all_taken(tmp_path: Path) -> None:
+    with Store(str(tmp_path / "census.sqlite")) as store:
+        store.add(outcome(1))
+        store.add(outcome(2))
+        rows = store.wheels()
+        next(rows)
+    rows.close()  # type: ignore[attr-defined]  # it is a generator

@@ -1,0 +1,121 @@
+"""What belongs to a verb besides its module: schema, help, and documentation.
+
+Each test names the piece that is missing, so that a new verb cannot be half added.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nvidia_variant_provider import api
+from nvidia_variant_provider.cli.parsers import find_verb, make_verb_parser
+from nvidia_variant_provider.cli.verbs import GROUPS, VERBS
+from support.paths import ROOT
+
+SCHEMA: dict[str, Any] = json.loads((ROOT / "schemas/report.schema.json").read_text())
+
+TABLE_HEADER = "| to | verb | what it does |"
+"""The first line of the table of verbs in README.md and in docs/reference/verbs.md."""
+
+
+def documented_verbs(text: str) -> dict[str, tuple[str, str]]:
+    """The group and the summary of each verb in a table of a Markdown page."""
+    _, header, rest = text.partition(f"{TABLE_HEADER}\n")
+    assert header, f"there is no table with the header {TABLE_HEADER!r}"
+    table = rest.partition("\n\n")[0]
+    rows = re.findall(
+        r"^\| ([^|]+) \| \[?`([a-z-]+)[^|]* \| (.+) \|$", table, re.MULTILINE
+    )
+    return {verb: (group, summary) for group, verb, summary in rows}
+
+
+def definition_of(verb: str) -> dict[str, Any]:
+    """The schema of a verb's ``data``."""
+    for case in SCHEMA["oneOf"]:
+        if case["properties"].get("command") == {"const": verb}:
+            reference: str = case["properties"]["data"]["$ref"]
+            if not reference.startswith("#/$defs/"):
+                return {"$ref": reference}  # a schema of its own
+            definition: dict[str, Any] = SCHEMA["$defs"].get(
+                reference.removeprefix("#/$defs/"), {}
+            )
+            return definition
+    raise AssertionError(
+        f"schemas/report.schema.json does not define the data of the verb {verb}: add "
+        f"a case to oneOf"
+    )
+
+
+def test_the_schema_lists_the_verbs() -> None:
+    commands = {name for name in SCHEMA["properties"]["command"]["enum"] if name}
+    missing, unknown = set(VERBS) - commands, commands - set(VERBS)
+    assert not missing, f"add to properties.command of report.schema.json: {missing}"
+    assert not unknown, f"report.schema.json has verbs that do not exist: {unknown}"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_schema_defines_the_data_of_a_verb(verb: str) -> None:
+    assert definition_of(verb)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/verbs.md"])
+def test_the_table_of_verbs_is_documented(page: str) -> None:
+    rows = documented_verbs((ROOT / page).read_text())
+    missing, unknown = set(VERBS) - set(rows), set(rows) - set(VERBS)
+    assert not missing, f"add to the table of verbs in {page}: {missing}"
+    assert not unknown, f"{page} documents verbs that do not exist: {unknown}"
+    for title, verbs in GROUPS.items():
+        for verb, summary in verbs.items():
+            row = (title.lower(), summary)
+            assert rows[verb] == row, f"{page} describes {verb} differently"
+
+
+def test_the_table_is_read_as_it_is_written() -> None:
+    rows = "| plan | `a FILE` | does a |\n| look after | [`b`](b.md) | b |"
+    text = f"x\n{TABLE_HEADER}\n|---|---|---|\n{rows}\n\ny"
+    assert documented_verbs(text) == {"a": ("plan", "does a"), "b": ("look after", "b")}
+
+
+def test_a_verb_is_in_one_group() -> None:
+    assert sum(map(len, GROUPS.values())) == len(VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+class TestHelp:
+    def test_the_summary_fits_a_line_of_help(self, verb: str) -> None:
+        summary = VERBS[verb]
+        assert summary[0].islower(), f"{verb}: the summary begins with a verb"
+        assert not summary.endswith("."), f"{verb}: no full stop after the summary"
+        assert len(summary) <= 80 - len("  properties  "), f"{verb}: shorten it"
+
+    def test_every_option_is_explained_and_there_are_examples(self, verb: str) -> None:
+        parser = make_verb_parser(verb)
+        silent = [action.dest for action in parser._actions if not action.help]
+        assert not silent, f"{verb}: give help to {silent}"
+        assert parser.epilog, f"{verb}: call add_examples in configure_parser"
+        assert "example" in parser.epilog
+
+    def test_the_module_has_both_functions(self, verb: str) -> None:
+        module = find_verb(verb)
+        assert module.configure_parser.__doc__, f"{verb}: say what the options are for"
+        assert module.execute.__doc__, f"{verb}: say what the keys of data are"
+
+
+VERBS_WITHOUT_A_FUNCTION = {
+    "pip": "it runs another program",
+    "serve": "it runs until it is stopped",
+    "properties": "the plugin's own functions do this",
+}
+
+
+def test_verbs_have_a_function_in_the_python_api() -> None:
+    missing = set(VERBS) - set(api.__all__) - set(VERBS_WITHOUT_A_FUNCTION)
+    assert not missing, f"add to nvidia_variant_provider/api: {missing}"
+    assert not set(api.__all__) & set(VERBS_WITHOUT_A_FUNCTION)
+    for name in api.__all__:
+        assert getattr(api, name).__doc__, f"document api.{name}"

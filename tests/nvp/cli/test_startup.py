@@ -1,0 +1,124 @@
+"""What the verbs import, in fresh interpreters: the start is most of their time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nvidia_variant_provider.cli.verbs import VERBS
+
+METADATA = ROOT / "fixtures" / "variants-json" / "torch-2.8.0-variants.json"
+
+# The names are those of `sys.modules`, and stand for the modules below them as well.
+SLOW = (
+    *("asyncio", "concurrent", "dataclasses", "email", "importlib.metadata"),
+    *("inspect", "logging", "packaging", "rich", "socket", "ssl", "subprocess"),
+    *("unittest", "urllib.request", "zipfile"),
+)
+"""Modules that take long to import, and that most verbs start without."""
+
+INDEX = ("httpx", "simple_repository", "starlette", "uvicorn")
+FOLDERS = ("builds", "gpu_code", "lint", "matrix", "upgrading", "index.http")
+
+START = """
+import sys
+from nvidia_variant_provider.cli import main
+from support.paths import ROOT
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+print("\\n", *sorted(sys.modules), file=sys.stderr)
+"""
+
+
+def imported(*words: str, folder: Path, **variables: str) -> set[str]:
+    """Run a verb, and return the modules that it has imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", START, *words],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    bare = subprocess.run(
+        [sys.executable, "-c", "import sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    # Packages that are installed editable import modules at every start.
+    return set(done.stderr.splitlines()[-1].split()) - set(bare.stdout.split())
+
+
+def those_of(modules: set[str], *names: str) -> set[str]:
+    return {
+        module
+        for module in modules
+        if any(module == name or module.startswith(f"{name}.") for name in names)
+    }
+
+
+def own(*folders: str) -> list[str]:
+    return [f"nvidia_variant_provider.{folder}" for folder in folders]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_imports_the_module_of_the_verb_and_little_else(
+    verb: str, tmp_path: Path
+) -> None:
+    modules = imported(verb, "--help", folder=tmp_path)
+    assert f"nvidia_variant_provider.cli.{verb}" in modules
+    assert those_of(modules, *SLOW, *INDEX, "pathlib", "tempfile") == set()
+    assert those_of(modules, *own(*FOLDERS)) == set()
+    others = {f"nvidia_variant_provider.cli.{other}" for other in VERBS} - {
+        f"nvidia_variant_provider.cli.{verb}"
+    }
+    assert modules & others == set()
+
+
+@pytest.mark.parametrize("more", [(), ("--json",), ("--explain",)])
+def test_resolve_imports_only_what_it_needs(
+    more: tuple[str, ...], tmp_path: Path
+) -> None:
+    document = json.loads(METADATA.read_text())
+    for provider in document["providers"].values():
+        # A marker is for packaging to read.
+        provider.pop("enable-if", None)
+    file = tmp_path / METADATA.name
+    file.write_text(json.dumps(document))
+    # Without this file, platformdirs is asked where the user's own one is.
+    (tmp_path / "variants.toml").write_text("")
+    given = ("--cuda-driver", "12.9", "--sm-arch", "9.0")
+    modules = imported("resolve", str(file), *given, *more, folder=tmp_path)
+    files = {"pathlib", "platformdirs", "shutil", "tempfile", "urllib"}
+    assert those_of(modules, *SLOW, *INDEX, *files) == set()
+    assert those_of(modules, *own(*FOLDERS, "knowledge", "wheels", "plugin")) == set(
+        own("plugin")
+    )
+
+
+def test_platformdirs_alone_brings_what_handles_files(tmp_path: Path) -> None:
+    given = ("--cuda-driver", "12.9", "--sm-arch", "9.0")
+    file = tmp_path / "demo-1.0-variants.json"
+    file.write_text(
+        json.dumps(
+            {
+                "$schema": "https://variants-schema.wheelnext.dev/v0.2.0.json",
+                "default-priorities": {"namespace": []},
+                "providers": {},
+                "variants": {"null": {}},
+            }
+        )
+    )
+    modules = imported("resolve", str(file), *given, folder=tmp_path)
+    assert "platformdirs" in modules
+    assert those_of(modules, *SLOW, *INDEX) == set()

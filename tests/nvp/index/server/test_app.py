@@ -1,0 +1,302 @@
+"""The local index over HTTP: its pages, and how it sends files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.loopback import JSON, Running, answers_of, ask, links, page_of, start
+from support.range_server import RangeServer, serve_answers
+
+from nvidia_variant_provider.index.http.client import Client
+
+CU128 = "torch-2.8.0-3cu128-py3-none-any.whl"
+
+CU128_FILE = "torch-2.8.0-py3-none-any-cu128.whl"
+
+PLAIN = "torch-2.8.0-py3-none-any.whl"
+
+pytestmark = pytest.mark.usefixtures("no_noise")
+
+
+class TestPages:
+    def test_a_page_shows_the_best_build_with_the_highest_rank(
+        self, running: Running
+    ) -> None:
+        page = running.page()
+        assert page.status == 200
+        assert sorted(page.files) == [
+            "torch-2.8.0-1null-py3-none-any.whl",
+            "torch-2.8.0-2cu126-py3-none-any.whl",
+            CU128,
+            PLAIN,
+            "torch-2.8.0-variants.json",
+        ]
+
+    @pytest.mark.parametrize("accept", [JSON, "text/html", "*/*", ""])
+    def test_pages_are_not_cached(self, accept: str, running: Running) -> None:
+        for path in ("torch/", "", "torch", "Torch/", "nothing/"):
+            reply = ask(running.urls[0] + path, Accept=accept)
+            assert reply.headers["cache-control"] == "no-store"
+            assert "etag" not in reply.headers
+            assert "last-modified" not in reply.headers
+
+    @pytest.mark.parametrize(
+        ("accept", "kind"),
+        [
+            (JSON, JSON),
+            (f"text/html;q=0.1, {JSON}", JSON),
+            ("text/html, */*;q=0.1", "text/html; charset=utf-8"),
+            ("", "text/html; charset=utf-8"),
+            ("image/png", None),
+            ("text/html;q=high", None),
+            (";;;,,,", None),
+            ("\xff", None),
+        ],
+    )
+    def test_formats(self, accept: str, kind: str | None, running: Running) -> None:
+        for path in ("", "torch/"):
+            if path == "" and kind is not None:
+                continue  # This upstream has no list of projects.
+            reply = ask(running.urls[0] + path, Accept=accept)
+            if kind is None:
+                assert reply.status == 406
+            else:
+                assert (reply.status, reply.headers["content-type"]) == (200, kind)
+
+    def test_other_spellings_of_a_name_are_redirected(self, running: Running) -> None:
+        for path in ("Torch/", "torch", "TORCH"):
+            reply = ask(running.urls[0] + path)
+            assert reply.status == 301
+            assert "//" not in reply.headers["location"].replace("http://", "")
+        assert ask(running.urls[0] + "To.Rch/").headers["location"] == "../to-rch/"
+        assert ask(running.urls[0] + "Torch").headers["location"] == "torch/"
+
+    def test_a_list_of_projects(self, local: Running) -> None:
+        reply = ask(local.urls[0], Accept=JSON)
+        assert json.loads(reply.body)["projects"] == [{"name": "torch"}]
+        assert links(ask(local.urls[0]).text) == [{"href": "torch/"}]
+
+    def test_head_requests(self, running: Running) -> None:
+        reply = ask(running.urls[0] + "torch/", "HEAD")
+        assert (reply.status, reply.body) == (200, b"")
+        for method in ("POST", "PUT", "DELETE", "CONNECT", "OPTIONS"):
+            assert ask(running.urls[0] + "torch/", method).status in (400, 405)
+
+
+class TestFiles:
+    def test_files_that_need_no_credentials_are_redirected(
+        self, upstream: RangeServer, running: Running
+    ) -> None:
+        url = running.page().files[CU128]
+        reply = ask(url)
+        assert reply.status == 302
+        assert reply.headers["cache-control"] == "no-store"
+        location = f"{upstream.url}/simple/torch/{CU128_FILE}"
+        assert reply.headers["location"] == location
+        assert running.picks[-1] == ("torch", "cu128")
+        # Nothing has to be done to the non-variant wheel: locks record its own URL.
+        plain = running.page().files[PLAIN]
+        assert plain == f"{upstream.url}/simple/torch/{PLAIN}"
+
+    @pytest.mark.parametrize("secret", ["user:pass", "\u00fcser:p%40\u00e4:ss"])
+    def test_files_that_require_credentials_are_streamed(
+        self, secret: str, folder: Path
+    ) -> None:
+        with serve_answers(answers_of(folder), credentials=secret) as server:
+            user, _, word = secret.partition(":")
+
+            def prepare(client: Client) -> None:
+                client.add_credentials(server.url, (user, word))
+
+            with start(f"{server.url}/simple/", prepare=prepare) as running:
+                page = running.page()
+                files = [f"{server.url}/" not in url for url in page.files.values()]
+                assert all(files)
+                for name in (CU128, PLAIN, "torch-2.8.0-variants.json"):
+                    assert ask(page.files[name]).status == 200
+                file = folder / "torch" / CU128_FILE
+                whole = file.read_bytes()
+                assert ask(page.files[CU128]).body == whole
+                part = ask(page.files[CU128], Range="bytes=10-19")
+                assert (part.status, part.body) == (206, whole[10:20])
+                expected = f"bytes 10-19/{len(whole)}"
+                assert part.headers["content-range"] == expected
+                head = ask(page.files[CU128], "HEAD")
+                assert (head.status, head.body) == (200, b"")
+                assert head.headers["content-length"] == str(len(whole))
+
+    @pytest.mark.parametrize(
+        "wanted", ["\xff\xfe", "bytes=\xb2-", "nonsense", "lines=1-2", "bytes=0-1,3-4"]
+    )
+    @pytest.mark.parametrize("streamed", [True, False])
+    def test_a_range_that_means_nothing_is_ignored(
+        self, streamed: bool, wanted: str, folder: Path, local: Running
+    ) -> None:
+        """RFC 9110, section 14.2; several ranges may be ignored as well."""
+        whole = (folder / "torch" / CU128_FILE).read_bytes()
+        with serve_answers(answers_of(folder), credentials="a:b") as server:
+            url = server.url.replace("//", "//a:b@")
+            with start(f"{url}/simple/") as running:
+                page = (running if streamed else local).page()
+                reply = ask(page.files[CU128], Range=wanted)
+                assert (reply.status, reply.body) == (200, whole)
+                assert running.warnings == []
+
+    def test_a_file_is_never_a_page(self, folder: Path, local: Running) -> None:
+        """An upstream may call a file HTML; a browser must not run it."""
+        answers = {
+            path: replace(answer, kind="text/html")
+            for path, answer in answers_of(folder).items()
+        }
+        with serve_answers(answers, credentials="a:b") as server:
+            url = server.url.replace("//", "//a:b@")
+            with start(f"{url}/simple/") as running:
+                for page in (running.page(), local.page()):
+                    for method in ("GET", "HEAD"):
+                        headers = ask(page.files[CU128], method).headers
+                        assert headers["content-type"] == "application/octet-stream"
+                        assert headers["x-content-type-options"] == "nosniff"
+
+    @pytest.mark.parametrize(("asks", "status"), [(False, 403), (True, 401)])
+    def test_a_wrong_password_is_asked_for_by_pip_only(
+        self, asks: bool, status: int, folder: Path
+    ) -> None:
+        # pip asks its user for the password of the upstream. Other installers would
+        # ask for the password of this server, so they get 403.
+        with (
+            serve_answers(answers_of(folder), credentials="a:b") as server,
+            start(f"{server.url}/simple/", asks=asks) as running,
+        ):
+            reply = running.page()
+            assert reply.status == status
+            assert "HTTP 401" in reply.text
+            assert "www-authenticate" not in reply.headers
+            assert running.page(Authorization="Basic YTpi").status == (
+                200 if asks else 403
+            )
+            for text in (
+                "Basic",
+                "Basic \xff",
+                "Basic ====",
+                "Bearer YTpi",
+                "Basic /w==",
+            ):
+                assert running.page(Authorization=text).status in (200, 401, 403)
+
+    def test_a_mirror_cannot_name_files_outside_of_it(self, tmp_path: Path) -> None:
+        """Such a file would be sent to everyone who can connect."""
+        secret = tmp_path / "id_rsa"
+        secret.write_text("secret")
+        outside = tmp_path / "x-1.0.zip"
+        outside.write_text("secret")
+        mirror = tmp_path / "mirror" / "simple"
+        neighbour = tmp_path / "mirror" / "files" / "x-1.1.zip"
+        for path in (mirror / "x" / "index.html", neighbour):
+            path.parent.mkdir(parents=True)
+        neighbour.write_text("fine")
+        pages = "".join(
+            f'<a href="{p.as_uri()}">x</a>' for p in (secret, outside, neighbour)
+        )
+        (mirror / "x" / "index.html").write_text(pages)
+        with start(str(mirror)) as running:
+            files = ask(f"{running.urls[0]}x/", Accept=JSON).files
+            assert ask(files["id_rsa"]).status == 404
+            assert ask(files["x-1.0.zip"]).status == 404
+            assert ask(files["x-1.1.zip"]).body == b"fine"
+
+    def test_credentials_that_nobody_asked_for_are_ignored(self, folder: Path) -> None:
+        """A netrc file with a default entry has a password for every server."""
+        with serve_answers(answers_of(folder), credentials="a:b") as server:
+            url = server.url.replace("//", "//a:b@")
+            with start(f"{url}/simple/", asks=True) as running:
+                for _ in range(2):
+                    assert running.page(Authorization="Basic eDp5").status == 200
+
+    def test_files_of_a_folder_are_sent(self, folder: Path, local: Running) -> None:
+        page = local.page()
+        name = folder / "torch" / CU128_FILE
+        reply = ask(page.files[CU128])
+        assert (reply.status, reply.body) == (200, name.read_bytes())
+        assert ask(page.files[CU128], Range="bytes=0-3").body == b"PK\x03\x04"
+        assert ask(page.files[CU128], Range="bytes=9999999-").status == 416
+        assert ask(page.files[CU128], "HEAD").body == b""
+
+    def test_a_missing_file_is_not_found(self, tmp_path: Path) -> None:
+        (tmp_path / "torch").mkdir()
+        page = '<a href="torch-1.zip">x</a><a href="../torch/">y</a><a href="../torch">'
+        (tmp_path / "torch" / "index.html").write_text(page)
+        with start(str(tmp_path)) as running:
+            for url in running.page().files.values():
+                assert ask(url).status == 404
+
+
+_STREAM = """
+import resource, sys, urllib.request
+from support.loopback import start
+def prepare(client):
+    client.add_credentials(sys.argv[1], ("a", "b"))
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with start(sys.argv[1] + "simple/", prepare=prepare) as running:
+    files = running.page().files
+    def fetch(name):
+        total = 0
+        with urllib.request.urlopen(files[name]) as answer:
+            while chunk := answer.read(65536):
+                total += len(chunk)
+        return total
+    fetch("torch-1.zip")
+    before = peak()
+    print(fetch("torch-2.zip"), peak() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB there")
+def test_memory_does_not_grow_with_a_file() -> None:
+    from http.server import BaseHTTPRequestHandler
+
+    from support.index_server import start_server
+
+    sizes = {
+        "/simple/torch/torch-1.zip": 8 << 20,
+        "/simple/torch/torch-2.zip": 256 << 20,
+    }
+    files = [{"filename": p[14:], "url": p, "hashes": {}} for p in sizes]
+    page = page_of(*files)["/simple/torch/"]
+    zeros = bytes(1 << 20)
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            """Log nothing."""
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            size = sizes.get(self.path, len(page.body))
+            kind = "application/zip" if self.path in sizes else page.kind
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(size))
+            self.end_headers()
+            if self.path not in sizes:
+                self.wfile.write(page.body)
+                return
+            for _ in range(size >> 20):
+                self.wfile.write(zeros)
+
+    with start_server(Handler) as url:
+        done = subprocess.run(
+            [sys.executable, "-c", _STREAM, url],
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+            stdout=subprocess.PIPE,
+            check=True,
+            timeout=120,
+        )
+    total, grown = map(int, done.stdout.split())
+    assert total == 256 << 20
+    assert grown < 24 << 10

@@ -1,0 +1,18 @@
+"""Where things stand in the checkout, so that a test can move to another folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["FIXTURES", "NVP", "PROVIDER", "ROOT", "SCHEMAS"]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FIXTURES = ROOT / "fixtures"
+SCHEMAS = ROOT / "schemas"
+
+PROVIDER = ROOT / "nvidia_variant_provider"
+"""The source of the provider; tests import the installed copy."""
+
+NVP = ROOT / "packages" / "nvp" / "src" / "nvp"
+"""The source of the command line; tests import the installed copy."""
