@@ -50,7 +50,7 @@ SHARED = 16  # files of the second index that differ; the others are links to th
 PARENT = """
 import json, os, signal, sys, time
 import psutil
-from nvidia_variant_provider import api
+from nvp import api
 
 def used():
     processes = [psutil.Process(), *psutil.Process().children()]

@@ -109,7 +109,7 @@ def faults(environment: Environment) -> None:
         }
         start = time.perf_counter()
         done = subprocess.run(
-            [environment.python, "-m", "nvidia_variant_provider", "detect", "--json"],
+            [environment.python, "-m", "nvp", "detect", "--json"],
             env=variables,
             cwd=environment.folder,
             capture_output=True,

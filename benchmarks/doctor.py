@@ -50,9 +50,9 @@ with ThreadPoolExecutor(threads) as pool:
 # The files of each distribution that doctor reads, and which of them it looks into.
 LIST = """
 import json, os, sys
-from nvidia_variant_provider.doctor.distributions import find_distributions
-from nvidia_variant_provider.doctor.installation import find_installation
-from nvidia_variant_provider.doctor.reading import may_have_gpu_code
+from nvp.doctor.distributions import find_distributions
+from nvp.doctor.installation import find_installation
+from nvp.doctor.reading import may_have_gpu_code
 recorded, looked_into = set(), set()
 for item in find_distributions(find_installation(sys.argv[1], {}).folders).values():
     files = {file.path: item.locate(file.path) for file in item.files}
@@ -213,7 +213,7 @@ def _second_runs(environment: Environment, stack: Path, cache: Path, runs: int) 
 
 def _doctor(stack: Path, cache: Path, *words: str) -> Command:
     machine = ["--cuda-driver", "13.4", "--sm-arch", "9.0"]
-    program = ["-m", "nvidia_variant_provider", "doctor", "--python", str(stack)]
+    program = ["-m", "nvp", "doctor", "--python", str(stack)]
     return Command([*program, *machine, *words], {"XDG_CACHE_HOME": str(cache)})
 
 

@@ -35,7 +35,7 @@ LIBRARY = CHECKOUT / "fixtures" / "binaries" / "plain.so"
 # says itself what its peak is.
 PROGRAM = """
 import contextlib, io, json, os, sys, time
-from nvidia_variant_provider.cli import main
+from nvp.cli import main
 sys.argv[:1] = ["nvidia-variant-provider"]
 start = time.perf_counter()
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(sys.stdout):

@@ -91,7 +91,7 @@ def measure_long(folder: Path) -> None:
 
 def measure(path: Path) -> Run:
     """Run the verb on an inventory."""
-    command = [sys.executable, "-m", "nvidia_variant_provider", "fleet", str(path)]
+    command = [sys.executable, "-m", "nvp", "fleet", str(path)]
     command += ["--release", str(RELEASE), "--format", "csv"]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         start = time.perf_counter()

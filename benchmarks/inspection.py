@@ -42,8 +42,8 @@ SIDES = ("plain", "raw", "raw two", "one", "two", "zlib")
 WORKER = """
 import json, statistics, sys, time, zipfile, zlib
 from concurrent.futures import ThreadPoolExecutor
-from nvidia_variant_provider import api
-from nvidia_variant_provider.gpu_code import inflating
+from nvp import api
+from nvp.gpu_code import inflating
 
 def without_isal(path):
     module, inflating._module = inflating._module, lambda: zlib
@@ -107,7 +107,7 @@ print(json.dumps({**medians, "bytes": plain(path)}))
 """
 PEAK = """
 import sys
-from nvidia_variant_provider import api
+from nvp import api
 api.inspect(sys.argv[1], jobs=int(sys.argv[2]))
 for line in open("/proc/self/status"):
     if line.startswith("VmHWM"):

@@ -168,7 +168,7 @@ def main() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
     port = free_port()
-    words = ["-m", "nvidia_variant_provider", "serve", "--port", str(port), "-i"]
+    words = ["-m", "nvp", "serve", "--port", str(port), "-i"]
     with upstream() as url, tempfile.TemporaryFile() as log:
         server = subprocess.Popen(
             [

@@ -306,7 +306,7 @@ def index_of(
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Run `serve` in front of an index; the value is the URL and the process."""
     port = free_port()
-    words = ["-m", "nvidia_variant_provider", "serve", "-i", url, "--port", str(port)]
+    words = ["-m", "nvp", "serve", "-i", url, "--port", str(port)]
     with process(environment, words, FORCED) as server:
         wait_for(f"http://127.0.0.1:{port}/simple/none/")
         yield f"http://127.0.0.1:{port}/simple/", server

@@ -21,7 +21,6 @@ from variantlib.resolver.lib import (  # type: ignore[import-untyped]
 )
 from variantlib.variants_json import VariantsJson  # type: ignore[import-untyped]
 
-from nvidia_variant_provider import api
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
@@ -31,6 +30,7 @@ from nvidia_variant_provider.machine.environment import (
 from nvidia_variant_provider.machine.supported import all_features, supported_features
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution.ordering import order
+from nvp import api
 
 MACHINE = Environment(
     cuda_driver_version=CudaVersion(12, 9),

@@ -24,9 +24,9 @@ from urllib.parse import quote
 from benchmarks.harness import Environment, fresh_environment, options, print_table
 from benchmarks.loopback import CLEAN, EXTRAS, link_all, upstream
 from benchmarks.selection import DRIVERS, GPUS, UV, Build, works
-from nvidia_variant_provider.knowledge.builds import BuildRecord, build_records
-from nvidia_variant_provider.knowledge.tables import can_exist, driver_branches
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvp.knowledge.builds import BuildRecord, build_records
+from nvp.knowledge.tables import can_exist, driver_branches
 
 PLATFORM = "linux_x86_64"
 OUTCOMES = {

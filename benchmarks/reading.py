@@ -156,7 +156,7 @@ def main() -> None:
         serve_front(front) as url,
     ):
         pip = ["-m", "pip"]
-        verb = ["-m", "nvidia_variant_provider", "pip"]
+        verb = ["-m", "nvp", "pip"]
         sides: dict[str, Sequence[str]] = {
             "pip": pip,
             "verb pip, first": [*verb, *MACHINE],

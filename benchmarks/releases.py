@@ -22,7 +22,7 @@ from benchmarks.harness import (
     time_commands,
     verdict,
 )
-from nvidia_variant_provider.knowledge.builds import build_records
+from nvp.knowledge.builds import build_records
 
 LIMIT = 1.5
 KIND = "application/vnd.pypi.simple.v1+json"
@@ -84,7 +84,7 @@ def main() -> None:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/"
-    words = ["-m", "nvidia_variant_provider", "releases", "torch", "--index-url", url]
+    words = ["-m", "nvp", "releases", "torch", "--index-url", url]
     words += ["--cuda-driver", "12.8", "--sm-arch", "8.0"]
     variables = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
     with fresh_environment("httpx", "simple-repository", "lxml", "truststore") as env:

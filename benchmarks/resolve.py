@@ -34,7 +34,7 @@ for variant in get_variants_by_priority(variants_json=document):
 """
 OURS = """
 import sys
-from nvidia_variant_provider import api
+from nvp import api
 for label in api.resolve(sys.argv[1]).compatible:
     print(label)
 """
@@ -50,7 +50,7 @@ def main() -> None:
         commands = {"bare Python": Command(["-c", "pass"])}
         commands[VARIANTLIB] = Command(["-c", THEIRS, current], FORCED)
         for file, schema in ((current, "0.2.0"), (tutorial, "tutorial's file")):
-            line = ["-m", "nvidia_variant_provider", "resolve", file]
+            line = ["-m", "nvp", "resolve", file]
             commands[f"{LINE}, {schema}"] = Command(line, FORCED)
             commands[f"{API}, {schema}"] = Command(["-c", OURS, file], FORCED)
         compare_labels(environment, commands)

@@ -22,8 +22,8 @@ from benchmarks.harness import (
     print_table,
     run,
 )
-from nvidia_variant_provider.knowledge.tables import can_exist
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvp.knowledge.tables import can_exist
 
 UV = "uv==0.13.8"
 GPUS = "7.0 6.1 7.5 8.0 8.6 8.9 9.0 10.0 10.3 11.0 12.0 12.1".split()  # noqa: SIM905
@@ -173,8 +173,8 @@ def pick_all() -> dict[str, dict[str, Picks]]:
 
 def select(release: Any, variables: Mapping[str, str], selector: str) -> str | None:
     """Return the label that this project selects."""
-    from nvidia_variant_provider import api
     from nvidia_variant_provider.resolution.priorities import Priorities
+    from nvp import api
 
     opt_in = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
     more = opt_in if selector == "relaxed" else {}

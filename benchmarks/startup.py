@@ -15,7 +15,7 @@ from benchmarks.harness import (
 )
 from benchmarks.plugin import FORCED
 from benchmarks.resolve import write_current
-from nvidia_variant_provider.cli.verbs import VERBS
+from nvp.cli.verbs import VERBS
 
 # FILE stands for the metadata of torch 2.8.0 in the current schema.
 WORK = {
@@ -32,7 +32,7 @@ WORK = {
 # What a verb has imported is printed after its own output.
 COUNT = """
 import sys
-from nvidia_variant_provider.cli import main
+from nvp.cli import main
 try:
     main(sys.argv[1:])
 except SystemExit:
@@ -48,7 +48,7 @@ def main() -> None:
         file = str(write_current(environment.folder))
         commands = {"bare Python": Command(["-c", "pass"])}
         for verb in VERBS:
-            line = ["-m", "nvidia_variant_provider", verb]
+            line = ["-m", "nvp", verb]
             commands[f"{verb} --help"] = Command([*line, "--help"], FORCED)
             if verb in WORK:
                 words = [file if word == "FILE" else word for word in WORK[verb]]

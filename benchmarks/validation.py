@@ -26,8 +26,8 @@ MATRIX = CHECKOUT / "fixtures/variants-json/build-matrix/pytorch-2.8.0-variants.
 TIMES = """
 import sys, time
 from pathlib import Path
-from nvidia_variant_provider.lint.collector import Collector
-from nvidia_variant_provider.lint.documents import check_text
+from nvp.lint.collector import Collector
+from nvp.lint.documents import check_text
 for name in sys.argv[1:]:
     data = Path(name).read_bytes()
     start = time.perf_counter()
@@ -37,15 +37,15 @@ for name in sys.argv[1:]:
 MEMORY = """
 import resource, sys
 if len(sys.argv) > 1:
-    from nvidia_variant_provider import api
+    from nvp import api
     api.validate(sys.argv[1:])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 SHADOW = """
 import sys, time
-from nvidia_variant_provider import api
+from nvp import api
 from nvidia_variant_provider.resolution.priorities import Priorities
-from nvidia_variant_provider.lint.selection import find_shadowed
+from nvp.lint.selection import find_shadowed
 from nvidia_variant_provider.metadata import read_metadata
 def best(call):
     times = []
@@ -138,9 +138,7 @@ def shadowing(environment: Environment, runs: int) -> None:
     rows = [[*row, f"{ratio:.1f}", f"{SHADOW_LIMIT:g}", verdict(ratio, SHADOW_LIMIT)]]
     # Without a provider for CPUs no label fits, and the exit code is 1. `run` would
     # stop at that, so that the program does not pass the code on.
-    program = (
-        "import sys; from nvidia_variant_provider.cli import main; main(sys.argv[1:])"
-    )
+    program = "import sys; from nvp.cli import main; main(sys.argv[1:])"
     commands = {
         "resolve": Command(["-c", program, "resolve", str(MATRIX)], FORCED),
         "validate": Command(["-c", program, "validate", str(MATRIX)]),

@@ -10,8 +10,8 @@ import os
 import stat
 import sys
 
-from .frozen import Frozen
 from .errors import InputError, join, shown
+from .frozen import Frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support.command import Outcome, Run
 from support.native import compile_libraries
+from support.paths import FIXTURES, SCHEMAS
 from support.shared import shared_folder
 
-from nvidia_variant_provider.cli import main
-from support.paths import FIXTURES, SCHEMAS
+from nvp.cli import main
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator

@@ -10,7 +10,6 @@ import pytest
 from support.paths import ROOT
 
 
-
 def check(root: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"],

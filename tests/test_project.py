@@ -13,11 +13,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 from support.shared import shared_folder
 
 from nvidia_variant_provider import __version__
-from support.paths import ROOT
-
 
 
 def tracked(*folders: str) -> set[str]:

@@ -1,1 +1,1 @@
-"""Scripts that regenerate the tables in ``nvidia_variant_provider/knowledge``."""
+"""Scripts that regenerate the tables in ``packages/nvp/src/nvp/knowledge``."""

@@ -1,7 +1,7 @@
 """Build the tables of GPUs, drivers and older toolkits from checked-in sources.
 
 ``python -m tools.build_tables`` writes ``gpus.json``, ``drivers.json``, ``tegra.json``
-and ``older_toolkits.json`` in ``nvidia_variant_provider/knowledge``, and
+and ``older_toolkits.json`` in ``packages/nvp/src/nvp/knowledge``, and
 ``machine/driver_table.py``, the part of them that installers load. ``--check`` writes
 nothing and exits with 1 if a file would change.
 

@@ -1,7 +1,7 @@
 """Measure what each CUDA toolkit on the package index assembles.
 
 ``python -m tools.measure`` writes ``toolkits.json`` and ``ptx_targets.json`` in
-``nvidia_variant_provider/knowledge``. It downloads the wheels that
+``packages/nvp/src/nvp/knowledge``. It downloads the wheels that
 ``tools/sources/toolkits.json`` pins, about 500 MB, once. To add a toolkit, add its
 requirement there. ``python -m tools.measure REQUIREMENT`` prints the record of one
 toolkit and writes nothing.

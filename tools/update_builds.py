@@ -22,8 +22,8 @@ from typing import Any
 
 from packaging.version import Version
 
-from nvidia_variant_provider.knowledge.builds import BuildRecord, LibraryRecord
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvp.knowledge.builds import BuildRecord, LibraryRecord
 
 __all__ = [
     "merge",
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 ROOT = Path(__file__).resolve().parents[1]
-TABLE = ROOT / "nvidia_variant_provider" / "knowledge" / "builds.json"
+TABLE = ROOT / "nvp" / "src" / "nvp" / "knowledge" / "builds.json"
 SCRIPTS = ROOT / "tools" / "sources" / "torch_builds.json"
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ..frozen import Frozen
 from ..errors import InputError, shown
+from ..frozen import Frozen
 from ..strict_json import as_object, as_string
 
 if TYPE_CHECKING:

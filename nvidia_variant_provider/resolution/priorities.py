@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..frozen import EMPTY, Frozen
 from ..errors import ConfigurationError, InputError, MissingExtraError, join
+from ..frozen import EMPTY, Frozen
 from ..metadata.model import Features
 from ..strict_json import as_object, as_strings, read_bytes
 

@@ -11,8 +11,8 @@ import contextlib
 import sys
 from collections.abc import Collection, Mapping, Sequence
 
-from ..frozen import EMPTY, Frozen
 from ..errors import shown
+from ..frozen import EMPTY, Frozen
 from ..machine.environment import Environment
 from ..machine.supported import NAMESPACE, supported_features
 from ..metadata.model import Provider, VariantsMetadata

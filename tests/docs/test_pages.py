@@ -16,7 +16,7 @@ from support import generated
 from support.sessions import ROOT, pages
 
 from nvidia_variant_provider import errors
-from nvidia_variant_provider.cli.verbs import VERBS
+from nvp.cli.verbs import VERBS
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 REFERENCE = ROOT / "docs" / "reference"

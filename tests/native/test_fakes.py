@@ -18,13 +18,13 @@ from support.native import (
     machine,
     needs_compiler,
 )
+from support.paths import FIXTURES
 
 pytestmark = needs_compiler
 
 DRIVER = """
 import ctypes as c
 from cuda.bindings import driver as d
-from support.paths import FIXTURES
 d.cuInit(0)
 d.cuCtxSetCurrent(d.cuDevicePrimaryCtxRetain(d.cuDeviceGet(0)[1])[1])
 def ptx(isa, target=50):

@@ -10,6 +10,7 @@ import zipapp
 from pathlib import Path
 
 import pytest
+from support.paths import FIXTURES
 from support.processes import clean_environ, provider
 from support.shared import shared_folder
 
@@ -20,8 +21,7 @@ PACKAGE = Path(nvidia_variant_provider.__file__).parent
 MAIN = """
 import sys
 import nvidia_variant_provider
-from nvidia_variant_provider.cli import main
-from support.paths import FIXTURES
+from nvp.cli import main
 assert ".pyz" in nvidia_variant_provider.__file__
 sys.exit(main())
 """

@@ -17,11 +17,11 @@ from support.documents import PROVIDER, document
 from support.variantlib_peer import refused_properties
 from support.wheels import stub_wheel
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.cli import main
-from nvidia_variant_provider.gpu_code.claims import find_claim
-from nvidia_variant_provider.gpu_code.suggestion import suggest
-from nvidia_variant_provider.lint.runner import check_paths
+from nvp import api
+from nvp.cli import main
+from nvp.gpu_code.claims import find_claim
+from nvp.gpu_code.suggestion import suggest
+from nvp.lint.runner import check_paths
 
 TAG = "cp311-cp311-linux_x86_64"
 

@@ -12,8 +12,8 @@ from support.documents import TORCH, forced
 from support.uv_installer import InstallError, uv_index
 from support.wheels import wheel_name
 
-from nvidia_variant_provider.lint.rules.model import Code
-from nvidia_variant_provider.lint.runner import check_paths
+from nvp.lint.rules.model import Code
+from nvp.lint.runner import check_paths
 
 H100 = forced("13.0", "9.0")
 

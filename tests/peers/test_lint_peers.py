@@ -19,16 +19,16 @@ from support.client_outcomes import CASES, CONTENT, ON_PAGES, OTHER_MACHINES
 from support.documents import forced
 from support.grids import some_of
 from support.outcomes import REFUSED, uv_outcome
+from support.paths import FIXTURES
 from support.release_cases import edit_wheel
 from support.uv_installer import InstallError, UvIndex, uv_index
 from support.variantlib_peer import isolate, run_command, variantlib_outcome
 from support.wheels import stub_wheel, variants_json_name, wheel_name
 
-from nvidia_variant_provider.lint.rules import ERROR, NOTE, RULES, WARNING
-from nvidia_variant_provider.lint.rules.model import Code
-from nvidia_variant_provider.lint.runner import check_paths
-from nvidia_variant_provider.wheels.variant_json import read_wheel
-from support.paths import FIXTURES
+from nvp.lint.rules import ERROR, NOTE, RULES, WARNING
+from nvp.lint.rules.model import Code
+from nvp.lint.runner import check_paths
+from nvp.wheels.variant_json import read_wheel
 
 FOLDER = FIXTURES / "lint"
 H100 = forced("12.9", "9.0")

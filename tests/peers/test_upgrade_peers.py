@@ -14,16 +14,16 @@ import pytest
 from support.documents import forced
 from support.grids import some_of
 from support.outcomes import REFUSED, uv_outcome
+from support.paths import FIXTURES
 from support.uv_installer import InstallError, UvIndex, uv_index
 from support.variantlib_peer import by_priority, isolate, variantlib_outcome
 from support.wheels import publish, stub_wheel
 
-from nvidia_variant_provider import api
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.metadata.writing import to_dict
 from nvidia_variant_provider.resolution.priorities import Priorities
-from nvidia_variant_provider.upgrading.upgrade import upgrade
-from support.paths import FIXTURES
+from nvp import api
+from nvp.upgrading.upgrade import upgrade
 
 FOLDER = FIXTURES / "variants-json"
 TUTORIAL = FOLDER / "torch-2.8.0-variants.json"

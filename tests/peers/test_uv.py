@@ -16,9 +16,9 @@ from support.grids import some_of
 from support.strategies import documents, machines
 from support.uv_installer import UvIndex, uv_index
 
-from nvidia_variant_provider import api
 from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.resolution.priorities import Priorities
+from nvp import api
 
 DRIVERS = ("11.8", "12.4", "12.6", "12.8", "12.9", "13.0", "13.2")
 CAPABILITIES = ("5.0", "7.0", "7.5", "8.6", "8.9", "9.0", "10.0", "12.0", "12.1")

@@ -30,10 +30,10 @@ from support.variantlib_peer import (
 )
 from variantlib.errors import PluginError  # type: ignore[import-untyped]
 
-from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import ConfigurationError
 from nvidia_variant_provider.machine.supported import all_features, supported_features
 from nvidia_variant_provider.resolution.priorities import Priorities
+from nvp import api
 
 CLASS = "nvidia_variant_provider.plugin:NvidiaVariantPlugin"
 MODULE = "nvidia_variant_provider"

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from support.strategies import documents, machines, wild_machines
 from support.variantlib_peer import order, validated
 
-from nvidia_variant_provider import api
 from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.machine.supported import (
     OLDEST,
@@ -24,6 +23,7 @@ from nvidia_variant_provider.machine.supported import (
 )
 from nvidia_variant_provider.resolution.ordering import order as our_order
 from nvidia_variant_provider.resolution.priorities import Priorities
+from nvp import api
 
 Lists: TypeAlias = dict[str, list[str]]
 Nested: TypeAlias = dict[str, Lists]

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.memory import MIB, peak_of_reading
 
-from nvidia_variant_provider import api, strict_json
+from nvidia_variant_provider import strict_json
 from nvidia_variant_provider.errors import InputError, join, shown
 from nvidia_variant_provider.strict_json import parse_json, read_bytes
-from nvidia_variant_provider.wheels.archive import open_wheel
+from nvp import api
+from nvp.wheels.archive import open_wheel
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -10,7 +10,7 @@ from support.containers import library
 from support.gpu_wheels import PLAIN, PLAIN_SO, Wheel, binary, one, two
 from support.outcomes import REFUSED
 
-from nvidia_variant_provider.lint.rules.model import Code
+from nvp.lint.rules.model import Code
 
 __all__ = ["CASES", "CONTENT", "ON_PAGES", "OTHER_MACHINES"]
 

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
-from nvidia_variant_provider.gpu_code import library as library_module
-from nvidia_variant_provider.gpu_code.library import inspect_library, inspect_local
-from nvidia_variant_provider.gpu_code.report import LibraryReport
 from support.paths import FIXTURES
+
+from nvp.gpu_code import library as library_module
+from nvp.gpu_code.library import inspect_library, inspect_local
+from nvp.gpu_code.report import LibraryReport
 
 __all__ = [
     "BINARIES",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from support.containers import container, entry, library
 from support.gpu_wheels import PLAIN, PLAIN_SO, Wheel, binary, one, two
 
-from nvidia_variant_provider.gpu_code.fatbin import MAGIC
+from nvp.gpu_code.fatbin import MAGIC
 
 __all__ = ["CASES", "Case"]
 

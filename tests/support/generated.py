@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from support.sessions import ROOT
 
-from nvidia_variant_provider.cli.parsers import make_verb_parser
-from nvidia_variant_provider.cli.verbs import GROUPS, PROGRAM, VERBS
 from nvidia_variant_provider.machine import reasons
+from nvp.cli.parsers import make_verb_parser
+from nvp.cli.verbs import GROUPS, PROGRAM, VERBS
 
 __all__ = ["MAIN_JOB", "TABLES", "reason_codes", "refresh"]
 
@@ -177,7 +177,7 @@ def _main_job() -> Iterator[str]:
         "NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "7.5",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "nvidia_variant_provider", *MAIN_JOB.split()],
+        [sys.executable, "-m", "nvp", *MAIN_JOB.split()],
         cwd=ROOT,
         env={**os.environ, **forced},
         capture_output=True,

@@ -15,8 +15,8 @@ from urllib.parse import quote
 from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
 
-from nvidia_variant_provider.index.http.pages import parse_page
-from nvidia_variant_provider.knowledge.builds import BuildRecord, build_records
+from nvp.index.http.pages import parse_page
+from nvp.knowledge.builds import BuildRecord, build_records
 
 __all__ = [
     "FILES",

@@ -15,17 +15,17 @@ from urllib.parse import urljoin, urlsplit
 
 from support.range_server import Answer
 
-from nvidia_variant_provider.index.http.client import AskCredentials, Client
-from nvidia_variant_provider.index.http.settings import Settings
-from nvidia_variant_provider.index.selection.options import Pins, Selection
-from nvidia_variant_provider.index.server.access import Access
-from nvidia_variant_provider.index.server.local_index import LocalIndex
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
     Environment,
     Gpu,
 )
+from nvp.index.http.client import AskCredentials, Client
+from nvp.index.http.settings import Settings
+from nvp.index.selection.options import Pins, Selection
+from nvp.index.server.access import Access
+from nvp.index.server.local_index import LocalIndex
 
 __all__ = [
     "H100",

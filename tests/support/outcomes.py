@@ -7,9 +7,9 @@ from typing import Any
 
 from support.uv_installer import InstallError, UvIndex
 
-from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import InputError, OverrideError
 from nvidia_variant_provider.resolution.priorities import Priorities
+from nvp import api
 
 __all__ = ["REFUSED", "our_outcome", "uv_outcome"]
 

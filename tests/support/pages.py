@@ -9,7 +9,7 @@ from pip._internal.index.collector import IndexContent, parse_links
 from pip._internal.models.link import Link
 from simple_repository import model
 
-from nvidia_variant_provider.index.http.pages import parse_page
+from nvp.index.http.pages import parse_page
 
 __all__ = [
     "HTML",

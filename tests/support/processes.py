@@ -115,7 +115,7 @@ def provider(
 ) -> Done:
     """Run ``nvidia-variant-provider ARGUMENTS``, and wait for its end."""
     done = subprocess.run(
-        [sys.executable, "-m", "nvidia_variant_provider", *map(str, arguments)],
+        [sys.executable, "-m", "nvp", *map(str, arguments)],
         env=dict(environ),
         cwd=cwd,
         stdin=subprocess.DEVNULL,

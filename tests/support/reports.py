@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nvidia_variant_provider.gpu_code.report import LibraryReport, WheelReport
+from nvp.gpu_code.report import LibraryReport, WheelReport
 
 __all__ = ["lib", "wheel"]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
+from support.paths import SCHEMAS
 
 from .documents import PROVIDER, nvidia
-from support.paths import SCHEMAS
 
 __all__ = [
     "HOST",

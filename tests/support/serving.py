@@ -32,7 +32,7 @@ def serving(
     *arguments: object, environ: Mapping[str, str], python: object = sys.executable
 ) -> Iterator[Serving]:
     """Run ``serve`` while the context lasts."""
-    command = [str(python), "-m", "nvidia_variant_provider", "serve", "--json"]
+    command = [str(python), "-m", "nvp", "serve", "--json"]
     with subprocess.Popen(
         [*command, *map(str, arguments)],
         env=dict(environ),

@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
 from support.paths import ROOT
 
 __all__ = [

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from support.containers import library
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.doctor.distributions import find_distributions
-from nvidia_variant_provider.doctor.installation import find_installation
-from nvidia_variant_provider.doctor.model import Finding
-from nvidia_variant_provider.doctor.reading import CodeReader
-from nvidia_variant_provider.doctor.runner import diagnose
-from nvidia_variant_provider.doctor.stack import Stack
 from nvidia_variant_provider.machine.environment import Environment
+from nvp import api
+from nvp.doctor.distributions import find_distributions
+from nvp.doctor.installation import find_installation
+from nvp.doctor.model import Finding
+from nvp.doctor.reading import CodeReader
+from nvp.doctor.runner import diagnose
+from nvp.doctor.stack import Stack
 
 __all__ = ["Installed", "machine", "make_environment", "make_stack", "run_checks"]
 

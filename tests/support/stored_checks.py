@@ -10,12 +10,12 @@ from support.containers import library
 from support.gpu_wheels import Wheel
 from support.range_server import RangeServer
 
-from nvidia_variant_provider.census.checking import StoredIndex
-from nvidia_variant_provider.census.model import Outcome
-from nvidia_variant_provider.census.running import Tally
-from nvidia_variant_provider.lint.findings import Finding
-from nvidia_variant_provider.lint.runner import check_paths
-from nvidia_variant_provider.lint.unchecked import Unchecked, UncheckedFiles
+from nvp.census.checking import StoredIndex
+from nvp.census.model import Outcome
+from nvp.census.running import Tally
+from nvp.lint.findings import Finding
+from nvp.lint.runner import check_paths
+from nvp.lint.unchecked import Unchecked, UncheckedFiles
 
 __all__ = ["Checked", "Read", "check", "labelled", "same", "wheel_bytes"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from nvidia_variant_provider.builds.backends import parse_backend
-from nvidia_variant_provider.builds.elsewhere import decide_elsewhere
-from nvidia_variant_provider.builds.page import Build, decide
-from nvidia_variant_provider.builds.verdicts import UNKNOWN, Judgement, Verdict
+from nvp.builds.backends import parse_backend
+from nvp.builds.elsewhere import decide_elsewhere
+from nvp.builds.page import Build, decide
+from nvp.builds.verdicts import UNKNOWN, Judgement, Verdict
 
 HERE, THERE = "linux_x86_64", "win_amd64"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from nvidia_variant_provider.builds.backends import parse_backend
-from nvidia_variant_provider.builds.following import find_strays, follow
-from nvidia_variant_provider.builds.page import Build, decide
-from nvidia_variant_provider.builds.verdicts import Judgement, Verdict
+from nvp.builds.backends import parse_backend
+from nvp.builds.following import find_strays, follow
+from nvp.builds.page import Build, decide
+from nvp.builds.verdicts import Judgement, Verdict
 
 
 def build(project: str, version: str, verdict: Verdict = "runs") -> Build:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from nvidia_variant_provider.builds.backends import parse_backend
-from nvidia_variant_provider.builds.page import Build, Decisions, decide
-from nvidia_variant_provider.builds.verdicts import Judgement, Verdict
 from nvidia_variant_provider.machine.environment import CudaVersion
+from nvp.builds.backends import parse_backend
+from nvp.builds.page import Build, Decisions, decide
+from nvp.builds.verdicts import Judgement, Verdict
 
 
 def build(version: str, verdict: Verdict, *, strict: bool = True) -> Build:

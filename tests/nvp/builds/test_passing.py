@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from nvidia_variant_provider.builds.backends import parse_backend
-from nvidia_variant_provider.builds.page import Build, Decision
-from nvidia_variant_provider.builds.passing import find_passed_over
-from nvidia_variant_provider.builds.verdicts import UNKNOWN, Judgement
 from nvidia_variant_provider.machine.environment import CudaVersion
+from nvp.builds.backends import parse_backend
+from nvp.builds.page import Build, Decision
+from nvp.builds.passing import find_passed_over
+from nvp.builds.verdicts import UNKNOWN, Judgement
 
 DRIVER = "it needs a driver for CUDA 13, but this one is for CUDA 12.8"
 SHOW = Decision(action="show")

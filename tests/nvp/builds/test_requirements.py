@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from nvidia_variant_provider.builds.requirements import (
+from nvidia_variant_provider.machine.environment import CudaVersion
+from nvp.builds.requirements import (
     find_refusal,
     judge_by_pin,
     required_projects,
 )
-from nvidia_variant_provider.builds.verdicts import Judgement
-from nvidia_variant_provider.machine.environment import CudaVersion
+from nvp.builds.verdicts import Judgement
 
 RUNS = Judgement(verdict="runs")
 CPU = Judgement(verdict="cpu")

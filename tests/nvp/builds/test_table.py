@@ -13,25 +13,25 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 from support.downloads import download
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.builds.backends import parse_backend
-from nvidia_variant_provider.builds.needs import Code, Needs, needs_of_report
-from nvidia_variant_provider.builds.table import (
-    PROJECTS,
-    find_record,
-    needs_of_record,
-    record_of_needs,
-)
-from nvidia_variant_provider.builds.verdicts import judge
-from nvidia_variant_provider.gpu_code.units import first_toolkit
-from nvidia_variant_provider.knowledge import builds
-from nvidia_variant_provider.knowledge.builds import BuildRecord, build_records
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
     Environment,
     Gpu,
 )
+from nvp import api
+from nvp.builds.backends import parse_backend
+from nvp.builds.needs import Code, Needs, needs_of_report
+from nvp.builds.table import (
+    PROJECTS,
+    find_record,
+    needs_of_record,
+    record_of_needs,
+)
+from nvp.builds.verdicts import judge
+from nvp.gpu_code.units import first_toolkit
+from nvp.knowledge import builds
+from nvp.knowledge.builds import BuildRecord, build_records
 from tools.update_builds import (
     SCRIPTS,
     merge,

@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.selection import GPUS, works
-from nvidia_variant_provider.builds.backends import parse_backend
-from nvidia_variant_provider.builds.needs import (
-    Code,
-    Needs,
-    needs_of_backend,
-    needs_of_requirements,
-)
-from nvidia_variant_provider.builds.verdicts import judge
-from nvidia_variant_provider.knowledge.tables import gpu_models, toolkits
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
     Environment,
     Gpu,
 )
+from nvp.builds.backends import parse_backend
+from nvp.builds.needs import (
+    Code,
+    Needs,
+    needs_of_backend,
+    needs_of_requirements,
+)
+from nvp.builds.verdicts import judge
+from nvp.knowledge.tables import gpu_models, toolkits
 
 TARGETS = [50, 60, 61, 70, 75, 80, 86, 89, 90, 100, 103, 120, 121]
 

@@ -20,17 +20,17 @@ from support.damaged_index import damaged_index, serve_index
 from support.stored_checks import check, labelled, same, wheel_bytes
 from support.wheels import stub_wheel
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.census import fact_reading
-from nvidia_variant_provider.census import store as store_module
-from nvidia_variant_provider.census.fact_reading import read_for_rules
-from nvidia_variant_provider.census.model import Wheel as ListedWheel
-from nvidia_variant_provider.census.reading import Meter
-from nvidia_variant_provider.census.store import Store
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.index.http.blocking import BlockingClient
-from nvidia_variant_provider.index.threads import is_running
-from nvidia_variant_provider.lint.facts import Unread
+from nvp import api
+from nvp.census import fact_reading
+from nvp.census import store as store_module
+from nvp.census.fact_reading import read_for_rules
+from nvp.census.model import Wheel as ListedWheel
+from nvp.census.reading import Meter
+from nvp.census.store import Store
+from nvp.index.http.blocking import BlockingClient
+from nvp.index.threads import is_running
+from nvp.lint.facts import Unread
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_what_a_census_has_read_is_not_read_again(tmp_path: Path, run: Run) -> N
 
 
 def test_both_verbs_write_the_same_rows(tmp_path: Path) -> None:
-    from census.test_running import rows
+    from support.census_runs import rows
 
     folder = tmp_path / "index" / "demo"
     for number, case in enumerate(CASES.values()):

@@ -10,8 +10,8 @@ from support.command import Run
 from support.range_server import Answer, serve_answers
 from support.stored_checks import check, labelled, same
 
-from nvidia_variant_provider.census import store as store_module
-from nvidia_variant_provider.census.store import Store
+from nvp.census import store as store_module
+from nvp.census.store import Store
 
 
 class TestFailures:

@@ -16,17 +16,18 @@ import trustme
 
 pytest.importorskip("distributed", reason="the extra census is not installed")
 
-from census.test_running import COUNT, Observed, make_index, rows, take
+from support.census_runs import COUNT, Observed, make_index, rows, take
 from support.command import Run
 from support.dask_cluster import Cluster, dask_cluster
 from support.processes import provider
 from support.range_server import Answer, serve_answers
 
-from nvidia_variant_provider import __version__, api
-from nvidia_variant_provider.census import cluster as cluster_module
-from nvidia_variant_provider.census.cluster import ClusterWorkers
-from nvidia_variant_provider.census.running import Stop
+from nvidia_variant_provider import __version__
 from nvidia_variant_provider.errors import InputError, MissingExtraError
+from nvp import api
+from nvp.census import cluster as cluster_module
+from nvp.census.cluster import ClusterWorkers
+from nvp.census.running import Stop
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="it takes minutes there")
 

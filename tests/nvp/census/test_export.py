@@ -15,16 +15,16 @@ import pytest
 from support.containers import BINARIES
 from support.html_page import Page
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.builds.needs import needs_of_report
-from nvidia_variant_provider.builds.table import needs_of_record
-from nvidia_variant_provider.census.export import COLUMNS, build_table, export
-from nvidia_variant_provider.census.model import Outcome, Wheel
-from nvidia_variant_provider.census.page import census_page
-from nvidia_variant_provider.census.store import Store
-from nvidia_variant_provider.census.summary import summarize
 from nvidia_variant_provider.errors import InputError, UsageError
-from nvidia_variant_provider.gpu_code.report import WheelReport
+from nvp import api
+from nvp.builds.needs import needs_of_report
+from nvp.builds.table import needs_of_record
+from nvp.census.export import COLUMNS, build_table, export
+from nvp.census.model import Outcome, Wheel
+from nvp.census.page import census_page
+from nvp.census.store import Store
+from nvp.census.summary import summarize
+from nvp.gpu_code.report import WheelReport
 
 PLATFORM = "manylinux_2_28_x86_64"
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from support.command import Run
+from support.paths import ROOT
 
 INDEX = ROOT / "fixtures" / "census"
 
 LIMITED = """
 import resource, sys
-from nvidia_variant_provider.cli import main
-from support.paths import ROOT
+from nvp.cli import main
 if __name__ == "__main__":
     limit = int(sys.argv.pop(1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

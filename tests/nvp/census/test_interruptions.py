@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("distributed", reason="the extra census is not installed")
 
-from census.test_running import make_index
+from support.census_runs import make_index
 from support.dask_cluster import Cluster, dask_cluster
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
@@ -30,7 +30,7 @@ KILLED_AT = 10
 
 CENSUS = """
 import json, os, signal, sys
-from nvidia_variant_provider import api
+from nvp import api
 
 class Observer:
     def listed(self, project, tally):
@@ -196,7 +196,7 @@ def interrupted(
     """Press Ctrl-C while two workers read a wheel each, and others wait for them."""
     pytest.importorskip("httpx", reason="it reads the index")
     index = Gated(folder / "index")
-    command = [sys.executable, "-m", "nvidia_variant_provider", "-v", "census"]
+    command = [sys.executable, "-m", "nvp", "-v", "census"]
     with (
         serve_answers(index) as server,
         subprocess.Popen(

@@ -15,14 +15,14 @@ from support.index_server import serve, start_server
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel, write_page
 
-from nvidia_variant_provider.census.listing import (
+from nvidia_variant_provider.errors import InputError, UsageError
+from nvp.census.listing import (
     Project,
     list_projects,
     pages_at_once,
 )
-from nvidia_variant_provider.census.selecting import Choice
-from nvidia_variant_provider.errors import InputError, UsageError
-from nvidia_variant_provider.index.http.blocking import BlockingClient
+from nvp.census.selecting import Choice
+from nvp.index.http.blocking import BlockingClient
 
 JSON = "application/vnd.pypi.simple.v1+json"
 

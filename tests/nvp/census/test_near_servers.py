@@ -14,7 +14,7 @@ from support.gpu_wheels import Wheel
 from support.proxy import serve_proxy
 from support.range_server import Answer, RangeServer, serve_answers
 
-from nvidia_variant_provider.census.store import Store
+from nvp.census.store import Store
 
 PAGE = f"http://{HOST}/simple/demo/"
 

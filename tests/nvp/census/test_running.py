@@ -4,134 +4,35 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.containers import library
+from support.census_runs import (
+    COUNT,
+    PLATFORM,
+    Observed,
+    Threads,
+    make_index,
+    rows,
+    take,
+)
 from support.wheels import stub_wheel
 
-from nvidia_variant_provider.census.listing import Project, list_projects
-from nvidia_variant_provider.census.model import Outcome, Wheel
-from nvidia_variant_provider.census.running import Stop, Tally, run
-from nvidia_variant_provider.census.selecting import Choice
-from nvidia_variant_provider.census.store import Store
-from nvidia_variant_provider.census.worker import Task, read_wheel
-from nvidia_variant_provider.census.workers import LocalWorkers
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.index.http.blocking import BlockingClient
-
-PLATFORM = "cp312-cp312-manylinux_2_28_x86_64"
-COUNT = 12
-
-
-def make_index(folder: Path, count: int = COUNT) -> Path:
-    """An index in a folder: one wheel for each project, and one of them damaged."""
-    for number in range(count):
-        name = f"p{number:04d}"
-        path = stub_wheel(
-            folder / name,
-            name,
-            "1.0",
-            tag=PLATFORM,
-            members={f"{name}/lib.so": library(f"{80 + number % 10}_real")},
-        )
-        if number == 1:
-            path.write_bytes(path.read_bytes()[:-30])
-    return folder
+from nvp.census.listing import Project
+from nvp.census.model import Outcome, Wheel
+from nvp.census.running import Stop, Tally, run
+from nvp.census.store import Store
+from nvp.census.worker import Task, read_wheel
+from nvp.census.workers import LocalWorkers
 
 
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
     return make_index(tmp_path / "index")
-
-
-class Observed:
-    """What a census said while it ran."""
-
-    def __init__(self, then: Any = None) -> None:
-        self.outcomes: list[Outcome] = []
-        self.projects: list[Project] = []
-        self._then = then
-
-    def listed(self, project: Project, tally: Tally) -> None:
-        del tally
-        self.projects.append(project)
-
-    def finished(self, outcome: Outcome, tally: Tally) -> None:
-        del tally
-        self.outcomes.append(outcome)
-        if self._then is not None:
-            self._then(self)
-
-
-class Threads:
-    """Workers in threads of this process, for what needs no processes."""
-
-    ahead = 2
-
-    def __init__(self, read: Any = read_wheel, count: int = 2) -> None:
-        self._read = read
-        self._count = count
-        self._pool = ThreadPoolExecutor(count)
-        self.renewed = 0
-
-    def submit(self, task: Task) -> Future[Outcome]:
-        return self._pool.submit(self._read, task)
-
-    def capacity(self) -> int:
-        return self._count
-
-    def result(self, future: Future[Outcome]) -> Outcome:
-        return future.result()
-
-    def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:
-        for future in futures:
-            future.cancel()
-
-    def renew(self) -> None:
-        self.renewed += 1
-
-    def close(self, *, at_once: bool = False) -> None:
-        self._pool.shutdown(wait=not at_once)
-
-
-def take(index: Path, store: Path, workers: Any = None, **more: Any) -> Tally:
-    """Run a census, in threads where nothing else is given."""
-    workers = workers or Threads()
-    projects = list_projects(str(index), (), Choice(), BlockingClient)
-    more = {"observer": Observed(), "stop": Stop(), **more}
-    try:
-        with Store(str(store)) as opened:
-            return run(
-                projects,
-                opened,
-                workers,
-                make_task=lambda wheel: Task(wheel=wheel),
-                **more,
-            )
-    finally:
-        workers.close()
-
-
-def rows(store: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """All rows, without the order and the time in which they came."""
-    with Store(str(store)) as opened:
-        names = {row["id"]: row["key"] for row in opened.wheels()}
-        varying = {"id", "wheel", "seconds", "inspected_at", "bytes_read"}
-        return {
-            table: sorted(
-                (
-                    names[row["id" if table == "wheels" else "wheel"]],
-                    *(str(row[key]) for key in row.keys() if key not in varying),  # noqa: SIM118
-                )
-                for row in opened.rows(f"SELECT * FROM {table}")
-            )
-            for table in ("wheels", "libraries", "targets", "claims", "declared")
-        }
 
 
 @pytest.fixture

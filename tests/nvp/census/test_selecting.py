@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nvidia_variant_provider.census.selecting import Choice, Listed, select_wheels
+from nvp.census.selecting import Choice, Listed, select_wheels
 
 PLATFORM = "manylinux_2_28_x86_64"
 

@@ -18,14 +18,14 @@ import pytest
 from support.containers import BINARIES, container, entry, library
 from support.wheels import stub_wheel
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.census import store as store_module
-from nvidia_variant_provider.census.model import Claimed, Outcome, Status, Wheel
-from nvidia_variant_provider.census.schema import APPLICATION, MIGRATIONS, VERSION
-from nvidia_variant_provider.census.store import Store
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.lint.facts import Unread, WheelFacts
-from nvidia_variant_provider.wheels.variant_json import WheelContent
+from nvp import api
+from nvp.census import store as store_module
+from nvp.census.model import Claimed, Outcome, Status, Wheel
+from nvp.census.schema import APPLICATION, MIGRATIONS, VERSION
+from nvp.census.store import Store
+from nvp.lint.facts import Unread, WheelFacts
+from nvp.wheels.variant_json import WheelContent
 
 
 def wheel(number: int = 1) -> Wheel:
@@ -114,8 +114,8 @@ def test_a_store_is_opened_again(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[2])
-from census.test_store import outcome
-from nvidia_variant_provider.census.store import Store
+from test_store import outcome
+from nvp.census.store import Store
 with Store(sys.argv[1]) as store:
     store.add(outcome(1))
     store.add(outcome(2))
@@ -128,7 +128,7 @@ with Store(sys.argv[1]) as store:
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
 def test_a_kill_loses_only_what_was_not_finished(tmp_path: Path) -> None:
     path = str(tmp_path / "census.sqlite")
-    tests = str(Path(__file__).parents[2])
+    tests = str(Path(__file__).parent)
     done = subprocess.run(
         [sys.executable, "-c", KILLED, path, tests], check=False, timeout=60
     )

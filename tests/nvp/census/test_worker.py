@@ -15,17 +15,17 @@ from support.containers import library
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
 
-from nvidia_variant_provider.census import reading, worker
-from nvidia_variant_provider.census.model import Outcome, Wheel
-from nvidia_variant_provider.census.worker import (
+from nvp.census import reading, worker
+from nvp.census.model import Outcome, Wheel
+from nvp.census.worker import (
     Limits,
     OtherVersionError,
     Task,
     read_wheel,
 )
-from nvidia_variant_provider.index.http.blocking import BlockingClient
-from nvidia_variant_provider.index.http.client import Client
-from nvidia_variant_provider.index.http.settings import Settings
+from nvp.index.http.blocking import BlockingClient
+from nvp.index.http.client import Client
+from nvp.index.http.settings import Settings
 
 PLATFORM = "cp312-cp312-manylinux_2_28_x86_64"
 LARGE = 3 * 1024 * 1024
@@ -42,7 +42,7 @@ def _own_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(worker, "_clients", {})
     monkeypatch.setattr(worker, "connect", connect)
-    monkeypatch.setattr("nvidia_variant_provider.index.http.retrying._FIRST", 0.0)
+    monkeypatch.setattr("nvp.index.http.retrying._FIRST", 0.0)
     yield
     for client in worker._clients.values():
         client.close()

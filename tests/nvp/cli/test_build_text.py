@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from support.builds import gpu_build, machine, metadata
 
-from nvidia_variant_provider.cli.build_text import why_no_gpu
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution.priorities import Priorities
 from nvidia_variant_provider.resolution.resolver import resolve_metadata
+from nvp.cli.build_text import why_no_gpu
 
 BUILDS = {
     "both": gpu_build("12.9", "80_real", "90_real"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.command import Run
+from support.paths import ROOT
 from support.range_server import Answer, serve_answers
 
 INDEX = ROOT / "fixtures" / "census"
@@ -135,9 +136,8 @@ def test_enough_is_read(run: Run, store: Path) -> None:
 
 INTERRUPTED = """
 import os, signal, sys, threading
-from nvidia_variant_provider.cli import main
-from nvidia_variant_provider.cli.census import _Observer
-from support.paths import ROOT
+from nvp.cli import main
+from nvp.cli.census import _Observer
 
 finished = _Observer.finished
 def interrupt(self, outcome, tally):

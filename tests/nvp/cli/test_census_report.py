@@ -11,7 +11,6 @@ from support.html_page import Page
 from support.paths import ROOT
 
 
-
 @pytest.fixture
 def store(run: Run, tmp_path: Path) -> Path:
     path = tmp_path / "census.sqlite"

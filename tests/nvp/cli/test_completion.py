@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.command import Run
 
-from nvidia_variant_provider.cli.verbs import VERBS
+from nvp.cli.verbs import VERBS
 
 pytest.importorskip("shtab", reason="it makes the scripts")
 
@@ -113,9 +113,9 @@ def test_without_shtab(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_normal_calls_do_not_load_what_completion_and_logging_need() -> None:
     code = (
-        "import sys; from nvidia_variant_provider.cli import main; main(['detect']);"
-        "names = ['shtab', 'difflib', 'nvidia_variant_provider.cli.completion',"
-        "'nvidia_variant_provider.cli.log', 'rich'];"
+        "import sys; from nvp.cli import main; main(['detect']);"
+        "names = ['shtab', 'difflib', 'nvp.cli.completion',"
+        "'nvp.cli.log', 'rich'];"
         "print([name for name in names if name in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run(

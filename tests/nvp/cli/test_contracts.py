@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-from nvidia_variant_provider import api
-from nvidia_variant_provider.cli.parsers import find_verb, make_verb_parser
-from nvidia_variant_provider.cli.verbs import GROUPS, VERBS
 from support.paths import ROOT
+
+from nvp import api
+from nvp.cli.parsers import find_verb, make_verb_parser
+from nvp.cli.verbs import GROUPS, VERBS
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "schemas/report.schema.json").read_text())
 
@@ -115,7 +114,7 @@ VERBS_WITHOUT_A_FUNCTION = {
 
 def test_verbs_have_a_function_in_the_python_api() -> None:
     missing = set(VERBS) - set(api.__all__) - set(VERBS_WITHOUT_A_FUNCTION)
-    assert not missing, f"add to nvidia_variant_provider/api: {missing}"
+    assert not missing, f"add to packages/nvp/src/nvp/api: {missing}"
     assert not set(api.__all__) & set(VERBS_WITHOUT_A_FUNCTION)
     for name in api.__all__:
         assert getattr(api, name).__doc__, f"document api.{name}"

@@ -246,7 +246,7 @@ def test_the_end_of_doctor_is_the_end_of_its_workload(
     words = ["doctor", "--python", str(env), "--workload"]
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "nvidia_variant_provider", *words),
+            *(sys.executable, "-m", "nvp", *words),
             f"{PYTHON} -c {shlex.quote(source)}",
         ],
         capture_output=True,
@@ -267,7 +267,7 @@ def test_the_end_of_doctor_is_the_end_of_a_ptxas(tmp_path: Path) -> None:
     triton = Installed(name="triton", files={path: script.encode()})
     packages = make_environment(tmp_path / "env", triton)
     (packages / path).chmod(0o755)
-    words = ["-m", "nvidia_variant_provider", "doctor", "--python"]
+    words = ["-m", "nvp", "doctor", "--python"]
     done = subprocess.run(
         [sys.executable, *words, str(tmp_path / "env")],
         capture_output=True,

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from support.command import Run
 from support.html_page import Page
-from support.wheels import stub_wheel, write_page
 from support.paths import ROOT
+from support.wheels import stub_wheel, write_page
 
 pytest.importorskip("ijson", reason="it reads long lists")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.command import Run
 
-from nvidia_variant_provider.cli import VERBS, main
-from nvidia_variant_provider.cli.verbs import GROUPS
+from nvp.cli import VERBS, main
+from nvp.cli.verbs import GROUPS
 
 
 class TestHelp:
@@ -78,4 +78,4 @@ class TestHelp:
     def test_both_names_are_installed(self) -> None:
         text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
         for name in ("nvidia-variant-provider", "nvp"):
-            assert f'\n{name} = "nvidia_variant_provider.cli:main"\n' in text
+            assert f'\n{name} = "nvp.cli:main"\n' in text

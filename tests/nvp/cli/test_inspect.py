@@ -18,10 +18,10 @@ from support.containers import BINARIES, binaries, container, entry, library
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
 
-from nvidia_variant_provider.cli import main
-from nvidia_variant_provider.cli.progress import progress_bar
-from nvidia_variant_provider.gpu_code import compression, files
-from nvidia_variant_provider.index.http.urls import redacted
+from nvp.cli import main
+from nvp.cli.progress import progress_bar
+from nvp.gpu_code import compression, files
+from nvp.index.http.urls import redacted
 
 PLAIN = (BINARIES / "plain.so").read_bytes()
 TAG = "cp311-cp311-linux_x86_64"
@@ -369,7 +369,7 @@ def test_interrupt(jobs: int, tmp_path: Path) -> None:
     temporary.mkdir()
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "nvidia_variant_provider", "-v"),
+            *(sys.executable, "-m", "nvp", "-v"),
             *("inspect", folder, "--jobs", str(jobs)),
         ],
         stdout=subprocess.PIPE,

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from support.command import FORCED, Run
 
 from nvidia_variant_provider import __version__
-from nvidia_variant_provider.cli import VERBS, main
+from nvp.cli import VERBS, main
 
 
 class TestErrors:
@@ -233,7 +233,7 @@ class TestReport:
 
 def test_module_is_the_command() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "nvidia_variant_provider", "--version"],
+        [sys.executable, "-m", "nvp", "--version"],
         capture_output=True,
         text=True,
         check=True,
@@ -242,7 +242,7 @@ def test_module_is_the_command() -> None:
 
 
 def test_streams_that_cannot_be_used(torch: Path) -> None:
-    command = f'"{sys.executable}" -m nvidia_variant_provider resolve'
+    command = f'"{sys.executable}" -m nvp resolve'
     for words, message in {
         f"{command} - <&-": "error: stdin: cannot be read: closed; name a file\n",
         f'{command} "{torch}" >/dev/full': "error: stdout: cannot be written: No space",
@@ -260,7 +260,7 @@ def test_streams_that_cannot_be_used(torch: Path) -> None:
 )
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
 def test_closed_streams(redirection: str, code: int, word: str, torch: Path) -> None:
-    words = [sys.executable, "-m", "nvidia_variant_provider", "resolve", *FORCED]
+    words = [sys.executable, "-m", "nvp", "resolve", *FORCED]
     command = f"{shlex.join([*words, str(torch)])} {redirection}"
     outcome = subprocess.run(
         ["sh", "-c", command], check=False, capture_output=True, text=True
@@ -286,8 +286,7 @@ def test_the_working_folder_may_be_gone(
 
 def test_a_reader_that_stops_early_is_no_error() -> None:
     code = (
-        "import sys; from nvidia_variant_provider.cli import main;"
-        "sys.exit(main(['properties', '--all']))"
+        "import sys; from nvp.cli import main;sys.exit(main(['properties', '--all']))"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE

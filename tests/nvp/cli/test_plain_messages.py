@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nvidia_variant_provider.cli import main
+from nvp.cli import main
 
 
 def stderr(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -169,7 +169,7 @@ def test_resolve_imports_nothing_that_it_does_not_use(fixtures: Path) -> None:
     """Each of these would take a tenth of the time of the verb, or more."""
     path = fixtures / "variants-json" / "schema-0.2.0" / "torch-2.8.0-variants.json"
     code = (
-        "import sys; from nvidia_variant_provider.cli import main;"
+        "import sys; from nvp.cli import main;"
         f"main(['resolve', '--cuda-driver=12.9', '--sm-arch=9.0', {str(path)!r}]);"
         "print(sorted(set(sys.modules) & set(sys.argv[1:])), file=sys.stderr)"
     )

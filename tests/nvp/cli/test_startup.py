@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
-from nvidia_variant_provider.cli.verbs import VERBS
+from nvp.cli.verbs import VERBS
 
 METADATA = ROOT / "fixtures" / "variants-json" / "torch-2.8.0-variants.json"
 
@@ -27,8 +28,7 @@ FOLDERS = ("builds", "gpu_code", "lint", "matrix", "upgrading", "index.http")
 
 START = """
 import sys
-from nvidia_variant_provider.cli import main
-from support.paths import ROOT
+from nvp.cli import main
 try:
     main(sys.argv[1:])
 except SystemExit:
@@ -76,12 +76,10 @@ def test_help_imports_the_module_of_the_verb_and_little_else(
     verb: str, tmp_path: Path
 ) -> None:
     modules = imported(verb, "--help", folder=tmp_path)
-    assert f"nvidia_variant_provider.cli.{verb}" in modules
+    assert f"nvp.cli.{verb}" in modules
     assert those_of(modules, *SLOW, *INDEX, "pathlib", "tempfile") == set()
     assert those_of(modules, *own(*FOLDERS)) == set()
-    others = {f"nvidia_variant_provider.cli.{other}" for other in VERBS} - {
-        f"nvidia_variant_provider.cli.{verb}"
-    }
+    others = {f"nvp.cli.{other}" for other in VERBS} - {f"nvp.cli.{verb}"}
     assert modules & others == set()
 
 

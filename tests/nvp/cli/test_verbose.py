@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from support.command import Run
 
-from nvidia_variant_provider.cli.log import logging_to_stderr, redact
-from nvidia_variant_provider.cli.parsers import read_command_line
-from nvidia_variant_provider.cli.result import Result
+from nvp.cli.log import logging_to_stderr, redact
+from nvp.cli.parsers import read_command_line
+from nvp.cli.result import Result
 
 
 class TestVerbose:
@@ -23,9 +23,7 @@ class TestVerbose:
     ) -> None:
         outcome = run(*arguments)
         assert outcome.out == run("detect").out
-        assert outcome.err.startswith(
-            "INFO nvidia_variant_provider.cli.log: running detect: version "
-        )
+        assert outcome.err.startswith("INFO nvp.cli.log: running detect: version ")
 
     def test_nothing_is_logged_by_default(self, run: Run) -> None:
         assert run("detect").err == ""
@@ -54,15 +52,13 @@ class TestVerbose:
             levels.append(logging.getLogger("nvidia_variant_provider").level)
             return Result()
 
-        monkeypatch.setattr("nvidia_variant_provider.cli.detect.execute", execute)
+        monkeypatch.setattr("nvp.cli.detect.execute", execute)
         run(*arguments)
         assert levels == [level]
 
     def test_vv_says_why_labels_do_not_fit(self, run: Run, torch: Path) -> None:
         words = ("resolve", torch, "--cuda-driver", "12.8", "--sm-arch", "9.0")
-        line = (
-            "DEBUG nvidia_variant_provider.api: cu129 does not fit: it needs a driver"
-        )
+        line = "DEBUG nvp.api: cu129 does not fit: it needs a driver"
         assert line in run("-vv", *words).err
         assert line not in run("-v", *words).err
         assert "4 labels fit, the best is cu128" in run("-v", *words).err

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvidia_variant_provider.cli.render import render
-from nvidia_variant_provider.cli.result import Result, Table
-from nvidia_variant_provider.cli.wrapping import (
+from nvp.cli.render import render
+from nvp.cli.result import Result, Table
+from nvp.cli.wrapping import (
     column_widths,
     terminal_width,
     wrap_cell,

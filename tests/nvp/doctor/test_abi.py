@@ -11,15 +11,15 @@ import pytest
 from support.cxx_libraries import compile_library, needs_cxx, torch_library
 from support.stacks import Installed, make_stack, run_checks
 
-from nvidia_variant_provider.doctor.abi import torch_symbols
-from nvidia_variant_provider.doctor.abi.mangling import (
+from nvp.doctor.abi import torch_symbols
+from nvp.doctor.abi.mangling import (
     OF_TORCH,
     abi_of,
     qualified_name,
     with_other_tag,
 )
-from nvidia_variant_provider.doctor.model import Finding
-from nvidia_variant_provider.gpu_code.symbols import Symbol
+from nvp.doctor.model import Finding
+from nvp.gpu_code.symbols import Symbol
 
 USES_STRING = """
 #include <string>

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvidia_variant_provider.doctor.toolchain.architectures import parse_architectures
 from nvidia_variant_provider.machine.environment import ComputeCapability
+from nvp.doctor.toolchain.architectures import parse_architectures
 
 ENTRIES = st.builds(
     lambda number, suffix, ptx: f"{number}{suffix}{ptx}",

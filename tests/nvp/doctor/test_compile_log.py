@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
+from support.paths import FIXTURES
 
-from nvidia_variant_provider.doctor.workloads.compile_log import (
+from nvp.doctor.workloads.compile_log import (
     MOST,
     CompileLog,
     split_prefix,
 )
-from support.paths import FIXTURES
 
 RECORDED = FIXTURES / "workloads"
 SCRIPT = "/home/user/project/train.py"

@@ -6,13 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-
-from nvidia_variant_provider.doctor.checks import CHECKS
-from nvidia_variant_provider.doctor.model import SEVERITIES
-from nvidia_variant_provider.doctor.texts import TEXTS
-from nvidia_variant_provider.doctor.texts.page import checks_page
 from support.paths import ROOT
 
+from nvp.doctor.checks import CHECKS
+from nvp.doctor.model import SEVERITIES
+from nvp.doctor.texts import TEXTS
+from nvp.doctor.texts.page import checks_page
 
 
 def test_each_check_has_a_text_in_the_same_order() -> None:
@@ -37,8 +36,7 @@ def test_each_check_has_a_trigger_and_a_near_miss() -> None:
 def test_the_page_is_made_from_the_texts() -> None:
     page = ROOT / "docs/reference/doctor-checks.md"
     assert page.read_text() == checks_page(), (
-        "run: python -m nvidia_variant_provider.doctor.texts.page "
-        "docs/reference/doctor-checks.md"
+        "run: python -m nvp.doctor.texts.page docs/reference/doctor-checks.md"
     )
 
 

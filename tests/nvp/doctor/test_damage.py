@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from support.gpu_wheels import binary
 from support.stacks import Installed, machine, make_environment, make_stack
 
-from nvidia_variant_provider.doctor.distributions import find_distributions
-from nvidia_variant_provider.doctor.installation import find_installation
-from nvidia_variant_provider.doctor.runner import diagnose
-from nvidia_variant_provider.doctor.stack import Stack
+from nvp.doctor.distributions import find_distributions
+from nvp.doctor.installation import find_installation
+from nvp.doctor.runner import diagnose
+from nvp.doctor.stack import Stack
 
 PLAIN = {"demo/plain.so": binary("plain.so")}
 DEMO = Installed(files=PLAIN)

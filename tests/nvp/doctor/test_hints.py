@@ -10,10 +10,10 @@ import pytest
 from support.gpu_wheels import binary
 from support.stacks import Installed, machine, make_stack, run_checks
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.cli import machine as options
-from nvidia_variant_provider.cli.parsers import make_verb_parser
-from nvidia_variant_provider.doctor.stack import Stack
+from nvp import api
+from nvp.cli import machine as options
+from nvp.cli.parsers import make_verb_parser
+from nvp.doctor.stack import Stack
 
 FILES = {"demo/plain.so": binary("plain.so")}
 

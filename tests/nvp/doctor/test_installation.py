@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from support.stacks import Installed, make_environment
 
-from nvidia_variant_provider.doctor.distributions import (
+from nvidia_variant_provider.errors import InputError, UsageError
+from nvp.doctor.distributions import (
     find_distributions,
     find_leftovers,
 )
-from nvidia_variant_provider.doctor.installation import find_installation
-from nvidia_variant_provider.doctor.receipts.document import check_target
-from nvidia_variant_provider.errors import InputError, UsageError
+from nvp.doctor.installation import find_installation
+from nvp.doctor.receipts.document import check_target
 
 
 def test_a_real_environment(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from support.native import Scenario, machine, needs_compiler
 from support.stacks import Installed
 
 from nvidia_variant_provider.detection import spawn
-from nvidia_variant_provider.doctor.live import processes
-from nvidia_variant_provider.doctor.live.kernels import isa_versions
+from nvp.doctor.live import processes
+from nvp.doctor.live.kernels import isa_versions
 
 pytest.importorskip("cuda.bindings.driver")
 
@@ -274,7 +274,7 @@ def test_a_signal_ends_the_child_and_removes_its_files(
         live.folder / "scenario"
     )
     live.install()
-    command = [sys.executable, "-m", "nvidia_variant_provider", "doctor", "--live"]
+    command = [sys.executable, "-m", "nvp", "doctor", "--live"]
     process = subprocess.Popen(
         [*command, "--python", str(live.prefix)],
         env={**os.environ, "TMPDIR": str(folder)},

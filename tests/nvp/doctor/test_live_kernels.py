@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nvidia_variant_provider.doctor.live.kernels import isa_versions, ptx_of
-from nvidia_variant_provider.knowledge.tables import gpu_models, parse_isa, toolkits
 from nvidia_variant_provider.machine.environment import ComputeCapability
+from nvp.doctor.live.kernels import isa_versions, ptx_of
+from nvp.knowledge.tables import gpu_models, parse_isa, toolkits
 
 PTXAS = shutil.which("ptxas")
 

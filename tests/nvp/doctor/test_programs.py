@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from support.toolchains import NVCC_BANNER, banner, needs_programs, program
 
-from nvidia_variant_provider.doctor.toolchain import programs
-from nvidia_variant_provider.doctor.toolchain.programs import (
+from nvidia_variant_provider.machine.environment import CudaVersion
+from nvp.doctor.toolchain import programs
+from nvp.doctor.toolchain.programs import (
     DEADLINE,
     Place,
     Program,
     ask_versions,
 )
-from nvidia_variant_provider.machine.environment import CudaVersion
 
 pytestmark = needs_programs
 

@@ -21,15 +21,15 @@ import pytest
 from support.shared_objects import SharedObject, dlopen, needs_compiler
 from support.stacks import machine
 
-from nvidia_variant_provider.doctor.distributions import find_distributions
-from nvidia_variant_provider.doctor.installation import find_installation
-from nvidia_variant_provider.doctor.loader.preloading import load_jax, load_torch
-from nvidia_variant_provider.doctor.loader.process import Process, split_library_path
-from nvidia_variant_provider.doctor.loader.system import System
-from nvidia_variant_provider.doctor.reading import CodeReader
-from nvidia_variant_provider.doctor.runner import diagnose
-from nvidia_variant_provider.doctor.stack import Stack
 from nvidia_variant_provider.machine.environment import Environment
+from nvp.doctor.distributions import find_distributions
+from nvp.doctor.installation import find_installation
+from nvp.doctor.loader.preloading import load_jax, load_torch
+from nvp.doctor.loader.process import Process, split_library_path
+from nvp.doctor.loader.system import System
+from nvp.doctor.reading import CodeReader
+from nvp.doctor.runner import diagnose
+from nvp.doctor.stack import Stack
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader of Linux")
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from support.downloads import download
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.doctor.runner import Diagnosis
+from nvp import api
+from nvp.doctor.runner import Diagnosis
 
 # This is read at import: a fixture removes such variables before each test.
 TORCH = os.environ.get("NVP_TEST_TORCH")

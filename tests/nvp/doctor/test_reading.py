@@ -9,13 +9,13 @@ import pytest
 from support.gpu_wheels import binary
 from support.stacks import Installed, make_environment
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.doctor.distributions import (
+from nvp import api
+from nvp.doctor.distributions import (
     Distribution,
     find_distributions,
 )
-from nvidia_variant_provider.doctor.reading import CodeReader
-from nvidia_variant_provider.gpu_code.report import WheelReport
+from nvp.doctor.reading import CodeReader
+from nvp.gpu_code.report import WheelReport
 
 FILES = {"demo/__init__.py": b"", "demo/lib.so": binary("plain.so")}
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from support.stacks import Installed, machine, make_stack
 
-from nvidia_variant_provider.doctor.receipts.comparing import compare, find_differences
-from nvidia_variant_provider.doctor.receipts.document import (
+from nvp.doctor.receipts.comparing import compare, find_differences
+from nvp.doctor.receipts.document import (
     comparison_lines,
     comparison_markdown,
 )
-from nvidia_variant_provider.doctor.receipts.making import make_receipt
+from nvp.doctor.receipts.making import make_receipt
 
 Change = Callable[[dict[str, Any]], object]
 

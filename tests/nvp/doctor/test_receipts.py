@@ -15,20 +15,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from support.paths import FIXTURES
 from support.stacks import Installed, machine, make_stack
 
-from nvidia_variant_provider.doctor.receipts.document import check_target, to_text
-from nvidia_variant_provider.doctor.receipts.making import (
+from nvidia_variant_provider.errors import InputError, UsageError
+from nvp.doctor.receipts.document import check_target, to_text
+from nvp.doctor.receipts.making import (
     Reasons,
     make_receipt,
     parse_reasons,
     record_hash,
 )
-from nvidia_variant_provider.doctor.receipts.reading import read_receipt, receipt_of
-from nvidia_variant_provider.doctor.stack import Stack
-from nvidia_variant_provider.doctor.workloads.record import run_workloads
-from nvidia_variant_provider.errors import InputError, UsageError
-from support.paths import FIXTURES
+from nvp.doctor.receipts.reading import read_receipt, receipt_of
+from nvp.doctor.stack import Stack
+from nvp.doctor.workloads.record import run_workloads
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 TORCH = Installed(
@@ -125,9 +125,7 @@ def test_a_distribution_with_a_reason_is_recorded(stack: Stack) -> None:
 
 def test_the_label_of_a_variant(tmp_path: Path) -> None:
     document = json.loads(
-        (
-            FIXTURES / "variants-json" / "torch-2.9.1-variants.json"
-        ).read_text()
+        (FIXTURES / "variants-json" / "torch-2.9.1-variants.json").read_text()
     )
     document["variants"] = {"cu126": document["variants"]["cu126"]}
     stack = make_stack(tmp_path, replace(TORCH, version="2.9.1", variant=document))

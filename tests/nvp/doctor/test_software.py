@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from support.gpu_wheels import binary
 from support.stacks import Installed, machine, make_stack
 
-from nvidia_variant_provider.doctor.distributions import Distribution
-from nvidia_variant_provider.doctor.installation import Installation
-from nvidia_variant_provider.doctor.reading import CodeReader
-from nvidia_variant_provider.doctor.runner import diagnose
-from nvidia_variant_provider.doctor.software import Software
+from nvp.doctor.distributions import Distribution
+from nvp.doctor.installation import Installation
+from nvp.doctor.reading import CodeReader
+from nvp.doctor.runner import diagnose
+from nvp.doctor.software import Software
 
 NAMES = "abcde"
 

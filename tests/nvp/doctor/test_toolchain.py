@@ -20,8 +20,8 @@ from support.toolchains import (
     triton,
 )
 
-from nvidia_variant_provider.doctor.model import Finding
 from nvidia_variant_provider.machine.environment import Environment
+from nvp.doctor.model import Finding
 
 pytestmark = needs_programs
 

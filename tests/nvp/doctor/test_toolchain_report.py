@@ -19,8 +19,8 @@ from support.toolchains import (
     triton,
 )
 
-from nvidia_variant_provider.doctor.runner import diagnose
-from nvidia_variant_provider.doctor.toolchain.finding import Toolchain
+from nvp.doctor.runner import diagnose
+from nvp.doctor.toolchain.finding import Toolchain
 
 
 @needs_programs

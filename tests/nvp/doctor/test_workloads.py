@@ -14,20 +14,20 @@ from typing import Any
 import pytest
 from support.stacks import make_stack
 
-from nvidia_variant_provider.doctor.model import Finding
-from nvidia_variant_provider.doctor.stack import Stack
-from nvidia_variant_provider.doctor.workloads.compile_log import CompileLog
-from nvidia_variant_provider.doctor.workloads.record import (
+from nvidia_variant_provider.errors import UsageError
+from nvp.doctor.model import Finding
+from nvp.doctor.stack import Stack
+from nvp.doctor.workloads.compile_log import CompileLog
+from nvp.doctor.workloads.record import (
     find_broken_graphs,
     find_failed_workloads,
     run_workloads,
 )
-from nvidia_variant_provider.doctor.workloads.running import (
+from nvp.doctor.workloads.running import (
     environment_of,
     run_command,
     split_command,
 )
-from nvidia_variant_provider.errors import UsageError
 
 PYTHON = shlex.quote(sys.executable)
 PLENTY = 60.0
@@ -295,8 +295,8 @@ def test_an_interrupt_ends_the_workload(tmp_path: Path) -> None:
     )
     program = f"""
 import os
-from nvidia_variant_provider.doctor.workloads.compile_log import CompileLog
-from nvidia_variant_provider.doctor.workloads.running import run_command
+from nvp.doctor.workloads.compile_log import CompileLog
+from nvp.doctor.workloads.running import run_command
 
 class Interrupting(CompileLog):
     def wants(self, stream, data):
@@ -320,8 +320,8 @@ def test_a_program_that_is_gone_when_it_is_started() -> None:
 
 @pytest.mark.skipif(TORCH is None, reason="NVP_TEST_TORCH names no environment")
 def test_a_real_graph_break(tmp_path: Path) -> None:
-    from nvidia_variant_provider import api
-    from nvidia_variant_provider.doctor.evidence import Evidence
+    from nvp import api
+    from nvp.doctor.evidence import Evidence
 
     script = tmp_path / "train.py"
     script.write_text(

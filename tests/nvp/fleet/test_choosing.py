@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nvidia_variant_provider.fleet.choosing import Pick, choose
-from nvidia_variant_provider.fleet.groups import group_machines
-from nvidia_variant_provider.inventories.model import Machine, make_environment
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
     Environment,
 )
+from nvp.fleet.choosing import Pick, choose
+from nvp.fleet.groups import group_machines
+from nvp.inventories.model import Machine, make_environment
 
 OLDEST = CudaVersion(11, 0)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nvidia_variant_provider.fleet import covering
-from nvidia_variant_provider.fleet.covering import find_cover
+from nvp.fleet import covering
+from nvp.fleet.covering import find_cover
 
 LABELS = ["cpu", "cu118", "cu126", "cu128", "cu130", "cu132"]
 Fitting = Sequence[tuple[int, Sequence[str]]]

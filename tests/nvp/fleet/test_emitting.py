@@ -57,7 +57,15 @@ def test_the_label_of_a_variant_is_no_part_of_its_version(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    chosen = ("fleet", NODES, "--project", "gpu-demo", "-i", FIXTURES / "index", "--emit")
+    chosen = (
+        "fleet",
+        NODES,
+        "--project",
+        "gpu-demo",
+        "-i",
+        FIXTURES / "index",
+        "--emit",
+    )
     assert run(*chosen, "affinity").out.startswith("# nodes that run 1.0+cu129\n")
     out = run(*chosen, "dockerfile").out
     assert "pip install --no-cache-dir gpu-demo==1.0\n" in out

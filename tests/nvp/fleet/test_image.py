@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from support.nodes import selected_nodes
 from support.sessions import ROOT, blocks
 
-from nvidia_variant_provider import api
+from nvp import api
 
 yaml = pytest.importorskip("yaml", reason="it parses what Kubernetes gets")
 

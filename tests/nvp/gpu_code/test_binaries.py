@@ -17,8 +17,8 @@ from support.containers import (
     write_wheel,
 )
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.gpu_code.report import LibraryReport
+from nvp import api
+from nvp.gpu_code.report import LibraryReport
 
 EVERY = pytest.mark.parametrize("path", binaries(), ids=lambda path: path.name)
 CUOBJDUMP = json.loads((BINARIES / "cuobjdump.json").read_text())

@@ -6,15 +6,15 @@ import pytest
 from support.documents import document
 from support.reports import lib, wheel
 
-from nvidia_variant_provider.gpu_code import runtimes
-from nvidia_variant_provider.gpu_code.bounds import newest_runtime
-from nvidia_variant_provider.gpu_code.claims import find_claim
-from nvidia_variant_provider.gpu_code.report import LibraryReport
-from nvidia_variant_provider.gpu_code.runtimes import required_runtimes
-from nvidia_variant_provider.lint.collector import Collector
-from nvidia_variant_provider.lint.meaning import check_meaning
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvidia_variant_provider.machine.supported import LOWER_BOUND, SM_ARCH
+from nvp.gpu_code import runtimes
+from nvp.gpu_code.bounds import newest_runtime
+from nvp.gpu_code.claims import find_claim
+from nvp.gpu_code.report import LibraryReport
+from nvp.gpu_code.runtimes import required_runtimes
+from nvp.lint.collector import Collector
+from nvp.lint.meaning import check_meaning
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.gpu_code.budget import Budget
+from nvp import api
+from nvp.gpu_code.budget import Budget
 
 
 def test_what_a_file_has_told_is_forgotten_when_it_is_read_again() -> None:

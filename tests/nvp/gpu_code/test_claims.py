@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 from support.containers import BINARIES, binaries
 from support.reports import lib, wheel
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.gpu_code.claims import (
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvidia_variant_provider.machine.supported import all_features, supported_sm_arch
+from nvp import api
+from nvp.gpu_code.claims import (
     TrueClaim,
     find_claim,
     find_gpus,
     gpus_of,
 )
-from nvidia_variant_provider.gpu_code.report import LibraryReport, WheelReport
-from nvidia_variant_provider.gpu_code.runtimes import required_runtimes
-from nvidia_variant_provider.gpu_code.suggestion import suggest
-from nvidia_variant_provider.gpu_code.units import ptx_toolkit, split_units
-from nvidia_variant_provider.knowledge.tables import gpu_models, toolkits
-from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
-from nvidia_variant_provider.machine.supported import all_features, supported_sm_arch
-from nvidia_variant_provider.matrix.cells import all_capabilities, machine
+from nvp.gpu_code.report import LibraryReport, WheelReport
+from nvp.gpu_code.runtimes import required_runtimes
+from nvp.gpu_code.suggestion import suggest
+from nvp.gpu_code.units import ptx_toolkit, split_units
+from nvp.knowledge.tables import gpu_models, toolkits
+from nvp.matrix.cells import all_capabilities, machine
 
 CATALOG = next(f.values for f in all_features() if f.name == "sm_arch")
 

@@ -14,10 +14,10 @@ from support.containers import (
     write_wheel,
 )
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.gpu_code import budget, fatbin
-from nvidia_variant_provider.gpu_code.fatbin import MAGIC
-from nvidia_variant_provider.gpu_code.report import LibraryReport
+from nvp import api
+from nvp.gpu_code import budget, fatbin
+from nvp.gpu_code.fatbin import MAGIC
+from nvp.gpu_code.report import LibraryReport
 
 PLAIN = container(entry(arch=80), entry(1, 90, version=(8, 7)))
 

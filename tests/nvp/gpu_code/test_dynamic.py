@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.gpu_wheels import binary
 
-from nvidia_variant_provider.gpu_code.dynamic import Dynamic, read_dynamic, read_needed
-from nvidia_variant_provider.gpu_code.ranges import read_all, read_seekable
+from nvp.gpu_code.dynamic import Dynamic, read_dynamic, read_needed
+from nvp.gpu_code.ranges import read_all, read_seekable
 
 PLAIN = binary("plain.so")
 

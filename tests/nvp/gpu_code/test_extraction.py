@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.containers import BINARIES, binaries, container, entry, inspect_bytes
 
-from nvidia_variant_provider.gpu_code import extraction
-from nvidia_variant_provider.gpu_code.extraction import ExtractionError, extract_cubin
-from nvidia_variant_provider.gpu_code.fatbin import CUBIN
-from nvidia_variant_provider.gpu_code.inspection import inspect_path
-from nvidia_variant_provider.gpu_code.report import LibraryReport
+from nvp.gpu_code import extraction
+from nvp.gpu_code.extraction import ExtractionError, extract_cubin
+from nvp.gpu_code.fatbin import CUBIN
+from nvp.gpu_code.inspection import inspect_path
+from nvp.gpu_code.report import LibraryReport
 
 EVERY = pytest.mark.parametrize("path", binaries(), ids=lambda path: path.name)
 

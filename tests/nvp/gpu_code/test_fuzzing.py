@@ -20,10 +20,10 @@ from support.containers import (
     inspect_on_disk,
 )
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.gpu_code.compression import decode_lz4, decompress
-from nvidia_variant_provider.gpu_code.fatbin import MAGIC
-from nvidia_variant_provider.gpu_code.report import LibraryReport
+from nvp import api
+from nvp.gpu_code.compression import decode_lz4, decompress
+from nvp.gpu_code.fatbin import MAGIC
+from nvp.gpu_code.report import LibraryReport
 
 SAMPLES = {path.name: path.read_bytes() for path in binaries()}
 TABLES = [name for name in SAMPLES if name.endswith((".so", ".dll", ".cubin", ".o"))]

@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.containers import BINARIES, container, entry, in_pieces, write_wheel
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.gpu_code import inflating
-from nvidia_variant_provider.gpu_code.library import (
+from nvp import api
+from nvp.gpu_code import inflating
+from nvp.gpu_code.library import (
     BrokenError,
     SuspectError,
     inspect_library,
 )
-from nvidia_variant_provider.gpu_code.zip_members import Member, Source
+from nvp.gpu_code.zip_members import Member, Source
 
 isal_zlib = pytest.importorskip("isal.isal_zlib")
 

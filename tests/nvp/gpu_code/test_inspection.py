@@ -13,11 +13,11 @@ import pytest
 from support.containers import BINARIES, container, entry, write_wheel
 from support.range_server import Answer, serve_answers
 
-from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.gpu_code import compression, files, inspection
-from nvidia_variant_provider.gpu_code.library import inspect_library
-from nvidia_variant_provider.gpu_code.report import (
+from nvp import api
+from nvp.gpu_code import compression, files, inspection
+from nvp.gpu_code.library import inspect_library
+from nvp.gpu_code.report import (
     LibraryReport,
     WheelReport,
     sort_targets,
@@ -306,7 +306,7 @@ def test_the_error_of_the_thread_that_failed_is_raised() -> None:
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_wheel_on_a_server_is_read_by_ranges(jobs: int, tmp_path: Path) -> None:
     pytest.importorskip("httpx", reason="it reads the ranges")
-    from nvidia_variant_provider.index.http.blocking import BlockingClient
+    from nvp.index.http.blocking import BlockingClient
 
     path = wheel(tmp_path)
     with serve_answers({"/demo.whl": Answer(body=path.read_bytes())}) as server:

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.containers import BINARIES, binaries, container, entry
 
-from nvidia_variant_provider.gpu_code import library, loaded
-from nvidia_variant_provider.gpu_code.library import inspect_local
-from nvidia_variant_provider.gpu_code.loaded import read_other_parts
-from nvidia_variant_provider.gpu_code.ranges import read_all
-from nvidia_variant_provider.gpu_code.report import LibraryReport
+from nvp.gpu_code import library, loaded
+from nvp.gpu_code.library import inspect_local
+from nvp.gpu_code.loaded import read_other_parts
+from nvp.gpu_code.ranges import read_all
+from nvp.gpu_code.report import LibraryReport
 
 PROGBITS, SYMTAB, STRTAB, RELA, NOBITS = 1, 2, 3, 4, 8
 WRITE, ALLOC, EXEC = 1, 2, 4

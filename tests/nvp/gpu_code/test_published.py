@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from support.containers import plain_target
 from support.downloads import download
-
-from nvidia_variant_provider import api
 from support.paths import FIXTURES
 
-FACTS: Mapping[str, Any] = json.loads(
-    (FIXTURES / "wheel-gpu-code.json").read_text()
-)["wheels"]
+from nvp import api
+
+FACTS: Mapping[str, Any] = json.loads((FIXTURES / "wheel-gpu-code.json").read_text())[
+    "wheels"
+]
 
 SMALL = 50_000_000
 """Bytes of the wheels that CI downloads."""

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.containers import in_pieces
 
-from nvidia_variant_provider.gpu_code import ranges
-from nvidia_variant_provider.gpu_code.ranges import RangeFeeder, Reader, read_all
+from nvp.gpu_code import ranges
+from nvp.gpu_code.ranges import RangeFeeder, Reader, read_all
 
 DATA = bytes(range(64))
 

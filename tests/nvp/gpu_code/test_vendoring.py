@@ -11,19 +11,19 @@ import pytest
 from support.containers import library
 from support.documents import document, nvidia
 from support.native import needs_compiler
+from support.paths import FIXTURES
 from support.reports import lib
 from support.wheels import stub_wheel
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.gpu_code.claims import find_claim
-from nvidia_variant_provider.gpu_code.report import LibraryReport
-from nvidia_variant_provider.gpu_code.vendoring import (
+from nvp import api
+from nvp.gpu_code.claims import find_claim
+from nvp.gpu_code.report import LibraryReport
+from nvp.gpu_code.vendoring import (
     copied_paths,
     is_of_nvidia,
     links_kernels_of_nvidia,
 )
-from nvidia_variant_provider.lint.runner import check_paths
-from support.paths import FIXTURES
+from nvp.lint.runner import check_paths
 
 WHEELS: dict[str, Any] = json.loads(
     (FIXTURES / "copied-libraries.json").read_text(encoding="utf-8")

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from support.containers import BINARIES, container, entry, write_wheel
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.gpu_code import zip_members
-from nvidia_variant_provider.gpu_code.fatbin import MAGIC
-from nvidia_variant_provider.gpu_code.report import WheelReport
+from nvp import api
+from nvp.gpu_code import zip_members
+from nvp.gpu_code.fatbin import MAGIC
+from nvp.gpu_code.report import WheelReport
 
 PLAIN = (BINARIES / "plain.so").read_bytes()
 MEMBERS = {"demo/a.so": PLAIN, "demo/b.so": PLAIN}

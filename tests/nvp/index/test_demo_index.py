@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from support.wheels import publish
 from support.paths import ROOT
+from support.wheels import publish
 
 PROJECT = ROOT / "fixtures" / "index" / "gpu-demo"
 NAME = "gpu_demo-1.0-variants.json"

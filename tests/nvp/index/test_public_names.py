@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-_PATHS = ("nvidia_variant_provider.index", "nvidia_variant_provider.index.repository")
+_PATHS = ("nvp.index", "nvp.index.repository")
 
 
 @pytest.mark.parametrize("path", _PATHS)
 def test_the_repository_can_be_imported_by_both_paths(path: str) -> None:
-    from nvidia_variant_provider.index.selection.repository import VariantRepository
+    from nvp.index.selection.repository import VariantRepository
 
     assert importlib.import_module(path).VariantRepository is VariantRepository
 
@@ -30,13 +30,13 @@ def test_the_package_alone_needs_no_extra_and_no_api() -> None:
 import sys
 for name in ("httpx", "simple_repository", "starlette", "uvicorn"):
     sys.modules[name] = None
-import nvidia_variant_provider.index
-import nvidia_variant_provider.index.connection
-import nvidia_variant_provider.index.http.urls
-import nvidia_variant_provider.index.pip.command
+import nvp.index
+import nvp.index.connection
+import nvp.index.http.urls
+import nvp.index.pip.command
 for name in ("httpx", "simple_repository", "starlette", "uvicorn"):
     del sys.modules[name]
-from nvidia_variant_provider.index import VariantRepository
-assert "nvidia_variant_provider.api" not in sys.modules
+from nvp.index import VariantRepository
+assert "nvp.api" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.inventories import condor, kubernetes, reading, source
+from nvp import api
+from nvp.inventories import condor, kubernetes, reading, source
 
 pytest.importorskip("ijson", reason="it reads long lists")
 pytest.importorskip("yaml", reason="it reads YAML")

@@ -8,11 +8,11 @@ import os
 from pathlib import Path
 
 import pytest
-
-from nvidia_variant_provider import api
-from nvidia_variant_provider.inventories import nvidia_smi, reading
-from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from support.paths import FIXTURES
+
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvp import api
+from nvp.inventories import nvidia_smi, reading
 
 pytest.importorskip("ijson", reason="it reads long lists")
 pytest.importorskip("yaml", reason="it reads YAML")

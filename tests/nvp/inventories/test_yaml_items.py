@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.inventories.yaml_items import parse_objects
+from nvp.inventories.yaml_items import parse_objects
 
 yaml = pytest.importorskip("yaml", reason="it reads YAML")
 

@@ -7,13 +7,6 @@ from typing import Any
 
 import pytest
 
-from nvidia_variant_provider.knowledge.tables import (
-    can_exist,
-    driver_branches,
-    gpu_drivers,
-    gpu_models,
-    toolkits,
-)
 from nvidia_variant_provider.machine import driver_table
 from nvidia_variant_provider.machine.drivers import cuda_of_kernel_driver
 from nvidia_variant_provider.machine.environment import (
@@ -25,6 +18,13 @@ from nvidia_variant_provider.machine.supported import (
     LOWER_BOUND,
     OLDEST,
     supported_features,
+)
+from nvp.knowledge.tables import (
+    can_exist,
+    driver_branches,
+    gpu_drivers,
+    gpu_models,
+    toolkits,
 )
 from tools.records import SOURCES, read
 

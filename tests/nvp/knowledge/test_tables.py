@@ -16,15 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvidia_variant_provider.knowledge import tables
-from nvidia_variant_provider.knowledge.tables import (
-    driver_branches,
-    gpu_models,
-    ptx_targets,
-    runs_machine_code,
-    runs_ptx,
-    toolkits,
-)
 from nvidia_variant_provider.machine import supported
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
@@ -35,6 +26,15 @@ from nvidia_variant_provider.machine.supported import (
     LOWER_BOUND,
     supported_features,
     supported_sm_arch,
+)
+from nvp.knowledge import tables
+from nvp.knowledge.tables import (
+    driver_branches,
+    gpu_models,
+    ptx_targets,
+    runs_machine_code,
+    runs_ptx,
+    toolkits,
 )
 
 DATA = Path(tables.__file__).parent

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from nvidia_variant_provider.knowledge.tables import (
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvp.knowledge.tables import (
     gpu_models,
     runs_machine_code,
     tegra_toolkits,
 )
-from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 
 CAPABILITIES = list(gpu_models())
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 from support.containers import BINARIES, write_wheel
+from support.paths import FIXTURES
 
-from nvidia_variant_provider.cli import main
-from nvidia_variant_provider.gpu_code import inspection
-from nvidia_variant_provider.gpu_code.report import WheelReport
-from nvidia_variant_provider.lint import selection
-from nvidia_variant_provider.lint.runner import check_paths
 from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution import providers
-from support.paths import FIXTURES
+from nvp.cli import main
+from nvp.gpu_code import inspection
+from nvp.gpu_code.report import WheelReport
+from nvp.lint import selection
+from nvp.lint.runner import check_paths
 
 FIXTURE = FIXTURES / "variants-json"
 FILE = FIXTURE / "torch-2.8.0-variants.json"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nvidia_variant_provider.lint.labels import nvidia_labels
 from nvidia_variant_provider.machine.environment import CudaVersion
+from nvp.lint.labels import nvidia_labels
 
 
 def named(label: str) -> CudaVersion | None:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from support.paths import ROOT
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.lint.collector import Collector
-from nvidia_variant_provider.lint.documents import check_text
-from nvidia_variant_provider.lint.findings import Finding
-from nvidia_variant_provider.lint.rules import ERROR, NOTE, RULES
 from nvidia_variant_provider.metadata import read_metadata
-from support.paths import ROOT
+from nvp.lint.collector import Collector
+from nvp.lint.documents import check_text
+from nvp.lint.findings import Finding
+from nvp.lint.rules import ERROR, NOTE, RULES
 
 FOLDER = ROOT / "fixtures" / "lint"
 EXPECTED = ".expected.json"

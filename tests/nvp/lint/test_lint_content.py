@@ -14,11 +14,11 @@ from support.containers import container, library
 from support.content_cases import CASES
 from support.gpu_wheels import PLAIN, PLAIN_SO, Wheel
 
-from nvidia_variant_provider.gpu_code import budget, inspection
-from nvidia_variant_provider.gpu_code.inspection import Progress
-from nvidia_variant_provider.lint.findings import Finding
-from nvidia_variant_provider.lint.rules import RULES
-from nvidia_variant_provider.lint.runner import check_paths
+from nvp.gpu_code import budget, inspection
+from nvp.gpu_code.inspection import Progress
+from nvp.lint.findings import Finding
+from nvp.lint.rules import RULES
+from nvp.lint.runner import check_paths
 
 VERB = "validate"
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from nvidia_variant_provider.lint.collector import Collector
-from nvidia_variant_provider.lint.documents import check_document
-from nvidia_variant_provider.lint.rules import NOTE
 from support.paths import FIXTURES
+
+from nvp.lint.collector import Collector
+from nvp.lint.documents import check_document
+from nvp.lint.rules import NOTE
 
 CLEAN = FIXTURES / "lint" / "clean.json"
 LOWER, UPPER = "cuda_version_lower_bound", "cuda_version_upper_bound"

@@ -11,12 +11,12 @@ import pytest
 from support.release_cases import CASES, CLEAN, NAME, Folder, rename_index, without
 from support.wheels import publish
 
-from nvidia_variant_provider.lint import fact_reading, folders
-from nvidia_variant_provider.lint.findings import Finding
-from nvidia_variant_provider.lint.index_files import Reading
-from nvidia_variant_provider.lint.rules import ERROR, RULES
-from nvidia_variant_provider.lint.runner import check_paths
-from nvidia_variant_provider.wheels.variant_json import read_wheel
+from nvp.lint import fact_reading, folders
+from nvp.lint.findings import Finding
+from nvp.lint.index_files import Reading
+from nvp.lint.rules import ERROR, RULES
+from nvp.lint.runner import check_paths
+from nvp.wheels.variant_json import read_wheel
 
 ONLY_ON_PAGES = {"NV417", "NV418"}
 """Rules about what a page says; tests/lint/test_page_content.py has their cases."""

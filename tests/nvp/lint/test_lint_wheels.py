@@ -16,15 +16,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.paths import FIXTURES
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.lint.runner import check_paths
-from nvidia_variant_provider.wheels.variant_json import read_wheel
+from nvp.lint.runner import check_paths
+from nvp.wheels.variant_json import read_wheel
 
-CLEAN: Any = json.loads(
-    (FIXTURES / "lint" / "clean.json").read_bytes()
-)
+CLEAN: Any = json.loads((FIXTURES / "lint" / "clean.json").read_bytes())
 OWN = json.dumps({**CLEAN, "variants": {"cu12": CLEAN["variants"]["cu12"]}})
 FILE = "torch-2.9.1-py3-none-any-cu12.whl"
 INFO = "torch-2.9.1.dist-info"
@@ -147,8 +146,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 MAX_MIB = 96
 WATCHED = """
 import json, re, resource, sys
-from nvidia_variant_provider.lint.runner import check_paths
-from support.paths import FIXTURES
+from nvp.lint.runner import check_paths
 
 # With this limit a defect fails the test, and does not exhaust the memory.
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from nvidia_variant_provider.cli import main
-from nvidia_variant_provider.lint.findings import Finding
-from nvidia_variant_provider.lint.output import as_github, as_text
-from nvidia_variant_provider.lint.rules import SEVERITIES
-from nvidia_variant_provider.lint.runner import check_paths, selected
 from support.paths import ROOT
+
+from nvp.cli import main
+from nvp.lint.findings import Finding
+from nvp.lint.output import as_github, as_text
+from nvp.lint.rules import SEVERITIES
+from nvp.lint.runner import check_paths, selected
 
 FOLDER = ROOT / "fixtures" / "lint"
 CLEAN = FOLDER / "clean.json"
@@ -155,7 +155,7 @@ def test_findings_are_sorted_and_without_duplicates() -> None:
 def test_log_says_what_is_checked_and_how_many_findings_there_are(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", logger="nvidia_variant_provider.lint")
+    caplog.set_level("INFO", logger="nvp.lint")
     check_paths([WARNINGS, ERRORS])
     assert caplog.messages == [
         f"checking {WARNINGS}",
@@ -202,9 +202,7 @@ def test_every_finding_is_one_line_whatever_it_contains(
     text: str, form: str, validate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     findings = [finding(text), finding("b")]
-    monkeypatch.setattr(
-        "nvidia_variant_provider.lint.runner.check_paths", lambda *_, **__: findings
-    )
+    monkeypatch.setattr("nvp.lint.runner.check_paths", lambda *_, **__: findings)
     code, out, _ = validate(CLEAN, "--format", form)
     assert code == 1
     lines = out.removesuffix("\n").split("\n")

@@ -22,11 +22,11 @@ from support.index_server import start_server
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import publish, stub_wheel
 
-from nvidia_variant_provider.index.http import client
-from nvidia_variant_provider.lint import pages
-from nvidia_variant_provider.lint.findings import Finding
-from nvidia_variant_provider.lint.runner import check_paths
-from nvidia_variant_provider.lint.unchecked import Unchecked, UncheckedFiles
+from nvp.index.http import client
+from nvp.lint import pages
+from nvp.lint.findings import Finding
+from nvp.lint.runner import check_paths
+from nvp.lint.unchecked import Unchecked, UncheckedFiles
 
 VERB = "validate"
 

@@ -14,16 +14,16 @@ from support.documents import TORCH
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import publish
 
-from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.index.http.blocking import BlockingClient
-from nvidia_variant_provider.index.http.client import Client
-from nvidia_variant_provider.index.http.settings import Settings
-from nvidia_variant_provider.lint import pages
-from nvidia_variant_provider.lint.index_files import Reading
-from nvidia_variant_provider.lint.pages import check_page
-from nvidia_variant_provider.lint.rules import ERROR
-from nvidia_variant_provider.lint.runner import check_paths
+from nvp.cli import main
+from nvp.index.http.blocking import BlockingClient
+from nvp.index.http.client import Client
+from nvp.index.http.settings import Settings
+from nvp.lint import pages
+from nvp.lint.index_files import Reading
+from nvp.lint.pages import check_page
+from nvp.lint.rules import ERROR
+from nvp.lint.runner import check_paths
 
 JSON = "application/vnd.pypi.simple.v1+json"
 PROJECT = "/simple/torch/"
@@ -323,7 +323,7 @@ def test_command_accepts_the_url_of_a_project(
 def test_a_missing_extra_is_a_usage_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = "nvidia_variant_provider.index.pip.settings"
+    name = "nvp.index.pip.settings"
     monkeypatch.delitem(sys.modules, name, raising=False)
     for module in [name for name in sys.modules if ".index.http." in name]:
         monkeypatch.delitem(sys.modules, module)

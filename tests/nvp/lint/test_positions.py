@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.paths import FIXTURES
 from support.wheels import publish
 
-from nvidia_variant_provider.json_positions import find_position, find_positions
-from nvidia_variant_provider.lint import collector
-from nvidia_variant_provider.lint.collector import Collector
-from nvidia_variant_provider.lint.findings import Finding
-from nvidia_variant_provider.lint.output import as_github, as_text
-from nvidia_variant_provider.lint.runner import check_paths
-from support.paths import FIXTURES
+from nvp.json_positions import find_position, find_positions
+from nvp.lint import collector
+from nvp.lint.collector import Collector
+from nvp.lint.findings import Finding
+from nvp.lint.output import as_github, as_text
+from nvp.lint.runner import check_paths
 
 FOLDER = FIXTURES / "lint"
 UPPER = FOLDER / "NV305-upper-bound.json"

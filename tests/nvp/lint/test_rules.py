@@ -6,16 +6,15 @@ import importlib
 import inspect
 import pkgutil
 import re
-from pathlib import Path
 from typing import Any, get_args
 
-from nvidia_variant_provider import lint
-from nvidia_variant_provider.lint.collector import Checks, Collector, Problem
-from nvidia_variant_provider.lint.rules import RULES, SEVERITIES
-from nvidia_variant_provider.lint.rules.model import Code
-from nvidia_variant_provider.lint.rules.page import rules_page
 from support.paths import ROOT
 
+from nvp import lint
+from nvp.lint.collector import Checks, Collector, Problem
+from nvp.lint.rules import RULES, SEVERITIES
+from nvp.lint.rules.model import Code
+from nvp.lint.rules.page import rules_page
 
 # The reader of documents reports these itself, and what cannot be opened has no check.
 BY_THE_READER = {
@@ -94,9 +93,7 @@ def test_rules_have_a_family_and_a_severity() -> None:
 
 def test_rules_page_is_made_from_the_rule_table() -> None:
     text = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
-    assert text == rules_page(), (
-        "run: python -m nvidia_variant_provider.lint.rules.page docs/rules.md"
-    )
+    assert text == rules_page(), "run: python -m nvp.lint.rules.page docs/rules.md"
 
 
 def test_rules_page_has_a_section_and_a_row_for_each_rule() -> None:

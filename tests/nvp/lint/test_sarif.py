@@ -9,13 +9,13 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from support.paths import FIXTURES
 from support.wheels import publish
 
-from nvidia_variant_provider.lint.findings import Finding
-from nvidia_variant_provider.lint.rules import RULES
-from nvidia_variant_provider.lint.runner import check_paths
-from nvidia_variant_provider.lint.sarif import as_sarif
-from support.paths import FIXTURES
+from nvp.lint.findings import Finding
+from nvp.lint.rules import RULES
+from nvp.lint.runner import check_paths
+from nvp.lint.sarif import as_sarif
 
 FOLDER = FIXTURES / "lint"
 

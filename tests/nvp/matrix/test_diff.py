@@ -15,15 +15,16 @@ from support.command import Run
 from support.documents import TORCH, TORCH_LABELS, document, nvidia
 from support.strategies import documents
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.knowledge.tables import can_exist
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
-from nvidia_variant_provider.matrix.cells import (
+from nvidia_variant_provider.metadata import read_metadata
+from nvp import api
+from nvp.knowledge.tables import can_exist
+from nvp.matrix.cells import (
     all_capabilities,
     all_drivers,
     find_cells,
 )
-from nvidia_variant_provider.matrix.changes import (
+from nvp.matrix.changes import (
     CHANGED,
     GAINED,
     LOST,
@@ -33,9 +34,8 @@ from nvidia_variant_provider.matrix.changes import (
     find_differences,
     release_names,
 )
-from nvidia_variant_provider.matrix.differences import make_groups
-from nvidia_variant_provider.matrix.lanes import describe_lanes
-from nvidia_variant_provider.metadata import read_metadata
+from nvp.matrix.differences import make_groups
+from nvp.matrix.lanes import describe_lanes
 
 VERB = "diff"
 

@@ -18,10 +18,12 @@ from support.documents import TORCH, TORCH_LABELS, document, nvidia
 from support.html_page import Page
 from support.strategies import documents
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.knowledge.tables import can_exist
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
-from nvidia_variant_provider.matrix.cells import (
+from nvidia_variant_provider.metadata import read_metadata
+from nvidia_variant_provider.resolution.priorities import Priorities
+from nvp import api
+from nvp.knowledge.tables import can_exist
+from nvp.matrix.cells import (
     Cell,
     all_capabilities,
     all_drivers,
@@ -29,13 +31,11 @@ from nvidia_variant_provider.matrix.cells import (
     find_cells,
     machine,
 )
-from nvidia_variant_provider.matrix.grid import Grid, caption, make_grid
-from nvidia_variant_provider.matrix.html import html_page
-from nvidia_variant_provider.matrix.style import DARK, LIGHT, Theme, tone_classes
-from nvidia_variant_provider.matrix.svg import svg_drawing
-from nvidia_variant_provider.matrix.text import WIDTH, markdown, text_blocks
-from nvidia_variant_provider.metadata import read_metadata
-from nvidia_variant_provider.resolution.priorities import Priorities
+from nvp.matrix.grid import Grid, caption, make_grid
+from nvp.matrix.html import html_page
+from nvp.matrix.style import DARK, LIGHT, Theme, tone_classes
+from nvp.matrix.svg import svg_drawing
+from nvp.matrix.text import WIDTH, markdown, text_blocks
 
 VERB = "matrix"
 

@@ -11,10 +11,10 @@ import pytest
 from support.command import Run
 from support.html_page import Page
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.knowledge.tables import can_exist
-from nvidia_variant_provider.matrix.cells import all_capabilities, all_drivers
 from nvidia_variant_provider.metadata import read_metadata
+from nvp import api
+from nvp.knowledge.tables import can_exist
+from nvp.matrix.cells import all_capabilities, all_drivers
 
 VERB = "matrix"
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from support.command import Run
 from support.documents import document, nvidia
+from support.paths import FIXTURES
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.knowledge.tables import (
+from nvidia_variant_provider.machine.environment import CudaVersion
+from nvp import api
+from nvp.knowledge.tables import (
     driver_branches,
     newest_cuda,
     toolkits,
 )
-from nvidia_variant_provider.lint.runner import check_paths
-from nvidia_variant_provider.machine.environment import CudaVersion
-from nvidia_variant_provider.matrix.cells import all_drivers
-from support.paths import FIXTURES
+from nvp.lint.runner import check_paths
+from nvp.matrix.cells import all_drivers
 
 VERB = "matrix"
 

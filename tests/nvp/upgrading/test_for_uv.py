@@ -10,9 +10,9 @@ import pytest
 from support.command import Run
 from support.documents import PROVIDER, TORCH, document, nvidia
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.lint.runner import check_paths
 from nvidia_variant_provider.metadata.model import PLUGIN_API, REQUIRES
+from nvp import api
+from nvp.lint.runner import check_paths
 
 VERB = "upgrade"
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.documents import PROVIDER, TORCH_LABELS, document, nvidia
+from support.paths import FIXTURES
 from support.strategies import documents, machines
 from variantlib.variants_json import VariantsJson  # type: ignore[import-untyped]
 
-from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
@@ -27,9 +27,9 @@ from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
 from nvidia_variant_provider.metadata.versions import WRITTEN
 from nvidia_variant_provider.metadata.writing import to_dict, to_text
 from nvidia_variant_provider.resolution.priorities import Priorities
-from nvidia_variant_provider.upgrading.remarks import Upgrade
-from nvidia_variant_provider.upgrading.upgrade import upgrade
-from support.paths import FIXTURES
+from nvp import api
+from nvp.upgrading.remarks import Upgrade
+from nvp.upgrading.upgrade import upgrade
 
 FOLDER = FIXTURES / "variants-json"
 FILES = sorted(FOLDER.rglob("*-variants.json"))

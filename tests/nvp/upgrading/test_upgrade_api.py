@@ -10,9 +10,9 @@ import pytest
 from support.documents import TORCH, of_one
 from support.wheels import stub_wheel
 
-from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.versions import KNOWN, WRITTEN
+from nvp import api
 
 OLD = {**TORCH, "$schema": KNOWN[2].url}
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.markers import SelectedVariant
-from nvidia_variant_provider.wheels.core_metadata import evaluate_core_metadata
-from nvidia_variant_provider.wheels.rewriting import (
+from nvp.wheels.core_metadata import evaluate_core_metadata
+from nvp.wheels.rewriting import (
     RewritePlan,
     Rewriting,
     plan_rewrite,

@@ -16,9 +16,9 @@ from support.documents import TORCH, of_one
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.wheels import archive
-from nvidia_variant_provider.wheels.names import is_for_platform, parse_wheel_name
-from nvidia_variant_provider.wheels.variant_json import read_wheel_metadata
+from nvp.wheels import archive
+from nvp.wheels.names import is_for_platform, parse_wheel_name
+from nvp.wheels.variant_json import read_wheel_metadata
 
 VERB = "upgrade"
 

@@ -14,9 +14,9 @@ import platformdirs
 import pytest
 from support.native import environment, machine, needs_compiler
 
-from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.detection import cache, detect, quick_json
 from nvidia_variant_provider.machine.environment import CudaVersion, Environment
+from nvp.cli import main
 
 pytestmark = needs_compiler
 

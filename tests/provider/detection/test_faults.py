@@ -17,12 +17,12 @@ from support.grids import some_of
 from support.native import compile_libraries, environment, machine, needs_compiler
 from support.shared import shared_folder
 
-from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.detection import detect
 from nvidia_variant_provider.errors import SelectionWarning
 from nvidia_variant_provider.machine import reasons
 from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.plugin import NvidiaVariantPlugin
+from nvp.cli import main
 
 pytestmark = needs_compiler
 

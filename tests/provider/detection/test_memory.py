@@ -15,7 +15,7 @@ from support.stacks import make_stack
 
 from nvidia_variant_provider.detection import memory as memory_module
 from nvidia_variant_provider.detection.memory import Memory, watch_memory
-from nvidia_variant_provider.doctor.workloads.record import run_workloads
+from nvp.doctor.workloads.record import run_workloads
 
 pytestmark = needs_compiler
 

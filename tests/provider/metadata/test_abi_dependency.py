@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from support.documents import PROVIDER, forced, nvidia
 
-from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.metadata.checking import check_document
 from nvidia_variant_provider.resolution.priorities import Priorities
-from nvidia_variant_provider.upgrading.upgrade import upgrade
+from nvp import api
+from nvp.upgrading.upgrade import upgrade
 
 HOST = "https://variants-schema.wheelnext.dev"
 

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from support.documents import nvidia
+from support.paths import ROOT
 from support.schemas import (
     HOST,
     OLD,
@@ -26,7 +27,6 @@ from support.schemas import (
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.metadata.versions import find_version
-from support.paths import ROOT
 
 SCHEMAS = ROOT / "schemas" / "variants-json"
 FIXTURES = sorted((ROOT / "fixtures" / "variants-json").rglob("*-variants.json"))

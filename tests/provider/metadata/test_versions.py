@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.documents import PROVIDER, TORCH_LABELS, document
+from support.paths import ROOT
 
-from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.lint.collector import Collector
-from nvidia_variant_provider.lint.documents import check_document
-from nvidia_variant_provider.lint.rules import Code
 from nvidia_variant_provider.metadata import read_metadata, versions
 from nvidia_variant_provider.metadata.versions import SchemaVersion, find_version
 from nvidia_variant_provider.metadata.writing import to_dict
-from support.paths import ROOT
+from nvp import api
+from nvp.lint.collector import Collector
+from nvp.lint.documents import check_document
+from nvp.lint.rules import Code
 
 TODAY = versions.WRITTEN
 _MAJOR, _MINOR, _ = versions.KNOWN[-1].number

@@ -21,31 +21,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pytest
+from support.paths import FIXTURES
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.knowledge.tables import (
-    gpu_models,
-    runs_machine_code,
-    toolkits,
-)
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
     Environment,
 )
-from nvidia_variant_provider.matrix.cells import (
+from nvidia_variant_provider.metadata import read_metadata
+from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.resolver import resolve_metadata
+from nvp import api
+from nvp.knowledge.tables import (
+    gpu_models,
+    runs_machine_code,
+    toolkits,
+)
+from nvp.matrix.cells import (
     all_capabilities,
     all_drivers,
     find_cells,
     machine,
 )
-from nvidia_variant_provider.metadata import read_metadata
-from nvidia_variant_provider.resolution.priorities import Priorities
-from nvidia_variant_provider.resolution.resolver import resolve_metadata
-from support.paths import FIXTURES
 
 FOLDER = FIXTURES / "variants-json" / "build-matrix"
 FILE = FOLDER / "pytorch-2.8.0-variants.json"

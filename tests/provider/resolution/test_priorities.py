@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.builds import TORCH, gpu_build, machine, metadata
 
-from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import ConfigurationError, InputError
+from nvp import api
 
 
 class TestVariantsToml:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from support.paths import ROOT
 
-from nvidia_variant_provider import api
 from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.machine.supported import left_out, supported_features
-from support.paths import ROOT
+from nvp import api
 
 FOLDER = ROOT / "fixtures" / "environments"
 SNAPSHOTS = sorted(

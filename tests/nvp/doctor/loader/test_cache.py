@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.loader_cache import cache_file
 from support.shared_objects import SharedObject, needs_compiler
 
-from nvidia_variant_provider.doctor.loader.cache import parse_cache, read_cache
+from nvp.doctor.loader.cache import parse_cache, read_cache
 
 CACHE = Path("/etc/ld.so.cache")
 LIBRARIES = {"libcuda.so.1": "/usr/lib64/libcuda.so.1", "libc.so.6": "/lib64/libc.so.6"}

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from support.shared_objects import SharedObject, needs_compiler
 
-from nvidia_variant_provider.doctor.loader.preloading import load_jax, load_torch
-from nvidia_variant_provider.doctor.loader.process import Process
-from nvidia_variant_provider.doctor.loader.system import System
+from nvp.doctor.loader.preloading import load_jax, load_torch
+from nvp.doctor.loader.process import Process
+from nvp.doctor.loader.system import System
 
 pytestmark = needs_compiler
 

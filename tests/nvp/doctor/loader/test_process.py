@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from support.shared_objects import SharedObject, dlopen, needs_compiler
 
-from nvidia_variant_provider.doctor.loader.process import (
+from nvp.doctor.loader.process import (
     Process,
     split_library_path,
     split_preload,
 )
-from nvidia_variant_provider.doctor.loader.system import System
+from nvp.doctor.loader.system import System
 
 pytestmark = needs_compiler
 

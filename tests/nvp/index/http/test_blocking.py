@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support.range_server import Answer, serve_answers
 
-from nvidia_variant_provider.index.http.blocking import BlockingClient
-from nvidia_variant_provider.index.http.client import Client
-from nvidia_variant_provider.index.http.settings import Settings
-from nvidia_variant_provider.index.http.urls import UpstreamError
+from nvp.index.http.blocking import BlockingClient
+from nvp.index.http.client import Client
+from nvp.index.http.settings import Settings
+from nvp.index.http.urls import UpstreamError
 
 
 def test_nothing_is_made_without_a_request() -> None:

@@ -11,8 +11,8 @@ from support.loopback import PLAIN, passed_over, start, wheels
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import stub_wheel
 
-from nvidia_variant_provider.index.http.blocking import BlockingClient
-from nvidia_variant_provider.index.http.settings import Settings
+from nvp.index.http.blocking import BlockingClient
+from nvp.index.http.settings import Settings
 
 PAGE = "/simple/torch/"
 IMPATIENT = Settings(timeout=0.2, deadline=60, trust_env=False)

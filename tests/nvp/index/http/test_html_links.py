@@ -15,8 +15,8 @@ from support.grids import some_of
 from support.memory import MIB, peak_of_reading
 from support.pages import HTML, NAME, SHA, URL, links_of_pip, only, read_html
 
-from nvidia_variant_provider.index.http.pages import parse_page, parse_projects
-from nvidia_variant_provider.index.http.urls import UpstreamError
+from nvp.index.http.pages import parse_page, parse_projects
+from nvp.index.http.urls import UpstreamError
 
 _TEXT = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=12
@@ -240,7 +240,7 @@ def test_lists_of_projects_are_short_texts() -> None:
 
 PREPARE = """
 import lxml.etree
-from nvidia_variant_provider.index.http.pages import parse_page, parse_projects
+from nvp.index.http.pages import parse_page, parse_projects
 def read(path):
     body = open(path, "rb").read()
     kind = "text/html" if path.endswith("html") else "application/json"

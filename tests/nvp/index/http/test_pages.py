@@ -21,8 +21,8 @@ from support.pages import (
     read_json,
 )
 
-from nvidia_variant_provider.index.http.pages import LABEL_KEY, parse_page
-from nvidia_variant_provider.index.http.urls import UpstreamError
+from nvp.index.http.pages import LABEL_KEY, parse_page
+from nvp.index.http.urls import UpstreamError
 
 
 class TestJson:

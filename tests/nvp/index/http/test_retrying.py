@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.range_server import Answer, serve_answers
 
-from nvidia_variant_provider.index.http import retrying
-from nvidia_variant_provider.index.http.blocking import BlockingClient
-from nvidia_variant_provider.index.http.client import Client
-from nvidia_variant_provider.index.http.retrying import (
+from nvp.index.http import retrying
+from nvp.index.http.blocking import BlockingClient
+from nvp.index.http.client import Client
+from nvp.index.http.retrying import (
     PASSING,
     PassingError,
     pause_before,
     read_retry_after,
 )
-from nvidia_variant_provider.index.http.settings import Settings
-from nvidia_variant_provider.index.http.urls import UpstreamError
+from nvp.index.http.settings import Settings
+from nvp.index.http.urls import UpstreamError
 
 
 @given(st.integers(0, 10**8))

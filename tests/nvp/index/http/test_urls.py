@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvidia_variant_provider.index.http.urls import (
+from nvp.index.http.urls import (
     is_http,
     is_loopback,
     redacted,

@@ -10,8 +10,8 @@ from support.builds import machine
 from support.loopback import start
 from support.wheels import stub_wheel, write_page
 
-from nvidia_variant_provider.index.pip.command import PipCommand
-from nvidia_variant_provider.index.pip.pinned_hashes import (
+from nvp.index.pip.command import PipCommand
+from nvp.index.pip.pinned_hashes import (
     explain_hashes,
     find_pinned_hashes,
 )

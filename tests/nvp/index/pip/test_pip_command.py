@@ -13,10 +13,10 @@ import pytest
 from support.processes import Pip, make_environment
 from support.wheels import stub_wheel
 
-from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.index.pip.command import Pip as Command
-from nvidia_variant_provider.index.pip.command import PipCommand, find_python
+from nvp.cli import main
+from nvp.index.pip.command import Pip as Command
+from nvp.index.pip.command import PipCommand, find_python
 
 PROGRAM = Path(sys.executable).with_name("nvidia-variant-provider")
 

@@ -251,7 +251,7 @@ def test_a_signal_leaves_no_files(
         "/big/big-1.0-py3-none-any.whl": Answer(body=b"x" * 10_000, fault="drip"),
     }
     with serve_answers(answers) as server:
-        command = [sys.executable, "-m", "nvidia_variant_provider", "pip"]
+        command = [sys.executable, "-m", "nvp", "pip"]
         command += ["--python", str(pip.python), "install", "-i", server.url, "big"]
         with subprocess.Popen(
             [*command, "--target", str(tmp_path / "it")],

@@ -16,7 +16,7 @@ from support.processes import PIPS, Pip
 from support.strangers import ROOT, STRANGER, needs_root, read_as, visible_urls
 from support.wheels import stub_wheel, write_page
 
-from nvidia_variant_provider.index.server import callers
+from nvp.index.server import callers
 
 BACKEND = """
 import zipfile
@@ -34,9 +34,9 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 
 WITHOUT_USERS = """
 import sys
-from nvidia_variant_provider.index.server import local_index
+from nvp.index.server import local_index
 local_index.system_tells = lambda: False
-from nvidia_variant_provider.cli import main
+from nvp.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 """Runs the program as on a system that does not tell the user of a connection."""
@@ -131,7 +131,7 @@ def test_another_user_reads_no_index(
         by_root.extend(read_as(ROOT, [f"{url}private/" for url in seen]))
 
     words = ["--isolated"] if isolated else []
-    start = ["-m", "nvidia_variant_provider"] if tells else ["-c", WITHOUT_USERS]
+    start = ["-m", "nvp"] if tells else ["-c", WITHOUT_USERS]
     with watched(private, attack) as index:
         done = subprocess.run(
             [

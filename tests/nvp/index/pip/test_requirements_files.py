@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pip._internal.exceptions import PipError
 from pip._internal.req.req_file import RequirementsFileParser, get_line_parser
 
-from nvidia_variant_provider.index.pip.requirements_files import Places, rewrite
+from nvp.index.pip.requirements_files import Places, rewrite
 
 HERE = "http://127.0.0.1:1/"
 

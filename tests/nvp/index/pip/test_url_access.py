@@ -14,7 +14,7 @@ from support.keyring_program import write_keyring
 from support.processes import Done, provider
 from support.proxy import serve_proxy
 
-from nvidia_variant_provider.index.pip.settings import find_netrc_credentials
+from nvp.index.pip.settings import find_netrc_credentials
 
 USER, PASSWORD = "somebody", "S3cret%/@word"
 PAIR = f"{USER}:{PASSWORD}"

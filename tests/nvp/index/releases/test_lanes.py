@@ -12,9 +12,9 @@ import pytest
 from support.command import Run
 from support.wheels import stub_wheel, write_page
 
-from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import UsageError
-from nvidia_variant_provider.index.releases.machines import parse_project
+from nvp import api
+from nvp.index.releases.machines import parse_project
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64",

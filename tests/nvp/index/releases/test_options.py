@@ -13,9 +13,9 @@ from support.range_server import Answer, serve_answers
 from support.sessions import ROOT
 from support.wheels import publish, stub_wheel, write_page
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.cli import main
 from nvidia_variant_provider.errors import UsageError
+from nvp import api
+from nvp.cli import main
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64",

@@ -19,9 +19,9 @@ from support.index_server import serve
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import publish, stub_wheel, write_page
 
-from nvidia_variant_provider import api
-from nvidia_variant_provider.builds.releases import ListedBuild, ReleaseTable
 from nvidia_variant_provider.errors import InputError, UsageError
+from nvp import api
+from nvp.builds.releases import ListedBuild, ReleaseTable
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64",

@@ -12,13 +12,13 @@ from simple_repository import model
 from support.builds import machine
 from support.label_index import Pages
 
-from nvidia_variant_provider.builds.page import Build
-from nvidia_variant_provider.index.http.client import Client
-from nvidia_variant_provider.index.selection.aging import FRESH, Aging
-from nvidia_variant_provider.index.selection.core_metadata import CoreMetadataReader
-from nvidia_variant_provider.index.selection.files import FileReader
-from nvidia_variant_provider.index.selection.judging import PageJudge
 from nvidia_variant_provider.machine.environment import Environment
+from nvp.builds.page import Build
+from nvp.index.http.client import Client
+from nvp.index.selection.aging import FRESH, Aging
+from nvp.index.selection.core_metadata import CoreMetadataReader
+from nvp.index.selection.files import FileReader
+from nvp.index.selection.judging import PageJudge
 
 TAG = "cp311-cp311-manylinux_2_28_x86_64"
 

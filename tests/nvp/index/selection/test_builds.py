@@ -22,16 +22,16 @@ from support.label_index import (
 )
 
 from benchmarks.selection import DRIVERS, GPUS, works
-from nvidia_variant_provider.index.http.client import Client
-from nvidia_variant_provider.index.selection.builds import BuildRepository
-from nvidia_variant_provider.index.selection.options import Pins, Selection
-from nvidia_variant_provider.index.selection.repository import VariantRepository
-from nvidia_variant_provider.knowledge.tables import can_exist
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
     Environment,
 )
+from nvp.index.http.client import Client
+from nvp.index.selection.builds import BuildRepository
+from nvp.index.selection.options import Pins, Selection
+from nvp.index.selection.repository import VariantRepository
+from nvp.knowledge.tables import can_exist
 
 MACHINES = [
     (driver, gpu)

@@ -12,9 +12,9 @@ from simple_repository import model
 from support.label_index import Pages
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.index.http.client import Client
-from nvidia_variant_provider.index.selection.core_metadata import CoreMetadataReader
-from nvidia_variant_provider.index.selection.files import FileReader
+from nvp.index.http.client import Client
+from nvp.index.selection.core_metadata import CoreMetadataReader
+from nvp.index.selection.files import FileReader
 
 NAME = "demo-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
 TEXT = "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n"

@@ -11,15 +11,15 @@ import pytest
 from packaging.version import Version
 from simple_repository import model
 
-from nvidia_variant_provider.builds.page import Build
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.index.selection.judging import PageJudge
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
     Environment,
     Gpu,
 )
+from nvp.builds.page import Build
+from nvp.index.selection.judging import PageJudge
 
 OLD = Environment(
     cuda_driver_version=CudaVersion(12, 8),

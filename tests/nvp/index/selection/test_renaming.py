@@ -11,7 +11,7 @@ from packaging.tags import parse_tag
 from packaging.utils import parse_wheel_filename
 from support.clients import CLIENTS, choose
 
-from nvidia_variant_provider.index.selection.renaming import (
+from nvp.index.selection.renaming import (
     Release,
     find_highest_builds,
     find_label,
@@ -19,7 +19,7 @@ from nvidia_variant_provider.index.selection.renaming import (
     make_offers,
     served_name,
 )
-from nvidia_variant_provider.wheels.names import parse_wheel_name
+from nvp.wheels.names import parse_wheel_name
 
 _TAGS = (
     "py3-none-any",

@@ -17,14 +17,14 @@ from support.loopback import H100
 from support.strategies import documents, wild_machines
 from support.wheels import stub_wheel, wheel_name
 
-from nvidia_variant_provider.api import resolve
 from nvidia_variant_provider.errors import InputError, OverrideError, ProviderError
-from nvidia_variant_provider.index.http.pages import LABEL_KEY
-from nvidia_variant_provider.index.selection.options import Pins, Selection
-from nvidia_variant_provider.index.selection.repository import VariantRepository
 from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.resolution import priorities
 from nvidia_variant_provider.resolution.priorities import Priorities
+from nvp.api import resolve
+from nvp.index.http.pages import LABEL_KEY
+from nvp.index.selection.options import Pins, Selection
+from nvp.index.selection.repository import VariantRepository
 
 METADATA = "torch-2.8.0-variants.json"
 PLAIN = wheel_name("torch", "2.8.0")

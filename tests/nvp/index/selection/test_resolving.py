@@ -9,11 +9,11 @@ import pytest
 from support.documents import TORCH_LABELS, document
 from support.loopback import H100
 
-from nvidia_variant_provider.index.selection.options import Selection
-from nvidia_variant_provider.index.selection.resolving import ReleaseResolver
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution.priorities import Priorities
+from nvp.index.selection.options import Selection
+from nvp.index.selection.resolving import ReleaseResolver
 
 OPT_IN = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
 

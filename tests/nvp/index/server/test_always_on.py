@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 from support.processes import Done, provider
 from support.serving import fetch, serving
 
-from nvidia_variant_provider.cli.service_unit import quote, settings
+from nvp.cli.service_unit import quote, settings
 
 MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
 
@@ -32,7 +32,7 @@ if descriptor != "-":
     os.set_inheritable(3, True)
 os.environ["LISTEN_FDS"] = number
 os.environ["LISTEN_PID"] = process or str(os.getpid())
-os.execv(sys.executable, [sys.executable, "-m", "nvidia_variant_provider", *command])
+os.execv(sys.executable, [sys.executable, "-m", "nvp", *command])
 """
 
 
@@ -207,7 +207,7 @@ def test_systemd_starts_it_at_the_first_request(
         port = free.getsockname()[1]
     command = ["systemd-socket-activate", f"--listen=127.0.0.1:{port}"]
     command += [f"--setenv={name}" for name in environ]
-    command += [sys.executable, "-m", "nvidia_variant_provider", "serve"]
+    command += [sys.executable, "-m", "nvp", "serve"]
     with subprocess.Popen(
         [*command, "-i", index, "--idle", "1", *MACHINE],
         env=environ,
@@ -275,7 +275,7 @@ class TestUnit:
         done = provider("serve", "--unit", *words, *MACHINE, environ=environ)
         (line,) = (li for li in done.out.splitlines() if li.startswith("ExecStart="))
         assert line == (
-            f"ExecStart={sys.executable} -m nvidia_variant_provider serve --idle 30 "
+            f"ExecStart={sys.executable} -m nvp serve --idle 30 "
             f"--index-url {tmp_path} --label cu126 --cuda-driver 12.9 --sm-arch 8.0 "
             "--every-gpu"
         )

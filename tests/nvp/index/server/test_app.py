@@ -14,7 +14,7 @@ import pytest
 from support.loopback import JSON, Running, answers_of, ask, links, page_of, start
 from support.range_server import RangeServer, serve_answers
 
-from nvidia_variant_provider.index.http.client import Client
+from nvp.index.http.client import Client
 
 CU128 = "torch-2.8.0-3cu128-py3-none-any.whl"
 

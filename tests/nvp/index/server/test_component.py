@@ -26,10 +26,10 @@ from support.index_server import serve, start_server
 from support.loopback import H100, JSON, Reply, ask
 from support.wheels import publish, stub_wheel, write_page
 
-from nvidia_variant_provider.index import RewrittenWheels
-from nvidia_variant_provider.index.selection.options import Selection
-from nvidia_variant_provider.index.selection.repository import VariantRepository
-from nvidia_variant_provider.index.server.server import Server
+from nvp.index import RewrittenWheels
+from nvp.index.selection.options import Selection
+from nvp.index.selection.repository import VariantRepository
+from nvp.index.server.server import Server
 
 pytestmark = pytest.mark.skipif(
     sys.version_info < (3, 11), reason="simple-repository-server needs Python 3.11"

@@ -17,8 +17,8 @@ from support.loopback import Running, answers_of, start
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import publish
 
-from nvidia_variant_provider.index.server import connections, server
-from nvidia_variant_provider.index.server.connections import most_connections
+from nvp.index.server import connections, server
+from nvp.index.server.connections import most_connections
 
 HALF = b"GET / HTTP/1.1\r\nHost: local"
 WHEEL = "torch-2.8.0-py3-none-any.whl"

@@ -34,7 +34,7 @@ from support.loopback import (
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import publish, stub_wheel
 
-from nvidia_variant_provider.index.http.settings import Settings
+from nvp.index.http.settings import Settings
 
 BEST = "torch-2.8.0-3cu128-py3-none-any.whl"
 WHEEL = "/simple/torch/torch-2.8.0-py3-none-any-cu128.whl"
@@ -332,7 +332,7 @@ class TestMarkers:
         """It may have variant markers, and pip would install it unchanged."""
         answers = answers_of(folder)
         if changes.pop("large", False):
-            module = "nvidia_variant_provider.index.http.client"
+            module = "nvp.index.http.client"
             monkeypatch.setattr(f"{module}._WHOLE_FILE", 100_000)
             changes = {"body": b"x" * 200_000 + answers[WHEEL].body}
         answers[WHEEL] = replace(answers[WHEEL], ranges=False, **changes)

@@ -15,7 +15,7 @@ from support.documents import TORCH
 from support.loopback import Running, answers_of, ask, links, page_of, start
 from support.range_server import Answer, RangeServer, serve_answers
 
-from nvidia_variant_provider.index.http.client import Client
+from nvp.index.http.client import Client
 
 CU128 = "torch-2.8.0-3cu128-py3-none-any.whl"
 

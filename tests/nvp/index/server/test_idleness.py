@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvidia_variant_provider.index.server.idleness import (
+from nvp.index.server.idleness import (
     PAUSE,
     RENEWED_AFTER,
     IdleWatch,

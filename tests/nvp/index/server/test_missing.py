@@ -10,7 +10,7 @@ import pytest
 from support.builds import machine
 from support.loopback import Running, ask, start
 
-from nvidia_variant_provider.index.selection.options import Pins
+from nvp.index.selection.options import Pins
 
 OLD = machine("12.8", "8.0")
 NEW = machine("13.0", "8.0")

@@ -16,9 +16,9 @@ from support.proxy import serve_proxy
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import stub_wheel
 
-from nvidia_variant_provider.index.http.blocking import BlockingClient
-from nvidia_variant_provider.index.http.nearness import Nearness, NearnessFinder
-from nvidia_variant_provider.index.http.settings import Settings
+from nvp.index.http.blocking import BlockingClient
+from nvp.index.http.nearness import Nearness, NearnessFinder
+from nvp.index.http.settings import Settings
 
 METADATA = "torch-2.8.0-variants.json"
 WHEEL = "torch-2.8.0-py3-none-any-cu128.whl"

@@ -30,7 +30,7 @@ from support.processes import (
 from support.serving import Serving, fetch, serving
 from support.wheels import publish, stub_wheel, write_page
 
-from nvidia_variant_provider import api
+from nvp import api
 
 CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
 MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
@@ -286,7 +286,7 @@ def serving_for_people(
     *arguments: object, environ: dict[str, str]
 ) -> Iterator[list[str]]:
     """Run ``serve`` without ``--json`` while the context lasts."""
-    command = [sys.executable, "-m", "nvidia_variant_provider", "serve"]
+    command = [sys.executable, "-m", "nvp", "serve"]
     with subprocess.Popen(
         [*command, *map(str, arguments)],
         env=environ,
@@ -368,7 +368,7 @@ def test_without_pip(index: str, environ: dict[str, str], tmp_path: Path) -> Non
             (packages / item.name).symlink_to(item)
     (packages / "nvidia_variant_provider").symlink_to(Path(api.__file__).parents[1])
     environ["PYTHONPATH"] = str(packages)
-    words = ("-m", "nvidia_variant_provider", "serve")
+    words = ("-m", "nvp", "serve")
     # The pip that comes with Python itself reads the configuration.
     done = run({**environ, "PIP_NO_INDEX": "1"}, bare.python, *words)
     assert done.code == 2

@@ -29,11 +29,11 @@ from support.pages import (
     read_json,
 )
 
-from nvidia_variant_provider.index.http.client import Client
-from nvidia_variant_provider.index.http.pages import parse_page, parse_projects
-from nvidia_variant_provider.index.http.settings import Settings
-from nvidia_variant_provider.index.http.urls import UpstreamError
-from nvidia_variant_provider.index.server.upstream import (
+from nvp.index.http.client import Client
+from nvp.index.http.pages import parse_page, parse_projects
+from nvp.index.http.settings import Settings
+from nvp.index.http.urls import UpstreamError
+from nvp.index.server.upstream import (
     FolderUpstream,
     LinksUpstream,
     local_path,

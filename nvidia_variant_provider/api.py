@@ -1,0 +1,120 @@
+"""The public Python API of the provider: this machine, and the labels that fit it.
+
+The functions read environment variables and the user's ``variants.toml`` unless they
+are given a value instead. They print nothing. All errors are `ProviderError`, whose
+attributes ``message``, ``path``, ``place``, ``hint`` and ``exit_code`` say what is
+wrong, where, and what to do next. The package ``nvp`` has more functions.
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import detection
+from .loggers import Logger
+from .machine.environment import Environment
+from .machine.overrides import minor_version_compatibility
+from .metadata import VariantsMetadata, read_metadata
+from .resolution.priorities import Priorities, load_priorities
+from .resolution.resolver import Resolution, resolve_metadata
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from typing import Any, TypeAlias
+
+__all__ = ["Environment", "Release", "Resolution", "detect", "metadata_of", "resolve"]
+
+Release: TypeAlias = (
+    "str | bytes | os.PathLike[str] | Mapping[str, Any] | VariantsMetadata"
+)
+"""The variant metadata of a release, in one of these forms:
+
+- a path: an `os.PathLike`, or a `str` that does not start with ``{``;
+- a JSON text: `bytes`, or a `str` whose first character other than white space is
+  ``{``; so a path that starts with ``{`` must be given as a `pathlib.Path`;
+- a parsed document: a mapping, as `json.loads` returns it;
+- the `VariantsMetadata` that `metadata_of` returned.
+"""
+
+_logger = Logger("nvidia_variant_provider.api")
+
+
+def detect(environ: Mapping[str, str] | None = None) -> Environment:
+    """Return the driver and the GPUs of this machine.
+
+    Values that environment variables force come first, then what the driver says,
+    which is cached for a while.
+
+    :param environ: environment variables, by default those of the process. The names
+        that count begin with ``NV_VARIANT_PROVIDER_``.
+    :raises OverrideError: a forced value is malformed.
+    """
+    return detection.detect(os.environ if environ is None else environ)
+
+
+def metadata_of(release: Release) -> VariantsMetadata:
+    """Read the variant metadata of a release, unless it has been read already.
+
+    :raises InputError: the metadata cannot be read, or is not valid.
+    """
+    if isinstance(release, VariantsMetadata):
+        return release
+    return read_metadata(release)
+
+
+def resolve(
+    variants_json: Release,
+    *,
+    environment: Environment | None = None,
+    supported: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+    every_gpu: bool = False,
+    enable_optional: bool | Collection[str] = False,
+    priorities: Priorities | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Resolution:
+    """Order the labels of a release for a machine.
+
+    The order is the one that PEP 825 defines.
+
+    :param variants_json: the metadata of the release; see `Release`.
+    :param environment: the machine; by default `detect` finds this one.
+    :param supported: the answers of other namespaces, as
+        ``{namespace: {feature: [value, ...]}}``, best value first. An answer replaces
+        the namespace's plugin. Static properties of the metadata win over it.
+    :param every_gpu: keep only labels with a supported ``sm_arch`` value for every
+        GPU.
+    :param enable_optional: the namespaces of optional providers to ask, or ``True``
+        for all of them.
+    :param priorities: the priorities to use instead of those in ``variants.toml``.
+    :param environ: environment variables, by default those of the process. `detect`
+        gets them, and they hold the opt-in to minor-version compatibility.
+    :return: ``selected`` is the best label or ``None``, ``compatible`` has all labels
+        that fit, best first, and ``rejected`` has the reasons for each other label.
+    :raises InputError: the metadata or ``variants.toml`` is not valid.
+    :raises OverrideError: a forced value is malformed.
+    """
+    environ = os.environ if environ is None else environ
+    metadata = metadata_of(variants_json)
+    resolution = resolve_metadata(
+        metadata,
+        detect(environ) if environment is None else environment,
+        supported=supported,
+        every_gpu=every_gpu,
+        enable_optional=enable_optional,
+        minor_version_compatibility=minor_version_compatibility(environ),
+        priorities=load_priorities() if priorities is None else priorities,
+    )
+    _logger.info(
+        "%s %s: %d of %d labels fit, the best is %s",
+        metadata.name or "a release without a name",
+        metadata.version or "",
+        len(resolution.compatible),
+        len(metadata.variants),
+        resolution.selected,
+    )
+    if _logger.logs_debug():  # reasons take long to write
+        for label, reasons in resolution.rejected.items():
+            causes = "; ".join(reason.sentence for reason in reasons)
+            _logger.debug("%s does not fit: %s", label, causes)
+    return resolution

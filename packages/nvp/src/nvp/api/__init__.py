@@ -1,0 +1,49 @@
+"""The public Python API: what the verbs of the command line do, as functions.
+
+The functions read environment variables and the user's ``variants.toml`` unless they
+are given a value instead. They print nothing. All errors are `ProviderError`, whose
+attributes ``message``, ``path``, ``place``, ``hint`` and ``exit_code`` say what is
+wrong, where, and what to do next.
+"""
+
+from __future__ import annotations
+
+from nvidia_variant_provider.api import (
+    Environment,
+    Release,
+    Resolution,
+    detect,
+    resolve,
+)
+
+from ._choosing import diff, fleet, matrix, releases
+from ._indexes import census
+from ._machines import read_environment, read_machine, read_machines
+from ._projects import diff_of_projects, matrix_of_project
+from ._publishing import inspect, inspect_distribution, upgrade, upgrade_index, validate
+from ._stacks import diff_receipts, doctor
+
+__all__ = [
+    "Environment",
+    "Release",
+    "Resolution",
+    "census",
+    "detect",
+    "diff",
+    "diff_of_projects",
+    "diff_receipts",
+    "doctor",
+    "fleet",
+    "inspect",
+    "inspect_distribution",
+    "matrix",
+    "matrix_of_project",
+    "read_environment",
+    "read_machine",
+    "read_machines",
+    "releases",
+    "resolve",
+    "upgrade",
+    "upgrade_index",
+    "validate",
+]

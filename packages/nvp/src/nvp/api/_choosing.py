@@ -1,0 +1,226 @@
+"""Releases: which builds of one a machine gets, and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from nvidia_variant_provider.api import Release, detect, metadata_of
+from nvidia_variant_provider.machine.environment import Environment
+from nvidia_variant_provider.machine.overrides import minor_version_compatibility
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..builds.releases import ReleaseTable
+    from ..fleet.choosing import Fleet
+    from ..index.releases.reading import Inspect, Watch
+    from ..inventories.model import Machine
+    from ..matrix.cells import Matrix
+    from ..matrix.changes import Differences
+
+
+__all__ = ["diff", "fleet", "matrix", "releases"]
+
+
+def releases(
+    project: str,
+    *,
+    index_url: str | None = None,
+    extra_index_urls: Sequence[str] = (),
+    find_links: Sequence[str] = (),
+    trusted_hosts: Sequence[str] = (),
+    every_gpu: bool = False,
+    labels: Sequence[str] = (),
+    environment: Environment | None = None,
+    environ: Mapping[str, str] | None = None,
+    python: str | None = None,
+    inspect: Inspect = False,
+    watch: Watch | None = None,
+) -> ReleaseTable:
+    """List the releases of a project on an index, with the builds that run here.
+
+    The verdicts are those by which ``pip`` and ``serve`` choose. Nothing is
+    installed, and no wheel is read unless ``inspect`` is given. The extra ``index`` is
+    needed.
+
+    :param project: its name, without a version.
+    :param index_url: the index, by default the one that pip is configured for.
+    :param extra_index_urls: further indexes, as pip has them.
+    :param find_links: pages of links and folders of wheels, as pip has them.
+    :param trusted_hosts: hosts that are not verified, and may speak plain HTTP.
+    :param every_gpu: accept only variants with code for every GPU.
+    :param labels: take these builds instead of the best ones: ``LABEL`` for every
+        project, or ``PROJECT=LABEL``. ``newest`` then is the newest release whose
+        build with the label runs.
+    :param environment: the machine; by default `detect` finds this one.
+    :param environ: environment variables, by default those of the process, from
+        which pip takes its settings.
+    :param python: the interpreter or the environment that wheels are selected for,
+        and whose pip is asked for its indexes; by default, the running one.
+    :param inspect: read the GPU code of large wheels of which nothing is known, newest
+        release first, until one runs, and of at most ten; ``"all"`` reads every one.
+        What is found is kept in the user's cache, and `pip` and `serve` use it.
+    :param watch: called with the name of each wheel that is inspected; the context
+        that it returns gives a function that is called with the bytes that have been
+        read and their total, or ``None``.
+    :return: ``newest`` is the newest release with a build that runs, or ``None``, and
+        ``releases`` has all of them, newest first.
+    :raises InputError: no index has the project, or none can be read.
+    :raises UsageError: the name is malformed, or there is no index or interpreter.
+    :raises MissingExtraError: the extra ``index`` is not installed.
+    """
+    from ..index.connection import cache_folder, missing_extra
+
+    environ = os.environ if environ is None else environ
+    machine = detect(environ) if environment is None else environment
+    try:
+        from ..index.releases.listing import list_releases
+
+        # Some of its modules are imported while pip is asked for its indexes.
+        return list_releases(
+            project,
+            environment=machine,
+            environ=environ,
+            index_url=index_url,
+            extra_index_urls=extra_index_urls,
+            find_links=find_links,
+            trusted_hosts=trusted_hosts,
+            every_gpu=every_gpu,
+            labels=labels,
+            python=python,
+            inspect=inspect,
+            watch=watch,
+            cache=cache_folder(environ),
+        )
+    except ImportError as error:
+        raise missing_extra(error) from None
+
+
+def matrix(
+    variants_json: Release,
+    *,
+    assume: Collection[str] = (),
+    all_lanes: bool = False,
+    environ: Mapping[str, str] | None = None,
+) -> Matrix:
+    """Return which build of a release each driver and each GPU gets.
+
+    Drivers are CUDA versions such as 12.9, and GPUs are compute capabilities such as
+    9.0: all that the tables of `knowledge` know. Every value of other namespaces
+    counts as supported, except of those that name hardware of other makers
+    (`matrix.cells.OTHER_MAKERS`). The user's ``variants.toml`` does not count.
+
+    :param variants_json: the metadata of the release; see `Release`.
+    :param assume: namespaces of other makers' hardware that count as supported too.
+    :param all_lanes: have cells for drivers with GPUs that they do not support, too.
+    :param environ: environment variables, by default those of the process. Only the
+        opt-in to minor-version compatibility counts.
+    :return: ``cells`` has a cell for each driver with each GPU that it supports: all
+        GPUs of the oldest driver first, both ascending. `matrix.grid.grid_of` makes a
+        table of it.
+    :raises InputError: the metadata is not valid.
+    """
+    from ..matrix.cells import find_matrix
+
+    return find_matrix(
+        metadata_of(variants_json),
+        assume=assume,
+        all_lanes=all_lanes,
+        minor_version_compatibility=minor_version_compatibility(
+            os.environ if environ is None else environ
+        ),
+    )
+
+
+def diff(
+    old: Release,
+    new: Release,
+    *,
+    assume: Collection[str] = (),
+    all_lanes: bool = False,
+    environ: Mapping[str, str] | None = None,
+) -> Differences:
+    """Return which machines get another build from a new release, and why.
+
+    :param old: the metadata of the old release; see `Release`.
+    :param new: the metadata of the new release.
+    :param assume: as for `matrix`.
+    :param all_lanes: as for `matrix`.
+    :param environ: environment variables, as for `matrix`.
+    :return: ``lanes`` has a lane for each driver with each GPU, in the order of the
+        cells of `matrix`. Its ``change`` is ``"lost"``, ``"changed"``, ``"gained"`` or
+        ``"same"``.
+    :raises InputError: the metadata of a release is not valid.
+    """
+    from ..matrix.changes import find_differences
+
+    return find_differences(
+        metadata_of(old),
+        metadata_of(new),
+        assume=assume,
+        all_lanes=all_lanes,
+        minor_version_compatibility=minor_version_compatibility(
+            os.environ if environ is None else environ
+        ),
+    )
+
+
+def fleet(
+    machines: Iterable[Machine],
+    release: Release | None = None,
+    *,
+    project: str | None = None,
+    index_url: str | None = None,
+    per_machine: bool = False,
+    every_gpu: bool = False,
+    environ: Mapping[str, str] | None = None,
+) -> Fleet:
+    """Choose a build for each machine of a fleet, and the fewest builds for all.
+
+    :param machines: such as `read_machines` returns them.
+    :param release: the metadata of the release; see `Release`. Without one, machines
+        are put into groups and nothing is chosen.
+    :param project: choose among the releases of this project on an index instead, such
+        as ``torch`` or ``torch==2.15.0``; the extra ``index`` is needed.
+    :param index_url: the index, by default the one that pip is configured for.
+    :param per_machine: treat each machine on its own, instead of in groups of machines
+        that are alike.
+    :param every_gpu: choose only builds with code for every GPU of a machine.
+    :param environ: environment variables, as for `matrix`.
+    :return: ``choices`` has a group of machines each, with what it gets; ``covering``
+        has the labels that run on every machine, and ``cover`` the smallest set.
+    :raises InputError: the metadata is not valid.
+    """
+    from ..fleet.choosing import choose, decide_by_metadata
+    from ..fleet.groups import group_machines
+
+    environ = os.environ if environ is None else environ
+    groups = group_machines(machines, per_machine=per_machine)
+    if release is not None:
+        metadata = metadata_of(release)
+        accepts = minor_version_compatibility(environ)
+        strict, relaxed = (
+            decide_by_metadata(
+                metadata, every_gpu=every_gpu, minor_version_compatibility=wanted
+            )
+            for wanted in (accepts, True)
+        )
+        return choose(groups, strict, with_compatibility=None if accepts else relaxed)
+    if project is None:
+        return choose(groups, None)
+    from ..index.connection import cache_folder
+    from ..index.releases.fleets import decide_by_project
+    from ..index.releases.machines import parse_project
+
+    name, version = parse_project(project)
+    one, every = (
+        decide_by_project(
+            wanted,
+            environ=environ,
+            index_url=index_url,
+            every_gpu=every_gpu,
+            cache=cache_folder(environ),
+        )
+        for wanted in (project, name)
+    )
+    return choose(groups, one, of_other_releases=None if version is None else every)

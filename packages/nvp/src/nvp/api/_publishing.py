@@ -1,0 +1,161 @@
+"""Publishing: what is in wheels, whether it is right, and old metadata made new."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from typing import IO
+
+from nvidia_variant_provider.strict_json import read_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..gpu_code.inspection import Progress
+    from ..gpu_code.report import WheelReport
+    from ..lint.findings import Finding
+    from ..upgrading.releases import UpgradedFile
+
+
+__all__ = ["inspect", "inspect_distribution", "upgrade", "upgrade_index", "validate"]
+
+
+def upgrade(
+    source: str | bytes | os.PathLike[str],
+    *,
+    name: str | None = None,
+    for_uv: bool = False,
+) -> UpgradedFile:
+    """Rewrite variant metadata in the current schema version; nothing is written.
+
+    :param source: a path or a JSON text, in one of the forms of `Release`.
+    :param name: the name of the metadata in the result and in messages, by default
+        the path, or ``metadata`` for a text.
+    :param for_uv: name the provider of ``nvidia`` in the one way that makes uv use its
+        own NVIDIA provider.
+    :return: ``text`` is the upgraded document, or ``None`` where the publisher has to
+        say something first; ``losses``, ``notes`` and ``problems`` are the remarks.
+    :raises InputError: the metadata cannot be read, is not valid, or has a newer
+        version than the current one.
+    """
+    from ..upgrading.releases import upgrade_text
+
+    if isinstance(source, str) and source.lstrip().startswith("{"):
+        source = source.encode()
+    if isinstance(source, bytes):
+        return upgrade_text(name or "metadata", source, for_uv=for_uv)
+    name = name or os.fspath(source)
+    return upgrade_text(name, read_bytes(source), for_uv=for_uv)
+
+
+def upgrade_index(
+    folder: str | os.PathLike[str], *, write: bool = True, for_uv: bool = False
+) -> list[UpgradedFile]:
+    """Rewrite the metadata of all releases in a folder.
+
+    A release whose wheels are in the folder gets its metadata from the wheels.
+
+    :param write: replace the files that change, each completely or not at all;
+        otherwise nothing is written.
+    :param for_uv: as for `upgrade`.
+    :return: what became of each file, sorted by path.
+    :raises InputError: the folder cannot be read or has no release, or a file cannot
+        be written.
+    """
+    from ..upgrading.releases import upgrade_folder
+
+    return upgrade_folder(os.fspath(folder), write=write, for_uv=for_uv)
+
+
+def validate(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    select: Collection[str] = (),
+    ignore: Collection[str] = (),
+    hashes: bool = True,
+    store: str | os.PathLike[str] | None = None,
+    jobs: int | None = None,
+    dask: str | None = None,
+) -> list[Finding]:
+    """Check metadata, wheels, folders and project pages before they are published.
+
+    Libraries in wheels are read completely for the rules NV5xx, which takes a while,
+    unless these rules are ignored.
+
+    :param paths: files, folders or URLs of project pages. What cannot be read is a
+        finding, not an error.
+    :param select: prefixes of the rules to keep, such as ``NV3``; empty for all rules.
+    :param ignore: prefixes of the rules to leave out.
+    :param hashes: download wheels of a page completely, to compare their sha256.
+    :param store: a file as `census` makes it. All paths are indexes then: URLs of pages
+        or folders. A wheel that the store has is not read; the others are read in other
+        processes, for which the same holds as for `census`, and the store has them from
+        then on.
+    :param jobs: how many processes read for the store, by default one for each core.
+    :param dask: the address of the scheduler of a Dask cluster that reads instead.
+    :return: the findings, sorted by path, rule and place.
+    :raises UsageError: no rule begins with a given prefix, or a path is no index.
+    :raises InputError: the store cannot be used, or no worker be had.
+    """
+    from ..index.connection import connect
+    from ..lint.runner import check_paths
+
+    check_index = None
+    if store is not None:
+        from ..census.checking import StoredIndex, require_indexes
+
+        paths = list(paths)
+        require_indexes(paths)
+        check_index = StoredIndex(
+            store=os.fspath(store), environ=os.environ, jobs=jobs, dask=dask
+        ).check
+    return check_paths(
+        paths,
+        select=select,
+        ignore=ignore,
+        connect=lambda: connect(os.environ),
+        hashes=hashes,
+        check_index=check_index,
+    )
+
+
+# The name of the verb is part of the contract, although the standard library has a
+# module "inspect": import this module, not its names.
+def inspect(
+    path: str | os.PathLike[str] | IO[bytes],
+    *,
+    name: str | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> WheelReport:
+    """Find the GPU code in a wheel, a folder, a library or a loose file.
+
+    A file that is damaged inside is a defect in the report, not an error.
+
+    :param path: a wheel, library, DLL, static library, ``.cubin``, ``.fatbin`` or
+        ``.ptx`` file, a folder of such files, or a wheel as an open binary file that
+        can seek.
+    :param name: the name of the file in the report, by default the path.
+    :param jobs: how many files are read at the same time.
+    :param progress: a function that is called with the bytes that have been read and
+        their total. The calls come from any thread, one at a time.
+    :raises InputError: there is no such file, or it cannot be read.
+    """
+    from ..gpu_code.inspection import inspect_path
+
+    source = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
+    return inspect_path(source, name=name, jobs=jobs, progress=progress)
+
+
+def inspect_distribution(
+    name: str, *, jobs: int = 1, progress: Progress | None = None
+) -> WheelReport:
+    """Find the GPU code in a distribution that is installed for this interpreter.
+
+    :param name: the name of the distribution, such as ``torch``.
+    :param jobs: how many files are read at the same time.
+    :param progress: a function that reports the progress, as for `inspect`.
+    :raises InputError: it is not installed, or does not list its files.
+    """
+    from ..gpu_code import inspection
+
+    return inspection.inspect_distribution(name, jobs=jobs, progress=progress)

@@ -1,0 +1,208 @@
+"""Whether a build runs on a machine, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from nvidia_variant_provider.machine.environment import (
+    ComputeCapability,
+    CudaVersion,
+    Environment,
+)
+
+from .needs import Code, Evidence, How, Needs
+
+__all__ = [
+    "UNKNOWN",
+    "Judgement",
+    "Verdict",
+    "judge",
+    "not_asked",
+    "refusal_of_driver",
+]
+
+Verdict: TypeAlias = Literal["runs", "partly", "cannot", "cpu", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """What is known of a build on one machine.
+
+    :param verdict: ``cannot`` is said only of what surely cannot run.
+    :param how: ``native`` or ``ptx``; ``None`` where it does not run, or where the
+        machine code is not known.
+    :param evidence: what the verdict rests on; ``None`` for ``unknown``.
+    :param reasons: why it is not simply ``runs``, in sentences without a full stop.
+    :param cuda: the CUDA toolkit of the build.
+    :param strict: the driver is as new as that toolkit, so that nothing rests on
+        CUDA's minor-version compatibility.
+    :param asked: all evidence was looked at; METADATA of older releases is not.
+    """
+
+    verdict: Verdict
+    how: How | None = None
+    evidence: Evidence | None = None
+    reasons: tuple[str, ...] = ()
+    cuda: CudaVersion | None = None
+    strict: bool = True
+    asked: bool = True
+
+
+UNKNOWN = Judgement(verdict="unknown", reasons=("nothing says what the build needs",))
+
+
+def not_asked(because: str) -> Judgement:
+    """Return the verdict on a build whose METADATA might say what it needs."""
+    reason = f"its METADATA was not asked for: {because}"
+    return Judgement(verdict="unknown", reasons=(reason,), asked=False)
+
+
+def judge(needs: Needs | None, environment: Environment) -> Judgement:
+    """Judge a build for a machine.
+
+    The GPUs whose compute capability is not known do not count.
+
+    :param needs: ``None`` where there is no evidence.
+    """
+    if needs is None:
+        return UNKNOWN
+    if not needs.gpu:
+        return Judgement(verdict="cpu", evidence=needs.evidence)
+    driver = environment.cuda_driver_version
+    if driver is None:
+        return _judgement(needs, "cannot", ("this machine has no NVIDIA driver",))
+    refusal = refusal_of_driver(needs, driver)
+    if refusal is not None:
+        return _judgement(needs, "cannot", (refusal,), driver)
+    capabilities = sorted(
+        {gpu.compute_capability for gpu in environment.gpus if gpu.compute_capability}
+    )
+    if needs.pieces is None:
+        return _judge_by_toolkit(needs, driver, capabilities)
+    return _judge_by_code(needs, needs.pieces, driver, capabilities)
+
+
+def refusal_of_driver(needs: Needs, driver: CudaVersion) -> str | None:
+    """Say why the driver is too old, if its CUDA major is older than the build's."""
+    oldest = [] if needs.cuda is None else [needs.cuda]
+    for piece in needs.pieces or ():
+        versions = [code.cuda for code in piece if code.cuda is not None]
+        if len(versions) == len(piece):
+            oldest.append(min(versions))
+    newest = max(oldest, default=None)
+    if newest is None or newest.major <= driver.major:
+        return None
+    return (
+        f"it needs a driver for CUDA {newest.major}, but this one is for CUDA {driver} "
+        f"({needs.source})"
+    )
+
+
+def _judge_by_toolkit(
+    needs: Needs, driver: CudaVersion, capabilities: Sequence[ComputeCapability]
+) -> Judgement:
+    cuda = needs.cuda
+    if cuda is None:
+        return UNKNOWN
+    from ..knowledge.tables import gpu_models
+
+    known = gpu_models()
+    dropped = [
+        (capability, last)
+        for capability in capabilities
+        if (model := known.get(capability))
+        and (last := model.last_toolkit)
+        and last < cuda
+    ]
+    if capabilities and len(dropped) == len(capabilities):
+        capability, last = dropped[-1]
+        reason = (
+            f"CUDA {cuda} does not compile for compute capability {capability}, "
+            f"CUDA {last} was the last to do so ({needs.source})"
+        )
+        return _judgement(needs, "cannot", (reason,), driver)
+    newer = [
+        capability
+        for capability in capabilities
+        if capability not in known or known[capability].first_toolkit > cuda
+    ]
+    if newer:
+        reason = (
+            f"CUDA {cuda} is older than compute capability {newer[-1]}: only PTX would "
+            "run, and nothing says whether the build has any"
+        )
+        return _judgement(needs, "unknown", (reason,), driver)
+    return _judgement(needs, "partly" if dropped else "runs", (), driver)
+
+
+def _judge_by_code(
+    needs: Needs,
+    pieces: Sequence[Sequence[Code]],
+    driver: CudaVersion,
+    capabilities: Sequence[ComputeCapability],
+) -> Judgement:
+    if not pieces or not capabilities:
+        return _judgement(needs, "runs", (), driver)
+    reasons: list[str] = []
+    ways: list[How | None] = []
+    runs = False
+    for capability in capabilities:
+        for piece in pieces:
+            way = _best(code.how(capability, driver) for code in piece)
+            ways.append(way)
+            runs = runs or (way is not None and not piece[0].minor)
+            if way is None:
+                reasons.append(_no_code(piece, capability, driver))
+    if not runs:
+        return _judgement(needs, "cannot", tuple(dict.fromkeys(reasons)), driver)
+    how: How = "ptx" if "ptx" in ways else "native"
+    verdict: Verdict = "partly" if reasons else "runs"
+    return _judgement(needs, verdict, tuple(dict.fromkeys(reasons)), driver, how)
+
+
+def _best(ways: Iterable[How | None]) -> How | None:
+    kinds = set(ways)
+    if "native" in kinds:
+        return "native"
+    return "ptx" if "ptx" in kinds else None
+
+
+def _no_code(
+    piece: Sequence[Code], capability: ComputeCapability, driver: CudaVersion
+) -> str:
+    name = piece[0].name
+    needed = [
+        version
+        for code in piece
+        if (version := code.ptx_toolkit(capability)) is not None
+    ]
+    if needed:
+        return (
+            f"{name} has only PTX for compute capability {capability}, which needs a "
+            f"driver for CUDA {min(needed)}, but this one is for CUDA {driver}"
+        )
+    targets = sorted(
+        {target for code in piece for target in code.machine_code},
+        key=lambda target: (int(target.rstrip("af")), target),
+    )
+    only = f", only for {', '.join(targets)}" if targets else ""
+    return f"{name} has no code for compute capability {capability}{only}"
+
+
+def _judgement(
+    needs: Needs,
+    verdict: Verdict,
+    reasons: tuple[str, ...],
+    driver: CudaVersion | None = None,
+    how: How | None = None,
+) -> Judgement:
+    return Judgement(
+        verdict=verdict,
+        how=how,
+        evidence=needs.evidence if verdict != "unknown" else None,
+        reasons=reasons,
+        cuda=needs.cuda,
+        strict=driver is not None and (needs.cuda is None or needs.cuda <= driver),
+    )

@@ -1,0 +1,112 @@
+"""One wheel of an index, and what became of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from nvidia_variant_provider.redaction import redacted
+
+from ..gpu_code.report import WheelReport
+from ..lint.facts import WheelFacts
+
+__all__ = ["Outcome", "Status", "Wheel"]
+
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+
+Status: TypeAlias = Literal["inspected", "skipped", "failed"]
+"""``inspected``: it was read. ``skipped``: it was not read on purpose, such as a wheel
+without native libraries. ``failed``: it could not be read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wheel:
+    """A wheel that an index lists.
+
+    :param project: the normalized name.
+    :param version: the public version, normalized, such as ``2.15.0``.
+    :param label: the variant label or the local version label; ``None`` without one.
+    :param tags: the interpreters and platforms of its name, such as
+        ``cp312-cp312-manylinux_2_28_x86_64``.
+    :param url: where it is, or the path of a local file.
+    :param sha256: its hash, as the page gives it.
+    :param size: its bytes, if the page gives them.
+    :param upload_time: in ISO 8601, if the page gives it; of a local file, when it was
+        changed.
+    :param page: the URL of the page that lists it.
+    """
+
+    project: str
+    version: str
+    filename: str
+    tags: str
+    url: str
+    label: str | None = None
+    sha256: str | None = None
+    size: int | None = None
+    upload_time: str | None = None
+    page: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def hash(self) -> str | None:
+        """The hash of the page in small letters; ``None`` where it is no sha256.
+
+        Two wheels may not pass for one because their page gives them the same word.
+        """
+        given = self.sha256 or ""
+        return given.lower() if _SHA256.fullmatch(given) else None
+
+    @property
+    def key(self) -> str:
+        """What the wheel is known by: its hash, or where it is.
+
+        The place has no credentials and no signature, which may differ every time.
+        """
+        if self.hash is not None:
+            return f"sha256:{self.hash}"
+        place = redacted(self.url)
+        return place if place == self.url else f"{place}#{self.filename}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What became of a wheel.
+
+    :param reason: why it was skipped or failed, in a sentence without a full stop.
+    :param may_pass: whether the reason may be gone the next time, as a time-out may.
+    :param report: what was found in it.
+    :param facts: what the rules of `lint` need of it; ``None`` if that was not read.
+    :param every_file: whether all of its files were looked into, and not only those
+        that are libraries by their names.
+    :param claims: what it could declare, by the name of the bound, ``strict`` or
+        ``relaxed``.
+    :param bytes_read: what was read from the index for it.
+    """
+
+    wheel: Wheel
+    status: Status
+    reason: str | None = None
+    may_pass: bool = False
+    report: WheelReport | None = None
+    facts: WheelFacts | None = None
+    every_file: bool = False
+    claims: Mapping[str, Claimed] = field(default_factory=dict)
+    cuda: str | None = None
+    bytes_read: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claimed:
+    """What a wheel could declare under one bound of the driver.
+
+    :param lower_bound: the CUDA version of the driver, or ``None`` without a bound.
+    :param reason: what the bound follows from; may be empty.
+    :param sm_arch: the values of ``sm_arch``.
+    """
+
+    lower_bound: str | None
+    reason: str
+    sm_arch: Sequence[str]

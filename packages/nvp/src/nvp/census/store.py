@@ -1,0 +1,350 @@
+"""The store of a census: one SQLite file, written in one transaction per wheel.
+
+A process that is killed at any moment leaves the wheels that it had finished. SQLite
+keeps a write-ahead log, so that readers do not wait for the writer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from nvidia_variant_provider.errors import InputError, ProviderError, shown
+from nvidia_variant_provider.redaction import redacted
+
+from .. import __version__
+from ..gpu_code.report import Defect, WheelReport, is_test
+from ..lint.facts import WheelFacts
+from .model import Outcome, Wheel
+from .rows import (
+    claim_rows,
+    declared_rows,
+    library_row,
+    read_facts,
+    read_library,
+    target_rows,
+    wheel_row,
+    with_copies,
+)
+from .schema import APPLICATION, MIGRATIONS, VERSION
+
+__all__ = ["READER", "Store"]
+
+READER = 2
+"""The version of the reader. It rises when `gpu_code` finds other things in the same
+wheel, and wheels that an older reader has read are read again."""
+
+_HINT = "name a store that census has made, or another file"
+_BUSY = 10_000
+"""Milliseconds to wait for another process that writes."""
+
+_DECLARED = """
+SELECT status, may_pass, inspected_by, size, upload_time, declared.*
+FROM wheels JOIN declared ON declared.wheel = wheels.id
+WHERE """
+
+
+class Store:
+    """An open store; use it in a ``with`` block, in one thread.
+
+    :param path: a file that is made where there is none.
+    :param create: whether it may be made.
+    :raises InputError: the file is not a store, is of a newer version, is locked, or
+        cannot be written.
+    """
+
+    def __init__(self, path: str, *, create: bool = True) -> None:
+        self._path = path
+        message = _why_no_file(path, create=create)
+        if message is not None:
+            raise InputError(message, path=path or "''", hint=_HINT)
+        with self._errors():
+            # SQLite keeps what it is given under some names in memory alone, such as
+            # ":memory:"; an absolute path is always a file.
+            self._connection = sqlite3.connect(
+                os.path.abspath(path), timeout=_BUSY / 1000
+            )
+            self._connection.isolation_level = None
+            self._connection.row_factory = sqlite3.Row
+            # Queries ask the path, as reports do, so that there is one rule for both.
+            self._connection.create_function("is_test", 1, is_test, deterministic=True)
+        try:
+            self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; everything is written already."""
+        self._connection.close()
+
+    def _prepare(self) -> None:
+        with self._errors():
+            version = self._pragma("user_version")
+            application = self._pragma("application_id")
+            tables = self._value("SELECT count(*) FROM sqlite_master")
+        if application != APPLICATION and (version or tables):
+            raise InputError("it is not a store", path=self._path, hint=_HINT)
+        if version > VERSION:
+            message = f"it is a store of version {version}, and {VERSION} is known"
+            hint = "pip install --upgrade nvidia-variant-provider"
+            raise InputError(message, path=self._path, hint=hint)
+        with self._errors():
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            # What is written survives the end of this process. A power failure may take
+            # the last wheels, which are read again then; it damages nothing.
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            if version == VERSION:
+                return
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            with self._transaction():
+                for script in MIGRATIONS[version:]:
+                    for statement in filter(str.strip, script.split(";")):
+                        self._connection.execute(statement)
+                self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
+                self._connection.execute(f"PRAGMA user_version = {VERSION}")
+
+    def is_known(self, wheel: Wheel) -> bool:
+        """Return whether a wheel does not have to be read again.
+
+        It has to if it is new, if it failed for a reason that may have passed, or if
+        an older reader has read it. Where nothing gives its hash, it also has to if its
+        size or its time has changed.
+        """
+        with self._errors():
+            row = self._connection.execute(
+                "SELECT status, may_pass, inspected_by, size, upload_time FROM wheels "
+                "WHERE key = ?",
+                _storable([wheel.key]),
+            ).fetchone()
+        if row is None or (row["status"] == "failed" and row["may_pass"]):
+            return False
+        if wheel.hash is None and not all(_comparisons(wheel, row)):
+            return False
+        with self.intact():
+            return not _is_older(row)
+
+    def facts(self, wheel: Wheel) -> WheelFacts | None:
+        """Return what the rules of `lint` need of a wheel; ``None`` if it is not there.
+
+        It counts as not there either where an older reader has read it, where not all
+        of its files were looked into, or where nothing tells whether the file is still
+        the same.
+        """
+        row = self._find_declared(wheel)
+        if row is None:
+            return None
+        with self.intact():
+            return read_facts(row, lambda: self.report(row["wheel"]))
+
+    def has_facts(self, wheel: Wheel) -> bool:
+        """Return whether `facts` has what the rules need of a wheel."""
+        return self._find_declared(wheel) is not None
+
+    def _find_declared(self, wheel: Wheel) -> sqlite3.Row | None:
+        row = self._first(_DECLARED + "wheels.key = ?", [wheel.key])
+        if wheel.hash is None:
+            if row is None:
+                # A page in the folder of a project may give the hash of a file there.
+                where = "wheels.url = ? AND wheels.key LIKE 'sha256:%'"
+                row = self._first(_DECLARED + where, [redacted(wheel.url)])
+            if row is not None and not _is_same_file(wheel, row):
+                return None
+        if row is None or not row["every_file"] or row["may_pass"]:
+            return None
+        with self.intact():
+            return None if _is_older(row) else row
+
+    def _first(self, sql: str, values: Iterable[object]) -> sqlite3.Row | None:
+        return next(self.rows(sql, values), None)
+
+    def add(self, outcome: Outcome) -> None:
+        """Write what became of a wheel, and replace what the store has about it.
+
+        A failure that may pass replaces no wheel that an older reader could read.
+        """
+        key = outcome.wheel.key
+        with self._errors(), self._transaction():
+            if outcome.status == "failed" and outcome.may_pass:
+                kept = (
+                    "SELECT count(*) FROM wheels WHERE key = ? AND status != 'failed'"
+                )
+                if self._value(kept, [key]):
+                    return
+            self._connection.execute(
+                "DELETE FROM wheels WHERE key = ?", _storable([key])
+            )
+            number = self._insert(
+                "wheels", [wheel_row(outcome, f"{READER} {__version__}")]
+            )
+            report = outcome.report
+            if report is not None:
+                for copy, library in with_copies(report.libraries):
+                    self._insert("libraries", [library_row(number, copy, library)])
+                    self._insert("targets", target_rows(number, copy, library))
+            self._insert("claims", claim_rows(number, outcome))
+            self._insert("declared", declared_rows(number, outcome))
+
+    def rows(self, sql: str, values: Iterable[object] = ()) -> Iterator[sqlite3.Row]:
+        """Yield the rows of a query, one by one."""
+        with self._errors():
+            # With "yield from", a caller that stops early would close the cursor, which
+            # fails where the store was closed before.
+            for row in self._connection.execute(sql, _storable(values)):  # noqa: UP028
+                yield row
+
+    def wheels(self, where: str = "1", values: Iterable[object] = ()) -> Iterator[Any]:
+        """Yield the rows of ``wheels``, by project, file name and hash."""
+        return self.rows(
+            f"SELECT * FROM wheels WHERE {where} "  # noqa: S608  # it is the code's own
+            "ORDER BY project, filename, key",
+            values,
+        )
+
+    def report(self, wheel: int) -> WheelReport:
+        """Return what was found in a wheel, as `inspect` reported it.
+
+        :param wheel: its ``id``.
+        """
+        with self.intact():
+            return self._read_report(wheel)
+
+    def _read_report(self, wheel: int) -> WheelReport:
+        (row,) = self.rows("SELECT * FROM wheels WHERE id = ?", [wheel])
+        targets: dict[tuple[str, int], list[sqlite3.Row]] = {}
+        for item in self.rows("SELECT * FROM targets WHERE wheel = ?", [wheel]):
+            targets.setdefault((item["path"], item["copy"]), []).append(item)
+        return WheelReport(
+            path=row["filename"],
+            kind="wheel",
+            size=row["size"] or 0,
+            members=row["members"],
+            libraries=tuple(
+                read_library(item, targets.get((item["path"], item["copy"]), ()))
+                for item in self.rows(
+                    "SELECT * FROM libraries WHERE wheel = ? ORDER BY path, copy",
+                    [wheel],
+                )
+            ),
+            defects=tuple(Defect(**item) for item in json.loads(row["defects"])),
+            requires=tuple(json.loads(row["requires"])),
+        )
+
+    def _insert(self, table: str, rows: Iterable[Mapping[str, object]]) -> int:
+        number = 0
+        for row in rows:
+            names = ", ".join(row)
+            marks = ", ".join("?" * len(row))
+            cursor = self._connection.execute(
+                f"INSERT INTO {table} ({names}) VALUES ({marks})",  # noqa: S608
+                _storable(row.values()),
+            )
+            number = cursor.lastrowid or 0
+        return number
+
+    def _pragma(self, name: str) -> int:
+        return self._value(f"PRAGMA {name}")
+
+    def _value(self, sql: str, values: Iterable[object] = ()) -> int:
+        return int(self._connection.execute(sql, _storable(values)).fetchone()[0])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    @contextmanager
+    def intact(self) -> Iterator[None]:
+        """Say in one line that a row is not what a census has written.
+
+        :raises InputError: the block has raised what reading such a row leads to.
+        """
+        try:
+            yield
+        except ProviderError:
+            raise
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            reason = shown(f"{type(error).__name__}: {error}", 150)[1:-1]
+            message = f"a row is not what a census has written: {reason}"
+            hint = "take another store, or make a new one"
+            raise InputError(message, path=self._path, hint=hint) from None
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Say in one line what SQLite could not do."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            message = f"the store cannot be used: {error}"
+            text = str(error)
+            hint = _HINT
+            if "locked" in text:
+                hint = "wait until the other census has ended"
+            elif "full" in text or "I/O" in text:
+                hint = "free some space, and run the same command again"
+            raise InputError(message, path=self._path, hint=hint) from None
+
+
+def _why_no_file(path: str, *, create: bool) -> str | None:
+    """Say why a store cannot be there; ``None`` if it is there or can be made."""
+    if not path:
+        return "the path is empty"
+    if "\0" in path:
+        return "the path has a NUL character"
+    if not os.path.exists(path):
+        return None if create else "there is no such store"
+    return None if os.path.isfile(path) else "it is not a regular file"
+
+
+def _storable(values: Iterable[object]) -> tuple[object, ...]:
+    """Return values that SQLite takes: texts without lone surrogates.
+
+    Python has these in the names of local files that are not UTF-8.
+    """
+    return tuple(
+        value.encode("utf-8", "backslashreplace").decode("utf-8")
+        if isinstance(value, str) and not value.isascii()
+        else value
+        for value in values
+    )
+
+
+def _is_older(row: sqlite3.Row) -> bool:
+    """Return whether an older reader has read a wheel."""
+    return int(row["inspected_by"].partition(" ")[0]) < READER
+
+
+def _comparisons(wheel: Wheel, row: sqlite3.Row) -> Iterator[bool]:
+    """Yield whether what the index says of a file is what it said before."""
+    for name in ("size", "upload_time"):
+        value = getattr(wheel, name)
+        if value is not None:
+            yield value == row[name]
+
+
+def _is_same_file(wheel: Wheel, row: sqlite3.Row) -> bool:
+    """Return whether a file without a hash is known to be the one that was read."""
+    comparisons = list(_comparisons(wheel, row))
+    return bool(comparisons) and all(comparisons)

@@ -1,0 +1,166 @@
+"""The command line ``nvidia-variant-provider VERB``, or shorter ``nvp VERB``.
+
+There is one module for each verb, with ``configure_parser`` and ``execute``. A verb
+returns a `Result`, and only `render` prints it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import os
+import sys
+from collections.abc import Sequence
+
+from nvidia_variant_provider.errors import InputError, ProviderError
+
+from .parsers import (
+    CommandLine,
+    find_verb,
+    has_json_format,
+    has_json_option,
+    make_parser,
+    make_verb_parser,
+    read_command_line,
+)
+from .render import complain, render
+from .result import Result
+from .verbs import PROGRAM, VERBS
+
+__all__ = ["PROGRAM", "VERBS", "main"]
+
+_INTERRUPTED = 130
+"""The exit code that a shell reports for a process that SIGINT ended."""
+
+_ELSEWHERE = "send the output to a file or a terminal that can take it"
+"""What to do when stdout cannot be written."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return the exit code.
+
+    0: fine; 1: findings, or nothing compatible; 2: wrong usage; 3: input that is
+    unreadable or invalid; 4: detection failed, or an override is wrong.
+    """
+    if argv is None:  # This is the whole process.
+        # At its end, Python would look for cycles among all objects of all modules,
+        # which takes longer than many a verb. The memory is freed without that.
+        atexit.register(gc.freeze)
+    code = _run_line(read_command_line(list(sys.argv[1:] if argv is None else argv)))
+    if argv is None:
+        _leave(code)
+    return code
+
+
+def _leave(code: int) -> None:
+    """End the process now if a thread of the index does not end.
+
+    Such a thread waits for a server or a keyring, and Python would wait for the thread.
+    """
+    # Most verbs have not imported the index.
+    threads = sys.modules.get("nvp.index.threads")
+    if threads is not None and threads.is_running():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _run_line(line: CommandLine) -> int:
+    if not _prepare_streams():
+        return InputError.exit_code
+    try:
+        result = _run(line)
+        if not result.said:
+            command = line.verb if line.verb in VERBS else None
+            # A verb that failed could not look at its option --format.
+            failed = result.data is None and bool(result.errors)
+            as_json = has_json_option(line) or (failed and has_json_format(line))
+            render(result, command=command, as_json=as_json)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader, such as head or less, has what it wanted. Nothing more can be
+        # said, and Python's own flush at exit must not fail again.
+        _discard_stdout()
+    except OSError as error:
+        _discard_stdout()
+        complain(f"error: stdout: cannot be written: {error.strerror}; {_ELSEWHERE}")
+        return InputError.exit_code
+    return result.exit_code
+
+
+def _prepare_streams() -> bool:
+    """Make the standard streams safe to print to; ``False`` without a stdout."""
+    if sys.stderr is None:  # the caller closed it, and print() would take stdout
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the process's life
+    if sys.stdout is None:
+        complain(f"error: stdout: cannot be written: it is closed; {_ELSEWHERE}")
+        return False
+    for stream in (sys.stdout, sys.stderr):
+        # Text from metadata or a driver may not fit the terminal's encoding.
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    return True
+
+
+def _run(line: CommandLine) -> Result:
+    """Run the verb, and turn what goes wrong into a result."""
+    try:
+        if line.verb is None or line.verb == "help" or line.program:
+            return _run_program(line)
+        return _run_verb(line.verb, line)
+    except ProviderError as error:
+        return Result(exit_code=error.exit_code, errors=(error,))
+    except MemoryError:
+        scarce = InputError(
+            "not enough memory", hint="check that this is the right file"
+        )
+        return Result(exit_code=scarce.exit_code, errors=(scarce,))
+
+
+def _run_program(line: CommandLine) -> Result:
+    """Do what the words before the verb say."""
+    parser = make_parser()
+    options = parser.parse(line.program)
+    if options.print_completion:
+        from .completion import completion_script
+
+        script = completion_script(options.print_completion)
+        return Result(text=script.splitlines(), verbatim=True)
+    if line.verb in (None, "help") and has_json_option(line):
+        parser.error("no verb was given")
+    if line.verb is None or line.verb == "help":
+        return _help(line)
+    return _run_verb(line.verb, line, verbosity=options.verbose)
+
+
+def _help(line: CommandLine) -> Result:
+    """Return what ``help``, ``help VERB`` and a call without a verb print.
+
+    The exit code is 0, as pip's is for a call without a command.
+    """
+    names = [word for word in line.words if not word.startswith("-")]
+    parser = make_verb_parser(names[0]) if names else make_parser()
+    return Result(text=parser.format_help().splitlines(), verbatim=True)
+
+
+def _run_verb(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
+    options = make_verb_parser(name).parse(line.words)
+    options.json = has_json_option(line)
+    options.ours = [word for word in line.words if word != "--json"]
+    options.arguments = line.passed_on
+    if name != "pip":
+        verbosity += options.verbose
+    with contextlib.ExitStack() as stack:
+        if verbosity:
+            from .log import log_start, logging_to_stderr
+
+            stack.enter_context(logging_to_stderr(verbosity))
+            log_start(name)
+        return find_verb(name).execute(options, os.environ)
+
+
+def _discard_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,0 +1,265 @@
+"""``census``: the GPU code of a whole index, recorded in one file."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import signal
+from collections.abc import Iterator, Mapping
+
+from nvidia_variant_provider.errors import InputError, ProviderError, UsageError, shown
+
+from . import census_report
+from .parsers import add_examples, whole_number
+from .progress import census_bar, readable_size
+from .render import complain
+from .result import Result
+
+__all__ = ["configure_parser", "execute"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..census.listing import Project
+    from ..census.model import Outcome
+    from ..census.running import Stop, Tally
+    from .progress import CensusBar
+
+FINDINGS = 1
+INTERRUPTED = 130
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)(?:iB|B)?", re.IGNORECASE)
+
+_MOST_ERRORS = 100
+"""Errors that the JSON report lists."""
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument(
+        "index",
+        metavar="INDEX",
+        nargs="?",
+        help="the URL of the root page of an index; or a folder of wheels, or of a "
+        "folder for each project",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="STORE",
+        required=True,
+        help="the SQLite file that keeps what is in the wheels. Wheels that it has are "
+        "not read again",
+    )
+    parser.add_argument(
+        "--project",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="read this project only; may be given several times",
+    )
+    parser.add_argument(
+        "--releases",
+        metavar="N",
+        type=_all_or_number,
+        help="read the newest N releases of each project (default: all)",
+    )
+    parser.add_argument(
+        "--platform",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="read wheels for such platforms only, such as '*linux*x86_64'; may be "
+        "given several times",
+    )
+    parser.add_argument(
+        "--per-release",
+        choices=("one", "all"),
+        default="one",
+        help="read one wheel for each platform and label of a release, since wheels "
+        "for different Pythons have the same GPU code; or all (default: %(default)s)",
+    )
+    workers = parser.add_mutually_exclusive_group()
+    workers.add_argument(
+        "--jobs",
+        metavar="N",
+        type=whole_number,
+        help="read in this many processes of this machine (default: one for each core)",
+    )
+    workers.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="let the workers of a Dask cluster read; the address is that of its "
+        "scheduler, such as tcp://10.0.0.1:8786",
+    )
+    parser.add_argument(
+        "--per-host",
+        metavar="N",
+        type=whole_number,
+        default=8,
+        help="read at most this many wheels of one server at the same time, each with "
+        "one request at a time (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-bytes",
+        metavar="SIZE",
+        type=_size,
+        help="start no other wheel after this many bytes, such as 20G",
+    )
+    parser.add_argument(
+        "--deadline",
+        metavar="SECONDS",
+        type=whole_number,
+        default=900,
+        help="give up a wheel after this many seconds (default: %(default)s)",
+    )
+    census_report.add_options(parser)
+    add_examples(
+        parser,
+        "census https://index.example/simple -o store.sqlite",
+        "census /srv/wheels -o store.sqlite",
+        "census --report -o store.sqlite",
+    )
+
+
+def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
+    """Return the counts ``wheels`` to ``failed``, ``bytes_read`` and ``seconds``.
+
+    ``wheels`` are those that the index lists and that were chosen; the others were
+    read in this run. ``known`` says how many the store had. With ``--report`` and
+    ``--export``, the counts are those of the store, and ``projects`` and ``exported``
+    say the rest.
+    """
+    if census_report.is_asked_for(options):
+        return census_report.show_store(options)
+    from ..api import census
+    from ..census.running import Stop
+
+    _require_positive(options, "releases", "jobs", "per_host", "max_bytes", "deadline")
+    stop = Stop()
+    with census_bar() as bar, _interruptible(stop):
+        observer = _Observer(bar)
+        tally = census(
+            options.index,
+            options.output,
+            projects=options.project,
+            releases=options.releases,
+            platforms=options.platform,
+            every_wheel=options.per_release == "all",
+            jobs=options.jobs,
+            dask=options.dask,
+            deadline=options.deadline,
+            per_host=options.per_host,
+            max_bytes=options.max_bytes,
+            observer=observer,
+            stop=stop,
+            environ=environ,
+        )
+    failed = tally.failed or tally.unreadable
+    code = FINDINGS if failed else 0
+    return Result(
+        exit_code=INTERRUPTED if tally.stopped == "interrupt" else code,
+        data={
+            "wheels": tally.wheels,
+            "known": tally.known,
+            "inspected": tally.inspected,
+            "skipped": tally.skipped,
+            "failed": tally.failed,
+            "bytes_read": tally.bytes_read,
+            "seconds": round(tally.seconds, 3),
+            "store": options.output,
+        },
+        text=list(_text(tally, options.output)),
+        notes=list(_notes(tally)),
+        errors=observer.errors,
+    )
+
+
+class _Observer:
+    """Shows the run on a terminal, and says what fails."""
+
+    def __init__(self, bar: CensusBar | None) -> None:
+        self._bar = bar
+        self.errors: list[ProviderError] = []
+
+    def listed(self, project: Project, tally: Tally) -> None:
+        """Show how many wheels there are, or why a project cannot be read."""
+        if project.error is not None:
+            self._complain(project.error)
+        self._update(tally)
+
+    def finished(self, outcome: Outcome, tally: Tally) -> None:
+        """Show how many wheels were read, or why this one was not."""
+        if outcome.status == "failed":
+            wheel, reason = outcome.wheel, outcome.reason or "it cannot be read"
+            hint = "it is read again by the next run" if outcome.may_pass else None
+            self._complain(InputError(reason, path=wheel.filename, hint=hint))
+        self._update(tally)
+
+    def _complain(self, error: ProviderError) -> None:
+        complain(f"warning: {error}")
+        if len(self.errors) < _MOST_ERRORS:
+            self.errors.append(error)
+
+    def _update(self, tally: Tally) -> None:
+        if self._bar is not None:
+            done = tally.known + tally.read
+            self._bar.update(done, tally.expected, tally.bytes_read)
+
+
+@contextlib.contextmanager
+def _interruptible(stop: Stop) -> Iterator[None]:
+    """Let Ctrl-C end the run after the wheels in flight; another one ends it now."""
+
+    def first(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        stop.set()
+        complain(
+            "finishing the wheels that are being read; press Ctrl-C again to stop now"
+        )
+
+    try:
+        before = signal.signal(signal.SIGINT, first)
+    except ValueError:  # a program runs the verb in another thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _text(tally: Tally, store: str) -> Iterator[str]:
+    wheels = "1 wheel" if tally.wheels == 1 else f"{tally.wheels} wheels"
+    yield (
+        f"{wheels}: {tally.inspected} inspected, {tally.skipped} skipped, "
+        f"{tally.failed} failed, {tally.known} known before; the store is {store}"
+    )
+    yield f"{readable_size(tally.bytes_read)} read in {tally.seconds:,.1f} s"
+
+
+def _notes(tally: Tally) -> Iterator[str]:
+    if tally.stopped is not None:
+        reason = {"interrupt": "interrupted", "max-bytes": "--max-bytes is reached"}
+        yield f"{reason[tally.stopped]}; run the same command again to go on"
+
+
+def _require_positive(options: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} must be at least 1", hint=f"{value} was given")
+
+
+def _all_or_number(text: str) -> int | None:
+    return None if text == "all" else whole_number(text)
+
+
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        message = f"{shown(text)} is not a size such as 500M or 20G"
+        raise argparse.ArgumentTypeError(message)
+    return int(match[1]) * _UNITS[match[2].upper()]

@@ -1,0 +1,85 @@
+"""``detect``: show the driver and the GPUs of this machine."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from nvidia_variant_provider.detection.cache import NO_CACHE, cache_file, clear
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.machine import reasons
+from nvidia_variant_provider.machine.environment import Environment
+
+from . import machine
+from .parsers import add_examples
+from .result import Result, Table
+
+__all__ = ["configure_parser", "execute"]
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument(
+        "--no-cache",
+        action="store_true",
+        help="ask the driver again instead of reading the cache",
+    )
+    parser.add_argument(
+        "--clear-cache",
+        action="store_true",
+        help="remove the cache, then ask the driver",
+    )
+    machine.add_options(parser)
+    add_examples(parser, "detect", "detect --json > machine.json")
+
+
+def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
+    """Return the snapshot of the machine as ``data``."""
+    if options.clear_cache:
+        _clear_cache(environ)
+    if options.no_cache:
+        environ = {**environ, NO_CACHE: "1"}
+    environment = machine.find_environment(options, environ)
+    errors = machine.detection_errors(environment)
+    return Result(
+        exit_code=errors[0].exit_code if errors else 0,
+        data=environment.to_dict(),
+        text=_text(environment),
+        errors=errors,
+    )
+
+
+def _clear_cache(environ: Mapping[str, str]) -> None:
+    path = cache_file({**environ, NO_CACHE: ""})
+    if path is None:
+        return
+    try:
+        clear(path)
+    except OSError as error:
+        message = f"cannot be removed: {error.strerror}"
+        raise InputError(message, path=path, hint="remove the file yourself") from None
+
+
+def _text(environment: Environment) -> list[str | Table]:
+    text: list[str | Table] = [
+        f"CUDA version of the driver: {environment.cuda_driver_version or 'none'}",
+        f"Kernel driver:              {environment.kernel_driver_version or 'unknown'}",
+        f"Source:                     {environment.source or 'none'}",
+    ]
+    if environment.gpus:
+        rows = [
+            (
+                str(gpu.index),
+                gpu.name or "unknown",
+                str(gpu.compute_capability or "unknown"),
+                reasons.explain(gpu.reason)[0] if gpu.reason else "",
+            )
+            for gpu in environment.gpus
+        ]
+        text.append(
+            Table(header=("GPU", "Name", "Compute capability", "Problem"), rows=rows)
+        )
+    if environment.reason:
+        sentence, step = reasons.explain(environment.reason)
+        text += [f"{environment.reason}: {sentence}", f"Next step: {step}"]
+    return text

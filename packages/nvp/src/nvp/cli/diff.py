@@ -1,0 +1,118 @@
+"""``diff``: show which machines get another build from a new release."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+
+from nvidia_variant_provider.errors import UsageError
+
+from . import machine, receipt_diff
+from .parsers import add_examples, add_format
+from .result import Result
+from .wrapping import terminal_width
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..matrix.changes import Differences
+
+__all__ = ["configure_parser", "execute"]
+
+_FORMATS = ("text", "markdown", "json")
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    for name in ("old", "new"):
+        parser.add_argument(
+            name,
+            metavar=name.upper(),
+            help=f"the {name} release: a {{name}}-{{version}}-variants.json, its URL, "
+            "a folder with one, - for stdin, a receipt of doctor, or a release on an "
+            "index, such as torch==2.15.0",
+        )
+    add_format(parser, _FORMATS)
+    parser.add_argument(
+        "--all", action="store_true", help="show the lanes that stay the same as well"
+    )
+    machine.add_all_lanes_option(parser)
+    machine.add_index_url_option(parser)
+    machine.add_assume_option(parser)
+    machine.add_compatibility_option(parser)
+    add_examples(
+        parser,
+        "diff old-variants.json new-variants.json",
+        "diff old/ new/ --format markdown",
+        "diff receipts/monday.json receipts/friday.json",
+        "diff torch==2.14.1 torch==2.15.0",
+        notes=[
+            "A lane is one driver together with one GPU. The exit code is 1 when a "
+            "lane loses its GPU build.",
+            "Of two receipts, a lane is one fact of the stack or one workload. The "
+            "exit code is 1 when a workload that has passed does not pass any more.",
+        ],
+    )
+
+
+def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
+    """Return all ``lanes``; the exit code is 1 when one of them is lost.
+
+    Of two receipts of ``doctor``, ``receipt_lanes`` has the lanes.
+    """
+    from ..matrix.changes import LOST
+    from ..matrix.differences import WIDTH, markdown_lines, text_lines
+
+    if options.old == options.new == "-":
+        raise UsageError("OLD and NEW are both stdin", hint="name a file for one")
+    receipts = receipt_diff.find_receipts(options.old, options.new)
+    if receipts is not None:
+        return receipt_diff.compare(*receipts, options)
+    differences, names = _compare(options, machine.with_compatibility(options, environ))
+    notes = []
+    if len(names - {None}) > 1:
+        notes.append(f"{differences.old} and {differences.new} are different projects")
+    if options.format == "markdown":
+        lines = markdown_lines(differences, with_same=options.all)
+    else:
+        width = terminal_width(sys.stdout) or WIDTH
+        lines = text_lines(differences, with_same=options.all, width=width)
+    return Result(
+        exit_code=1 if differences.counts[LOST] else 0,
+        data=differences.to_dict(),
+        text=lines,
+        verbatim=options.format == "markdown",
+        notes=notes,
+        as_json=options.format == "json",
+    )
+
+
+def _compare(
+    options: argparse.Namespace, environ: Mapping[str, str]
+) -> tuple[Differences, set[str | None]]:
+    """Return the differences, and the names of the projects."""
+    files = (options.old, options.new)
+    projects = [machine.names_project(file, options) for file in files]
+    if any(projects):
+        from ..api import diff_of_projects
+
+        if not all(projects):
+            hint = "give two files or two projects"
+            raise UsageError("one of OLD and NEW is a project", hint=hint)
+        machine.refuse_for_projects(options)
+        differences = diff_of_projects(
+            *files,
+            index_url=options.index_url,
+            all_lanes=options.all_lanes,
+            environ=environ,
+        )
+        return differences, {differences.old.split()[0], differences.new.split()[0]}
+    from ..api import diff
+    from .release_file import read_release
+
+    old, new = (read_release(file, environ) for file in files)
+    machine.check_assumed(options, old, new)
+    differences = diff(
+        old, new, assume=options.assume, all_lanes=options.all_lanes, environ=environ
+    )
+    return differences, {old.name, new.name}

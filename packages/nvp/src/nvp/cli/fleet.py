@@ -1,0 +1,293 @@
+"""``fleet``: which build each machine of a fleet gets, and the fewest for all."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+from nvidia_variant_provider.errors import InputError, UsageError, printable, shown
+
+from . import machine
+from .parsers import add_examples, add_format
+from .result import Result, Table
+
+__all__ = ["configure_parser", "execute"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..fleet.choosing import Choice, Fleet
+
+NOTHING_FITS = 1
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument(
+        "inventories",
+        metavar="INVENTORY",
+        nargs="+",
+        help="a file that describes machines, such as the output of kubectl get nodes "
+        "-o json, or - for stdin",
+    )
+    builds = parser.add_mutually_exclusive_group()
+    builds.add_argument(
+        "--release",
+        metavar="FILE",
+        help="choose among the builds of this {name}-{version}-variants.json",
+    )
+    builds.add_argument(
+        "--project",
+        metavar="NAME",
+        help="choose among the releases of this project on an index, ordinary wheels "
+        "included, such as torch or torch==2.15.0",
+    )
+    machine.add_index_url_option(parser)
+    add_format(parser, ("text", "markdown", "html", "csv", "json"))
+    parser.add_argument(
+        "--emit",
+        choices=["env", "dockerfile", "affinity"],
+        help="print how to use the build of one group: variables that force its "
+        "machines, lines of a Dockerfile, or an affinity of Kubernetes for the nodes "
+        "that run the build",
+    )
+    parser.add_argument(
+        "--node",
+        metavar="NAME",
+        help="the machine whose group is meant by --emit (default: the largest group)",
+    )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="say why a machine does not get the other builds",
+    )
+    parser.add_argument(
+        "--per-machine",
+        action="store_true",
+        help="list every machine instead of groups of machines that are alike",
+    )
+    machine.add_every_gpu_option(parser)
+    machine.add_compatibility_option(parser)
+    add_examples(
+        parser,
+        "fleet nodes.json --release torch-2.10.0-variants.json",
+        "fleet node.xml node.csv",
+        "fleet nodes.json --project torch",
+        "fleet nodes.json --project torch --emit affinity",
+    )
+
+
+def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
+    """Return the keys ``machines``, ``covering`` and ``smallest_set``."""
+    from ..api import fleet
+    from ..inventories.several import read_inventories
+    from .release_file import read_release
+
+    _check(options)
+    metadata = read_release(options.release, environ) if options.release else None
+    machines, errors = read_inventories(options.inventories)
+    if not machines:
+        return Result(exit_code=errors[0].exit_code, errors=errors)
+    result = fleet(
+        machines,
+        metadata,
+        project=options.project,
+        index_url=options.index_url,
+        per_machine=options.per_machine,
+        every_gpu=options.every_gpu,
+        environ=machine.with_compatibility(options, environ),
+    )
+    unserved = [item for item in result.choices if item.is_unserved]
+    title: str | None = options.project
+    if metadata is not None:
+        title = f"{metadata.name} {metadata.version}" if metadata.name else "a release"
+    chooses = title is not None
+    if options.emit is not None:
+        name = options.project
+        if metadata is not None and metadata.name is not None:
+            name = f"{metadata.name}=={metadata.version}"
+        return Result(
+            exit_code=InputError.exit_code if errors else 0,
+            data=result.to_dict(),
+            text=_emit(options, result, name),
+            verbatim=True,
+            notes=list(map(str, errors)),
+            errors=errors,
+        )
+    return Result(
+        exit_code=InputError.exit_code if errors else NOTHING_FITS if unserved else 0,
+        data=result.to_dict(),
+        text=_document(
+            options,
+            result,
+            _text(result, chooses=chooses, explain=options.explain),
+            title,
+        ),
+        verbatim=options.format != "text",
+        as_json=options.format == "json",
+        notes=[*map(str, errors), *dict.fromkeys(_notes(result))],
+        errors=errors,
+    )
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that would change nothing.
+
+    :raises UsageError: one of them was given.
+    """
+    if options.emit is None and options.node is not None:
+        hint = "give --emit as well, or --per-machine to see every machine"
+        raise UsageError("it is for --emit", path="--node", hint=hint)
+    if options.emit is not None and options.format not in ("text", "json"):
+        message = "what --emit prints has a form of its own"
+        raise UsageError(message, path="--format", hint="leave one of them out")
+
+
+def _document(
+    options: argparse.Namespace,
+    fleet: Fleet,
+    text: Sequence[str | Table],
+    title: str | None,
+) -> Sequence[str | Table]:
+    """Make the document that was asked for out of the text."""
+    from ..fleet.documents import csv_lines, markdown_lines
+
+    table = text[0]
+    if options.format in ("text", "json") or not isinstance(table, Table):
+        return text
+    if options.format == "csv":
+        return csv_lines(table.header, table.rows)
+    notes = [line.strip() for line in text[1:] if isinstance(line, str) and line]
+    if options.format == "markdown":
+        return markdown_lines(table.header, table.rows, notes)
+    from ..fleet.page import html_lines
+
+    chooses = title is not None
+    return html_lines(
+        fleet,
+        [_build(choice) if chooses else None for choice in fleet.choices],
+        title=title,
+        notes=list(dict.fromkeys((*_covering(fleet, chooses=chooses), *_notes(fleet)))),
+    )
+
+
+def _covering(fleet: Fleet, *, chooses: bool) -> Iterator[str]:
+    if chooses:
+        yield from itertools.islice(_summary(fleet), 1)
+
+
+def _emit(
+    options: argparse.Namespace, fleet: Fleet, project: str | None
+) -> Sequence[str]:
+    from ..fleet.emitting import affinity_lines, dockerfile_lines, env_lines
+
+    choice = _find_choice(fleet, options.node)
+    environment = choice.group.environment
+    if options.emit == "env":
+        return env_lines(environment)
+    if project is None or choice.pick is None or not choice.pick.gpu:
+        message = f"there is no build for the GPU of {choice.group.names[0]}"
+        hint = "give --release or --project with one, or another --node"
+        raise UsageError(message, path="--emit", hint=hint)
+    build = choice.pick.selected
+    if build not in choice.pick.gpu:
+        build = choice.pick.gpu[0]
+    if options.emit == "dockerfile":
+        if options.project is not None:
+            # A build of a project is called by its version and its label.
+            version = choice.pick.versions.get(build, build)
+            project = f"{project.partition('==')[0].strip()}=={version}"
+        return dockerfile_lines(environment, project, options.index_url)
+    others = [
+        item.group.environment
+        for item in fleet.choices
+        if item.pick is not None and build in item.pick.gpu
+    ]
+    return [f"# nodes that run {printable(build)}", *affinity_lines(others)]
+
+
+def _find_choice(fleet: Fleet, node: str | None) -> Choice:
+    for choice in fleet.choices:
+        if choice.group.is_known if node is None else node in choice.group.names:
+            return choice
+    names = [choice.group.names[0] for choice in fleet.choices][:10]
+    message = f"no machine is called {shown(node)}" if node else "no machine is known"
+    hint = f"there are {', '.join(map(shown, names))}"
+    raise UsageError(message, path="--node", hint=hint)
+
+
+def _text(fleet: Fleet, *, chooses: bool, explain: bool) -> Sequence[str | Table]:
+    header = (
+        "Machines",
+        "First",
+        "Driver and GPU",
+        *(["Build"] if chooses else []),
+    )
+    rows = [
+        (
+            str(len(choice.group.names)),
+            choice.group.names[0],
+            choice.group.title,
+            *([_build(choice)] if chooses else []),
+        )
+        for choice in fleet.choices
+    ]
+    text: list[str | Table] = [Table(header=header, rows=rows)]
+    if chooses:
+        text += ["", *_summary(fleet)]
+    if explain:
+        text += ["", *dict.fromkeys(_explanations(fleet))]
+    return text
+
+
+def _build(choice: Choice) -> str:
+    if choice.pick is None:
+        return "unknown"
+    if choice.pick.selected is None:
+        return "none for the GPU"
+    return choice.pick.selected
+
+
+def _summary(fleet: Fleet) -> Iterator[str]:
+    if not any(choice.group.is_known for choice in fleet.choices):
+        yield "Nothing is chosen: too little is known about each machine."
+        return
+    listed = ", ".join(fleet.covering)
+    yield f"Builds that run on every machine: {listed or 'none'}"
+    if fleet.cover is None or not fleet.cover.labels:
+        yield "No build uses the GPU of any machine."
+        return
+    word = "Fewest" if fleet.cover.is_smallest else "Few"
+    yield f"{word} builds that give each machine one for its GPU:"
+    for label, count in fleet.cover.gains.items():
+        yield f"  {label}: {count} machine{'s' if count > 1 else ''}"
+
+
+def _explanations(fleet: Fleet) -> Iterator[str]:
+    for choice in fleet.choices:
+        for name, reasons in (choice.pick.rejected if choice.pick else {}).items():
+            yield f"{choice.group.title}: not {name}: {'; '.join(reasons)}"
+
+
+def _notes(fleet: Fleet) -> Iterator[str]:
+    for choice in fleet.choices:
+        group = choice.group
+        others = len(group.names) - 1
+        name = f"{group.names[0]} and {others} like it" if others else group.names[0]
+        for note in group.notes:
+            yield f"{name}: {note}"
+        if group.missing is not None:
+            yield f"{name}: the inventory does not say {group.missing}"
+        if choice.is_unserved:
+            changes = "; ".join(_changes(choice)) or "no newer driver changes that"
+            yield f"{group.title}: no build for the GPU fits; {changes}"
+
+
+def _changes(choice: Choice) -> Iterator[str]:
+    """Say what gets a build for the GPU, the smallest change first."""
+    if choice.of_another_release is not None:
+        yield f"{choice.of_another_release} runs with the driver that is there"
+    if choice.with_compatibility is not None:
+        yield f"--minor-version-compatibility gets {choice.with_compatibility}"
+    if choice.driver is not None:
+        yield f"a driver for CUDA {choice.driver} gets {choice.with_driver}"

@@ -1,0 +1,261 @@
+"""``inspect``: the GPU code inside wheels and libraries."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from nvidia_variant_provider.errors import InputError, ProviderError, UsageError, shown
+
+from .parsers import add_examples, add_jobs, require_jobs
+from .progress import progress_bar
+from .result import Result, Table
+
+__all__ = ["configure_parser", "execute"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..gpu_code.inspection import Progress
+    from ..gpu_code.report import WheelReport
+    from ..gpu_code.suggestion import Suggestion
+
+_PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="+",
+        help="a wheel or its URL; a library, DLL, archive, cubin, fatbin or PTX file; "
+        "a folder of them; or the name of an installed distribution",
+    )
+    parser.add_argument(
+        "--suggest",
+        action="store_true",
+        help="print instead the variant.json that the build should carry; the command "
+        "that adds it to the wheel goes to stderr",
+    )
+    parser.add_argument(
+        "--relaxed",
+        action="store_true",
+        help="with --suggest, the lower bound of CUDA's minor-version compatibility, "
+        "and no PTX that drivers of that bound refuse",
+    )
+    add_jobs(parser)
+    add_examples(
+        parser,
+        "inspect dist/torch-2.8.0-cp312-cp312-linux_x86_64.whl",
+        "inspect torch --jobs 8",
+        "inspect --suggest --relaxed demo-1.0-py3-none-any.whl",
+        notes=["Each wheel in a folder is inspected on its own."],
+    )
+
+
+def execute(
+    options: argparse.Namespace,
+    environ: Mapping[str, str],
+) -> Result:
+    """Inspect each path; ``data`` has the list ``files``.
+
+    Defects inside of a file are notes, since `validate` is the verb that fails for
+    them. A file that cannot be read at all is an error next to the results of others.
+    """
+    from nvidia_variant_provider.metadata.writing import to_text
+
+    from ..gpu_code.describe import as_data
+
+    jobs = require_jobs(options)
+    if options.relaxed and not options.suggest:
+        raise UsageError("--relaxed is about a suggestion", hint="give --suggest too")
+    text: list[str | Table] = []
+    asides: list[str] = []
+    files: list[Mapping[str, object]] = []
+    notes: list[str] = []
+    errors: list[ProviderError] = []
+    for path in _expanded(options.paths):
+        try:
+            report = _inspect(path, jobs, environ)
+            if options.suggest:
+                _require_complete(report)
+        except ProviderError as error:
+            errors.append(error)
+            notes.append(str(error))
+            continue
+        data = as_data(report)
+        files.append(data)
+        notes += _notes(report)
+        if options.suggest:
+            suggestion = _suggest(report, relaxed=options.relaxed)
+            data["suggestion"] = suggestion and suggestion.to_dict()
+            text += to_text(suggestion.metadata).splitlines() if suggestion else []
+            asides += _aside(report, suggestion, relaxed=options.relaxed)
+        else:
+            text += [""] if text else []
+            text += _text(report)
+    if not files:
+        # The notes repeat the errors, and would print them as warnings too.
+        return Result(exit_code=errors[0].exit_code, errors=errors)
+    return Result(
+        exit_code=max((error.exit_code for error in errors), default=0),
+        data={"files": files},
+        text=text,
+        notes=notes,
+        asides=asides,
+        errors=errors,
+        # Programs read the JSON documents.
+        verbatim=options.suggest,
+    )
+
+
+def _expanded(paths: Sequence[str]) -> Iterator[str]:
+    """Yield ``paths``, with the wheels in a folder instead of the folder.
+
+    Each wheel is judged on its own, since a release has wheels for different GPUs.
+    """
+    for path in paths:
+        wheels = []
+        with contextlib.suppress(OSError, ValueError):
+            wheels = [n for n in sorted(os.listdir(path)) if n.endswith(".whl")]
+        yield from (os.path.join(path, name) for name in wheels)
+        if not wheels:
+            yield path
+
+
+def _inspect(path: str, jobs: int, environ: Mapping[str, str]) -> WheelReport:
+    from ..gpu_code.inspection import inspect_path
+    from ..index.http.urls import redacted
+
+    with progress_bar(redacted(path)) as progress:
+        if path.startswith(("http://", "https://")):
+            return _inspect_url(path, environ, progress)
+        if not os.path.exists(path) and _PROJECT.fullmatch(path):
+            return _inspect_installed(path, jobs, progress)
+        return _readable(inspect_path(path, jobs=jobs, progress=progress))
+
+
+def _inspect_url(
+    url: str, environ: Mapping[str, str], progress: Progress | None
+) -> WheelReport:
+    """Inspect a wheel on a server: only members that may have GPU code are read."""
+    from ..gpu_code.inspection import inspect_path
+    from ..index.connection import connect
+    from ..index.http.urls import redacted
+
+    with connect(environ) as client, io.BufferedReader(client.open(url)) as wheel:
+        report = inspect_path(wheel, name=redacted(url), progress=progress)
+        return _readable(report)
+
+
+def _inspect_installed(name: str, jobs: int, progress: Progress | None) -> WheelReport:
+    from ..gpu_code.inspection import inspect_distribution
+
+    try:
+        return inspect_distribution(name, jobs=jobs, progress=progress)
+    except InputError as error:
+        error.message = f"there is no such file, and {error.message}"
+        error.path = name
+        raise
+
+
+def _readable(report: WheelReport) -> WheelReport:
+    """Return ``report``, unless the archive itself cannot be read.
+
+    :raises InputError: the archive cannot be read.
+    """
+    for defect in report.defects:
+        if not defect.path and not report.members:
+            hint = "build or download it again"
+            raise InputError(defect.message, path=report.path, hint=hint)
+    return report
+
+
+def _require_complete(report: WheelReport) -> None:
+    """Refuse to suggest anything for a wheel that could be read only in part.
+
+    People run the suggested command as it is, so that it must not leave anything out.
+
+    :raises InputError: not everything that counts could be read.
+    """
+    if report.complete:
+        return
+    own = [defect for item in report.own for defect in item.defects]
+    first, *others = (*report.defects, *own)
+    more = f", and {len(others)} more" if others else ""
+    parts = (first.path, first.place, first.message)
+    message = f"cannot suggest anything: {': '.join(filter(None, parts))}{more}"
+    hint = "build the wheel again, or leave out --suggest to see what could be read"
+    raise InputError(message, path=report.path, hint=hint)
+
+
+def _suggest(report: WheelReport, *, relaxed: bool) -> Suggestion | None:
+    from ..gpu_code.claims import find_claim
+    from ..gpu_code.suggestion import suggest
+
+    return suggest(find_claim(report), report.path, report.kind, relaxed=relaxed)
+
+
+def _aside(
+    report: WheelReport, suggestion: Suggestion | None, *, relaxed: bool
+) -> list[str]:
+    """Return what to do with the document, or why there is none."""
+    from ..gpu_code.claims import find_claim
+    from ..gpu_code.describe import how_to_add
+
+    if suggestion is not None:
+        return how_to_add(suggestion)
+    bound = find_claim(report).relaxed
+    if relaxed and _suggest(report, relaxed=False) and bound.version is None:
+        return [f"{report.path}: there is no looser bound: {bound.reason}"]
+    return [f"{report.path}: it has no GPU code of its own that properties could name"]
+
+
+def _text(report: WheelReport) -> list[str | Table]:
+    from ..gpu_code.claims import find_claim, find_gpus
+    from ..gpu_code.describe import LEGEND, claim_lines, gpu_rows, library_rows, summary
+
+    text: list[str | Table] = [summary(report)]
+    for title, libraries in (
+        ("", report.own),
+        ("Copied into it from elsewhere (these do not count):", report.vendored),
+        ("For its tests (these do not count):", report.tests),
+    ):
+        if rows := library_rows(libraries):
+            text += [
+                "",
+                *([title] if title else []),
+                Table(header=rows[0], rows=rows[1:]),
+            ]
+    if any(item.has_gpu_code for item in report.own):
+        text += ["", *claim_lines(find_claim(report))]
+    if rows := gpu_rows(find_gpus(report)):
+        text += ["", Table(header=rows[0], rows=rows[1:]), "", *LEGEND]
+    return text
+
+
+def _notes(report: WheelReport) -> list[str]:
+    from ..gpu_code.compression import has_zstd
+    from ..gpu_code.files import MAX_DEFECTS
+
+    defects = report.all_defects
+    notes = [
+        ": ".join(p for p in (report.path, d.path, d.place, d.message) if p)
+        for d in defects[: MAX_DEFECTS + 1]
+    ]
+    if unlisted := len(defects) - len(notes):
+        notes.append(f"{report.path}: {unlisted} more defects")
+    if unchecked := sum(item.unchecked for item in report.libraries):
+        why = "they could not be decompressed"
+        if not has_zstd():
+            why = "to find out, pip install 'nvidia-variant-provider[wheels]'"
+        pieces = "piece" if unchecked == 1 else "pieces"
+        notes.append(
+            f"{shown(report.path, 200)[1:-1]}: {unchecked} {pieces} of machine code "
+            f"may be empty; {why}"
+        )
+    return notes

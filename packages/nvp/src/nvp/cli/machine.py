@@ -1,0 +1,254 @@
+"""The options that say which machine a verb is about."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+
+from nvidia_variant_provider.errors import (
+    DetectionError,
+    OverrideError,
+    UsageError,
+    shown,
+)
+from nvidia_variant_provider.machine import reasons
+from nvidia_variant_provider.machine.environment import Environment
+from nvidia_variant_provider.machine.overrides import (
+    CUDA_DRIVER_VERSION,
+    MINOR_VERSION_COMPATIBILITY,
+    SM_ARCH,
+    apply_forced,
+    forced_compute_capability,
+    forced_cuda_version,
+)
+
+from ..index.connection import cache_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvidia_variant_provider.metadata import VariantsMetadata
+
+__all__ = [
+    "add_all_lanes_option",
+    "add_assume_option",
+    "add_compatibility_option",
+    "add_every_gpu_option",
+    "add_index_url_option",
+    "add_options",
+    "cache_folder",
+    "check_assumed",
+    "detection_errors",
+    "find_environment",
+    "find_later",
+    "names_project",
+    "refuse_for_projects",
+    "with_compatibility",
+    "words_of",
+]
+
+_FLAGS = {CUDA_DRIVER_VERSION: "--cuda-driver", SM_ARCH: "--sm-arch"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--cuda-driver``, ``--sm-arch``, ``--environment`` and ``--node``."""
+    group = parser.add_argument_group("options for another machine")
+    group.add_argument(
+        "--cuda-driver",
+        metavar="VERSION",
+        help="act as if the driver supported this CUDA version, such as 12.9",
+    )
+    group.add_argument(
+        "--sm-arch",
+        metavar="MAJOR.MINOR",
+        help="act as if the GPU had this compute capability, such as 9.0",
+    )
+    group.add_argument(
+        "--environment",
+        metavar="FILE",
+        help="act as the machine in this snapshot, made with: detect --json > FILE; or "
+        "in an inventory, such as the output of nvidia-smi -q -x or kubectl get nodes",
+    )
+    group.add_argument(
+        "--node",
+        metavar="NAME",
+        help="the machine of an inventory that describes several",
+    )
+
+
+def words_of(options: argparse.Namespace) -> list[str]:
+    """Return the options that say which machine a verb is about, as they were given."""
+    given = {
+        "--cuda-driver": options.cuda_driver,
+        "--sm-arch": options.sm_arch,
+        "--environment": options.environment,
+        "--node": options.node,
+    }
+    return [word for name, text in given.items() if text for word in (name, text)]
+
+
+def add_compatibility_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--minor-version-compatibility``, to verbs whose result it changes."""
+    parser.add_argument(
+        "--minor-version-compatibility",
+        action="store_true",
+        help="accept builds for a newer minor version of the driver's CUDA major "
+        "version as well, after all others",
+    )
+
+
+def add_assume_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--assume``, to verbs that look at many machines at once."""
+    parser.add_argument(
+        "--assume",
+        metavar="NAMESPACE",
+        action="append",
+        default=[],
+        help="assume that all machines have what this namespace names, such as intel; "
+        "hardware of other makers is absent otherwise",
+    )
+
+
+def add_all_lanes_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--all-lanes``, to verbs that look at all drivers with all GPUs."""
+    parser.add_argument(
+        "--all-lanes",
+        action="store_true",
+        help="show drivers with GPUs that they do not support as well, marked",
+    )
+
+
+def add_index_url_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--index-url``, to verbs that take a project instead of a file."""
+    parser.add_argument(
+        "-i",
+        "--index-url",
+        metavar="URL",
+        help="the index of a project (default: the one that pip is configured for)",
+    )
+
+
+def names_project(text: str, options: argparse.Namespace) -> bool:
+    """Return whether an argument is a project on an index, and not a file."""
+    import os
+
+    return options.index_url is not None or ("==" in text and not os.path.exists(text))
+
+
+def refuse_for_projects(options: argparse.Namespace) -> None:
+    """Refuse options that mean nothing for a project on an index.
+
+    :raises UsageError: one of them was given.
+    """
+    if options.assume:
+        message = "ordinary wheels name no hardware of other makers"
+        raise UsageError(message, path="--assume", hint="leave it out")
+
+
+def check_assumed(options: argparse.Namespace, *releases: VariantsMetadata) -> None:
+    """Refuse a namespace of ``--assume`` that no release has.
+
+    :raises UsageError: it would change nothing.
+    """
+    known = {name for metadata in releases for name in metadata.namespaces}
+    for name in options.assume:
+        if name not in known:
+            message = f"no label uses the namespace {shown(name)}"
+            hint = f"there are {', '.join(sorted(known))}" if known else "leave it out"
+            raise UsageError(message, path="--assume", hint=hint)
+
+
+def add_every_gpu_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--every-gpu``, to verbs that choose a build."""
+    parser.add_argument(
+        "--every-gpu",
+        action="store_true",
+        help="accept only builds with code for every GPU, not just for the newest one",
+    )
+
+
+def detection_errors(environment: Environment) -> list[DetectionError]:
+    """Return the error of a machine that could not be asked, or no error."""
+    reason = environment.reason
+    if not reasons.is_failure(reason):
+        return []
+    sentence, step = reasons.explain(reason)
+    return [DetectionError(f"{reason}: {sentence}", hint=step)]
+
+
+def with_compatibility(
+    options: argparse.Namespace, environ: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Return ``environ``, with the opt-in when the option is given."""
+    if not options.minor_version_compatibility:
+        return environ
+    return {**environ, MINOR_VERSION_COMPATIBILITY: "1"}
+
+
+def find_later(
+    options: argparse.Namespace, environ: Mapping[str, str]
+) -> Callable[[], Environment]:
+    """Return a function that does what `find_environment` does, when it is needed.
+
+    It is for verbs that may not need a machine at all, and then ask no driver. What
+    the user gave is checked at once, so that a wrong option fails early.
+    """
+    given = (options.cuda_driver, options.sm_arch, options.environment, options.node)
+    forced = (environ.get(CUDA_DRIVER_VERSION), environ.get(SM_ARCH))
+    if any(item is not None for item in given) or any(forced):
+        environment = find_environment(options, environ)
+        return lambda: environment
+    # Only the verbs that serve installers come here; the others start faster.
+    from threading import Lock
+
+    lock, known = Lock(), list[Environment]()
+
+    def find_once() -> Environment:
+        with lock:
+            if not known:
+                known.append(find_environment(options, environ))
+            return known[0]
+
+    return find_once
+
+
+def find_environment(
+    options: argparse.Namespace, environ: Mapping[str, str]
+) -> Environment:
+    """Return the machine that the options name; flags win over everything else.
+
+    With a snapshot, the ``NV_VARIANT_PROVIDER_FORCE_*`` variables do not count.
+
+    :raises OverrideError: a flag or a variable is malformed.
+    :raises InputError: the snapshot or inventory cannot be read, or is not valid.
+    :raises UsageError: it does not have one machine that is meant.
+    """
+    # Verbs that pass words on to another program start that program first.
+    from nvidia_variant_provider.detection import detect
+
+    flags = {
+        CUDA_DRIVER_VERSION: options.cuda_driver,
+        SM_ARCH: options.sm_arch,
+    }
+    given = {name: text for name, text in flags.items() if text is not None}
+    for name, text in given.items():
+        if not text:  # such as from a shell variable that is not set
+            raise OverrideError("is empty", path=_FLAGS[name], hint="give a value")
+    if options.node is not None and options.environment is None:
+        message = "names a machine, but there is no inventory"
+        raise UsageError(message, path="--node", hint="give --environment FILE")
+    try:
+        if options.environment is None:
+            return detect({**environ, **given})
+        from ..api import read_machine
+        from .render import complain
+
+        cuda, capability = forced_cuda_version(given), forced_compute_capability(given)
+        other = read_machine(options.environment, options.node)
+        for note in other.notes:
+            complain(f"warning: {other.name}: {note}")
+        return apply_forced(other.environment, cuda, capability)
+    except OverrideError as error:
+        if error.path in given:
+            error.path = _FLAGS[error.path]
+            error.hint = (error.hint or "").removesuffix(", or unset it")
+        raise

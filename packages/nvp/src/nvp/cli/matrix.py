@@ -1,0 +1,127 @@
+"""``matrix``: show which build of a release each driver and each GPU gets."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import sys
+from collections.abc import Mapping, Sequence
+
+from . import machine
+from .parsers import add_examples, add_format
+from .render import render
+from .result import Result, Table
+from .wrapping import terminal_width, wrap_line
+
+__all__ = ["configure_parser", "execute"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..matrix.cells import Matrix
+    from ..matrix.grid import Grid
+
+_FORMATS = ("text", "markdown", "html", "svg", "json")
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="a {name}-{version}-variants.json, its URL, a folder with one, or - for "
+        "stdin; or a release on an index, such as torch==2.15.0",
+    )
+    add_format(parser, _FORMATS)
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="write the document to this file, completely or not at all; --json still "
+        "prints its report",
+    )
+    machine.add_all_lanes_option(parser)
+    machine.add_index_url_option(parser)
+    machine.add_assume_option(parser)
+    machine.add_compatibility_option(parser)
+    add_examples(
+        parser,
+        "matrix torch-2.8.0-variants.json",
+        "matrix dist/ --format html --output matrix.html",
+        "matrix torch==2.15.0",
+    )
+
+
+def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
+    """Return the key ``cells``; each cell has ``cuda``, ``sm``, ``label``, ``how``."""
+    from nvidia_variant_provider.metadata.writing import replace_file
+
+    from ..matrix.grid import grid_of
+
+    builds = _find_matrix(options, machine.with_compatibility(options, environ))
+    data = builds.to_dict()
+    as_json = options.format == "json"
+    into_file = options.output not in (None, "-")
+    width = None if into_file else terminal_width(sys.stdout)
+    text = () if as_json else _document(options.format, grid_of(builds), width)
+    result = Result(
+        data=data, text=text, verbatim=options.format != "text", as_json=as_json
+    )
+    if not into_file:
+        return result
+    replace_file(options.output, _printed(result))
+    return Result(data=data, text=[f"{options.output}: written"])
+
+
+def _find_matrix(options: argparse.Namespace, environ: Mapping[str, str]) -> Matrix:
+    if machine.names_project(options.file, options):
+        from ..api import matrix_of_project
+
+        machine.refuse_for_projects(options)
+        return matrix_of_project(
+            options.file,
+            index_url=options.index_url,
+            all_lanes=options.all_lanes,
+            environ=environ,
+        )
+    from ..api import matrix
+    from .release_file import read_release
+
+    release = read_release(options.file, environ)
+    machine.check_assumed(options, release)
+    return matrix(
+        release, assume=options.assume, all_lanes=options.all_lanes, environ=environ
+    )
+
+
+def _document(form: str, grid: Grid, width: int | None) -> Sequence[str | Table]:
+    if form == "html":
+        from ..matrix.html import html_page
+
+        return html_page(grid)
+    if form == "svg":
+        from ..matrix.svg import svg_drawing
+
+        return svg_drawing(grid)
+    from ..matrix.text import WIDTH, legend, markdown, text_blocks
+
+    if form == "markdown":
+        return markdown(grid)
+    columns = WIDTH if width is None else width
+    text: list[str | Table] = [
+        f"{grid.title}: the build for each GPU and CUDA version of the driver",
+        "",
+    ]
+    for block in text_blocks(grid, width=columns):
+        text += [Table(header=block.header, rows=block.rows), ""]
+    for sentence in (*legend(grid), *grid.notes):
+        text += wrap_line(sentence, columns, hang="")
+    return text
+
+
+def _printed(result: Result) -> str:
+    """Return what `render` prints into a pipe, so that a file holds the same."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        render(result, command="matrix", as_json=False)
+    return printed.getvalue()

@@ -1,0 +1,357 @@
+"""The parsers of the command line, and the help texts.
+
+Words before the verb belong to the program, words after it to the verb. Only the
+module of the verb that runs is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import itertools
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from nvidia_variant_provider.errors import UsageError, shown
+
+from .._version import __version__
+from .verbs import GROUPS, PROGRAM, SHORT_PROGRAM, VERBS
+from .wrapping import wrap_line
+
+__all__ = [
+    "CommandLine",
+    "Parser",
+    "add_examples",
+    "add_format",
+    "add_jobs",
+    "configure_verb",
+    "find_verb",
+    "has_json_format",
+    "has_json_option",
+    "make_parser",
+    "make_verb_parser",
+    "one_of",
+    "read_command_line",
+    "require_jobs",
+    "whole_number",
+]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from .result import Result
+
+    class Verb(Protocol):
+        """The module of a verb."""
+
+        def configure_parser(self, parser: argparse.ArgumentParser) -> None:
+            """Add the options of the verb."""
+
+        def execute(
+            self, options: argparse.Namespace, environ: Mapping[str, str]
+        ) -> Result:
+            """Run the verb."""
+
+
+_TWO_COLUMNS = r"  \S+ {2,}(?=\S)"
+"""A line of help with a verb and its summary."""
+
+_COMPLETION = "--print-completion"
+
+_FOOTNOTE = (
+    f"'{PROGRAM} help VERB' shows the options of a verb, with examples. Every verb "
+    f"takes --json and -v. To complete words with the Tab key in bash, put the output "
+    f"of '{PROGRAM} {_COMPLETION} bash' into a file that your shell reads, such as "
+    f"~/.local/share/bash-completion/completions/{PROGRAM}."
+)
+
+
+class CommandLine(NamedTuple):
+    """The words of the command line, sorted by what they are for.
+
+    :param program: the words before the verb.
+    :param verb: the verb as it was typed, or ``None``.
+    :param words: the words after the verb that the verb's own parser reads.
+    :param passed_on: the words for the program that the verb runs.
+    """
+
+    program: Sequence[str]
+    verb: str | None
+    words: Sequence[str]
+    passed_on: Sequence[str]
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises its errors, so that ``--json`` can report them as well.
+
+    :param verb: the verb whose words it parses, or ``None`` for the whole program.
+    """
+
+    def __init__(self, verb: str | None = None, **settings: Any) -> None:
+        program = SHORT_PROGRAM if _called_by_short_name() else PROGRAM
+        settings.setdefault("prog", f"{program} {verb}" if verb else program)
+        super().__init__(
+            formatter_class=_narrow_formatter,
+            # An option that a later version adds could make an abbreviation ambiguous.
+            allow_abbrev=False,
+            **settings,
+        )
+        self.verb = verb
+        # Python 3.14 colours help texts, but `render` prints no escape sequences.
+        self.color = False
+
+    def format_help(self) -> str:
+        """Return the help text, as wide as the terminal is."""
+        self.formatter_class = _HelpFormatter
+        return super().format_help()
+
+    def parse(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parse all words.
+
+        :raises UsageError: a word is unknown, missing or malformed.
+        """
+        options, unknown = self.parse_known_args(words)
+        if unknown:
+            self._refuse(unknown[0])
+        return options
+
+    def _refuse(self, word: str) -> NoReturn:
+        if not word.startswith("-"):
+            self.error(f"there is one word too many: {shown(word)}")
+        name = word.partition("=")[0]
+        # argparse has no public list of the options.
+        near = _nearest(name, self._option_string_actions)
+        self.error(f"there is no option {shown(name)[1:-1]}", near)
+
+    def error(self, message: str, suggestion: str | None = None) -> NoReturn:
+        """Raise the error, with the command that prints the right help as its hint."""
+        message = message.removeprefix("argument ")
+        command = f"{PROGRAM} {self.verb}" if self.verb else PROGRAM
+        hint = f"see {command} --help"
+        raise UsageError(
+            message, hint=f"did you mean {suggestion}? {hint}" if suggestion else hint
+        )
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Wraps the sentences of a description or an epilog, but not the examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for line in text.splitlines():
+            columns = re.match(_TWO_COLUMNS, line)
+            if columns:
+                lines += wrap_line(line, width, hang=" " * (columns.end() - 2))
+            elif line.startswith(" "):  # an example, which people copy
+                lines.append(line)
+            else:
+                lines += wrap_line(line, width, hang="")
+        return "\n".join(f"{indent}{line}" for line in lines)
+
+
+def _narrow_formatter(prog: str) -> _HelpFormatter:
+    """Return a formatter for checks, which argparse makes for each option.
+
+    A formatter that is not told its width imports `shutil` to ask the terminal.
+    """
+    return _HelpFormatter(prog, width=80)
+
+
+def read_command_line(arguments: Sequence[str]) -> CommandLine:
+    """Find the verb, and sort the words around it."""
+    position = 0
+    while position < len(arguments) and arguments[position].startswith("-"):
+        position += 2 if arguments[position] == _COMPLETION else 1
+    if position >= len(arguments):
+        return CommandLine(arguments, None, (), ())
+    before, verb = arguments[:position], arguments[position]
+    words, passed_on = arguments[position + 1 :], list[str]()
+    if verb == "pip":
+        from .pip_words import separate
+
+        words, passed_on = separate(words)
+    return CommandLine(before, verb, words, passed_on)
+
+
+def has_json_option(line: CommandLine) -> bool:
+    """Return whether the report is to be printed.
+
+    The parsers cannot tell, because a wrong command line is reported as well.
+    """
+    return "--json" in (*line.program, *_options(line))
+
+
+def has_json_format(line: CommandLine) -> bool:
+    """Return whether a verb is to print the report by its option ``--format``."""
+    words = _options(line)
+    pairs = itertools.pairwise(words)
+    return "--format=json" in words or ("--format", "json") in pairs
+
+
+def _options(line: CommandLine) -> Sequence[str]:
+    """Return the words up to ``--``, after which nothing is an option."""
+    words = list(line.words)
+    return words[: words.index("--")] if "--" in words else words
+
+
+def find_verb(name: str) -> Verb:
+    """Import the module of a verb.
+
+    :raises UsageError: there is no such verb.
+    """
+    if name not in VERBS:
+        near = _nearest(name, [*VERBS, "help"])
+        Parser().error(f"there is no verb {shown(name)}", near)
+    module: Any = importlib.import_module(f".{name}", __package__)
+    verb: Verb = module
+    return verb
+
+
+def make_parser() -> Parser:
+    """Return the parser of the words before the verb."""
+    parser = Parser(
+        usage="%(prog)s [options] VERB ...",
+        description="Find the build of a GPU package that fits a machine.\n\n"
+        + "\n\n".join(map(_group_text, GROUPS)),
+        epilog=_FOOTNOTE,
+    )
+    version = f"{PROGRAM} {__version__}"
+    parser.add_argument("--version", action="version", version=version)
+    _add_common_options(parser)
+    parser.add_argument(
+        _COMPLETION,
+        metavar="SHELL",
+        help="print the completion script for a shell, such as bash, zsh or fish",
+    )
+    return parser
+
+
+def make_verb_parser(name: str) -> Parser:
+    """Return the parser of a verb's own words.
+
+    :raises UsageError: there is no such verb.
+    """
+    parser = Parser(name)
+    configure_verb(parser, name)
+    return parser
+
+
+def configure_verb(parser: Parser, name: str) -> None:
+    """Add the options of a verb, and its help texts, to a parser."""
+    verb = find_verb(name)
+    summary = VERBS[name]
+    parser.description = f"{summary[0].upper()}{summary[1:]}."
+    verb.configure_parser(parser)
+    _add_common_options(parser)
+
+
+def add_examples(
+    parser: argparse.ArgumentParser, *examples: str, notes: Iterable[str] = ()
+) -> None:
+    """Give the help of a verb its last part.
+
+    :param examples: command lines, without the name of the program.
+    :param notes: sentences that go before the examples.
+    """
+    program = parser.prog.partition(" ")[0]
+    lines = [f"  {program} {example}" for example in examples]
+    title = "examples:" if len(lines) > 1 else "example:"
+    parser.epilog = "\n".join([*(f"{note}\n" for note in notes), title, *lines])
+
+
+def whole_number(text: str) -> int:
+    """Parse the value of an option; for argparse.
+
+    :raises argparse.ArgumentTypeError: it is no whole number.
+    """
+    if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) < 10):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number")
+    return int(text)
+
+
+def one_of(words: Sequence[str]) -> Callable[[str], str]:
+    """Return a parser of values that are one of ``words``; for argparse."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            *others, last = words
+            listed = f"{', '.join(others)} or {last}" if others else last
+            raise argparse.ArgumentTypeError(f"{shown(text)} is not {listed}")
+        return text
+
+    return parse
+
+
+def add_jobs(
+    parser: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup,
+) -> None:
+    """Add ``--jobs`` to a verb that reads the files in wheels."""
+    parser.add_argument(
+        "--jobs",
+        metavar="N",
+        type=whole_number,
+        default=min(4, os.cpu_count() or 1),
+        help="read this many files at the same time (default: %(default)s)",
+    )
+
+
+def require_jobs(options: argparse.Namespace) -> int:
+    """Return the value of ``--jobs``.
+
+    :raises UsageError: it is not positive.
+    """
+    jobs: int = options.jobs
+    if jobs < 1:
+        raise UsageError("--jobs must be at least 1", hint=f"{jobs} was given")
+    return jobs
+
+
+def add_format(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
+    """Add ``--format``, whose default is ``text``."""
+    parser.add_argument(
+        "--format",
+        choices=formats,
+        type=one_of(formats),
+        default="text",
+        help="the form of the output, where json means the same as --json (default: "
+        "%(default)s)",
+    )
+
+
+def _add_common_options(parser: Parser) -> None:
+    if parser.verb == "pip":  # a -v among the words for pip is pip's own
+        text = "for pip; to log what this program does, give -v before the verb"
+        parser.add_argument("-v", action="store_true", help=text)
+    else:
+        parser.add_argument(
+            "-v",
+            "--verbose",
+            action="count",
+            default=0,
+            help="log to stderr what is asked of whom; -vv logs the details as well",
+        )
+    parser.add_argument(
+        "--json", action="store_true", help="print a JSON report instead of text"
+    )
+
+
+def _group_text(title: str) -> str:
+    width = max(map(len, VERBS))
+    verbs = GROUPS[title].items()
+    lines = [f"  {verb:{width}}  {summary}" for verb, summary in verbs]
+    return "\n".join([f"{title}:", *lines])
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, list(known), 1)), None)
+
+
+def _called_by_short_name() -> bool:
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return os.path.splitext(name)[0].lower() == SHORT_PROGRAM

@@ -1,0 +1,349 @@
+"""``pip``: run the user's own pip, variant-aware."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from nvidia_variant_provider.errors import UsageError
+
+from ..index.connection import missing_extra
+from . import machine
+from .build_text import rejected
+from .labels import add_label_option
+from .narration import Narration, find_unused
+from .parsers import add_examples
+from .result import Result
+from .taken_text import kept
+
+if TYPE_CHECKING:
+    from nvidia_variant_provider.machine.environment import Environment
+
+    from ..index.pip.command import Pip, PipCommand
+    from ..index.pip.installed import Stale
+    from ..index.pip.session import Outcome
+    from ..index.selection.options import Pins, Selection
+
+__all__ = ["configure_parser", "execute"]
+
+_FOR_PEOPLE = ("install", "download", "wheel")
+"""The commands of pip whose stdout is for people; that of ``list`` is data."""
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb; every other word is for pip."""
+    parser.usage = f"{parser.prog} [options] ARGS..."
+    machine.add_options(parser)
+    machine.add_compatibility_option(parser)
+    machine.add_every_gpu_option(parser)
+    add_label_option(
+        parser,
+        "take this variant instead of the best one, for one project or for every "
+        "project that has it",
+    )
+    parser.add_argument(
+        "--no-variants",
+        action="store_true",
+        help="select no variants, as pip does on its own",
+    )
+    parser.add_argument(
+        "--unchecked",
+        action="store_true",
+        help="show ordinary wheels as the index does, whether or not they run here",
+    )
+    parser.add_argument(
+        "--python",
+        metavar="PATH",
+        help="the interpreter or environment whose pip runs (default: this one; the "
+        "activated one where pipx or uv installed this program as a tool)",
+    )
+    add_examples(
+        parser,
+        "pip install torch",
+        "pip download torch --cuda-driver 12.8 --sm-arch 9.0",
+        "-v pip install -vv torch",
+        notes=[
+            "ARGS are the words that you would give pip. The options above may stand "
+            "anywhere among them. A -v after the verb is for pip; give -v before the "
+            "verb to log what this program does."
+        ],
+    )
+
+
+def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
+    """Run pip; ``data`` has its ``status``, what was ``chosen`` and ``installed``."""
+    from ..index.pip.command import Pip, find_python
+
+    if not options.arguments:
+        hint = "try: nvidia-variant-provider pip install torch"
+        raise UsageError("no pip command given", hint=hint)
+    environ = machine.with_compatibility(options, environ)
+    pip = Pip(find_python(options.python, environ), environ)
+    try:
+        # pip takes longest to load: start it before everything else.
+        pip.start(quiet=options.json)
+        return _execute(pip, options, environ)
+    finally:
+        pip.close()
+
+
+def _execute(
+    pip: Pip, options: argparse.Namespace, environ: Mapping[str, str]
+) -> Result:
+    from concurrent.futures import ThreadPoolExecutor
+
+    find_machine = machine.find_later(options, environ)
+    from ..index.selection.options import parse_pins
+
+    pins = parse_pins(options.label)
+    if options.no_variants and options.label:
+        message = "--label and --no-variants contradict each other"
+        raise UsageError(message, hint="give one of them")
+    with ThreadPoolExecutor(1) as executor:
+        # Import the index while pip parses its command line: both take a moment.
+        loading = executor.submit(import_module, "nvp.index.pip.session")
+        command = pip.understand(options.arguments)
+        _check_destination(options, command, environ)
+        if options.no_variants or not command.uses_index:
+            return _run_plain(pip, command, find_machine, options, environ)
+        try:
+            loading.result()
+        except ImportError as error:
+            raise missing_extra(error) from None
+    from ..index.pip.named_labels import (
+        find_named_labels,
+        find_pinned_versions,
+        requires_hashes,
+    )
+    from ..index.selection.options import Selection
+
+    selection = Selection(
+        machine=find_machine,
+        pins=pins,
+        named=find_named_labels(command),
+        requires_hashes=requires_hashes(command),
+        keeps_hashes=command.command == "lock",
+        pinned=find_pinned_versions(command),
+        unchecked=options.unchecked,
+        cache=machine.cache_folder(environ),
+        every_gpu=options.every_gpu,
+        environ=environ,
+    )
+    return _run(pip, command, selection, options, environ)
+
+
+def _check_destination(
+    options: argparse.Namespace, command: PipCommand, environ: Mapping[str, str]
+) -> None:
+    """Refuse to install into the environment that pipx made for this program.
+
+    :raises UsageError: nobody would find the packages there.
+    """
+    from ..index.pip.command import is_tool_environment
+
+    if (
+        command.command == "install"
+        and options.python is None
+        and not environ.get("VIRTUAL_ENV")
+        and not command.options.get("target_dir")
+        and is_tool_environment()
+    ):
+        message = "this program has an environment of its own, and none is activated"
+        raise UsageError(
+            message, hint="activate the environment to install into, or give --python"
+        )
+
+
+def _run_plain(
+    pip: Pip,
+    command: PipCommand,
+    find_machine: Callable[[], Environment],
+    options: argparse.Namespace,
+    environ: Mapping[str, str],
+) -> Result:
+    """Run pip with its own indexes."""
+    status = pip.run(options.arguments, environ, quiet=options.json)
+    narration = Narration(aside=options.json, quiet=False)
+    if status == 0 and command.command is None and _installs(options):
+        narration.warn(
+            "no variants were selected, because this pip did not report how it "
+            "understands the command"
+        )
+    if command.command == "check" and not options.no_variants:
+        for note in _check_installed(command, find_machine(), environ):
+            narration.warn(note)
+    return _result(status, narration)
+
+
+def _installs(options: argparse.Namespace) -> bool:
+    return not options.no_variants and bool({*options.arguments} & {*_FOR_PEOPLE})
+
+
+def _run(
+    pip: Pip,
+    command: PipCommand,
+    selection: Selection,
+    options: argparse.Namespace,
+    environ: Mapping[str, str],
+) -> Result:
+    from ..index.http.urls import redacted
+    from ..index.pip.session import run
+    from ..signals import ENDING, handling
+
+    report = command.options["json_report_file"]
+    # Where pip prints a document on stdout, nothing else may be printed there.
+    aside = options.json or report == "-" or command.command not in _FOR_PEOPLE
+    narration = Narration(aside=aside, quiet=bool(command.options["quiet"]))
+    # Remove the temporary folder even if a signal ends this process before pip runs.
+    with handling(dict.fromkeys(ENDING, _end)):
+        outcome = run(
+            pip,
+            command,
+            selection,
+            narration,
+            environ=environ,
+            quiet=options.json,
+            asks=sys.stdin is not None and sys.stdin.isatty(),
+        )
+    for remark in outcome.remarks:
+        narration.warn(remark)
+    if outcome.written_variants:
+        wheels = ", ".join(outcome.written_variants)
+        how = (
+            "; install them with: nvidia-variant-provider pip install -r pylock.toml"
+            if command.command == "lock"
+            else ""
+        )
+        narration.warn(
+            f"what pip wrote has the URLs of variant wheels, which no released pip "
+            f"installs by itself: {wheels}{how}"
+        )
+    pins = selection.pins
+    for item in outcome.stale:
+        narration.warn(_advice(item, pins, [*options.ours, *_words(command)]))
+    for kept_build in outcome.kept:
+        words = [*options.ours, *_words(command), kept_build.best]
+        line = shlex.join(["pip", "install", *map(redacted, words)])
+        narration.warn(kept(kept_build, f"nvidia-variant-provider {line}"))
+    narration.finish(outcome, pins, dry_run=bool(command.options["dry_run"]))
+    for sentence in outcome.failures:
+        # pip may have said another one, such as that a file was tampered with.
+        narration.fail(sentence)
+    given = _given_machine(options)
+    if given and not (outcome.judged or outcome.seen or outcome.failures):
+        narration.warn(
+            f"nothing was chosen by {given}: nothing that pip looked at has variants, "
+            "or builds whose GPU code is known"
+        )
+    result = _result(outcome.status, narration, outcome, command)
+    # pip has succeeded by then, but not with what the user asked for.
+    unused = find_unused(outcome, pins)
+    return result.replace(exit_code=1) if unused and not outcome.status else result
+
+
+def _given_machine(options: argparse.Namespace) -> str:
+    """Return the options on the command line that say which machine is meant."""
+    given = {
+        "--cuda-driver": options.cuda_driver,
+        "--sm-arch": options.sm_arch,
+        "--environment": options.environment,
+        "--node": options.node,
+    }
+    return " ".join(f"{name} {text}" for name, text in given.items() if text)
+
+
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def _words(command: PipCommand) -> list[str]:
+    """Return the options of pip, except those that say what to install, and whether."""
+    left_out = ("requirements", "constraints", "dry_run", "json_report_file", "upgrade")
+    return [
+        word
+        for option, *words in command.words
+        if option not in left_out
+        for word in words
+    ]
+
+
+def _advice(item: Stale, pins: Pins, words: Sequence[str]) -> str:
+    from ..index.http.urls import redacted
+
+    name = f"{item.installed.project}=={item.installed.version}"
+    best = f"variant {item.best}" if item.best else "the non-variant wheel"
+    why = (
+        "is what --label asks for" if pins.get(item.installed.project) else "fits best"
+    )
+    given = map(redacted, words)
+    line = shlex.join(
+        ["pip", "install", *given, "--force-reinstall", "--no-deps", name]
+    )
+    return (
+        f"{name} stays installed as variant {item.installed.label}, but {best} {why}; "
+        f"to replace it: nvidia-variant-provider {line}"
+    )
+
+
+def _check_installed(
+    command: PipCommand, environment: Environment, environ: Mapping[str, str]
+) -> list[str]:
+    """Return a sentence for each installed variant that this machine cannot run."""
+    from ..api import resolve
+    from ..index.pip.installed import find_installed
+
+    return [
+        f"{item.project} {item.version} is installed as variant {item.label}, which "
+        f"does not fit this machine: {reasons[0].sentence}"
+        for item in find_installed(command.paths)
+        if (
+            reasons := resolve(
+                item.metadata, environment=environment, environ=environ
+            ).rejected.get(item.label)
+        )
+    ]
+
+
+def _result(
+    status: int,
+    narration: Narration,
+    outcome: Outcome | None = None,
+    command: PipCommand | None = None,
+) -> Result:
+    machine = next(
+        (
+            c.resolution.environment
+            for c, _ in narration.chosen.values()
+            if c.resolution
+        ),
+        None,
+    )
+    return Result(
+        exit_code=status,
+        passed_on=True,
+        data={
+            "status": status,
+            "dry_run": bool(command and command.options.get("dry_run")),
+            "environment": machine.to_dict() if machine else None,
+            "chosen": [
+                {
+                    "name": choice.project,
+                    "version": choice.version,
+                    "label": label,
+                    "compatible": list(choice.labels),
+                    "rejected": rejected(choice.resolution),
+                }
+                for choice, label in narration.chosen.values()
+            ],
+            "installed": [x.to_dict() for x in outcome.installed] if outcome else [],
+            "stale": [x.to_dict() for x in outcome.stale] if outcome else [],
+            "builds": [x.to_dict() for x in outcome.taken] if outcome else [],
+            "kept": [x.to_dict() for x in outcome.kept] if outcome else [],
+            "notes": narration.notes,
+            "warnings": narration.warnings,
+        },
+    )

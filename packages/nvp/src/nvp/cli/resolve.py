@@ -1,0 +1,109 @@
+"""``resolve``: show which build of a release a machine gets, and why."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from nvidia_variant_provider.machine import reasons
+from nvidia_variant_provider.machine.supported import NAMESPACE
+from nvidia_variant_provider.metadata import VariantsMetadata
+from nvidia_variant_provider.resolution.resolver import Resolution
+
+from ..api import resolve
+from . import machine
+from .build_text import block, rejected, uses_gpu
+from .parsers import add_examples
+from .release_file import read_release
+from .result import Result, Table
+
+__all__ = ["configure_parser", "execute"]
+
+NOTHING_COMPATIBLE = 1
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="a {name}-{version}-variants.json, its URL, a folder with one, or - for "
+        "stdin",
+    )
+    parser.add_argument(
+        "--explain", action="store_true", help="say why each other label was not chosen"
+    )
+    machine.add_every_gpu_option(parser)
+    machine.add_compatibility_option(parser)
+    machine.add_options(parser)
+    add_examples(
+        parser,
+        "resolve torch-2.8.0-variants.json --explain",
+        "resolve dist/ --cuda-driver 12.8 --sm-arch 9.0",
+    )
+
+
+def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
+    """Return the keys ``selected``, ``compatible``, ``rejected``, ``environment``."""
+    metadata = read_release(options.file, environ)
+    environment = machine.find_environment(options, environ)
+    resolution = resolve(
+        metadata,
+        environment=environment,
+        every_gpu=options.every_gpu,
+        environ=machine.with_compatibility(options, environ),
+    )
+    errors = machine.detection_errors(environment)
+    selected = 0 if resolution.selected else NOTHING_COMPATIBLE
+    return Result(
+        exit_code=errors[0].exit_code if errors else selected,
+        data={
+            "selected": resolution.selected,
+            "compatible": list(resolution.compatible),
+            # The reasons of thousands of labels take longer than everything else.
+            "rejected": rejected(resolution) if options.json else {},
+            "environment": environment.to_dict(),
+        },
+        text=_text(resolution, explain=options.explain),
+        notes=[*resolution.notes, *_without_gpu(resolution)],
+        errors=errors,
+    )
+
+
+def _without_gpu(resolution: Resolution) -> list[str]:
+    """Return a note when a machine with a driver gets a build that does not use it."""
+    label, variants = resolution.selected, resolution.metadata.variants
+    if label is None or resolution.environment.cuda_driver_version is None:
+        return []
+    if uses_gpu(label, resolution) or not any(
+        NAMESPACE in v for v in variants.values()
+    ):
+        return []
+    return ["no GPU build fits this machine; --explain says why"]
+
+
+def _text(resolution: Resolution, *, explain: bool) -> list[str | Table]:
+    text: list[str | Table] = []
+    selected = resolution.selected
+    if selected is None:
+        text.append("No label fits this machine.")
+    else:
+        text += block(_release(resolution.metadata), selected, resolution)
+    if explain and selected is not None:
+        text.append(f"Fits, best first: {', '.join(resolution.compatible)}")
+    if explain or selected is None:
+        for label, causes in resolution.rejected.items():
+            # All features of an unsupported namespace have the same sentence.
+            sentences = dict.fromkeys(reason.sentence for reason in causes)
+            text += [f"{label} does not fit: {sentence}" for sentence in sentences]
+        if resolution.environment.reason:
+            _, step = reasons.explain(resolution.environment.reason)
+            text.append(f"Next step: {step}")
+    return text
+
+
+def _release(metadata: VariantsMetadata) -> str:
+    if metadata.name is None:
+        return ""
+    # PEP 427 replaces "-" by "_" in the names of files.
+    return f"{metadata.name.replace('_', '-')}=={metadata.version}"

@@ -1,0 +1,130 @@
+"""The verb ``upgrade``: rewrite variant metadata in the current schema version."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nvidia_variant_provider.errors import UsageError
+from nvidia_variant_provider.metadata import versions
+
+from .parsers import add_examples, one_of
+from .result import Result
+
+if TYPE_CHECKING:
+    from ..upgrading.releases import UpgradedFile
+
+__all__ = ["configure_parser", "execute"]
+
+FINDINGS = 1
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument(
+        "path",
+        metavar="FILE",
+        help="a {name}-{version}-variants.json, or - for stdin; with --index, a folder",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="write to this file, completely or not at all (default: stdout)",
+    )
+    parser.add_argument(
+        "--to",
+        default=str(versions.WRITTEN),
+        choices=[str(versions.WRITTEN)],
+        type=one_of([str(versions.WRITTEN)]),
+        help="the schema version to write (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--index",
+        action="store_true",
+        help="upgrade all metadata files of a folder in place; a release whose wheels "
+        "are in the folder gets a file made from them",
+    )
+    parser.add_argument(
+        "--for-uv",
+        action="store_true",
+        help="name the provider of nvidia in the one way that uv recognises; otherwise "
+        "all uv users may get the CPU build (NV314)",
+    )
+    add_examples(
+        parser,
+        "upgrade torch-2.8.0-variants.json --output new.json",
+        "upgrade demo-1.0-variants.json --for-uv",
+        "upgrade --index dist/",
+    )
+
+
+def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:  # noqa: ARG001
+    """Return each file with what changed, and the document if it is not written."""
+    from .. import api
+
+    if options.index:
+        if options.output is not None:
+            message = "--index writes each file in its place"
+            raise UsageError(message, path="--output", hint="leave --output out")
+        files = api.upgrade_index(options.path, for_uv=options.for_uv)
+        return _result(files, [f"{file.path}: {_describe(file)}" for file in files])
+    if os.path.isdir(options.path):
+        hint = "name a file in the folder, or add --index"
+        raise UsageError("this is a folder", path=options.path, hint=hint)
+    return _upgrade_file(options.path, options.output, for_uv=options.for_uv)
+
+
+def _upgrade_file(path: str, output: str | None, *, for_uv: bool) -> Result:
+    from pathlib import Path
+
+    from nvidia_variant_provider.metadata.writing import replace_file
+    from nvidia_variant_provider.strict_json import read_stdin
+
+    from .. import api
+
+    if path == "-":
+        file = api.upgrade(read_stdin(), name="stdin", for_uv=for_uv)
+    else:
+        file = api.upgrade(Path(path), name=path, for_uv=for_uv)
+    if file.text is None:
+        return _result([file], [])
+    if output is None:
+        return _result([file], file.text.splitlines(), file.document)
+    replace_file(output, file.text)
+    return _result([file], [f"{output}: {_describe(file)}"])
+
+
+def _describe(file: UpgradedFile) -> str:
+    if file.text is None:
+        return "not written"
+    if file.old_version is None:
+        return f"made from the wheels, in version {file.new_version}"
+    if not file.changed:
+        return f"already in version {file.new_version}"
+    return f"from version {file.old_version} to {file.new_version}"
+
+
+def _sentences(file: UpgradedFile) -> list[str]:
+    """Return the remarks for people, each with the file that it is about."""
+    remarks = (*file.problems, *file.losses, *file.notes)
+    sentences = [f"{file.path}: {remark}" for remark in remarks]
+    if file.problems:
+        sentences.append(f"{file.path}: nothing was written")
+    return sentences
+
+
+def _result(
+    files: Sequence[UpgradedFile],
+    text: list[str],
+    document: dict[str, Any] | None = None,
+) -> Result:
+    findings = any(file.losses or file.problems for file in files)
+    return Result(
+        exit_code=FINDINGS if findings else 0,
+        data={"files": [file.to_dict() for file in files], "document": document},
+        text=text,
+        notes=[sentence for file in files for sentence in _sentences(file)],
+    )

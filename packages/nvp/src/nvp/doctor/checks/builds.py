@@ -1,0 +1,306 @@
+"""ND2xx: whether the builds that are installed run on the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import wraps
+from typing import Literal, NamedTuple
+
+from packaging.version import InvalidVersion, Version
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvidia_variant_provider.metadata.reading import read_metadata
+from nvidia_variant_provider.resolution.resolver import resolve_metadata
+
+from ...builds.backends import parse_backend
+from ...builds.needs import Code as GpuCode
+from ...builds.needs import Needs
+from ...builds.table import PROJECTS
+from ...builds.verdicts import refusal_of_driver
+from ..distributions import Distribution
+from ..model import Find, Finding
+from ..stack import Stack
+
+__all__ = [
+    "find_builds_without_code",
+    "find_builds_without_gpu",
+    "find_newer_builds",
+    "find_newer_ptx",
+    "find_only_ptx",
+    "find_partial_builds",
+    "find_wrong_variants",
+]
+
+_State = Literal["native", "ptx", "newer ptx", "nothing"]
+_STATES: tuple[_State, ...] = ("native", "ptx", "newer ptx", "nothing")
+"""How a GPU can run a piece of code, the best way first."""
+
+_MOST_TOGETHER = 20
+"""How many programs one command replaces, so that hints stay short."""
+
+
+class _Piece(NamedTuple):
+    """How one GPU runs one piece of a build.
+
+    :param needed: the CUDA version that a driver needs to compile its PTX.
+    """
+
+    code: GpuCode
+    targets: tuple[str, ...]
+    capability: ComputeCapability
+    state: _State
+    needed: CudaVersion | None
+
+
+def _of_programs(find: Find) -> Find:
+    """Leave out findings of a library where the program that brings it has one too.
+
+    Replacing the program replaces NVIDIA's libraries as well. Programs of several
+    findings are replaced by one command, since most of them require each other; where
+    there are more than `_MOST_TOGETHER`, each has a command of its own.
+    """
+
+    @wraps(find)
+    def find_of_programs(stack: Stack) -> Iterator[Finding]:
+        findings = list(find(stack))
+        reported = {item.distribution for item in findings}
+        kept = []
+        for item in findings:
+            name = item.distribution or ""
+            is_library = stack.distributions[name].is_library
+            if not (is_library and reported & stack.required_by(name)):
+                kept.append(item)
+        names = tuple(dict.fromkeys(item.distribution or "" for item in kept))
+        if len(names) > _MOST_TOGETHER:
+            yield from kept
+            return
+        for item in kept:
+            command = stack.reinstall(item.distribution or "")
+            hint = item.hint.replace(command, stack.reinstall(*names))
+            yield replace(item, hint=hint)
+
+    return find_of_programs
+
+
+@_of_programs
+def find_newer_builds(stack: Stack) -> Iterator[Finding]:
+    """ND201: an installed build needs a driver of a newer CUDA major."""
+    driver = stack.environment.cuda_driver_version
+    if driver is None:
+        return
+    for distribution, needs in _builds(stack):
+        refusal = refusal_of_driver(needs, driver)
+        if refusal is not None:
+            yield Finding(
+                code="ND201",
+                distribution=distribution.name,
+                path=distribution.folder,
+                message=f"{distribution.title} cannot start: {refusal}",
+                hint=stack.reinstall(distribution.name),
+            )
+
+
+@_of_programs
+def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
+    """ND202: an installed build has no code for a GPU."""
+    for distribution, pieces in _judged(stack):
+        for capability, bad in _by_gpu(pieces, "nothing"):
+            rest = [p for p in pieces if p.capability == capability and p not in bad]
+            if any(p.state in ("native", "ptx") and not p.code.minor for p in rest):
+                continue
+            # PTX that is newer than the driver has a code of its own.
+            if any(p.state == "newer ptx" for p in rest):
+                continue
+            targets = sorted({t for piece in bad for t in piece.targets}, key=_number)
+            only = f", only for {', '.join(targets)}" if targets else ""
+            yield Finding(
+                code="ND202",
+                distribution=distribution.name,
+                path=distribution.locate(bad[0].code.name),
+                message=f"{distribution.title} has no code for compute capability "
+                f"{capability}{only}",
+                hint=stack.reinstall(distribution.name),
+            )
+
+
+def find_partial_builds(stack: Stack) -> Iterator[Finding]:
+    """ND203: some of a build's own libraries have no code for a GPU."""
+    for distribution, pieces in _judged(stack):
+        for capability, bad in _by_gpu(pieces, "nothing"):
+            rest = [p for p in pieces if p.capability == capability and p not in bad]
+            if not any(p.state in ("native", "ptx") and not p.code.minor for p in rest):
+                continue
+            names = ", ".join(dict.fromkeys(piece.code.name for piece in bad[:3]))
+            more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+            yield Finding(
+                code="ND203",
+                distribution=distribution.name,
+                path=distribution.locate(bad[0].code.name),
+                message=f"{distribution.title} has no code for compute capability "
+                f"{capability} in {names}{more}",
+                hint="check that you do not need what this part does, or replace the "
+                f"build: {stack.reinstall(distribution.name)}",
+            )
+
+
+@_of_programs
+def find_only_ptx(stack: Stack) -> Iterator[Finding]:
+    """ND204: a build has only PTX for a GPU, which the driver compiles."""
+    for distribution, pieces in _judged(stack):
+        for capability, ptx in _by_gpu(pieces, "ptx"):
+            yield Finding(
+                code="ND204",
+                distribution=distribution.name,
+                path=distribution.locate(ptx[0].code.name),
+                message=f"{distribution.title} has only PTX for compute capability "
+                f"{capability}: the driver compiles it when it is first used",
+                hint="expect a slow first start; CUDA_CACHE_PATH and "
+                "CUDA_CACHE_MAXSIZE say where the result is kept, and how much of it",
+            )
+
+
+@_of_programs
+def find_newer_ptx(stack: Stack) -> Iterator[Finding]:
+    """ND205: a build has only PTX for a GPU, and the driver is older than it."""
+    driver = stack.environment.cuda_driver_version
+    for distribution, pieces in _judged(stack):
+        for capability, newer in _by_gpu(pieces, "newer ptx"):
+            needed = min(p.needed for p in newer if p.needed is not None)
+            yield Finding(
+                code="ND205",
+                distribution=distribution.name,
+                path=distribution.locate(newer[0].code.name),
+                message=f"{distribution.title} has only PTX for compute capability "
+                f"{capability}, which needs a driver for CUDA {needed}; this one is "
+                f"for CUDA {driver}",
+                hint=f"install a driver for CUDA {needed} or newer, or replace the "
+                f"build: {stack.reinstall(distribution.name)}",
+            )
+
+
+def find_wrong_variants(stack: Stack) -> Iterator[Finding]:
+    """ND206: an installed variant does not fit the machine."""
+    for distribution in stack.distributions.values():
+        data = distribution.variant_json
+        if data is None:
+            continue
+        try:
+            metadata = read_metadata(data)
+        except InputError as error:
+            distribution.defects.append(f"its variant.json: {error.message}")
+            continue
+        resolution = resolve_metadata(metadata, stack.environment)
+        for label, reasons in resolution.rejected.items():
+            causes = "; ".join(reason.sentence for reason in reasons)
+            yield Finding(
+                code="ND206",
+                distribution=distribution.name,
+                path=distribution.folder,
+                message=f"the variant {label} of {distribution.title} does not fit "
+                f"this machine: {causes}",
+                hint=stack.reinstall(distribution.name),
+            )
+
+
+def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
+    """ND207: a CPU build is installed, although a GPU is there."""
+    environment = stack.environment
+    if environment.cuda_driver_version is None or not environment.gpus:
+        return
+    for distribution in stack.distributions.values():
+        if not _is_cpu_build(stack, distribution):
+            continue
+        yield Finding(
+            code="ND207",
+            distribution=distribution.name,
+            path=distribution.folder,
+            message=f"{distribution.title} is a build without GPU code, although "
+            "this machine has a GPU",
+            hint=stack.reinstall(distribution.name),
+        )
+
+
+def _is_cpu_build(stack: Stack, distribution: Distribution) -> bool:
+    try:
+        label = Version(distribution.version).local
+    except InvalidVersion:
+        label = None
+    backend = parse_backend(label)
+    if backend is not None:
+        return backend.kind == "cpu"
+    if distribution.name not in PROJECTS:
+        return False
+    needs = stack.needs_of(distribution)
+    return needs is not None and not needs.gpu
+
+
+def _builds(stack: Stack) -> Iterator[tuple[Distribution, Needs]]:
+    """Yield the distributions with GPU code that could be read, with their needs."""
+    for distribution, _ in stack.with_gpu_code():
+        needs = stack.needs_of(distribution)
+        if needs is not None and needs.gpu:
+            yield distribution, needs
+
+
+def _judged(stack: Stack) -> Iterator[tuple[Distribution, list[_Piece]]]:
+    """Yield how each GPU runs each piece of each build.
+
+    A build that the driver refuses altogether is left out, with the libraries that it
+    brings. NVIDIA's own libraries choose at run time among kernels that they keep in
+    several files: one file of cuDNN has code for Blackwell alone. So the best of their
+    files counts.
+    """
+    driver = stack.environment.cuda_driver_version
+    capabilities = stack.environment.compute_capabilities
+    if driver is None or not capabilities:
+        return
+    builds = list(_builds(stack))
+    refused = {item.name for item, n in builds if refusal_of_driver(n, driver)}
+    for distribution, needs in builds:
+        name = distribution.name
+        if name in refused:
+            continue
+        if distribution.is_library and refused & stack.required_by(name):
+            continue
+        pieces = []
+        for capability in capabilities:
+            states = [_stand(p, capability, driver) for p in needs.pieces or ()]
+            if states and distribution.is_library:
+                states = [min(states, key=lambda piece: _STATES.index(piece.state))]
+            pieces += states
+        yield distribution, pieces
+
+
+def _stand(
+    piece: tuple[GpuCode, ...], capability: ComputeCapability, driver: CudaVersion
+) -> _Piece:
+    ways = {code.how(capability, driver): code for code in reversed(piece)}
+    targets = tuple({target for code in piece for target in code.machine_code})
+    if "native" in ways:
+        return _Piece(ways["native"], targets, capability, "native", None)
+    if "ptx" in ways:
+        return _Piece(ways["ptx"], targets, capability, "ptx", None)
+    needed = [
+        (version, code)
+        for code in piece
+        if (version := code.ptx_toolkit(capability)) is not None
+    ]
+    if needed:
+        version, code = min(needed, key=lambda pair: pair[0])
+        return _Piece(code, targets, capability, "newer ptx", version)
+    return _Piece(piece[0], targets, capability, "nothing", None)
+
+
+def _by_gpu(
+    pieces: list[_Piece], state: _State
+) -> Iterator[tuple[ComputeCapability, list[_Piece]]]:
+    for capability in dict.fromkeys(piece.capability for piece in pieces):
+        fitting = [p for p in pieces if p.capability == capability and p.state == state]
+        if fitting:
+            yield capability, fitting
+
+
+def _number(target: str) -> tuple[int, str]:
+    return int(target.rstrip("af")), target

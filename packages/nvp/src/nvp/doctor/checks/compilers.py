@@ -1,0 +1,208 @@
+"""ND404 to ND406: what is compiled on this machine, and whether it can run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nvidia_variant_provider.errors import shown
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+
+from ..model import Finding
+from ..stack import Stack
+from ..toolchain.architectures import VARIABLE
+from ..toolchain.compilers import Nvrtc
+from ..toolchain.programs import Program
+from ..toolchain.targets import driver_for_ptx, is_older_than
+from ..toolchain.torch_build import TorchBuild
+
+__all__ = ["find_left_out_gpus", "find_newer_toolchain", "find_other_compilers"]
+
+
+def find_other_compilers(stack: Stack) -> Iterator[Finding]:
+    """ND404: nvcc or NVRTC is of another CUDA than torch."""
+    torch = stack.toolchain.torch
+    if torch is None or torch.cuda is None:
+        return
+    for program in stack.toolchain.nvcc:
+        # torch, _check_cuda_version: another major version is an error when an
+        # extension is built, and another minor version is a warning.
+        if program.cuda is not None and program.cuda.major != torch.cuda.major:
+            yield Finding(
+                code="ND404",
+                path=program.path,
+                message=f"the nvcc of {program.named_by} is of CUDA {program.cuda}, "
+                f"and torch {torch.version} is for CUDA {torch.cuda}",
+                hint=f"install CUDA {torch.cuda}, and set CUDA_HOME to its folder",
+            )
+    nvrtc = [item for item in stack.toolchain.nvrtc if item.cuda is not None]
+    if not any(item.fits(torch.cuda) for item in nvrtc) and not _has_nvrtc(stack):
+        yield from _other_nvrtc(stack, torch, nvrtc)
+
+
+def find_newer_toolchain(stack: Stack) -> Iterator[Finding]:
+    """ND405: what this toolchain compiles is newer than the driver."""
+    driver = stack.environment.cuda_driver_version
+    if driver is None or not stack.environment.compute_capabilities:
+        return
+    yield from _newer_assemblers(stack, driver)
+    yield from _newer_nvrtc(stack, driver)
+    # Only extensions of torch are built with these compilers here.
+    if stack.toolchain.torch is not None:
+        for program in stack.toolchain.nvcc[:1]:
+            if program.cuda is not None:
+                yield from _newer_nvcc(stack, program, program.cuda, driver)
+
+
+def find_left_out_gpus(stack: Stack) -> Iterator[Finding]:
+    """ND406: TORCH_CUDA_ARCH_LIST leaves out a GPU."""
+    architectures = stack.toolchain.architectures
+    if architectures is None or stack.toolchain.torch is None:
+        return
+    if architectures.unknown:
+        entries = ", ".join(map(shown, architectures.unknown[:3]))
+        yield Finding(
+            code="ND406",
+            message=f"{VARIABLE} has entries that torch refuses: {entries}",
+            hint="write one semicolon or one space between two entries, such as "
+            f"{_wanted(stack) or '8.0'};9.0+PTX",
+        )
+        return
+    left_out = [
+        gpu
+        for gpu in stack.environment.compute_capabilities
+        if not (architectures.has_code_for(gpu) or architectures.has_ptx_for(gpu))
+    ]
+    if left_out:
+        yield Finding(
+            code="ND406",
+            message=f"{VARIABLE} is {shown(architectures.text)}, which leaves out "
+            f"compute capability {', '.join(map(str, left_out))}",
+            hint=f"add {';'.join(map(str, reversed(left_out)))} to it, or unset it, "
+            "before you build an extension",
+        )
+
+
+def _other_nvrtc(
+    stack: Stack, torch: TorchBuild, nvrtc: list[Nvrtc]
+) -> Iterator[Finding]:
+    for item in nvrtc:
+        yield Finding(
+            code="ND404",
+            distribution=item.distribution.name,
+            path=item.distribution.folder,
+            message=f"the only NVRTC that is installed is of CUDA {item.cuda}, and "
+            f"torch {torch.version} is for CUDA {torch.cuda}",
+            hint=stack.pip("install", "--upgrade", f"torch=={_public(torch.version)}"),
+        )
+
+
+def _has_nvrtc(stack: Stack) -> bool:
+    """Return whether torch has an NVRTC of its own, or METADATA asks for one.
+
+    Some builds have it among their libraries. That of METADATA is the business of
+    ND304.
+    """
+    torch = stack.distributions["torch"]
+    if any(item.path.startswith("torch/lib/libnvrtc") for item in torch.files):
+        return True
+    names = {item.distribution.name for item in stack.toolchain.nvrtc}
+    return any(
+        need.user.name == "torch" and need.name in names for need in stack.requirements
+    )
+
+
+def _newer_assemblers(stack: Stack, driver: CudaVersion) -> Iterator[Finding]:
+    """Look at what Triton makes, which is machine code.
+
+    A driver loads machine code of any minor version of its own CUDA major version, and
+    none of a newer major version.
+    """
+    for assembler in stack.toolchain.assemblers:
+        cuda = assembler.used.cuda
+        if not assembler.gpus or cuda is None or cuda.major <= driver.major:
+            continue
+        yield Finding(
+            code="ND405",
+            distribution=getattr(stack.toolchain.triton, "name", None),
+            path=assembler.used.path,
+            message=f"Triton assembles for compute capability "
+            f"{', '.join(map(str, assembler.gpus))} with the {assembler.tool} of CUDA "
+            f"{cuda}, and the driver is for CUDA {driver}",
+            hint=f"install a driver for CUDA {cuda.major}, or set {assembler.variable} "
+            f"to the ptxas of CUDA {driver.major}",
+        )
+
+
+def _newer_nvrtc(stack: Stack, driver: CudaVersion) -> Iterator[Finding]:
+    """Look at GPUs that NVRTC makes PTX for, since it does not know them."""
+    for item in stack.toolchain.nvrtc:
+        if item.cuda is None or driver_for_ptx(item.cuda) <= driver:
+            continue
+        newer = _newer_gpus(stack, item.cuda)
+        if newer:
+            yield Finding(
+                code="ND405",
+                distribution=item.distribution.name,
+                path=item.distribution.folder,
+                message=f"NVRTC of CUDA {item.cuda} has only PTX for compute "
+                f"capability {', '.join(map(str, newer))}, which needs a driver for "
+                f"CUDA {driver_for_ptx(item.cuda)}; this one is for CUDA {driver}",
+                hint=f"install a driver for CUDA {driver_for_ptx(item.cuda)} or newer",
+            )
+
+
+def _newer_nvcc(
+    stack: Stack, program: Program, cuda: CudaVersion, driver: CudaVersion
+) -> Iterator[Finding]:
+    needed = driver_for_ptx(cuda)
+    if cuda.major > driver.major:
+        yield Finding(
+            code="ND405",
+            own_severity="warning",
+            path=program.path,
+            message=f"extensions that the nvcc of CUDA {cuda} builds need a driver "
+            f"for CUDA {cuda.major}, and this one is for CUDA {driver}",
+            hint=f"build extensions with CUDA {driver.major}: install it, and set "
+            "CUDA_HOME to its folder",
+        )
+    elif needed > driver:
+        only_ptx = _only_ptx(stack, cuda)
+        gpus = f" for compute capability {', '.join(map(str, only_ptx))}"
+        kind = f"the only code{gpus}" if only_ptx else "a program without machine code"
+        yield Finding(
+            code="ND405",
+            own_severity=None if only_ptx else "note",
+            path=program.path,
+            message=f"the PTX of the nvcc of CUDA {cuda} needs a driver for CUDA "
+            f"{needed}, and this one is for CUDA {driver}: "
+            f"{kind} does not run",
+            hint=f"install a driver for CUDA {needed} or newer, or set {VARIABLE} to "
+            f"{_wanted(stack)} before you build an extension",
+        )
+
+
+def _only_ptx(stack: Stack, cuda: CudaVersion) -> list[ComputeCapability]:
+    """Return the GPUs for which an extension that is built here has only PTX."""
+    architectures = stack.toolchain.architectures
+    if architectures is None:
+        return _newer_gpus(stack, cuda)
+    return [
+        gpu
+        for gpu in stack.environment.compute_capabilities
+        if architectures.has_ptx_for(gpu) and not architectures.has_code_for(gpu)
+    ]
+
+
+def _newer_gpus(stack: Stack, cuda: CudaVersion) -> list[ComputeCapability]:
+    """Return the GPUs that a release of CUDA is too old for."""
+    capabilities = stack.environment.compute_capabilities
+    return [gpu for gpu in capabilities if is_older_than(cuda, gpu)]
+
+
+def _wanted(stack: Stack) -> str:
+    """Return a value of the variable that has machine code for all GPUs."""
+    return ";".join(map(str, reversed(stack.environment.compute_capabilities)))
+
+
+def _public(version: str) -> str:
+    return version.partition("+")[0]

@@ -1,0 +1,118 @@
+"""ND1xx: whether the driver of this machine can be used at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from nvidia_variant_provider.machine import reasons
+
+from ..libraries import LIBRARY_PATH
+from ..loader.process import split_library_path
+from ..model import Finding
+from ..stack import Stack
+
+__all__ = [
+    "find_compatibility_libraries",
+    "find_missing_capabilities",
+    "find_stub_driver",
+    "find_unreadable_driver",
+]
+
+_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
+_NEEDED = ("compute", "utility")
+_LACKS = {reasons.NO_USER_DRIVER: "compute", reasons.NO_NVML: "utility"}
+_CONTAINER_FILES = (".dockerenv", "run/.containerenv")
+
+_DRIVER = "libcuda.so.1"
+_SMALLEST_DRIVER = 1024 * 1024
+"""The stub of a toolkit has some 60 kB, and a driver's library has 20 MB and more."""
+
+_CONSUMER = ("GeForce", "TITAN")
+"""CUDA Compatibility: "The forward compatible upgrade is supported on data center GPUs
+and on select NGC-Ready RTX boards"."""
+
+
+def find_unreadable_driver(stack: Stack) -> Iterator[Finding]:
+    """ND101: a driver is there that could not be asked."""
+    environment = stack.environment
+    codes = [(environment.reason, "")]
+    codes += [(gpu.reason, f"GPU {gpu.index}: ") for gpu in environment.gpus]
+    for code, subject in codes:
+        if reasons.is_failure(code):
+            sentence, step = reasons.explain(code)
+            message = f"{subject}{sentence} ({code})"
+            yield Finding(code="ND101", message=message, hint=step)
+
+
+def find_missing_capabilities(stack: Stack) -> Iterator[Finding]:
+    """ND102: a container without the capability ``compute`` or ``utility``."""
+    if not stack.is_here or not _is_container(stack):
+        return
+    given = stack.environ.get(_CAPABILITIES, "")
+    names = {name.strip() for name in given.split(",") if name.strip()}
+    lacking: list[str] = []
+    if names and "all" not in names:
+        lacking = [name for name in _NEEDED if name not in names]
+    lacking = lacking or [
+        name for reason, name in _LACKS.items() if stack.environment.reason == reason
+    ]
+    if lacking:
+        wanted = ",".join(sorted({*names, *_NEEDED}))
+        yield Finding(
+            code="ND102",
+            message="this container lacks the capability "
+            f"{' and '.join(lacking)} of the NVIDIA driver",
+            hint=f"start it with -e {_CAPABILITIES}={wanted}",
+        )
+
+
+def find_stub_driver(stack: Stack) -> Iterator[Finding]:
+    """ND103: a stub of libcuda stands where programs find it."""
+    path = _first_driver(stack)
+    if path is None:
+        return
+    real = os.path.realpath(path)
+    if "stubs" in real.split(os.sep) or os.path.getsize(real) < _SMALLEST_DRIVER:
+        yield Finding(
+            code="ND103",
+            path=path,
+            message=f"programs find the stub {real} instead of the driver's libcuda: "
+            "it serves for linking and cannot run anything",
+            hint="remove its folder from LD_LIBRARY_PATH, or remove the file",
+        )
+
+
+def find_compatibility_libraries(stack: Stack) -> Iterator[Finding]:
+    """ND104: libraries of cuda-compat that a GPU does not support."""
+    environment = stack.environment
+    path = _first_driver(stack)
+    is_compat = path is not None and "compat" in os.path.realpath(path).split(os.sep)
+    refused = environment.reason == reasons.COMPAT_NOT_SUPPORTED
+    names = [gpu.name or "" for gpu in environment.gpus]
+    consumer = [name for name in names if any(word in name for word in _CONSUMER)]
+    if not refused and not (is_compat and consumer):
+        return
+    gpu = f"a {consumer[0]}" if consumer else "this GPU"
+    yield Finding(
+        code="ND104",
+        path=path if is_compat else None,
+        message=f"programs find the libraries of cuda-compat, and {gpu} does not "
+        "support them: they are for data-centre GPUs",
+        hint="remove the compat folder from LD_LIBRARY_PATH, and install a driver that "
+        "is new enough",
+    )
+
+
+def _is_container(stack: Stack) -> bool:
+    if stack.environ.get("NVIDIA_VISIBLE_DEVICES") or stack.environ.get("container"):
+        return True
+    return any(os.path.exists(os.path.join(stack.root, f)) for f in _CONTAINER_FILES)
+
+
+def _first_driver(stack: Stack) -> str | None:
+    """Return the libcuda that a program of this machine loads, if there is one."""
+    if not stack.is_here:
+        return None
+    library_path = split_library_path(stack.environ.get(LIBRARY_PATH, ""))
+    return stack.libraries.system.find(_DRIVER, library_path)

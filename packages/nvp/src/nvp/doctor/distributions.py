@@ -1,0 +1,209 @@
+"""The distributions that are installed in an environment."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from packaging.utils import canonicalize_name
+
+from nvidia_variant_provider.metadata.requirements import parse_requirement
+from nvidia_variant_provider.strict_json import open_regular
+
+from ..builds.table import PROJECTS
+from ..wheels.archive import parse_requires
+
+__all__ = ["Distribution", "RecordedFile", "find_distributions", "find_leftovers"]
+
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+"""A valid name, by the specification of core metadata."""
+
+_FOLDER = re.compile(rf"(?P<name>{_NAME})-(?P<version>[^-]+)\.dist-info")
+_OLD_FOLDER = re.compile(r"(?P<name>.+?)-[0-9][^-]*(?:-py[0-9.]+)?\.egg-info")
+_LEFT = re.compile(r"~.+\.dist-info")
+"""pip gives such a name to what it removes, and leaves it where it is stopped."""
+
+_LONGEST = 32 * 1024 * 1024
+"""The most bytes of METADATA, RECORD and variant.json. The RECORD of the largest
+distribution that is known has 4 MB."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedFile:
+    """One line of a RECORD.
+
+    :param path: relative to the folder of packages, with ``/``.
+    :param digest: such as ``sha256=...``; empty where RECORD has none.
+    """
+
+    path: str
+    digest: str = ""
+    size: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distribution:
+    """An installed distribution. Its files are read when they are asked for.
+
+    :param name: the normalized name.
+    :param version: as the folder spells it, with the local label.
+    :param folder: its ``*.dist-info``.
+    """
+
+    name: str
+    version: str
+    folder: str
+    defects: list[str] = field(default_factory=list, compare=False)
+
+    @property
+    def root(self) -> str:
+        """The folder of packages that it is installed in."""
+        return os.path.dirname(self.folder)
+
+    @property
+    def title(self) -> str:
+        """Such as ``torch 2.15.0``."""
+        return f"{self.name} {self.version}"
+
+    @property
+    def is_library(self) -> bool:
+        """Whether it is one of NVIDIA's libraries, which programs bring with them."""
+        return self.name.startswith("nvidia-")
+
+    @cached_property
+    def installer(self) -> str:
+        """The program that has installed it, such as ``pip`` or ``conda``."""
+        return (self.read("INSTALLER") or b"").decode("utf-8", "replace").strip()
+
+    @cached_property
+    def metadata(self) -> bytes:
+        """The bytes of METADATA; empty where it cannot be read."""
+        data = self.read("METADATA") or b""
+        if b"Name:" not in data and not self.defects:
+            self.defects.append("its METADATA is missing or damaged")
+        return data
+
+    @cached_property
+    def requires(self) -> tuple[str, ...]:
+        """The texts of ``Requires-Dist``."""
+        return parse_requires(self.metadata)
+
+    @cached_property
+    def required(self) -> frozenset[str]:
+        """The normalized names in ``Requires-Dist``, with those of all extras.
+
+        torch requires ``cuda-toolkit[cublas]``, which requires nvidia-cublas for the
+        extra alone.
+        """
+        requirements = map(parse_requirement, self.requires)
+        return frozenset(
+            canonicalize_name(item.name) for item in requirements if item is not None
+        )
+
+    @cached_property
+    def variant_json(self) -> bytes | None:
+        """The bytes of variant.json; ``None`` for an ordinary wheel."""
+        return self.read("variant.json")
+
+    @cached_property
+    def record(self) -> bytes | None:
+        """The bytes of RECORD; ``None`` where it is missing."""
+        return self.read("RECORD")
+
+    @cached_property
+    def files(self) -> tuple[RecordedFile, ...]:
+        """The files that RECORD lists; empty where it is missing or malformed."""
+        text = (self.record or b"").decode("utf-8", "replace")
+        try:
+            return tuple(_parse_record(text.splitlines()))
+        except csv.Error as error:
+            self.defects.append(f"its RECORD cannot be read: {error}")
+            return ()
+
+    def locate(self, path: str) -> str:
+        """Return where a file of RECORD is."""
+        return os.path.normpath(os.path.join(self.root, *path.split("/")))
+
+    def read(self, name: str) -> bytes | None:
+        """Read a file of ``*.dist-info``; ``None`` where that is not possible."""
+        path = os.path.join(self.folder, name)
+        try:
+            with open_regular(path) as file:
+                data = file.read(_LONGEST + 1)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else None
+            self.defects.append(f"its {name} cannot be read: {reason or error}")
+            return None
+        if len(data) > _LONGEST:
+            self.defects.append(f"its {name} is larger than {_LONGEST >> 20} MiB")
+            return None
+        return data
+
+
+def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
+    """Return the distributions in some folders of packages, by normalized name.
+
+    Of two distributions of one name, Python imports the one in the earlier folder.
+    """
+    distributions: dict[str, Distribution] = {}
+    for folder in folders:
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            continue
+        for name in names:
+            match = _FOLDER.fullmatch(name)
+            if match is None:
+                continue
+            project = canonicalize_name(match["name"])
+            distributions.setdefault(
+                project,
+                Distribution(
+                    name=project,
+                    version=match["version"],
+                    folder=os.path.join(folder, name),
+                ),
+            )
+    return dict(sorted(distributions.items()))
+
+
+def find_leftovers(folders: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each folder that says nothing about what is installed."""
+    for folder in folders:
+        try:
+            names = sorted(os.listdir(folder))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            yield f"{folder} cannot be read: {error.strerror or error}"
+            continue
+        for name in names:
+            if _LEFT.fullmatch(name):
+                path = os.path.join(folder, name)
+                yield f"{path} is what pip has left of an old release: remove it"
+            match = _OLD_FOLDER.fullmatch(name)
+            if match and canonicalize_name(match["name"]) in PROJECTS:
+                path = os.path.join(folder, name)
+                yield (
+                    f"{path} does not list the files of {match['name']}: they are "
+                    "not looked at"
+                )
+
+
+def _parse_record(lines: Iterable[str]) -> Iterable[RecordedFile]:
+    for row in csv.reader(lines):
+        if not row or not row[0]:
+            continue
+        digest = row[1] if len(row) > 1 else ""
+        size = row[2] if len(row) > 2 else ""
+        yield RecordedFile(
+            path=row[0].replace("\\", "/"),
+            digest=digest,
+            size=int(size) if size.isascii() and size.isdigit() else None,
+        )

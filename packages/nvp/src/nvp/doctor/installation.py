@@ -1,0 +1,232 @@
+"""The Python environment to look at, found without running any code of it."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nvidia_variant_provider.errors import UsageError, shown
+from nvidia_variant_provider.strict_json import open_regular
+
+__all__ = ["Installation", "find_installation"]
+
+_VERSION = re.compile(r"python(3\.[0-9]+)(t?)")
+_HINT = "give the path of an interpreter, or of the folder of an environment"
+_HINT_OF_SCRIPT = (
+    "where it is a script that starts an interpreter, such as one of pyenv's, give the "
+    "path that its sys.executable says"
+)
+_LONGEST = 64 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Installation:
+    """A Python environment.
+
+    :param prefix: its folder, such as ``/home/me/project/.venv``.
+    :param python: its interpreter; ``None`` where it has none.
+    :param folders: where its packages are installed, in the order of its ``sys.path``.
+    :param version: such as ``3.11``, or ``None`` where nothing says it.
+    """
+
+    prefix: str
+    python: str | None
+    folders: tuple[str, ...]
+    version: str | None = None
+
+    def marker_variables(self) -> dict[str, str]:
+        """Return the variables of environment markers that differ from this Python's.
+
+        The platform is that of this machine.
+        """
+        if self.version is None:
+            return {}
+        plain = self.version.removesuffix("t")
+        return {"python_version": plain, "python_full_version": f"{plain}.0"}
+
+    def to_dict(self) -> dict[str, object]:
+        """Return every field under its own name."""
+        return {
+            "prefix": self.prefix,
+            "python": self.python,
+            "folders": list(self.folders),
+            "version": self.version,
+        }
+
+
+def find_installation(path: str | None, environ: Mapping[str, str]) -> Installation:
+    """Find an environment, and the folders that its packages are in.
+
+    :param path: an interpreter, or the folder of an environment. By default it is the
+        activated environment, and then the running interpreter.
+    :raises UsageError: there is no environment.
+    """
+    active = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
+    if path is None and not active:
+        return _running()
+    given = path or active or ""
+    named = shown(given)
+    hint = _HINT
+    if path is None:
+        variable = "VIRTUAL_ENV" if environ.get("VIRTUAL_ENV") else "CONDA_PREFIX"
+        named = f"{named}, which {variable} names,"
+        hint = f"activate another environment, unset {variable}, or give --python PATH"
+    if not given or "\0" in given:
+        message = f"{named} is neither an interpreter nor an environment"
+        raise UsageError(message, hint=hint)
+    # The program in the folder of an environment is a link to the interpreter that
+    # made the environment, so the link itself is what counts.
+    try:
+        prefix = os.path.abspath(given)
+    except FileNotFoundError:
+        message = f"{named} is in the working folder, which is not there any more"
+        raise UsageError(message, hint="change to another folder") from None
+    program: str | None = None
+    if not os.path.isdir(prefix):
+        program = _find_program(given, environ)
+        if program is None:
+            message = f"{named} is neither an interpreter nor an environment"
+            raise UsageError(message, hint=hint)
+        hint = hint if _is_binary(program) else _HINT_OF_SCRIPT
+        prefix = _prefix_of(program)
+    folders, version = _package_folders(prefix, program)
+    if not folders:
+        message = f"{named} has no folder of packages"
+        raise UsageError(message, hint=hint)
+    return Installation(
+        prefix=prefix,
+        python=program or _interpreter(prefix),
+        folders=tuple(dict.fromkeys(folders)),
+        version=version,
+    )
+
+
+def _running() -> Installation:
+    """Return the environment of this program; its ``sys.path`` is known already."""
+    import site
+
+    folders = list(site.getsitepackages())
+    if site.ENABLE_USER_SITE:
+        folders.insert(0, site.getusersitepackages())
+    return Installation(
+        prefix=sys.prefix,
+        python=sys.executable,
+        folders=tuple(folder for folder in folders if os.path.isdir(folder)),
+        version=f"{sys.version_info[0]}.{sys.version_info[1]}",
+    )
+
+
+def _is_binary(program: str) -> bool:
+    try:
+        with open_regular(program) as file:
+            return file.read(2) in (b"\x7fE", b"MZ", b"\xcf\xfa")
+    except (OSError, ValueError):
+        return True
+
+
+def _find_program(given: str, environ: Mapping[str, str]) -> str | None:
+    if os.path.isfile(given):
+        return os.path.abspath(given)
+    if os.sep in given:
+        return None
+    import shutil
+
+    program = shutil.which(given, path=environ.get("PATH", os.defpath))
+    return None if program is None else os.path.abspath(program)
+
+
+def _prefix_of(program: str) -> str:
+    """Return the folder of the environment that an interpreter belongs to.
+
+    An interpreter stands in ``bin`` or ``Scripts`` of it; Windows has it in the folder
+    itself where there is no virtual environment. A program outside of all environments
+    may be a link to one inside, such as ``/usr/local/bin/python``.
+    """
+    folder = os.path.dirname(program)
+    prefix = _above(folder)
+    if _package_folders(prefix, program)[0]:
+        return prefix
+    return _above(os.path.dirname(os.path.realpath(program)))
+
+
+def _above(folder: str) -> str:
+    inside = os.path.basename(folder).lower() in ("bin", "scripts")
+    return os.path.dirname(folder) if inside else folder
+
+
+def _interpreter(prefix: str) -> str | None:
+    for name in ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe"):
+        program = os.path.join(prefix, *name.split("/"))
+        if os.path.isfile(program):
+            return program
+    return None
+
+
+def _package_folders(prefix: str, program: str | None) -> tuple[list[str], str | None]:
+    """Return the folders of packages of an environment, and its version.
+
+    A virtual environment that sees the packages of the system says so in its file
+    ``pyvenv.cfg``, with the folder of the interpreter that made it.
+    """
+    settings = _read_settings(os.path.join(prefix, "pyvenv.cfg"))
+    version = _version(prefix, program, settings)
+    folders = _folders_in(prefix, version)
+    home = settings.get("home")
+    if settings.get("include-system-site-packages", "").lower() == "true" and home:
+        folders += _folders_in(_above(home), version)
+    if version is None and len(folders) == 1:
+        match = _VERSION.fullmatch(os.path.basename(os.path.dirname(folders[0])))
+        version = match[1] + match[2] if match else None
+    return folders, version
+
+
+def _folders_in(prefix: str, version: str | None) -> list[str]:
+    names = [f"lib/python{version or '3.*'}/site-packages", "Lib/site-packages"]
+    names.append(f"lib64/python{version or '3.*'}/site-packages")
+    # Debian keeps what its packages install apart from what pip installs.
+    names += [
+        f"local/lib/python{version or '3.*'}/dist-packages",
+        f"lib/python{version or '3.*'}/dist-packages",
+        "lib/python3/dist-packages",
+    ]
+    folders: dict[str, str] = {}
+    for name in names:
+        pattern = os.path.join(glob.escape(prefix), *name.split("/"))
+        for folder in sorted(glob.glob(pattern)):
+            # lib64 is often a link to lib.
+            folders.setdefault(os.path.realpath(folder), folder)
+    return list(folders.values())
+
+
+def _version(
+    prefix: str, program: str | None, settings: Mapping[str, str]
+) -> str | None:
+    """Return such as ``3.11``; ``None`` where nothing says it.
+
+    Free-threaded builds add a ``t``: their folder is ``python3.14t``.
+    """
+    for key in ("version", "version_info"):
+        numbers = settings.get(key, "").split(".")
+        if len(numbers) >= 2 and all(map(str.isdigit, numbers[:2])):
+            plain = ".".join(numbers[:2])
+            threaded = os.path.isdir(os.path.join(prefix, "lib", f"python{plain}t"))
+            return f"{plain}t" if threaded else plain
+    if program is not None:
+        name = os.path.basename(os.path.realpath(program)).removesuffix(".exe")
+        if match := _VERSION.fullmatch(name):
+            return match[1] + match[2]
+    return None
+
+
+def _read_settings(path: str) -> dict[str, str]:
+    try:
+        with open_regular(path) as file:
+            lines = file.read(_LONGEST).decode("utf-8", "replace").splitlines()
+    except (OSError, ValueError):
+        return {}
+    pairs = (line.partition("=") for line in lines)
+    return {key.strip().lower(): value.strip() for key, _, value in pairs}

@@ -1,0 +1,200 @@
+"""The child processes of the live proof, and what they say.
+
+Nothing of the driver and nothing of torch is loaded into the process of `doctor`. A
+child that hangs, crashes or prints something else gives an outcome like any other.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any, Literal
+
+from nvidia_variant_provider.detection.probe import child_variables
+from nvidia_variant_provider.detection.spawn import run
+from nvidia_variant_provider.errors import MissingExtraError
+
+from ..installation import Installation
+
+__all__ = ["Said", "Task", "ask_driver", "ask_torch", "bindings_folders"]
+
+logger = logging.getLogger(__name__)
+
+_BOOTSTRAP = """\
+import sys
+sys.path += sys.argv[4:]
+from nvp.doctor.live.child import main
+main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+"""
+"""The program of the child that calls the driver; see `detection.probe.BOOTSTRAP`."""
+
+_PARENT_OF_PACKAGE = os.path.abspath(
+    os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)
+)
+_TORCH_PROGRAM = os.path.join(os.path.dirname(__file__), "torch_program.py")
+
+Stop = Literal["timeout", "crashed"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """Something that the child does on a GPU.
+
+    :param kind: ``ptx`` and ``link`` run the kernel of `kernels`, and ``load`` loads
+        machine code.
+    :param path: the file with the PTX or the machine code.
+    """
+
+    name: str
+    kind: Literal["ptx", "link", "load"]
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    """What a child said.
+
+    :param first: its first line.
+    :param ends: the lines of the steps that ended, by the name of the step.
+    :param unfinished: the step that began and did not end.
+    :param done: false where the child has to be started again for the other steps.
+    :param stopped: why it did not come to its end; ``None`` where it did.
+    """
+
+    first: Mapping[str, Any] = field(default_factory=dict)
+    ends: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unfinished: str | None = None
+    done: bool = True
+    stopped: Stop | None = None
+
+
+def bindings_folders() -> list[str]:
+    """Return the folders from which the child imports cuda-python.
+
+    :raises MissingExtraError: it is not installed, or too old.
+    """
+    folder = _folder_of("cuda.bindings.driver")
+    if folder is None:
+        raise MissingExtraError(
+            "--live needs the extra cuda: cuda-python is not installed",
+            hint="pip install 'nvidia-variant-provider[cuda]'",
+        )
+    # cuda.bindings imports it, and it is a distribution of its own.
+    return list(dict.fromkeys([folder, _folder_of("cuda.pathfinder") or folder]))
+
+
+def _folder_of(module: str) -> str | None:
+    """Return the folder on ``sys.path`` that a module is in."""
+    try:
+        spec = find_spec(module)
+    except ImportError:  # the package around it is missing
+        return None
+    if spec is None or spec.origin is None:
+        return None
+    depth = module.count(".") + bool(spec.submodule_search_locations)
+    parts = [os.path.dirname(spec.origin), *[os.pardir] * depth]
+    return os.path.abspath(os.path.join(*parts))
+
+
+def ask_driver(
+    index: int,
+    tasks: Sequence[Task],
+    environ: Mapping[str, str],
+    seconds: float,
+    folder: str,
+) -> Said:
+    """Start a child that makes a context on a GPU, and carries out tasks there.
+
+    :param index: the number of the GPU, by its place on the bus.
+    :param seconds: the deadline.
+    :param folder: where the list of the tasks is written.
+    """
+    rows = [{"name": t.name, "kind": t.kind, "path": t.path} for t in tasks]
+    descriptor, path = tempfile.mkstemp(".json", dir=folder)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(rows, file)
+    variables = {
+        **child_variables(environ),
+        # The driver keeps what it compiles, and would compile it once only.
+        "CUDA_CACHE_DISABLE": "1",
+        # The default since CUDA 12.2 loads a kernel when it is first called.
+        "CUDA_MODULE_LOADING": "EAGER",
+    }
+    command = [sys.executable, "-I", "-S", "-c", _BOOTSTRAP]
+    command += [str(index), str(int(seconds) + 2), path]
+    command += [_PARENT_OF_PACKAGE, *bindings_folders()]
+    logger.info("GPU %d: %d tasks in a child process", index, len(tasks))
+    return _ask(command, variables, seconds)
+
+
+def ask_torch(
+    installation: Installation,
+    environ: Mapping[str, str],
+    seconds: float,
+    folder: str,
+) -> Said:
+    """Start the interpreter of a stack, and run a few lines of torch.
+
+    It sees the user's own variables, as programs of the stack do.
+
+    :param folder: where torch and Triton keep what they compile.
+    """
+    variables = {k: v for k, v in environ.items() if k and "=" not in k}
+    variables |= {
+        "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
+        "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
+        # No pool of processes, which would be started for one small kernel.
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+    python = installation.python or ""
+    command = [python, "-B", _TORCH_PROGRAM, str(int(seconds) + 2)]
+    logger.info("torch of %s in a child process", python)
+    return _ask(command, variables, seconds)
+
+
+def _ask(command: list[str], variables: Mapping[str, str], seconds: float) -> Said:
+    end = time.monotonic() + seconds
+    try:
+        # A compiler of torch starts programs, which must not outlive it.
+        output, in_time = run(command, variables, seconds, group=True)
+    except (OSError, ValueError) as error:
+        logger.info("the child process cannot be started: %s", error)
+        return Said(stopped="crashed", done=False)
+    late = not in_time and time.monotonic() >= end
+    return _parse(output, "timeout" if late else "crashed")
+
+
+def _parse(output: bytes, stopped: Stop) -> Said:
+    """Read the lines of a child; lines that are something else are left out.
+
+    :param stopped: why the child ended, where its last line is missing.
+    """
+    first: Mapping[str, Any] | None = None
+    ends: dict[str, Mapping[str, Any]] = {}
+    begun: str | None = None
+    for text in output.split(b"\n"):
+        # A program that prints without end has millions of lines, and parsing each of
+        # them would take a minute.
+        if not text.startswith(b"{"):
+            continue
+        try:
+            line: Any = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        first = line if first is None else first
+        if isinstance(line.get("begin"), str):
+            begun = line["begin"]
+        elif begun is not None and line.get("end") == begun:
+            ends[begun], begun = line, None
+        elif isinstance(line.get("done"), bool):
+            return Said(first=first, ends=ends, done=line["done"])
+    return Said(
+        first=first or {}, ends=ends, unfinished=begun, done=False, stopped=stopped
+    )

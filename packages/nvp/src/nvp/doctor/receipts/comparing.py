@@ -1,0 +1,313 @@
+"""Compare two receipts, lane by lane.
+
+A lane is one fact of a stack, such as the version of a distribution, or one workload
+that has run on it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nvidia_variant_provider.machine.environment import Environment
+
+from ..model import Finding
+from .making import Receipt
+
+__all__ = ["CHANGES", "Comparison", "Lane", "compare", "find_differences"]
+
+Change = Literal["lost", "changed", "gained", "same"]
+
+CHANGES: tuple[Change, ...] = ("lost", "changed", "gained", "same")
+"""In the order of reports: the worst first."""
+
+_WORSE = {
+    "graph_breaks": ("graph break", "graph breaks"),
+    "recompilations": ("recompilation", "recompilations"),
+    "fallbacks": ("fallback to eager", "fallbacks to eager"),
+}
+"""What a workload should have none of, in the singular and in the plural."""
+
+_WITHOUT_MATTER = re.compile(r"kernel driver|unknown|.*\.(path|named_by|problem)")
+"""Lanes whose changes never matter.
+
+A driver of another branch that supports the same CUDA version runs the same code, and
+so does a program of the same version in another folder.
+"""
+
+_SAID_ELSEWHERE = re.compile(r"(torch|triton)\.(version|source|distribution)")
+"""Values of the toolchain that are distributions, which have lanes of their own."""
+
+_HINTS = {
+    "machine": "make a receipt for each kind of machine",
+    "gpu": "make a receipt for each kind of machine",
+    "distribution": "install what the receipt names, or write a new receipt",
+    "override": "set the variable as the receipt has it, or write a new receipt",
+    "workload": "look at its graph breaks and fallbacks: TORCH_LOGS shows all of them",
+}
+_HINT = "find out what has changed, or write a new receipt"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lane:
+    """One fact, as both receipts have it.
+
+    :param kind: such as ``distribution``.
+    :param name: such as ``torch``; with the kind it names the lane.
+    :param old: a text for people; ``None`` where the old receipt has no such fact.
+    :param new: the same of the new receipt.
+    :param matters: whether the difference makes it another stack.
+    :param reason: a sentence that says more; ``None`` where the texts say all.
+    """
+
+    kind: str
+    name: str
+    old: str | None
+    new: str | None
+    change: Change
+    matters: bool
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return every field under its own name."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "old": self.old,
+            "new": self.new,
+            "change": self.change,
+            "matters": self.matters,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """All lanes of two receipts, in the order of the receipts."""
+
+    lanes: tuple[Lane, ...]
+
+    @property
+    def counts(self) -> dict[Change, int]:
+        """How many lanes have each change."""
+        return {
+            change: sum(lane.change == change for lane in self.lanes)
+            for change in CHANGES
+        }
+
+    @property
+    def has_lost_workloads(self) -> bool:
+        """Whether a workload that has passed does not pass any more."""
+        return any(
+            lane.kind == "workload" and lane.change == "lost" for lane in self.lanes
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the ``data`` of the JSON report of ``diff``."""
+        return {"receipt_lanes": [lane.to_dict() for lane in self.lanes]}
+
+
+def compare(old: Receipt, new: Receipt) -> Comparison:
+    """Compare two receipts.
+
+    Durations, times and the tool that made a receipt are not compared, and neither is
+    anything else that is a measurement.
+    """
+    before, after = (dict(_facts(receipt)) for receipt in (old, new))
+    lanes = [
+        _lane(kind, name, before.get((kind, name)), after.get((kind, name)))
+        for kind, name in _in_order(before, after)
+    ]
+    lanes += _workload_lanes(old["workloads"], new["workloads"])
+    return Comparison(lanes=tuple(lanes))
+
+
+def find_differences(comparison: Comparison) -> Iterator[Finding]:
+    """ND701: the stack differs from the receipt."""
+    for lane in comparison.lanes:
+        if not lane.matters or lane.change == "same":
+            continue
+        subject = f"{lane.kind} {lane.name}"
+        if lane.reason is not None:
+            message = f"{subject}: {lane.reason}"
+        else:
+            now = "is not there" if lane.new is None else f"is {lane.new}"
+            then = "has none" if lane.old is None else f"has {lane.old}"
+            message = f"{subject} {now}, and the receipt {then}"
+        yield Finding(
+            code="ND701",
+            distribution=lane.name if lane.kind == "distribution" else None,
+            message=message,
+            hint=_HINTS.get(lane.kind, _HINT),
+        )
+
+
+def _in_order(
+    before: Mapping[tuple[str, str], str], after: Mapping[tuple[str, str], str]
+) -> list[tuple[str, str]]:
+    kinds = list(dict.fromkeys(kind for kind, _ in (*before, *after)))
+    keys = list(dict.fromkeys((*before, *after)))
+    return sorted(keys, key=lambda key: kinds.index(key[0]))
+
+
+def _lane(kind: str, name: str, old: str | None, new: str | None) -> Lane:
+    change: Change = "changed"
+    if old == new:
+        change = "same"
+    elif old is None:
+        change = "gained"
+    elif new is None:
+        change = "lost"
+    # A proof that nobody asked for again says nothing about the stack.
+    matters = kind in ("distribution", "override") or not (
+        _WITHOUT_MATTER.fullmatch(name) or (kind == "live" and new is None)
+    )
+    return Lane(
+        kind=kind,
+        name=name,
+        old=old,
+        new=new,
+        change=change,
+        matters=matters and change != "same",
+    )
+
+
+def _facts(receipt: Receipt) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield everything that is compared, but the workloads."""
+    environment = Environment.from_dict(receipt["environment"])
+    yield ("machine", "CUDA driver"), str(environment.cuda_driver_version or "none")
+    if environment.kernel_driver_version:
+        yield ("machine", "kernel driver"), environment.kernel_driver_version
+    for gpu in environment.gpus:
+        name = gpu.name or "a GPU"
+        capability = gpu.compute_capability or "unknown"
+        yield ("gpu", str(gpu.index)), f"{name}, compute capability {capability}"
+    prefix = receipt["python"]["prefix"]
+    if receipt["python"]["version"] is not None:
+        yield ("python", "version"), receipt["python"]["version"]
+    for item in receipt["distributions"]:
+        yield ("distribution", item["name"]), _distribution(item)
+    for item in receipt["overrides"]:
+        value = _without_prefix(item["value"], prefix)
+        yield ("override", item["name"]), value or "an empty text"
+    for kind in ("toolchain", "abi", "live"):
+        for name, value in _leaves(receipt[kind] or {}, ""):
+            if kind != "toolchain" or not _SAID_ELSEWHERE.fullmatch(name):
+                yield (kind, name), _without_prefix(value, prefix)
+
+
+def _without_prefix(text: str, prefix: str) -> str:
+    """Return a text that does not depend on where the environment is."""
+    return text.replace(prefix, "{environment}") if prefix else text
+
+
+def _distribution(item: Mapping[str, Any]) -> str:
+    text = str(item["version"])
+    if item["label"] and not text.endswith(f"+{item['label']}"):
+        text += f" ({item['label']})"
+    if item["record"]:
+        # Twelve digits tell builds of one version apart, and people can read them.
+        text += f" {item['record'][:19]}"
+    return text
+
+
+def _leaves(value: object, place: str) -> Iterator[tuple[str, str]]:
+    """Yield the values of a document with their places, but no measurements.
+
+    A version is a text and a count is a whole number; only times have a point.
+    """
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, f"{place}.{key}" if place else str(key))
+    elif isinstance(value, (list, tuple)):
+        if all(isinstance(item, str) for item in value):
+            if value:
+                yield place, ", ".join(value)
+            return
+        names: set[str] = set()
+        for index, item in enumerate(value):
+            name = _name_of(item)
+            if name is None or name in names:
+                name = str(index)
+            names.add(name)
+            yield from _leaves(item, f"{place}[{name}]")
+    elif value is not None and not isinstance(value, float):
+        yield place, str(value)
+
+
+def _name_of(item: object) -> str | None:
+    """Return what tells an item of a list from the others, wherever it stands.
+
+    An item that is new would otherwise make all items behind it different.
+    """
+    if not isinstance(item, Mapping):
+        return None
+    if isinstance(item.get("distribution"), str):
+        # A library has been loaded for a target. A path alone is that of a machine.
+        path = item.get("path") if "target" in item else None
+        return " ".join(str(word) for word in (item["distribution"], path) if word)
+    for key in ("index", "version", "name"):
+        if item.get(key) is not None:
+            return str(item[key])
+    return None
+
+
+def _workload_lanes(
+    old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]
+) -> Iterator[Lane]:
+    before = {record["command"]: record for record in old}
+    after = {record["command"]: record for record in new}
+    for command in dict.fromkeys((*before, *after)):
+        yield _workload_lane(command, before.get(command), after.get(command))
+
+
+def _workload_lane(
+    command: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
+) -> Lane:
+    passed = [
+        record is not None and record["outcome"] == "passed" for record in (old, new)
+    ]
+    change: Change = "same"
+    matters = False
+    reason: str | None = None
+    if passed == [True, False]:
+        change, matters = "lost", True
+        reason = "it was not run" if new is None else "it has passed, and fails now"
+    elif passed == [False, True]:
+        change = "gained"
+    elif old is not None and new is not None:
+        worse = [
+            f"{new['totals'][name]} {many} instead of {old['totals'][name]}"
+            for name, (_, many) in _WORSE.items()
+            if new["totals"][name] > old["totals"][name]
+        ]
+        if worse:
+            change, matters, reason = "changed", True, ", ".join(worse)
+        elif _summary(old) != _summary(new):
+            change = "changed"
+    return Lane(
+        kind="workload",
+        name=command,
+        old=None if old is None else _summary(old),
+        new=None if new is None else _summary(new),
+        change=change,
+        matters=matters,
+        reason=reason,
+    )
+
+
+def _summary(record: Mapping[str, Any]) -> str:
+    """Return what a workload did in a few words."""
+    words = [str(record["outcome"])]
+    if record["signal"] is not None:
+        words = [f"killed by {record['signal']}"]
+    elif record["exit_code"]:
+        words = [f"exit code {record['exit_code']}"]
+    words += [
+        f"{total} {one if total == 1 else many}"
+        for name, (one, many) in _WORSE.items()
+        if (total := record["totals"][name])
+    ]
+    return ", ".join(words)

@@ -1,0 +1,275 @@
+"""Receipts as Markdown for people, and as text."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nvidia_variant_provider.errors import InputError, UsageError, printable
+from nvidia_variant_provider.machine.environment import Environment
+
+from ...matrix.escaping import as_code, as_markdown
+from .comparing import CHANGES, Comparison, Lane
+from .making import Receipt
+
+__all__ = [
+    "check_target",
+    "comparison_lines",
+    "comparison_markdown",
+    "receipt_lines",
+    "to_text",
+]
+
+_JSON, _MARKDOWN = ".json", ".md"
+_PLACES = ("graph_breaks", "fallbacks", "recompilations")
+
+
+def check_target(path: str) -> None:
+    """Refuse the name of a receipt that could not be written later.
+
+    A workload may take hours, and its results must not be lost.
+
+    :raises UsageError: the name has no known ending.
+    :raises InputError: there is no such folder, or it cannot be written to.
+    """
+    if not path.lower().endswith((_JSON, _MARKDOWN)):
+        hint = f"end the name with {_JSON} or {_MARKDOWN}"
+        message = "--receipt: the name has no known ending"
+        raise UsageError(message, path=path, hint=hint)
+    if "\0" in path or (os.path.exists(path) and not os.path.isfile(path)):
+        message = "cannot be written: not a file"
+        raise InputError(message, path=printable(path), hint="name a file")
+    try:
+        folder = os.path.dirname(os.path.realpath(path))
+    except FileNotFoundError:  # the working folder has been removed
+        folder = ""
+    if not os.path.isdir(folder):
+        message = "cannot be written: there is no such folder"
+        raise InputError(message, path=path, hint="make the folder first")
+    if not os.access(folder, os.W_OK):
+        message = "cannot be written: no permission for its folder"
+        raise InputError(message, path=path, hint="name another folder")
+
+
+def to_text(receipt: Receipt, path: str) -> str:
+    """Return the bytes of a receipt in the form that the name of the file says."""
+    if path.lower().endswith(_MARKDOWN):
+        return "\n".join(receipt_lines(receipt)) + "\n"
+    # In ASCII, since a command line need not be text that UTF-8 can hold.
+    return json.dumps(receipt, indent=2) + "\n"
+
+
+def receipt_lines(receipt: Receipt) -> Iterator[str]:
+    """Yield the lines of a receipt as Markdown."""
+    environment = Environment.from_dict(receipt["environment"])
+    yield "# Receipt of a GPU stack"
+    yield ""
+    yield f"Made at {receipt['made_at']} by {as_markdown(receipt['made_by'])}."
+    for reason in receipt["reasons"]:
+        yield ""
+        yield as_markdown(printable(reason))
+    yield from _section("Machine", ("what", "value"), _machine(environment, receipt))
+    yield from _section(
+        "Distributions",
+        ("name", "version", "label", "CUDA", "files", "why"),
+        _distributions(receipt),
+    )
+    overrides = [
+        (_plain(item["name"]), _plain(item["value"]), _plain(item["reason"]))
+        for item in receipt["overrides"]
+    ]
+    yield from _section("Overrides", ("variable", "value", "why"), overrides)
+    for title, key in (
+        ("Toolchain", "toolchain"),
+        ("ABI", "abi"),
+        ("Live proof", "live"),
+    ):
+        rows = [(as_markdown(n), _plain(v)) for n, v in _flat(receipt[key] or {}, "")]
+        yield from _section(title, ("what", "value"), rows)
+    yield from _section(
+        "Workloads",
+        (
+            "command",
+            "outcome",
+            "seconds",
+            "graph breaks",
+            "fallbacks",
+            "recompilations",
+        ),
+        _workloads(receipt),
+    )
+    yield from _places(receipt)
+    yield from _tuning(receipt)
+    findings = [
+        (item["code"], item["severity"], _plain(item["message"]))
+        for item in receipt["findings"]
+    ]
+    yield from _section("Findings", ("code", "severity", "what"), findings)
+
+
+def _section(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Iterator[str]:
+    if not rows:
+        return
+    yield ""
+    yield f"## {title}"
+    yield ""
+    yield from _table(header, rows)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _machine(environment: Environment, receipt: Receipt) -> list[tuple[str, str]]:
+    rows = [
+        ("CUDA version of the driver", str(environment.cuda_driver_version or "none"))
+    ]
+    if environment.kernel_driver_version:
+        rows.append(("kernel driver", _plain(environment.kernel_driver_version)))
+    for gpu in environment.gpus:
+        name = gpu.name or "a GPU"
+        capability = gpu.compute_capability or "unknown"
+        value = f"{_plain(name)}, compute capability {capability}"
+        rows.append((f"GPU {gpu.index}", value))
+    if receipt["python"]["version"]:
+        rows.append(("Python", _plain(receipt["python"]["version"])))
+    if receipt["triton"]:
+        rows.append(("Triton", _plain(receipt["triton"])))
+    return rows
+
+
+def _distributions(receipt: Receipt) -> list[tuple[str, ...]]:
+    return [
+        (
+            _plain(item["name"]),
+            _plain(item["version"]),
+            _plain(item["label"]),
+            _plain(item["cuda"]),
+            as_code(item["record"][:19]) if item["record"] else "",
+            _plain(item["reason"]),
+        )
+        for item in receipt["distributions"]
+    ]
+
+
+def _workloads(receipt: Receipt) -> list[tuple[str, ...]]:
+    return [
+        (
+            _plain(record["command"]),
+            _outcome(record),
+            f"{record['seconds']:.1f}",
+            *(str(record["totals"][name]) for name in _PLACES),
+        )
+        for record in receipt["workloads"]
+    ]
+
+
+def _outcome(record: Mapping[str, Any]) -> str:
+    words = [_plain(record["outcome"])]
+    if record["exit_code"]:
+        words.append(f"exit code {record['exit_code']}")
+    if record["signal"]:
+        words.append(_plain(record["signal"]))
+    words += [
+        f"GPU {gpu['index']}: {gpu['peak'] >> 20:,} MiB in use at most"
+        for gpu in record["gpu_memory"] or ()
+    ]
+    return ", ".join(words)
+
+
+def _places(receipt: Receipt) -> Iterator[str]:
+    rows = [
+        (
+            _plain(record["command"]),
+            name.replace("_", " ").removesuffix("s"),
+            _plain(f"{entry['path']}:{entry['line']}"),
+            str(entry["count"]),
+            _plain(entry["reason"]),
+        )
+        for record in receipt["workloads"]
+        for name in _PLACES
+        for entry in record[name]
+    ]
+    header = ("command", "what", "where", "times", "reason")
+    yield from _section("Where graphs broke", header, rows)
+
+
+def _tuning(receipt: Receipt) -> Iterator[str]:
+    rows = [
+        (
+            _plain(entry["kernel"]),
+            _plain(entry["key"]),
+            _plain(entry["config"]),
+        )
+        for record in receipt["workloads"]
+        for entry in record["autotuning"]
+    ]
+    yield from _section("Autotuning", ("kernel", "key", "chosen"), rows)
+
+
+def _flat(value: object, place: str) -> Iterator[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flat(item, f"{place}.{key}" if place else str(key))
+    elif isinstance(value, (list, tuple)) and all(isinstance(x, str) for x in value):
+        yield place, ", ".join(value)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _flat(item, f"{place}[{index}]")
+    elif value is not None:
+        yield place, value
+
+
+def _plain(value: object) -> str:
+    return "" if value is None else as_markdown(printable(str(value)))
+
+
+def comparison_lines(comparison: Comparison, *, with_same: bool) -> list[str]:
+    """Return the lanes as text, the worst first."""
+    lines: list[str] = []
+    for lane in _sorted(comparison, with_same=with_same):
+        lines.append(f"{lane.change}: {lane.kind} {printable(lane.name)}")
+        if lane.change == "same":
+            lines.append(f"  {printable(lane.new or '')}")
+        else:
+            lines.append(f"  old: {printable(lane.old or 'none')}")
+            lines.append(f"  new: {printable(lane.new or 'none')}")
+        if lane.reason:
+            lines.append(f"  {lane.reason}")
+        lines.append("")
+    return [*lines, _counts(comparison)]
+
+
+def comparison_markdown(comparison: Comparison, *, with_same: bool) -> list[str]:
+    """Return the lanes as a table in Markdown, the worst first."""
+    rows = [
+        (
+            lane.change,
+            lane.kind,
+            _plain(lane.name),
+            _plain(lane.old),
+            _plain(lane.new),
+            _plain(lane.reason),
+        )
+        for lane in _sorted(comparison, with_same=with_same)
+    ]
+    header = ("change", "kind", "lane", "old", "new", "reason")
+    return [*_table(header, rows), "", _counts(comparison)]
+
+
+def _sorted(comparison: Comparison, *, with_same: bool) -> list[Lane]:
+    lanes = [lane for lane in comparison.lanes if with_same or lane.change != "same"]
+    # The sort is stable: among lanes of one change, workloads come last.
+    return sorted(lanes, key=lambda lane: CHANGES.index(lane.change))
+
+
+def _counts(comparison: Comparison) -> str:
+    counted = ", ".join(f"{n} {change}" for change, n in comparison.counts.items())
+    return f"{counted}, of {len(comparison.lanes)} lanes"

@@ -1,0 +1,208 @@
+"""Asking programs of CUDA for their versions."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO, Literal, NamedTuple, TypeAlias, cast
+
+from nvidia_variant_provider.errors import shown
+from nvidia_variant_provider.machine.environment import CudaVersion
+
+from ..children import end_family, pipe_name, started
+
+__all__ = ["DEADLINE", "Place", "Program", "ask_versions"]
+
+logger = logging.getLogger(__name__)
+
+DEADLINE = 10.0
+"""Seconds that programs have to say their versions. They take a twentieth of one, and
+longer on a file system that is far away."""
+
+_MOST = 64 * 1024
+"""The most bytes that are read of what it prints; five lines are usual."""
+
+_LINGER = 1.0
+"""Seconds until the output of programs that were ended is left open."""
+
+_RELEASE = re.compile(rb"release ([0-9]{1,3}\.[0-9]{1,3})(?:, V([0-9][0-9.]{0,30}))?")
+
+
+Failure: TypeAlias = Literal["missing", "refused", "foreign", "hangs", "garbled"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    """A program of CUDA.
+
+    :param named_by: the variable or the distribution that names it, or ``PATH``.
+    :param cuda: the CUDA version that it is of; ``None`` where nobody knows.
+    :param release: its full version, such as ``12.9.86``.
+    :param problem: why its version is not known, as a clause.
+    :param failure: the kind of the problem. ``foreign`` is a program for another
+        processor or system, and ``garbled`` is one that prints something else.
+    """
+
+    path: str
+    named_by: str
+    cuda: CudaVersion | None = None
+    release: str | None = None
+    problem: str | None = None
+    failure: Failure | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the program as it stands in the JSON report."""
+        return {
+            "path": self.path,
+            "named_by": self.named_by,
+            "cuda": None if self.cuda is None else str(self.cuda),
+            "release": self.release,
+            "problem": self.problem,
+        }
+
+
+class Place(NamedTuple):
+    """Where a program is.
+
+    :param named_by: the variable or the distribution that names it, or ``PATH``.
+    """
+
+    path: str
+    named_by: str
+
+
+def ask_versions(
+    places: Iterable[Place], *, deadline: float = DEADLINE
+) -> dict[Place, Program]:
+    """Run ``PATH --version`` of all programs, and read the CUDA versions they print.
+
+    They run side by side, so that several programs that hang take no longer than one.
+
+    :param deadline: seconds after which those that still run are ended, with what they
+        have started.
+    :returns: a program with a ``problem`` where it cannot be run, hangs, or prints
+        something else.
+    """
+    programs: dict[Place, Program] = {}
+    runs: dict[Place, _Run] = {}
+    with contextlib.ExitStack() as stack:
+        # This comes last, when all have ended.
+        stack.callback(lambda: _close(runs.values()))
+        for place in dict.fromkeys(places):
+            problem = _obstacle(place)
+            if problem is None:
+                try:
+                    runs[place] = stack.enter_context(_running(place.path))
+                except OSError as error:
+                    problem = _refused(place, error)
+            if problem is not None:
+                programs[place] = problem
+        latest = time.monotonic() + deadline
+        for place, run in runs.items():
+            run.wait(latest)
+            programs[place] = _parse(place, run.output(), deadline)
+    return programs
+
+
+def _obstacle(place: Place) -> Program | None:
+    """Return what keeps a program from being started; ``None`` if nothing is known."""
+    path = place.path
+    if "\0" in path or not os.path.exists(path):
+        return _failed(place, "missing", "there is no such file")
+    if os.path.isdir(path):
+        return _failed(place, "refused", "it is a folder")
+    return None
+
+
+def _refused(place: Place, error: OSError) -> Program:
+    if error.errno == errno.ENOEXEC or getattr(error, "winerror", 0) == 216:
+        return _failed(place, "foreign", "it is not a program for this machine")
+    problem = f"it cannot be run: {error.strerror or error}"
+    return _failed(place, "refused", problem)
+
+
+def _parse(place: Place, output: bytes | None, deadline: float) -> Program:
+    """Read a version in what a program printed; it printed ``None`` if it hangs."""
+    if output is None:
+        return _failed(place, "hangs", f"it did not reply in {deadline:g} seconds")
+    match = _RELEASE.search(output)
+    if match is None:
+        lines = output.decode("utf-8", "replace").splitlines()
+        first = next((line.strip() for line in lines if line.strip()), "")
+        printed = shown(first) if first else "nothing"
+        return _failed(place, "garbled", f"it prints {printed} instead of its version")
+    cuda = CudaVersion.parse(match[1].decode())
+    logger.info("%s --version says CUDA %s", place.path, cuda)
+    release = match[2].decode().rstrip(".") if match[2] else None
+    return Program(path=place.path, named_by=place.named_by, cuda=cuda, release=release)
+
+
+def _failed(place: Place, failure: Failure, problem: str) -> Program:
+    path, named_by = place
+    logger.info("%s --version says nothing: %s", path, problem)
+    return Program(path=path, named_by=named_by, problem=problem, failure=failure)
+
+
+class _Run:
+    """What a program prints, which a thread reads.
+
+    Nothing bounds what it prints, and no other way to wait for output with a deadline
+    works on Windows as well.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._pieces: list[bytes] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        self._pieces.append(self._stream.read(_MOST))
+
+    def wait(self, latest: float) -> None:
+        """Wait until it has printed all, or enough, or up to a time."""
+        self._reader.join(max(0.0, latest - time.monotonic()))
+
+    def output(self) -> bytes | None:
+        """Return the first bytes that it printed; ``None`` where it hangs."""
+        return None if self._reader.is_alive() else b"".join(self._pieces)
+
+    def close(self, latest: float) -> None:
+        """Close its output, after it has ended."""
+        self.wait(latest)
+        if not self._reader.is_alive():
+            # Otherwise a process that has left the session holds the pipe, and closing
+            # it would wait for that process.
+            self._stream.close()
+
+
+@contextlib.contextmanager
+def _running(path: str) -> Iterator[_Run]:
+    """Start a program, and end it after the block, with what it has started.
+
+    :raises OSError: it cannot be started.
+    """
+    pipes: set[str] = set()
+    with started(
+        [path, "--version"],
+        lambda process: end_family(process, pipes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        stream = cast("IO[bytes]", process.stdout)
+        pipes.add(pipe_name(stream))
+        yield _Run(stream)
+
+
+def _close(runs: Iterable[_Run]) -> None:
+    latest = time.monotonic() + _LINGER
+    for run in runs:
+        run.close(latest)

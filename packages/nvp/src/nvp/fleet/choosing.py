@@ -1,0 +1,254 @@
+"""Which build of a release or a project each group of machines gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from nvidia_variant_provider.machine.environment import CudaVersion, Environment
+from nvidia_variant_provider.machine.supported import NAMESPACE
+from nvidia_variant_provider.metadata.model import VariantsMetadata
+from nvidia_variant_provider.resolution.resolver import Resolution, resolve_metadata
+
+from ..knowledge.tables import can_exist, driver_branches
+from .covering import Cover, find_cover
+from .groups import Group, Kind, kind_of
+
+__all__ = ["Choice", "Decide", "Fleet", "Pick", "choose", "decide_by_metadata"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pick:
+    """What one machine gets.
+
+    :param selected: the build that an installer takes; ``None`` for one without a name.
+    :param runs: the builds that run on the machine, best first.
+    :param gpu: those of them that use the GPU.
+    :param rejected: the reasons against each other build.
+    :param versions: the version to ask an installer for, where this is not the name of
+        the build: the label of a variant is no part of it.
+    """
+
+    selected: str | None
+    runs: tuple[str, ...] = ()
+    gpu: tuple[str, ...] = ()
+    rejected: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+Decide = Callable[[Sequence[Environment]], Sequence[Pick]]
+"""Decides what each of several machines gets."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """What a group of machines gets.
+
+    :param pick: ``None`` where nothing was chosen, or where the inventory does not say
+        which driver the machines have.
+    :param driver: for machines that get no build for their GPU, the oldest driver that
+        is newer and supports one; ``None`` if there is none.
+    :param with_driver: the build that this driver gets.
+    :param with_compatibility: the build that they get with the driver that they have,
+        when minor-version compatibility counts.
+    :param of_another_release: the newest build of another release that runs with the
+        driver that they have.
+    """
+
+    group: Group
+    pick: Pick | None
+    driver: CudaVersion | None = None
+    with_driver: str | None = None
+    with_compatibility: str | None = None
+    of_another_release: str | None = None
+
+    @property
+    def is_unserved(self) -> bool:
+        """Whether it is known that no build uses the GPU."""
+        return self.pick is not None and not self.pick.gpu
+
+    def to_dict(self) -> dict[str, object]:
+        """Return an element of ``machines`` in the report of ``fleet``."""
+        pick = self.pick or Pick(selected=None)
+        return {
+            "name": self.group.names[0],
+            "count": len(self.group.names),
+            "names": list(self.group.names),
+            "environment": self.group.environment.to_dict(),
+            "selected": pick.selected,
+            "rejected": {name: list(why) for name, why in pick.rejected.items()},
+            "notes": list(self.group.notes),
+            "driver": None if self.driver is None else str(self.driver),
+            "with_compatibility": self.with_compatibility,
+            "of_another_release": self.of_another_release,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fleet:
+    """Many machines with the builds that they get.
+
+    :param covering: the builds that run on every machine, in the order of the first.
+    :param cover: the fewest builds that give each machine one that uses its GPU.
+    """
+
+    choices: tuple[Choice, ...]
+    covering: tuple[str, ...] = ()
+    cover: Cover | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the ``data`` of the report of ``fleet``."""
+        return {
+            "machines": [item.to_dict() for item in self.choices],
+            "covering": list(self.covering),
+            "smallest_set": [] if self.cover is None else list(self.cover.labels),
+            "gains": {} if self.cover is None else dict(self.cover.gains),
+        }
+
+
+def choose(
+    groups: Sequence[Group],
+    decide: Decide | None,
+    *,
+    with_compatibility: Decide | None = None,
+    of_other_releases: Decide | None = None,
+) -> Fleet:
+    """Choose a build for each group.
+
+    :param decide: such as `decide_by_metadata` returns it; ``None`` to choose nothing.
+    :param with_compatibility: decides as ``decide``, with minor-version compatibility,
+        for machines that get no build for their GPU.
+    :param of_other_releases: decides among all releases, for the same machines.
+    """
+    if decide is None:
+        return Fleet(choices=tuple(Choice(group=g, pick=None) for g in groups))
+    decide = _once_for_each_kind(decide)
+    known = [group for group in groups if group.is_known]
+    picks = decide([group.environment for group in known])
+    by_group = {id(group): pick for group, pick in zip(known, picks, strict=True)}
+    choices = [Choice(group=group, pick=by_group.get(id(group))) for group in groups]
+    unserved = [choice for choice in choices if choice.is_unserved]
+    # All at once, since each decision may read an index.
+    drivers = _find_drivers(unserved, decide)
+    compatible = _find_builds(unserved, with_compatibility)
+    others = _find_builds(unserved, of_other_releases)
+    changed = {
+        id(choice): replace(
+            choice,
+            driver=None if driver is None else driver[0],
+            with_driver=None if driver is None else driver[1],
+            with_compatibility=label,
+            of_another_release=other,
+        )
+        for choice, driver, label, other in zip(
+            unserved, drivers, compatible, others, strict=True
+        )
+    }
+    first = picks[0].runs if picks else ()
+    different = {id(pick): pick for pick in picks}.values()
+    return Fleet(
+        choices=tuple(changed.get(id(choice), choice) for choice in choices),
+        covering=tuple(x for x in first if all(x in pick.runs for pick in different)),
+        cover=find_cover(
+            [(len(c.group.names), c.pick.gpu) for c in choices if c.pick is not None]
+        ),
+    )
+
+
+def _once_for_each_kind(decide: Decide) -> Decide:
+    """Decide once about machines that are alike, of which there may be thousands."""
+    known: dict[Kind, Pick] = {}
+
+    def decide_once(environments: Sequence[Environment]) -> list[Pick]:
+        kinds = [kind_of(environment) for environment in environments]
+        new = {
+            kind: environment
+            for kind, environment in zip(kinds, environments, strict=True)
+            if kind not in known
+        }
+        known.update(zip(new, decide(list(new.values())) if new else (), strict=True))
+        return [known[kind] for kind in kinds]
+
+    return decide_once
+
+
+def _find_drivers(
+    unserved: Sequence[Choice], decide: Decide
+) -> list[tuple[CudaVersion, str] | None]:
+    """Return the oldest newer driver that gets a build for each GPU, and the build."""
+    tries = [(choice, cuda) for choice in unserved for cuda in _newer_drivers(choice)]
+    picks = decide(
+        [
+            choice.group.environment.replace(cuda_driver_version=cuda)
+            for choice, cuda in tries
+        ]
+    )
+    oldest: dict[int, tuple[CudaVersion, str]] = {}
+    for (choice, cuda), pick in zip(tries, picks, strict=True):
+        if pick.gpu:
+            oldest.setdefault(id(choice), (cuda, pick.gpu[0]))
+    return [oldest.get(id(choice)) for choice in unserved]
+
+
+def _newer_drivers(choice: Choice) -> list[CudaVersion]:
+    environment = choice.group.environment
+    current = environment.cuda_driver_version
+    return [
+        cuda
+        for cuda in sorted(set(driver_branches().values()))
+        if current is not None
+        and cuda > current
+        and all(can_exist(cuda, gpu) for gpu in environment.compute_capabilities)
+    ]
+
+
+def _find_builds(unserved: Sequence[Choice], decide: Decide | None) -> list[str | None]:
+    """Return the build for the GPU of each group by another decision."""
+    if decide is None or not unserved:
+        return [None] * len(unserved)
+    decide = _once_for_each_kind(decide)
+    picks = decide([choice.group.environment for choice in unserved])
+    return [
+        pick.selected if pick.selected in pick.gpu else next(iter(pick.gpu), None)
+        for pick in picks
+    ]
+
+
+def decide_by_metadata(
+    metadata: VariantsMetadata,
+    *,
+    every_gpu: bool = False,
+    minor_version_compatibility: bool = False,
+) -> Decide:
+    """Return what decides by the variants of a release.
+
+    The user's ``variants.toml`` does not count, since these are other machines.
+    """
+
+    def decide(environments: Sequence[Environment]) -> list[Pick]:
+        return [
+            _pick(
+                resolve_metadata(
+                    metadata,
+                    environment,
+                    every_gpu=every_gpu,
+                    minor_version_compatibility=minor_version_compatibility,
+                )
+            )
+            for environment in environments
+        ]
+
+    return decide
+
+
+def _pick(resolution: Resolution) -> Pick:
+    variants = resolution.metadata.variants
+    return Pick(
+        selected=resolution.selected,
+        runs=resolution.compatible,
+        gpu=tuple(x for x in resolution.compatible if NAMESPACE in variants[x]),
+        rejected={
+            label: list(dict.fromkeys(reason.sentence for reason in reasons))
+            for label, reasons in resolution.rejected.items()
+        },
+    )

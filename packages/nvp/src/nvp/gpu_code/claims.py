@@ -1,0 +1,353 @@
+"""The properties that a wheel could truthfully declare, and the GPUs that it runs on.
+
+An ``sm_arch`` value is a promise about every GPU for which the provider gives it: 8.0,
+8.6 and 8.9 all support ``80_real``. The promise is true if each library of the wheel
+runs on all of them. Libraries that were copied into the wheel do not count, since they
+are built for targets of their own, and neither do those of its tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvidia_variant_provider.machine.supported import (
+    SM_ARCH,
+    all_features,
+    supported_sm_arch,
+)
+
+from ..knowledge.tables import NATIVE, PTX, can_exist, gpu_models
+from ..wheels.names import parse_wheel_name
+from .bounds import Bound, find_bounds, newest_ptx
+from .report import WheelReport, target_key
+from .units import Unit, parse_target, split_units
+
+__all__ = [
+    "NO",
+    "GpuSupport",
+    "TrueClaim",
+    "find_claim",
+    "find_gpus",
+    "gpus_of",
+    "property_value",
+]
+
+NO = "no"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrueClaim:
+    """The properties that a wheel could truthfully declare.
+
+    :param sm_arch: values of the catalog, machine code first, in ascending order.
+    :param exact: values for which there is only code for one GPU (``90a``). They are
+        true as long as no other known GPU supports the value: 9.0 alone supports
+        ``90_real``.
+    :param compiled: further ``_virtual`` values, which PTX for lower targets makes
+        true: the provider gives ``80_virtual`` only to 8.x, but the driver compiles
+        that PTX for 9.0 too.
+    :param unnamed: targets that no value can name, such as ``90a_virtual``.
+    :param lacking: for each library, the targets of other libraries that it lacks.
+    :param strict: the lowest ``cuda_version_lower_bound`` under the provider's strict
+        rule, by which all of the code runs with any driver that is not older.
+    :param relaxed: the lowest bound under CUDA's minor-version compatibility.
+    :param relaxed_sm_arch: the values that are true with the relaxed bound, including
+        the exact ones: without PTX that the oldest driver refuses.
+    :param complete: whether everything that counts could be read; if not, this is only
+        a hint.
+    """
+
+    sm_arch: tuple[str, ...]
+    exact: tuple[str, ...]
+    compiled: tuple[str, ...]
+    unnamed: tuple[str, ...]
+    lacking: tuple[tuple[str, tuple[str, ...]], ...]
+    strict: Bound
+    relaxed: Bound
+    relaxed_sm_arch: tuple[str, ...] = ()
+    complete: bool = True
+
+    def to_dict(self) -> dict[str, object]:
+        """Return every field under its own name."""
+        return {
+            "sm_arch": list(self.sm_arch),
+            "exact": list(self.exact),
+            "compiled": list(self.compiled),
+            "unnamed": list(self.unnamed),
+            "lacking": {name: list(targets) for name, targets in self.lacking},
+            "strict": self.strict.to_dict(),
+            "relaxed": self.relaxed.to_dict(),
+            "relaxed_sm_arch": list(self.relaxed_sm_arch),
+            "complete": self.complete,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuSupport:
+    """Whether a wheel runs on the GPUs of one compute capability.
+
+    :param how: `NATIVE`, `PTX` if the driver compiles some of the code, or `NO` if at
+        least one library does not run.
+    :param driver: the lowest CUDA version of a driver that it runs with; ``None`` if it
+        does not run, or if its PTX is newer than any known toolkit.
+    :param lacking: the libraries that do not run on these GPUs, if others do.
+    """
+
+    capability: ComputeCapability
+    how: str
+    driver: CudaVersion | None
+    lacking: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields, with the compute capability as ``sm``."""
+        return {
+            "sm": str(self.capability),
+            "how": self.how,
+            "driver": None if self.driver is None else str(self.driver),
+            "lacking": list(self.lacking),
+        }
+
+
+def find_claim(report: WheelReport) -> TrueClaim:
+    """Derive from ``report`` what the wheel could declare."""
+    units = split_units(report)
+    sm_arch = _true_values(units)
+    exact = _exact_values(units, sm_arch)
+    real = [value for value in (*sm_arch, *exact) if value.endswith("_real")]
+    native = bool(real) and all(
+        unit.how(gpu) == NATIVE
+        for unit in _loaded(units)
+        for value in real
+        for gpu in gpus_of(value)
+    )
+    strict, relaxed = find_bounds(report, units, real=real, native=native)
+    targets = {target for unit in units for target in unit.targets}
+    return TrueClaim(
+        sm_arch=sm_arch,
+        exact=exact,
+        compiled=_compiled_values(units, (*sm_arch, *exact)),
+        unnamed=_sorted(target for target in targets if not property_value(target)),
+        lacking=_lacking(units),
+        strict=strict,
+        relaxed=relaxed,
+        relaxed_sm_arch=_relaxed_values(units, relaxed, (*sm_arch, *exact)),
+        complete=report.complete,
+    )
+
+
+def find_gpus(report: WheelReport) -> tuple[GpuSupport, ...]:
+    """Judge each known GPU, in ascending order; none for a wheel without GPU code.
+
+    Systems on a chip (Tegra) are left out where the wheel cannot be on one, and GPUs
+    that are too old for properties to name unless it runs on them with a driver that
+    exists.
+    """
+    units = split_units(report)
+    if not any(unit.targets for unit in units):
+        return ()
+    strict, _ = find_bounds(report, units, real=(), native=True)
+    with_tegra = _can_be_on_tegra(report)
+    judged = [
+        _support(capability, units, strict)
+        for capability, model in gpu_models().items()
+        if with_tegra or not model.tegra
+    ]
+    return tuple(
+        gpu
+        for gpu in judged
+        if supported_sm_arch(gpu.capability)
+        or (gpu.driver is not None and can_exist(gpu.driver, gpu.capability))
+    )
+
+
+def _can_be_on_tegra(report: WheelReport) -> bool:
+    """Return whether a Jetson can have the wheel: an aarch64 machine with Linux."""
+    if report.kind == "wheel":
+        with contextlib.suppress(InputError):
+            tags = parse_wheel_name(report.file_name).tags
+            platforms = {tag.platform for tag in tags}
+            if not any(p == "any" or p.endswith("aarch64") for p in platforms):
+                return False
+    hosts = {
+        (item.format, item.machine)
+        for item in report.own
+        if item.format in ("elf", "pe") and item.machine
+    }
+    return not hosts or ("elf", "aarch64") in hosts
+
+
+def _support(
+    capability: ComputeCapability, units: Sequence[Unit], strict: Bound
+) -> GpuSupport:
+    judged = [(unit, unit.how(capability)) for unit in _loaded(units)]
+    lacking = tuple(unit.name for unit, how in judged if how is None)
+    if lacking:
+        some = lacking if len(lacking) < len(judged) else ()
+        return GpuSupport(capability=capability, how=NO, driver=None, lacking=some)
+    # The driver has to know the GPU. Machine code runs with any driver of its major.
+    drivers: list[CudaVersion | None] = [
+        max(gpu_models()[capability].first_toolkit, CudaVersion(11))
+    ]
+    if strict.version is not None:
+        drivers.append(CudaVersion(strict.version.major))
+    compiled = [unit for unit, how in judged if how == PTX]
+    drivers += [unit.jit_toolkit(capability) for unit in compiled]
+    known = [version for version in drivers if version is not None]
+    return GpuSupport(
+        capability=capability,
+        how=PTX if compiled else NATIVE,
+        driver=max(known) if len(known) == len(drivers) else None,
+    )
+
+
+def _loaded(units: Iterable[Unit]) -> list[Unit]:
+    """Return the units with kernels; the others have stubs, which run everywhere."""
+    return [unit for unit in units if unit.targets]
+
+
+@cache
+def _catalog() -> frozenset[str]:
+    return frozenset(
+        value
+        for feature in all_features()
+        if feature.name == SM_ARCH
+        for value in feature.values
+    )
+
+
+def property_value(target: str) -> str | None:
+    """Return the ``sm_arch`` value that names a target, or ``None``.
+
+    Machine code for a family runs where plain code runs, so that ``100_real`` names
+    ``100f_real``. No value names targets with another letter.
+    """
+    number, letter, kind = parse_target(target)
+    value = f"{number}_{kind}"
+    named = not letter or (letter == "f" and kind == "real")
+    return value if named and value in _catalog() else None
+
+
+@cache
+def gpus_of(value: str) -> tuple[ComputeCapability, ...]:
+    """Return the GPUs that get a build by an ``sm_arch`` value, in ascending order.
+
+    The provider gives ``86_real`` to 8.6 and to what is above it in 8.x, ``80_virtual``
+    to all of 8.x, and ``86_virtual`` to none. A system on a chip (Tegra) counts only
+    for the value of its own number: the provider gives ``80_real`` to 8.7 too, which
+    runs no machine code for other GPUs, but no build can do anything about that.
+    """
+    number, _, kind = parse_target(value)
+    lowest = ComputeCapability(number // 10, number % 10)
+    if kind == "virtual" and lowest.minor:
+        return ()
+    models = gpu_models()
+    tegra = lowest in models and models[lowest].tegra
+    gpus = {
+        capability
+        for capability, model in models.items()
+        if capability.major == lowest.major
+        and capability >= lowest
+        and not (model.tegra or tegra)
+    }
+    # The number of the value itself counts, even if no known GPU has it.
+    return tuple(sorted({*gpus, lowest}))
+
+
+def _runs(unit: Unit, value: str) -> bool:
+    """Return whether a unit runs on all GPUs that get a build by ``value``."""
+    if value in {property_value(target) for target in unit.targets}:
+        return True
+    gpus = gpus_of(value)
+    return bool(gpus) and all(unit.how(gpu) is not None for gpu in gpus)
+
+
+def _true_values(units: Sequence[Unit]) -> tuple[str, ...]:
+    """Return the values that are true of all units, without superfluous ones.
+
+    A value that all units have is one of them. A value that only some have counts if
+    the others run on its GPUs, and if it reaches more GPUs than the values before it.
+    Of a library with 8.0 and 8.6 and a library with 8.0, the value is 8.0, since 8.6
+    reaches no more GPUs. Of one with 8.0 and one with 8.6 it is 8.6: both run there.
+    """
+    loaded = [_without_exact(unit) for unit in _loaded(units)]
+    named = [{property_value(target) for target in unit.targets} for unit in loaded]
+    chosen: list[str] = []
+    for value in _sorted(v for values in named for v in values if v is not None):
+        if all(value in values for values in named):
+            chosen.append(value)
+            continue
+        reached = {gpu for other in chosen for gpu in gpus_of(other)}
+        more = not reached.issuperset(gpus_of(value))
+        if more and all(_runs(unit, value) for unit in loaded):
+            chosen.append(value)
+    return tuple(chosen)
+
+
+def _without_exact(unit: Unit) -> Unit:
+    """Return the unit without its code for one GPU alone."""
+    kept = {target for target in unit.targets if parse_target(target)[1] != "a"}
+    return replace(unit, targets=frozenset(kept))
+
+
+def _exact_values(units: Sequence[Unit], sm_arch: Sequence[str]) -> tuple[str, ...]:
+    """Return the values that are true only thanks to code for one GPU alone."""
+    loaded = _loaded(units)
+    values = set()
+    for unit in loaded:
+        for target in unit.targets:
+            number, letter, kind = parse_target(target)
+            value = f"{number}_real"
+            if (letter, kind) == ("a", "real") and value in _catalog():
+                values.add(value)
+    return _sorted(
+        value
+        for value in values.difference(sm_arch)
+        if all(_runs(unit, value) for unit in loaded)
+    )
+
+
+def _compiled_values(units: Sequence[Unit], values: Sequence[str]) -> tuple[str, ...]:
+    """Return more ``_virtual`` values, where the driver compiles PTX for others."""
+    loaded = _loaded(units)
+    reached = {gpu for value in values for gpu in gpus_of(value)}
+    majors = {capability.major for capability in gpu_models()} if loaded else set()
+    candidates = {f"{major}0_virtual" for major in majors} & _catalog()
+    return _sorted(
+        value
+        for value in candidates.difference(values)
+        if not reached.issuperset(gpus_of(value))
+        and all(_runs(unit, value) for unit in loaded)
+    )
+
+
+def _relaxed_values(
+    units: Sequence[Unit], relaxed: Bound, values: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the values that hold for the oldest driver that the bound admits."""
+    if relaxed.version is None:
+        return ()
+    newest = newest_ptx(units)
+    if newest is not None and newest > relaxed.version:
+        return tuple(value for value in values if value.endswith("_real"))
+    return tuple(values)
+
+
+def _lacking(units: Sequence[Unit]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return for each unit the values of others that it does not run."""
+    loaded = _loaded(units)
+    values = {property_value(t) for unit in loaded for t in unit.targets}
+    named = [value for value in values if value is not None and gpus_of(value)]
+    lacking = [
+        (unit.name, _sorted(value for value in named if not _runs(unit, value)))
+        for unit in loaded
+    ]
+    return tuple((name, values) for name, values in lacking if values)
+
+
+def _sorted(targets: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(targets), key=target_key))

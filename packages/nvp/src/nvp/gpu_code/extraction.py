@@ -1,0 +1,194 @@
+"""Taking one piece of machine code out of a library, so that a driver can load it."""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from nvidia_variant_provider.strict_json import open_regular
+
+from . import elf
+from .budget import Budget
+from .compression import ZSTD, decompress, has_zstd
+from .cubin import cubin_target, has_kernels
+from .fatbin import CONTAINER, CUBIN, ENTRY, GROUP, MAGIC, compression_of, target_of
+from .ranges import read_all
+
+__all__ = ["Cubin", "ExtractionError", "extract_cubin"]
+
+_SEARCH = re.compile(re.escape(MAGIC)).search
+
+_ENOUGH = 1024 * 1024
+"""The first cubin up to this size is taken, and a larger one, which takes longer to
+decompress, where there is no other."""
+
+_LARGEST = 16 * 1024 * 1024
+
+_RELOCATABLE = 1
+"""``ET_REL``: the input of a linker, which a driver does not load as it is."""
+
+
+class ExtractionError(Exception):
+    """There is machine code that cannot be taken out; the text says why."""
+
+
+class Cubin(NamedTuple):
+    """Machine code for one target.
+
+    :param target: such as ``90``, ``90a`` or ``100f``.
+    """
+
+    target: str
+    data: bytes
+
+
+class _Packed(NamedTuple):
+    """A cubin in a container, as it lies there.
+
+    :param size: of the cubin, decompressed.
+    :param start: where the compressed bytes begin in the file.
+    :param length: how many they are.
+    :param skipped: how many bytes come before the cubin when they are decompressed.
+    """
+
+    target: str
+    size: int
+    compression: str
+    start: int
+    length: int
+    skipped: int = 0
+
+
+def extract_cubin(path: str, fits: Callable[[str], bool]) -> Cubin | None:
+    """Take out one cubin with a kernel; nothing of the library is run.
+
+    :param path: a library, a container (``.fatbin``) or a loose cubin.
+    :param fits: whether a target is wanted.
+    :returns: ``None`` where no cubin of the file is wanted.
+    :raises ExtractionError: the cubins that are wanted cannot be taken out.
+    :raises OSError, ValueError: the file cannot be read.
+    """
+    with (
+        open_regular(path) as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        if data[:4] == elf.MAGIC and data[18:20] == elf.CUDA.to_bytes(2, "little"):
+            return _loose(data, fits)
+        return _first(data, fits)
+
+
+def _loose(data: mmap.mmap, fits: Callable[[str], bool]) -> Cubin | None:
+    content = data[:]
+    image = read_all(elf.read_sections(), content)
+    start, size = image.sections.place(b".nv.compat")
+    note, length = image.sections.place(b".note.nv.tkinfo")
+    target = cubin_target(
+        image, content[start : start + size], content[note : note + length]
+    )
+    return Cubin(target, content) if fits(target) and _is_loadable(content) else None
+
+
+def _first(data: mmap.mmap, fits: Callable[[str], bool]) -> Cubin | None:
+    spare: list[_Packed] = []
+    problem = ""
+    budget = Budget()
+    for packed in _packed(data):
+        if not fits(packed.target):
+            continue
+        if not budget.may_unpack:
+            raise ExtractionError("too many of its cubins cannot be loaded")
+        if packed.skipped + packed.size > _LARGEST:
+            problem = problem or f"its smallest cubin has {packed.size >> 20} MiB"
+        elif packed.size > _ENOUGH:
+            spare.append(packed)
+        elif packed.compression == ZSTD and not has_zstd():
+            raise ExtractionError(
+                "its code is compressed with Zstandard: install "
+                "nvidia-variant-provider[wheels]"
+            )
+        else:
+            content = _unpacked(data, packed, budget)
+            if content is None:
+                problem = "a cubin cannot be decompressed"
+            elif _is_loadable(content):
+                return Cubin(packed.target, content)
+    for packed in sorted(spare, key=lambda item: item.size):
+        content = _unpacked(data, packed, budget)
+        if content is not None and _is_loadable(content):
+            return Cubin(packed.target, content)
+        problem = problem or "a cubin cannot be decompressed"
+    if problem:
+        raise ExtractionError(problem)
+    return None
+
+
+def _is_loadable(content: bytes) -> bool:
+    if not content.startswith(elf.MAGIC) or len(content) < 64:
+        return False
+    kind = int.from_bytes(content[16:18], "little")
+    return kind != _RELOCATABLE and has_kernels(content)
+
+
+def _unpacked(data: mmap.mmap, packed: _Packed, budget: Budget) -> bytes | None:
+    stored = data[packed.start : packed.start + packed.length]
+    end = packed.skipped + packed.size
+    budget.checked -= 1
+    content = decompress(packed.compression, stored, end, budget)
+    if content is None or len(content) < end:
+        return None
+    return content[packed.skipped :]
+
+
+def _packed(data: mmap.mmap) -> Iterator[_Packed]:
+    """Yield the cubins of all containers; what is damaged is left out."""
+    at = 0
+    while match := _SEARCH(data, at):
+        start = match.start()
+        at = start + 1
+        if len(data) - start < CONTAINER.size:
+            return
+        _, version, header, size = CONTAINER.unpack_from(data, start)
+        body = start + CONTAINER.size
+        if version == 1 and header == CONTAINER.size and size <= len(data) - body:
+            yield from _entries(data, body, body + size)
+            at = body + size
+
+
+def _entries(data: mmap.mmap, at: int, end: int) -> Iterator[_Packed]:
+    while end - at >= ENTRY.size:
+        fields: tuple[int, ...] = ENTRY.unpack_from(data, at)
+        kind, _, header, payload, packed = fields[:5]
+        if header < ENTRY.size or header + payload > end - at:
+            return
+        start, length = at + header, packed or payload
+        if kind == CUBIN:
+            size = fields[13] or payload
+            form = compression_of(fields)
+            yield _Packed(target_of(fields), size, form, start, length)
+        elif kind == GROUP:
+            yield from _members(data[at : at + header], fields, start, length)
+        at = start + payload
+
+
+def _members(
+    header: bytes, group: tuple[int, ...], start: int, length: int
+) -> Iterator[_Packed]:
+    """Yield the cubins of a group, which are compressed as one stream."""
+    place = ENTRY.size + 8
+    if len(header) < place:
+        return
+    count = int.from_bytes(header[ENTRY.size : ENTRY.size + 4], "little")
+    form = compression_of(group)
+    for _ in range(count):
+        if place + ENTRY.size > len(header):
+            return
+        fields: tuple[int, ...] = ENTRY.unpack_from(header, place)
+        place += ENTRY.size
+        if fields[5]:  # an extension follows: two numbers, a text and padding
+            text = int.from_bytes(header[place + 4 : place + 8], "little")
+            place += 8 + (text + 8 & ~7)
+        offset, size = fields[2:4]
+        if fields[0] == CUBIN:
+            yield _Packed(target_of(fields), size, form, start, length, offset)

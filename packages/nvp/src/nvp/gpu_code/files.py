@@ -1,0 +1,263 @@
+"""The files to look into, listed: of a wheel, a folder or an installed distribution."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import re
+import stat
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import IO
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.strict_json import unreadable
+
+from ..wheels.archive import MAX_REQUIRES, explained, parse_requires, read_dist_info
+from .inflating import PIECE
+from .library import BrokenError, Pieces
+from .loose import is_text
+from .report import Defect
+from .zip_members import Source, list_members
+
+__all__ = ["ARCHIVES", "File", "Listing", "list_folder", "recorded_paths"]
+
+ARCHIVES = (".whl", ".zip")
+"""Endings of the names of archives whose members are looked into."""
+
+_LINE = re.compile(r"[^\r\n]+")
+
+MAX_RECORDED = 100_000
+"""Files of an installed distribution; some of the largest list 20,000."""
+
+MAX_DEFECTS = 200
+"""Defects of an archive or folder as a whole that are listed one by one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class File:
+    """One file to look into.
+
+    :param path: where it is in the wheel or folder, with ``/``.
+    :param size: the bytes that it claims to have.
+    :param pieces: reads it.
+    :param carefully: reads it after ``pieces`` has raised `library.SuspectError`.
+    :param local: where it is on disk, if it is so long that parts of it are skipped.
+    :param loaded_only: what `library.inspect_local` is told.
+    """
+
+    path: str
+    size: int
+    pieces: Pieces
+    carefully: Pieces | None = None
+    local: str | None = None
+    loaded_only: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class Listing:
+    """What there is to look into, and what could not be listed.
+
+    :param size: the bytes of the archive, or of all files of a folder.
+    :param members: how many files there are, text included.
+    :param requires: ``Requires-Dist`` of the METADATA.
+    :param projects: the project of each archive, by what the names of its members begin
+        with; the empty beginning stands for what is in no archive.
+    :param loaded_only: whether GPU code counts only where programs have it.
+    """
+
+    size: int = 0
+    files: list[File] = field(default_factory=list)
+    members: int = 0
+    requires: tuple[str, ...] = ()
+    projects: dict[str, str] = field(default_factory=dict)
+    loaded_only: bool = False
+    _archives: list[Source] = field(default_factory=list)
+    _defects: list[Defect] = field(default_factory=list)
+    _unlisted: int = 0
+
+    def add_defect(self, path: str, message: str) -> None:
+        """Note a defect, or only count it where there are many already."""
+        if len(self._defects) < MAX_DEFECTS:
+            self._defects.append(Defect(path=path, message=message))
+        else:
+            self._unlisted += 1
+
+    def defects(self, more: Iterator[Defect]) -> tuple[Defect, ...]:
+        """Return all defects, sorted; the last one counts those that are left out."""
+        defects = [*self._defects, *more]
+        defects.sort(key=lambda item: (item.path, item.message))
+        unlisted = self._unlisted + len(defects[MAX_DEFECTS:])
+        if unlisted:
+            defects[MAX_DEFECTS:] = [Defect(path="", message=_more_defects(unlisted))]
+        return tuple(defects)
+
+    def add_path(self, path: str, name: str) -> None:
+        """Add a file of a folder, with its members if it is an archive.
+
+        :param name: what to call it, with ``/`` between folders.
+        """
+        try:
+            status = os.stat(path)
+        except (OSError, ValueError) as error:
+            # Images often leave out text and byte code, which are not read anyway.
+            if not is_text(name) and not name.endswith(".pyc"):
+                self.add_defect(name, str(unreadable(error, name).message))
+            return
+        if not stat.S_ISREG(status.st_mode):
+            return
+        self.size += status.st_size
+        if name.lower().endswith(ARCHIVES):
+            self.add_archive(path, os.path.basename(name), f"{name}/")
+            return
+        self.members += 1
+        if status.st_size and not is_text(name):
+            self.add_local(path, name, status.st_size)
+
+    def add_local(self, path: str, name: str, size: int) -> None:
+        """Add a file on disk, whatever its name."""
+        pieces = partial(_read, path, size)
+        local = path if size > PIECE else None
+        self.files.append(
+            File(
+                path=name,
+                size=size,
+                pieces=pieces,
+                local=local,
+                loaded_only=self.loaded_only,
+            )
+        )
+
+    def add_archive(
+        self,
+        source: str | IO[bytes],
+        file_name: str,
+        prefix: str = "",
+        *,
+        requires: bool = False,
+        look: Callable[[zipfile.ZipFile], object] | None = None,
+    ) -> None:
+        """Add the members of an archive.
+
+        :param file_name: the name of the archive, which begins with its project.
+        :param prefix: what the names of the members begin with.
+        :param requires: take ``Requires-Dist`` of its METADATA, if there is one.
+        :param look: is given the open archive; listing it again would take long.
+        """
+
+        def read(archive: zipfile.ZipFile) -> None:
+            if requires:
+                self._add_requires(archive)
+            if look is not None:
+                look(archive)
+
+        try:
+            members, defects = list_members(source, read)
+        except InputError as error:
+            self.add_defect(prefix.rstrip("/"), error.message)
+            return
+        for defect in defects:
+            self.add_defect(f"{prefix}{defect.path}", defect.message)
+        self.members += len(members) + len(defects)
+        self.projects[prefix] = file_name.partition("-")[0]
+        shared = Source(source)
+        self._archives.append(shared)
+        for member in members:
+            if is_text(member.name):
+                continue
+            self.files.append(
+                File(
+                    path=prefix + member.name,
+                    size=member.size,
+                    pieces=partial(member.pieces, shared),
+                    carefully=partial(member.carefully, shared),
+                )
+            )
+
+    def close(self) -> None:
+        """Close the archives, after the files have been read."""
+        for archive in self._archives:
+            archive.close()
+
+    def _add_requires(self, archive: zipfile.ZipFile) -> None:
+        # What is wrong with METADATA does not keep anybody from reading the others.
+        with contextlib.suppress(InputError), explained():
+            metadata = read_dist_info(archive, "METADATA")
+            if metadata is not None:
+                self.add_metadata(metadata)
+
+    def add_metadata(self, metadata: bytes) -> None:
+        """Take ``Requires-Dist`` of the contents of METADATA."""
+        self.requires = parse_requires(metadata)
+        if len(self.requires) > MAX_REQUIRES:
+            self.requires = self.requires[:MAX_REQUIRES]
+            message = f"only the first {MAX_REQUIRES} requirements are read"
+            self.add_defect("METADATA", message)
+
+
+def list_folder(folder: str) -> Listing:
+    """List the files of a folder and of the archives in it, without following links."""
+    listing = Listing()
+
+    def note(error: OSError) -> None:
+        path = os.path.relpath(error.filename or folder, folder)
+        message = f"cannot be read: {error.strerror or error}"
+        listing.add_defect(path.replace(os.sep, "/"), message)
+
+    for root, folders, names in os.walk(folder, onerror=note):
+        folders.sort()
+        for name in sorted(names):
+            path = os.path.join(root, name)
+            # A link leads out of the folder, or to a file that is listed itself.
+            if os.path.islink(path):
+                continue
+            relative = os.path.relpath(path, folder).replace(os.sep, "/")
+            listing.add_path(path, relative)
+    return listing
+
+
+def recorded_paths(record: str, listing: Listing) -> set[str]:
+    """Return the files of a RECORD that lie next to it, where packages are.
+
+    Scripts, manuals and the like lie up to three folders above, in ``bin`` and
+    ``share``, and hold no GPU code. A path that leads further up, or an absolute one,
+    leaves the installation: it becomes a defect and is not touched.
+
+    :raises csv.Error: the RECORD is malformed.
+    """
+    paths: set[str] = set()
+    # Use an iterator, so that there is no list of all lines in memory next to the text.
+    lines = (match[0] for match in _LINE.finditer(record))
+    for row in csv.reader(lines):
+        if len(paths) == MAX_RECORDED:
+            message = f"only the first {MAX_RECORDED} files are read"
+            listing.add_defect("RECORD", message)
+            break
+        path = os.path.normpath(row[0].replace("\\", "/")) if row else "."
+        steps = path.split(os.sep)
+        absolute = os.path.isabs(path) or os.path.splitdrive(path)[0]
+        if absolute or steps[:4] == [".."] * 4:
+            listing.add_defect(row[0], "not read: it is outside of the installation")
+        elif steps[0] not in ("..", "."):
+            paths.add(path)
+    return paths
+
+
+def _more_defects(count: int) -> str:
+    return "1 more defect" if count == 1 else f"{count} more defects"
+
+
+def _read(path: str, size: int) -> Iterator[bytes]:
+    """Read the bytes that the file had when it was listed; some files never end."""
+    if not size:
+        return
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while size > 0 and (piece := file.read(min(PIECE, size))):
+                size -= len(piece)
+                yield piece
+    except OSError as error:
+        raise BrokenError(f"cannot be read: {error.strerror or error}") from None

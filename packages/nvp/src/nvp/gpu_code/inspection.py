@@ -1,0 +1,380 @@
+"""The inspection of wheels, folders, installed distributions and single files."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import os
+import stat
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import IO
+
+from nvidia_variant_provider.errors import InputError, shown
+from nvidia_variant_provider.strict_json import unreadable
+
+from .budget import Budget
+from .files import ARCHIVES, File, Listing, list_folder, recorded_paths
+from .inflating import inflater_name
+from .library import Pieces, SuspectError, inspect_library, inspect_local
+from .report import LibraryReport, WheelReport
+from .vendoring import copied_paths
+
+__all__ = [
+    "Progress",
+    "inspect_distribution",
+    "inspect_listing",
+    "inspect_path",
+    "inspect_recorded",
+    "list_wheel",
+]
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]
+"""A function that is called with the bytes that are done and their total.
+
+The bytes are those of the files, decompressed. There is one call at a time, but it may
+come from any thread.
+"""
+
+
+def inspect_path(
+    source: str | IO[bytes],
+    *,
+    name: str | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> WheelReport:
+    """Find the GPU code of a wheel, a folder, a library or a loose file.
+
+    :param source: a path; or a wheel as an open file that can seek, such as one that
+        reads ranges of bytes from a server.
+    :param name: what to call it in the report and in the log; the path by default.
+    :param jobs: how many files are read at the same time.
+    :param progress: is told how far the work is.
+    :raises InputError: there is no such file, or it cannot be read at all. Whatever is
+        wrong inside of it is a defect of the report.
+    """
+    if not isinstance(source, str):
+        name = name or "archive"
+        return inspect_listing(
+            list_wheel(source, name), name, jobs=jobs, progress=progress
+        )
+    name = name or source
+    try:
+        status = os.stat(source)
+        if stat.S_ISDIR(status.st_mode):
+            return _report(list_folder(source), name, "folder", jobs, progress)
+        if not stat.S_ISREG(status.st_mode):
+            message = "neither a file nor a folder"
+            raise InputError(message, path=name, hint="name a wheel or a library")
+        zipped = False
+        if status.st_size:  # files in /proc claim to be empty; reading one may block
+            with open(source, "rb") as file:
+                zipped = file.read(4) == b"PK\3\4"
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise unreadable(error, name) from None
+    listing = Listing(size=status.st_size)
+    if zipped or source.lower().endswith(ARCHIVES):
+        listing.add_archive(source, os.path.basename(source), requires=True)
+        return _report(listing, name, "wheel", jobs, progress)
+    listing.members = 1
+    listing.add_local(source, os.path.basename(source), status.st_size)
+    return _report(listing, name, "file", jobs, progress)
+
+
+def list_wheel(
+    source: IO[bytes],
+    name: str,
+    *,
+    look: Callable[[zipfile.ZipFile], object] | None = None,
+) -> Listing:
+    """List the members of an open wheel that may have GPU code; read its METADATA.
+
+    :param source: a file that can seek.
+    :param name: the wheel's name or URL, which begins with its project.
+    :param look: is given the open archive, for what else is read of it.
+    """
+    listing = Listing(size=source.seek(0, os.SEEK_END))
+    # The name may be a URL, whose last part is that of the file.
+    listing.add_archive(source, name.rpartition("/")[2], requires=True, look=look)
+    return listing
+
+
+def inspect_listing(
+    listing: Listing, name: str, *, jobs: int = 1, progress: Progress | None = None
+) -> WheelReport:
+    """Find the GPU code in the members of a wheel that `list_wheel` has listed."""
+    return _report(listing, name, "wheel", jobs, progress)
+
+
+def inspect_distribution(
+    name: str, *, jobs: int = 1, progress: Progress | None = None
+) -> WheelReport:
+    """Find the GPU code of an installed distribution, in the files that it recorded.
+
+    :param jobs: how many files are read at the same time.
+    :param progress: is told how far the work is.
+    :raises InputError: no such distribution is installed, or it lists no files.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        installed = distribution(name)
+    except (PackageNotFoundError, ValueError):
+        message = f"no distribution {shown(name)} is installed"
+        raise InputError(message, hint="name a wheel, a library or a folder") from None
+    # The property `files` leaves out missing files from Python 3.12 on.
+    try:
+        record = installed.read_text("RECORD")
+    except UnicodeDecodeError:
+        message = f"the RECORD of {shown(name)} is not UTF-8"
+        raise InputError(message, hint="install it again") from None
+    if record is None:
+        message = f"{shown(name)} does not list its files"
+        raise InputError(message, hint="name the folder that it is in")
+    try:
+        metadata = installed.read_text("METADATA") or ""
+    except UnicodeDecodeError:
+        metadata = None
+    return inspect_recorded(
+        name,
+        record,
+        None if metadata is None else metadata.encode(),
+        locate=lambda path: str(installed.locate_file(path)),
+        jobs=jobs,
+        progress=progress,
+    )
+
+
+def inspect_recorded(
+    name: str,
+    record: str,
+    metadata: bytes | None,
+    *,
+    locate: Callable[[str], str],
+    loaded_only: bool = False,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> WheelReport:
+    """Find the GPU code in the files of a RECORD.
+
+    :param name: the distribution that the RECORD belongs to.
+    :param metadata: the bytes of METADATA; ``None`` where it cannot be read.
+    :param locate: returns where a file of the RECORD is.
+    :param loaded_only: whether to look only where libraries have data, which is where
+        programs have GPU code. That takes half of the time.
+    :raises InputError: the RECORD is malformed.
+    """
+    listing = Listing(projects={"": name}, loaded_only=loaded_only)
+    try:
+        paths = recorded_paths(record, listing)
+    except csv.Error as error:
+        message = f"the RECORD of {shown(name)} cannot be read: {error}"
+        raise InputError(message, hint="install it again") from None
+    if metadata is None:
+        listing.add_defect("METADATA", "not read: it is not UTF-8")
+    else:
+        listing.add_metadata(metadata)
+    for path in sorted(paths):
+        listing.add_path(locate(path), path.replace("\\", "/"))
+    return _report(listing, name, "distribution", jobs, progress)
+
+
+def _report(
+    listing: Listing, path: str, kind: str, jobs: int, progress: Progress | None
+) -> WheelReport:
+    """Look into the files of ``listing``, and put together what is in them."""
+    total = sum(item.size for item in listing.files)
+    logger.info(
+        "%s: a %s of %d bytes; %d of its %d files are read, which have %d bytes",
+        path,
+        kind,
+        listing.size,
+        len(listing.files),
+        listing.members,
+        total,
+    )
+    started = time.monotonic()
+    try:
+        reports = _inspect_all(listing.files, jobs, _Counter(total, progress))
+    finally:
+        listing.close()
+    seconds, name = time.monotonic() - started, inflater_name()
+    logger.info("%s: read in %.3f seconds, inflated by %s", path, seconds, name)
+    # Defects of files that are not libraries stand with those of the archive.
+    libraries = [item for item in reports if item.format != "data" or item.sections]
+    others = [item for item in reports if item.format == "data" and not item.sections]
+    return WheelReport(
+        path=path,
+        kind=kind,
+        size=listing.size,
+        members=listing.members,
+        libraries=_marked(libraries, listing.projects),
+        defects=listing.defects(defect for item in others for defect in item.defects),
+        requires=listing.requires,
+    )
+
+
+def _marked(
+    libraries: list[LibraryReport], projects: Mapping[str, str]
+) -> tuple[LibraryReport, ...]:
+    """Return the libraries by path, with a mark on copies from elsewhere.
+
+    :param projects: the project of each archive, by the start of its members' paths.
+    """
+    archives: dict[str, list[LibraryReport]] = {}
+    for item in libraries:
+        start = _archive(item.path, projects)
+        inside = replace(item, path=item.path.removeprefix(start)) if start else item
+        archives.setdefault(start, []).append(inside)
+    copied = {
+        start + path
+        for start, items in archives.items()
+        for path in copied_paths(items, projects.get(start, ""))
+    }
+    return tuple(
+        replace(item, vendored=True) if item.path in copied else item
+        for item in sorted(libraries, key=lambda item: (item.path, item.size))
+    )
+
+
+def _archive(path: str, projects: Mapping[str, str]) -> str:
+    """Return what the paths of the members of a file's archive begin with."""
+    parts = path.split("/")
+    starts = ("/".join(parts[:i]) + "/" for i in range(len(parts) - 1, 0, -1))
+    return next((start for start in starts if start in projects), "")
+
+
+class _Counter:
+    """Tells how far the work is, and whether it has to stop."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total = total
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._done = 0
+        self.stopped = False
+
+    def add(self, size: int) -> None:
+        if self._progress is not None:
+            with self._lock:
+                self._done = min(self._done + size, self._total)
+                self._progress(self._done, self._total)
+
+
+def _inspect_all(
+    files: list[File], jobs: int, counter: _Counter
+) -> list[LibraryReport]:
+    budget = Budget()
+    if jobs < 2 or len(files) < 2:
+        return _inspect_each(iter(files), budget, counter)
+    # Threads help, since zlib releases the interpreter's lock. The largest file comes
+    # first: if it came last, all other threads would wait for it in the end.
+    queue = _Queue(sorted(files, key=lambda item: -item.size))
+    jobs = min(jobs, len(files))
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            # There is one task for each thread: an archive may have 50,000 files, and
+            # a future for each of them would take more memory than the files.
+            tasks = [
+                pool.submit(_inspect_each, queue, budget, counter) for _ in range(jobs)
+            ]
+            return [item for task in tasks for item in task.result()]
+        except BaseException:
+            counter.stopped = True
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+class _Queue:
+    """An iterator that several threads may take from."""
+
+    def __init__(self, files: list[File]) -> None:
+        self._files = iter(files)
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[File]:
+        return self
+
+    def __next__(self) -> File:
+        with self._lock:
+            return next(self._files)
+
+
+def _inspect_each(
+    files: Iterator[File], budget: Budget, counter: _Counter
+) -> list[LibraryReport]:
+    reports: list[LibraryReport] = []
+    try:
+        for item in files:
+            report = _inspect(item, budget, counter)
+            if report is not None:
+                reports.append(report)
+    except _StoppedError:
+        # The caller asks the threads for their results one after the other. A thread
+        # that was told to stop must not hide the error of the thread that failed.
+        return reports
+    except BaseException:
+        counter.stopped = True
+        raise
+    return reports
+
+
+class _StoppedError(Exception):
+    """Another thread has failed, or the user has interrupted the work."""
+
+
+def _inspect(item: File, budget: Budget, counter: _Counter) -> LibraryReport | None:
+    counts = True
+
+    def watched(read: Pieces) -> Iterator[bytes]:
+        # A file may be read again for its tables, which does not count as progress.
+        nonlocal counts
+        is_first, counts = counts, False
+        for piece in read():
+            if counter.stopped:
+                raise _StoppedError
+            if is_first:
+                counter.add(len(piece))
+            yield piece
+
+    def inspect(read: Pieces) -> LibraryReport | None:
+        pieces = partial(watched, read)
+        return inspect_library(item.path, item.size, pieces, budget=budget)
+
+    def step(size: int) -> None:
+        if counter.stopped:
+            raise _StoppedError
+        counter.add(size)
+
+    told = budget.told()
+    started = time.monotonic()
+    try:
+        if item.local is None:
+            report = inspect(item.pieces)
+        else:
+            report = inspect_local(
+                item.path,
+                item.size,
+                item.local,
+                budget=budget,
+                loaded_only=item.loaded_only,
+                on_bytes=step,
+            )
+    except SuspectError as error:
+        # What is wrong, and what is before the damage, must not depend on the inflater.
+        logger.info("%s: read again by zlib: %s", item.path, error)
+        budget.forget_since(told)
+        report = inspect(item.carefully or item.pieces)
+    seconds = time.monotonic() - started
+    logger.debug("%s: %d bytes in %.3f seconds", item.path, item.size, seconds)
+    return report

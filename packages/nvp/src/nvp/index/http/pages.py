@@ -1,0 +1,351 @@
+"""Parse pages of indexes (PEP 503, PEP 691), as pip reads them.
+
+The parser of simple-repository (0.11.1) takes the text of a link for the name
+of its file, ignores ``<base>``, quotes URLs that are quoted already, and refuses a
+whole page for one bad entry. pip does none of that, and users expect the pages that
+pip accepts to work. This parser omits a value that is not valid, and an entry without
+a usable URL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import count
+from typing import Any
+from urllib.parse import unquote, urldefrag, urlsplit
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from simple_repository import model
+
+from nvidia_variant_provider.errors import shown
+
+from .html_links import Link, find_base, read_links
+from .json_pages import TooMuchError, load_page
+from .references import absolute_url, is_file_name, is_text
+from .urls import UpstreamError, redacted
+
+__all__ = ["ACCEPT", "LABEL_KEY", "find_projects", "parse_page", "parse_projects"]
+
+ACCEPT = (
+    "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
+    "text/html;q=0.1"
+)
+"""The ``Accept`` header of a client of a simple index: JSON is preferred."""
+
+LABEL_KEY = "_variant-label"
+"""The key of the variant label of a file that the local index shows.
+
+It is on wheels that are shown under another name, and null on the non-variant wheels
+next to them. PEP 700: "Keys (at any level) with a leading underscore are reserved as
+private for index server use."
+"""
+
+_HASH = re.compile(r"(?:^|&)(sha512|sha384|sha256|sha224|sha1|md5)=([0-9A-Za-z]+)")
+_PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_FILES, _BYTES_OF_FILE = 25_000, 200
+"""A page may have this many files, and another one for each of so many bytes.
+
+A file takes a kilobyte of memory, however short its link is. The page of PyPI with the
+most files (ddtrace, November 2026) has 46,724 in 16.6 MB of HTML or 21.4 MB of JSON.
+"""
+
+_PAGE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+def parse_page(
+    body: bytes, content_type: str, url: str, project: str
+) -> model.ProjectDetail:
+    """Parse a project page; its URLs become absolute, and stay as they are spelled.
+
+    :param url: the URL of the page, after redirects.
+    :param project: the normalized name of the project.
+    :raises UpstreamError: the body is not a page of a simple index.
+    """
+    is_json = _is_json(content_type, url)
+    try:
+        if is_json:
+            return _read_json(body, url, project)
+        return _read_html(body, content_type, url, project)
+    except _PAGE_ERRORS as error:
+        raise _page_error(error, url) from None
+
+
+def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectList:
+    """Parse the list of projects of an index, and omit names that are not valid.
+
+    :raises UpstreamError: the body is not a list of projects.
+    """
+    is_json = _is_json(content_type, url)
+    try:
+        names: Iterable[Any]
+        if is_json:
+            names = load_page(body, _name_of_project)["projects"]
+        else:
+            # Web servers list folders with a slash.
+            names = {
+                link.text.strip().rstrip("/") for link in read_links(body, content_type)
+            }
+    except _PAGE_ERRORS as error:
+        raise _page_error(error, url) from None
+    return model.ProjectList(
+        meta=model.Meta("1.0"),
+        projects=frozenset(
+            model.ProjectListElement(name) for name in names if _is_project(name)
+        ),
+    )
+
+
+def find_projects(body: bytes, content_type: str, url: str) -> list[str]:
+    """Return the URLs of the project pages that the root page of an index links.
+
+    The result is empty for any other page. In HTML, PEP 503 requires that these URLs
+    end with a slash; links that lead out of the root, such as ``../``, are left out.
+
+    :param url: the URL of the page, after redirects.
+    :raises UpstreamError: the body is neither JSON nor HTML, as its type claims.
+    """
+    root = f"{urldefrag(url).url.partition('?')[0].rstrip('/')}/"
+    try:
+        if _is_json(content_type, url):
+            document = load_page(body, _name_of_project)
+            if not isinstance(document, dict) or "projects" not in document:
+                return []
+            names = filter(_is_project, document["projects"])
+            return sorted({f"{root}{canonicalize_name(name)}/" for name in names})
+        base = _find_base(body, content_type, url)
+        links = read_links(body, content_type)
+        targets = {absolute_url(link.attributes.get("href"), base) for link in links}
+    except _PAGE_ERRORS as error:
+        raise _page_error(error, url) from None
+    return sorted(
+        target
+        for target in targets
+        if target and target.endswith("/") and target.startswith(root)
+        if target != root
+    )
+
+
+def _name_of_project(item: dict[str, Any]) -> Any:
+    """Return the name in an entry of a list of projects, to keep nothing else of it."""
+    return item["name"] if "name" in item and "projects" not in item else item
+
+
+def _is_project(name: object) -> bool:
+    return isinstance(name, str) and bool(_PROJECT.fullmatch(name))
+
+
+def _is_json(content_type: str, url: str) -> bool:
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind and not kind.endswith(("json", "html")):
+        message = f"is {kind[:100]!a}, not a project page"
+        raise _error(message, url)
+    return kind.endswith("json")
+
+
+def _page_error(error: Exception, url: str) -> UpstreamError:
+    if isinstance(error, TooMuchError):
+        hint = "no real page is like that: report it to the index"
+        return UpstreamError(f"is refused: {error}", path=redacted(url), hint=hint)
+    return _error(f"is not a project page: {_describe(error)}", url)
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"there is no {shown(error.args[0])}"
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8"
+    if isinstance(error, ValueError):
+        return shown(str(error), 150)
+    return "its values have the wrong types"
+
+
+def _error(message: str, url: str) -> UpstreamError:
+    hint = "give the URL of a simple index (PEP 503, PEP 691)"
+    return UpstreamError(message, path=redacted(url), hint=hint)
+
+
+def _read_json(body: bytes, url: str, project: str) -> model.ProjectDetail:
+    few = _most_files(body)
+
+    def make_file(item: dict[str, Any]) -> Any:
+        if "filename" not in item or "url" not in item:
+            return item
+        few()
+        return _json_file(item, url) or _OMITTED
+
+    document = load_page(body, make_file)
+    files = tuple(_files_of(document["files"]))
+    version = Version(str(document.get("meta", {}).get("api-version", "1.0")))
+    if version.major != 1:
+        raise ValueError(f"version {version} of the API is not supported")
+    name = document.get("name")
+    if not isinstance(name, str) or canonicalize_name(name) != project:
+        name = project
+    versions = document.get("versions")
+    if not isinstance(versions, list) or not all(map(_is_version, versions)):
+        versions = None
+    # PEP 700 requires sizes from version 1.1 on; some indexes declare it without.
+    complete = all(file.size is not None for file in files)
+    return model.ProjectDetail(
+        meta=model.Meta(
+            str(version) if complete else "1.0",
+            private_metadata=_private(document.get("meta", {})),
+        ),
+        name=name,
+        files=files,
+        versions=None if versions is None else frozenset(versions),
+        private_metadata=_private(document),
+    )
+
+
+def _files_of(items: Iterable[Any]) -> Iterator[model.File]:
+    for item in items:
+        if isinstance(item, model.File):
+            yield item
+        elif item is not _OMITTED:
+            # It is no object, or one without a name or a URL.
+            raise KeyError("url" if "filename" in item else "filename")
+
+
+_OMITTED = object()
+"""Stands for the file of an entry that is not valid."""
+
+
+def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
+    name = item["filename"]
+    target = absolute_url(item["url"], url)
+    if target is None or not isinstance(name, str) or not is_file_name(name):
+        return None
+    requires = item.get("requires-python")
+    # PEP 714: "core-metadata" takes precedence over "dist-info-metadata".
+    metadata = item.get("core-metadata")
+    if metadata is None:
+        metadata = item.get("dist-info-metadata")
+    yanked = item.get("yanked")
+    size = item.get("size")
+    signed = item.get("gpg-sig")
+    return model.File(
+        filename=name,
+        url=urldefrag(target).url if "#" in target else target,
+        hashes=_hashes(item.get("hashes")),
+        requires_python=requires if is_text(requires) else None,
+        dist_info_metadata=_hashes(metadata) or True
+        if isinstance(metadata, dict)
+        else metadata
+        if isinstance(metadata, bool)
+        else None,
+        gpg_sig=signed if isinstance(signed, bool) else None,
+        yanked=yanked
+        if yanked is None or (yanked and is_text(yanked))
+        else bool(yanked),
+        size=size if type(size) is int and size >= 0 else None,
+        upload_time=_time(item.get("upload-time")),
+        private_metadata=_private(item),
+    )
+
+
+def _hashes(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        return {}
+    return {
+        key: text
+        for key, text in value.items()
+        if is_text(key) and is_text(text) and text
+    }
+
+
+def _is_version(value: Any) -> bool:
+    try:
+        return bool(Version(value))
+    except (ValueError, TypeError):
+        return False  # Python converts no number of more than 4,300 digits.
+
+
+def _time(value: Any) -> datetime | None:
+    if not isinstance(value, str) or not value.endswith("Z"):
+        return None
+    try:
+        return datetime.fromisoformat(value[:-1])
+    except ValueError:
+        pass  # Python 3.10 accepts only some numbers of digits after the second.
+    try:
+        return datetime.fromisoformat(value[:19])
+    except ValueError:
+        return None
+
+
+def _private(item: Mapping[str, Any]) -> model.PrivateMetadataMapping:
+    private = {key: item[key] for key in item if key.startswith("_")}
+    # An upstream index must not set the key that tells what this index renamed.
+    private.pop(LABEL_KEY, None)
+    if not private:
+        return _NOTHING
+    return model.PrivateMetadataMapping.from_any_mapping(private)
+
+
+_NOTHING = model.PrivateMetadataMapping()
+
+
+def _read_html(
+    body: bytes, content_type: str, url: str, project: str
+) -> model.ProjectDetail:
+    base = _find_base(body, content_type, url)
+    few = _most_files(body)
+    files = []
+    for link in read_links(body, content_type):
+        file = _html_file(link, base)
+        if file is not None:
+            few()
+            files.append(file)
+    return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=tuple(files))
+
+
+def _find_base(body: bytes, content_type: str, url: str) -> str:
+    base = find_base(body, content_type)
+    return url if base is None else absolute_url(base, url) or url
+
+
+def _most_files(body: bytes) -> Callable[[], None]:
+    """Return a function that is called for each file, and refuses one too many."""
+    most = _FILES + len(body) // _BYTES_OF_FILE
+    number = count(1)
+
+    def few() -> None:
+        if next(number) > most:
+            raise TooMuchError(f"it has more than {most} files")
+
+    return few
+
+
+def _html_file(link: Link, base: str) -> model.File | None:
+    href, _, fragment = (link.attributes.get("href") or "").partition("#")
+    url = absolute_url(href, base)
+    if not href or url is None:
+        return None
+    # The text of a link may be anything, such as "Download"; pip reads its URL only.
+    name = unquote(urlsplit(url).path.rpartition("/")[2])
+    if not name or not is_file_name(name):
+        return None
+    get = link.attributes.get
+    metadata = get("data-core-metadata")
+    if metadata is None:
+        metadata = get("data-dist-info-metadata")
+    match = _HASH.search(fragment)
+    signed = get("data-gpg-sig")
+    return model.File(
+        filename=name,
+        url=url,
+        hashes={match[1]: match[2]} if match else {},
+        requires_python=get("data-requires-python"),
+        dist_info_metadata=_html_metadata(metadata) if metadata else None,
+        gpg_sig=signed == "true" if signed in ("true", "false") else None,
+        yanked=get("data-yanked") or True if "data-yanked" in link.attributes else None,
+    )
+
+
+def _html_metadata(text: str) -> bool | dict[str, str]:
+    match = _HASH.fullmatch(text)
+    return {match[1]: match[2]} if match else text != "false"

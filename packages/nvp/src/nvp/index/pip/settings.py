@@ -1,0 +1,152 @@
+"""How a pip connects to indexes, for requests that are made without it."""
+
+from __future__ import annotations
+
+import logging
+import netrc
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from nvidia_variant_provider.errors import InputError
+
+from ..http.blocking import BlockingClient
+from ..http.client import AskCredentials, Client
+from ..http.settings import Settings
+from .command import Pip, PipCommand, find_python
+
+__all__ = [
+    "find_indexes",
+    "find_netrc_credentials",
+    "make_blocking_client",
+    "make_settings",
+]
+
+logger = logging.getLogger(__name__)
+
+
+def make_settings(
+    command: PipCommand, environ: Mapping[str, str], *, plain_http: bool = False
+) -> Settings:
+    """Return the settings by which this pip connects to indexes.
+
+    :param plain_http: allow plain HTTP, as pip does for the URL of a single file.
+    """
+    options = command.options
+    # These are the variables of requests, the library that pip contains.
+    bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")
+    return Settings(
+        timeout=float(options.get("timeout") or 15.0),
+        trusted_hosts=tuple(options.get("trusted_hosts") or ()),
+        plain_http=plain_http,
+        cert=options.get("cert") or bundle,
+        client_cert=options.get("client_cert"),
+        proxy=options.get("proxy") or None,
+        trust_env=not options.get("no_proxy_env"),
+    )
+
+
+def make_blocking_client(
+    environ: Mapping[str, str], *, python: str | None = None, retries: int = 0
+) -> BlockingClient:
+    """Make a client with the settings of a pip, which the first request asks for them.
+
+    Where there is no pip, the variables of the environment and the netrc file decide.
+
+    :param python: the interpreter whose pip is asked; the running one by default.
+    :param retries: how often a request is sent again after a failure that may pass.
+    """
+
+    def make_client() -> Client:
+        command, ask_credentials = _understand(python or sys.executable, environ)
+        settings = make_settings(command, environ, plain_http=True)
+        return Client(
+            replace(settings, retries=retries),
+            ask_credentials=ask_credentials,
+        )
+
+    return BlockingClient(make_client)
+
+
+def find_indexes(
+    environ: Mapping[str, str],
+    *,
+    index_url: str | None = None,
+    extra_index_urls: Sequence[str] = (),
+    find_links: Sequence[str] = (),
+    trusted_hosts: Sequence[str] = (),
+    python: str | None = None,
+) -> tuple[PipCommand, AskCredentials]:
+    """Ask pip which indexes it would use with these options.
+
+    Without a pip, the options have to be enough: users of uv often have environments
+    that have none.
+
+    :param python: the interpreter or environment whose pip is asked; the running one
+        by default.
+    :returns: what pip says, and how to find credentials.
+    :raises InputError: there is no pip, and no index is given.
+    :raises UsageError: there is no such interpreter.
+    """
+    words = ["download"]
+    if index_url is not None:
+        words += ["--index-url", index_url]
+    for url in extra_index_urls:
+        words += ["--extra-index-url", url]
+    for place in find_links:
+        words += ["--find-links", place]
+    for host in trusted_hosts:
+        words += ["--trusted-host", host]
+    pip = Pip(find_python(python, environ), environ)
+    try:
+        command = pip.understand(words)
+    except InputError:
+        if index_url is None:
+            raise
+        given = {
+            "index_url": index_url,
+            "extra_index_urls": list(extra_index_urls),
+            "find_links": list(find_links),
+            "trusted_hosts": list(trusted_hosts),
+        }
+        command = PipCommand(command=None, options=given)
+        return command, lambda url: find_netrc_credentials(url, environ)
+    return command, lambda url: pip.ask_credentials(url, command.options)
+
+
+def _understand(
+    python: str, environ: Mapping[str, str]
+) -> tuple[PipCommand, AskCredentials]:
+    pip = Pip(python, environ)
+    try:
+        # Any command that uses an index has the options that count here.
+        command = pip.understand(["download"])
+    except InputError as error:
+        logger.info("no pip can be asked for its settings: %s", error)
+        command = PipCommand(command=None)
+    if command.command is None:
+        return command, lambda url: find_netrc_credentials(url, environ)
+    return command, lambda url: pip.ask_credentials(url, command.options)
+
+
+def find_netrc_credentials(
+    url: str, environ: Mapping[str, str]
+) -> tuple[str, str] | None:
+    """Find user and password for the server of ``url`` in the user's netrc file.
+
+    The file is ``$NETRC``, or else ``.netrc`` or ``_netrc`` in the home folder.
+    """
+    home = environ.get("HOME") or os.path.expanduser("~")
+    names = [os.path.join(home, name) for name in (".netrc", "_netrc")]
+    for path in [environ["NETRC"]] if environ.get("NETRC") else names:
+        try:
+            entry = netrc.netrc(path).authenticators(urlsplit(url).hostname or "")
+        except (OSError, netrc.NetrcParseError) as error:
+            logger.debug("%s: cannot be read: %s", path, type(error).__name__)
+            continue
+        if entry is not None:
+            user, _, password = entry
+            return user, password or ""
+    return None

@@ -1,0 +1,94 @@
+"""Listing the releases of a project for a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from packaging.utils import InvalidName, canonicalize_name
+
+from nvidia_variant_provider.errors import UsageError, shown
+from nvidia_variant_provider.machine.environment import Environment
+
+from ..http.client import Client
+from ..pip.command import find_python
+from ..pip.settings import find_indexes, make_settings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ...builds.releases import ReleaseTable
+    from .reading import Inspect, Watch
+
+__all__ = ["list_releases"]
+
+
+def list_releases(
+    project: str,
+    *,
+    environment: Environment,
+    environ: Mapping[str, str],
+    index_url: str | None = None,
+    extra_index_urls: Sequence[str] = (),
+    find_links: Sequence[str] = (),
+    trusted_hosts: Sequence[str] = (),
+    every_gpu: bool = False,
+    labels: Sequence[str] = (),
+    python: str | None = None,
+    inspect: Inspect = False,
+    watch: Watch | None = None,
+    cache: str | None = None,
+) -> ReleaseTable:
+    """Read the releases of a project, and judge their builds for a machine.
+
+    :param labels: the labels that the user wants, each of the form ``LABEL`` or
+        ``PROJECT=LABEL``.
+    :param cache: the folder for what is read once for ever.
+    :raises InputError: no index has the project, or none can be read.
+    :raises UsageError: the name is malformed, or there is no index or interpreter.
+    """
+    try:
+        name = canonicalize_name(project, validate=True)
+    except InvalidName:
+        message = f"{shown(project)} is not the name of a project"
+        hint = "give the name alone, without a version"
+        raise UsageError(message, hint=hint) from None
+    path = find_python(python, environ)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(
+            find_indexes,
+            environ,
+            index_url=index_url,
+            extra_index_urls=extra_index_urls,
+            find_links=find_links,
+            trusted_hosts=trusted_hosts,
+            python=python,
+        )
+        # pip takes half a second to say what its indexes are. Import the rest and
+        # look at the interpreter meanwhile.
+        from ..pip.interpreter import find_interpreter
+        from ..selection.options import Selection, parse_pins
+        from .reading import read_table
+
+        # A label for all projects is for the one that the user names, so that a label
+        # that none of its releases has is told.
+        pins = parse_pins(labels)
+        if pins.everywhere is not None and name not in pins.projects:
+            pins = replace(pins, projects={**pins.projects, name: pins.everywhere})
+        interpreter = find_interpreter(path, environ)
+        command, ask_credentials = asked.result()
+    return read_table(
+        name,
+        command,
+        Client(make_settings(command, environ), ask_credentials=ask_credentials),
+        selection=Selection(
+            machine=lambda: environment,
+            pins=pins,
+            cache=cache,
+            every_gpu=every_gpu,
+            environ=environ,
+        ),
+        interpreter=interpreter,
+        inspect=inspect,
+        watch=watch,
+    )

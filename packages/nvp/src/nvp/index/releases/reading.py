@@ -1,0 +1,358 @@
+"""Reading the releases of a project from the indexes of a user."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from packaging.utils import canonicalize_name
+from simple_repository import errors, model
+from simple_repository.components.core import RepositoryContainer, SimpleRepository
+
+from nvidia_variant_provider.errors import InputError, UsageError
+
+from ...builds.page import Build
+from ...builds.releases import ReleaseTable
+from ..http.client import Client
+from ..http.urls import is_http, redacted, split_credentials, why_no_index
+from ..pip.command import PipCommand
+from ..pip.interpreter import Interpreter
+from ..selection.builds import BuildRepository
+from ..selection.inspected import Progress
+from ..selection.options import Selection
+from ..selection.repository import VariantRepository
+from ..selection.stacking import stack
+from ..selection.wheel_files import is_large
+from ..server.upstream import FolderUpstream, HttpUpstream, LinksUpstream, local_path
+from .rows import ReadPage, make_table
+
+__all__ = ["Inspect", "Watch", "make_indexes", "read_table", "read_tables"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Inspect: TypeAlias = bool | Literal["all"]
+"""Whether wheels of which nothing is known are read."""
+
+Watch: TypeAlias = Callable[[str], AbstractContextManager[Progress | None]]
+"""Watches the reading of a wheel, by its name."""
+
+_MOST_INSPECTED = 10
+
+
+def read_table(
+    project: str,
+    command: PipCommand,
+    client: Client,
+    *,
+    selection: Selection,
+    interpreter: Interpreter,
+    inspect: Inspect,
+    watch: Watch | None,
+) -> ReleaseTable:
+    """Read the releases of a project, and judge their builds for a machine.
+
+    :param project: the normalized name.
+    :param command: a command of pip, which has the indexes.
+    :param watch: watches the reading of each wheel that is inspected.
+    :raises InputError: no index has the project, or none can be read.
+    :raises UsageError: there is no index.
+    """
+    reader = _Reader(
+        project,
+        make_indexes(command, client),
+        client=client,
+        selection=selection,
+        interpreter=interpreter,
+        first_links=len(command.indexes),
+    )
+    return _run(reader.read(inspect=inspect, watch=watch or _unwatched))
+
+
+def make_indexes(command: PipCommand, client: Client) -> list[SimpleRepository]:
+    """Make the repositories of the indexes and the links that a command of pip has.
+
+    :raises UsageError: there is no index, or one cannot be used.
+    """
+    indexes = [
+        _make_index(url, command.credentials.get(url), client)
+        for url in command.indexes
+    ]
+    indexes += [
+        _make_links(place, command.credentials.get(place), client)
+        for place in command.find_links
+    ]
+    if not indexes:
+        raise UsageError("there is no index to read", hint="give --index-url")
+    return indexes
+
+
+def read_tables(
+    project: str,
+    indexes: Sequence[SimpleRepository],
+    *,
+    client: Client,
+    selections: Sequence[Selection],
+    interpreter: Interpreter,
+    first_links: int,
+) -> list[ReleaseTable]:
+    """Do what `read_table` does for several machines, whose pages are read once.
+
+    :param first_links: the number of the first of ``indexes`` that is a page of links.
+    """
+
+    async def read_all() -> list[ReleaseTable]:
+        readers = [
+            _Reader(
+                project,
+                indexes,
+                client=client,
+                selection=selection,
+                interpreter=interpreter,
+                first_links=first_links,
+            )
+            for selection in selections
+        ]
+        try:
+            # One after the other: the first one reads METADATA for all.
+            return [
+                await item.make_table(inspect=False, watch=_unwatched)
+                for item in readers
+            ]
+        finally:
+            await client.close()
+
+    return _run(read_all())
+
+
+def _make_index(
+    url: str, pair: tuple[str, str] | None, client: Client
+) -> SimpleRepository:
+    bare, own = split_credentials(url)
+    if is_http(bare) and client.is_allowed(bare):
+        if own is not None and (own[1] or pair is None):
+            pair = own
+        if pair is not None:
+            client.add_credentials(bare, pair)
+        return _Remembering(HttpUpstream(bare, client))
+    if not is_http(bare) and os.path.isdir(local_path(bare)):
+        return _Remembering(FolderUpstream(local_path(bare)))
+    message, hint = why_no_index(bare)
+    raise UsageError(message, path=redacted(url), hint=hint)
+
+
+def _make_links(
+    place: str, pair: tuple[str, str] | None, client: Client
+) -> SimpleRepository:
+    """Make the repository of a page of links or of a folder of wheels."""
+    bare, own = split_credentials(place)
+    if is_http(bare):
+        if not client.is_allowed(bare):
+            message, hint = why_no_index(bare)
+            raise UsageError(message, path=redacted(place), hint=hint)
+        if (pair := own or pair) is not None:
+            client.add_credentials(bare, pair)
+    return _Remembering(LinksUpstream(bare, client))
+
+
+class _Remembering(RepositoryContainer):
+    """Reads each page once, although several components ask for it."""
+
+    def __init__(self, source: SimpleRepository) -> None:
+        super().__init__(source)
+        self._pages: dict[str, asyncio.Task[model.ProjectDetail]] = {}
+
+    async def get_project_page(
+        self,
+        project_name: str,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.ProjectDetail:
+        """Return the page of a project."""
+        name = canonicalize_name(project_name)
+        if name not in self._pages:
+            work = self.source.get_project_page(name)
+            self._pages[name] = asyncio.ensure_future(work)
+        return await self._pages[name]
+
+
+class _Reader:
+    """Reads one project from all indexes."""
+
+    def __init__(
+        self,
+        project: str,
+        indexes: Sequence[SimpleRepository],
+        *,
+        client: Client,
+        selection: Selection,
+        interpreter: Interpreter,
+        first_links: int,
+    ) -> None:
+        self._project = project
+        self._first_links = first_links
+        self._labelled = selection.pins.get(project) is not None
+        self._indexes = indexes
+        self._client = client
+        self._interpreter = interpreter
+        self._notes: list[str] = []
+        self._builds, self._variants = stack(
+            indexes, selection=selection, client=client, warn=self._notes.append
+        )
+
+    async def read(self, *, inspect: Inspect, watch: Watch) -> ReleaseTable:
+        """Return the table, and close the connections."""
+        try:
+            return await self.make_table(inspect=inspect, watch=watch)
+        finally:
+            await self._client.close()
+
+    async def make_table(self, *, inspect: Inspect, watch: Watch) -> ReleaseTable:
+        """Return the table."""
+        numbers = await self._read_pages()
+        if inspect:
+            for number in numbers:
+                await self._inspect(number, watch, everything=inspect == "all")
+        pages = [await self._read_page(number) for number in numbers]
+        notes = dict.fromkeys(self._notes)
+        table = make_table(
+            self._project,
+            pages,
+            self._interpreter,
+            notes,
+            only_selected=self._labelled,
+        )
+        logger.info(
+            "%s: %d releases, the newest that runs is %s",
+            self._project,
+            len(table.releases),
+            table.newest,
+        )
+        return table
+
+    async def _read_pages(self) -> list[int]:
+        """Return the numbers of the indexes that have the project."""
+        results = await asyncio.gather(
+            *(item.get_project_page(self._project) for item in self._indexes),
+            return_exceptions=True,
+        )
+        numbers: list[int] = []
+        failures: list[InputError] = []
+        for number, result in enumerate(results):
+            if isinstance(result, model.ProjectDetail):
+                if not result.files and number >= self._first_links:
+                    continue  # A page of links is for all projects.
+                numbers.append(number)
+            elif isinstance(result, InputError):
+                failures.append(result)
+            elif isinstance(result, errors.SourceRepositoryUnavailable):
+                failures.append(InputError("the index cannot be read"))
+            elif not isinstance(result, errors.PackageNotFoundError):
+                raise result
+        if numbers:
+            self._notes += map(str, failures)
+            return numbers
+        if failures:
+            raise failures[0]
+        message = f"no index has a project {self._project}"
+        raise InputError(message, hint="check the name, or give --index-url")
+
+    async def _read_page(self, number: int) -> ReadPage:
+        builds: BuildRepository = self._builds[number]
+        variants: VariantRepository = self._variants[number]
+        shown = await variants.get_project_page(self._project)
+        files = await self._indexes[number].get_project_page(self._project)
+        return ReadPage(
+            files=files.files,
+            shown=shown.files,
+            judged=builds.judged(self._project),
+            choices=variants.choices(self._project),
+        )
+
+    async def _inspect(self, number: int, watch: Watch, *, everything: bool) -> None:
+        """Inspect wheels of which nothing is known, newest release first.
+
+        Releases older than one that runs are left out, and so are all after the first
+        ten, unless ``everything`` is to be inspected.
+        """
+        builds = self._builds[number]
+        tried: set[tuple[str, str | None]] = set()
+        while everything or len(tried) < _MOST_INSPECTED:
+            page = await self._read_page(number)
+            file = self._find_unknown(page, tried, everything=everything)
+            if file is None:
+                return
+            name = file.filename
+            try:
+                with watch(name) as progress:
+                    complete = await builds.inspect(self._project, file, progress)
+            except InputError as error:
+                self._notes.append(str(error))
+                continue
+            if not complete:
+                self._notes.append(f"{name}: parts of it could not be read")
+
+    def _find_unknown(
+        self,
+        page: ReadPage,
+        tried: set[tuple[str, str | None]],
+        *,
+        everything: bool,
+    ) -> model.File | None:
+        """Find the wheel to inspect next, and add its build to ``tried``."""
+        files = {file.filename: file for file in page.files}
+        listed = {
+            build.file: build
+            for release in make_table(self._project, [page], self._interpreter).releases
+            for build in release.builds
+        }
+        platform = self._builds[0].platform
+        for build in page.judged.builds:
+            if not everything and build.judgement.verdict in ("runs", "partly"):
+                if build.platform == platform:
+                    return None
+                continue
+            key = str(build.release), build.version.local
+            file = files[build.file]
+            if (
+                key not in tried
+                and build.file in listed
+                and build.platform == platform
+                and _is_worth_reading(build, file)
+            ):
+                tried.add(key)
+                return file
+        return None
+
+
+def _is_worth_reading(build: Build, file: model.File) -> bool:
+    foreign = build.backend is not None and build.backend.is_foreign
+    return build.judgement.verdict == "unknown" and is_large(file) and not foreign
+
+
+@contextlib.contextmanager
+def _unwatched(_: str) -> Any:
+    yield None
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run ``work`` in a thread, since the caller may have an event loop of its own."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(asyncio.run(work))
+        except BaseException as error:  # noqa: BLE001
+            result.set_exception(error)
+
+    # A daemon: a request that hangs does not keep the process alive.
+    threading.Thread(target=run, daemon=True).start()
+    return result.result()

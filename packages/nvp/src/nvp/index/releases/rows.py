@@ -1,0 +1,287 @@
+"""The rows of the table of releases, from what is known of the pages of indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    parse_sdist_filename,
+)
+from packaging.version import InvalidVersion, Version
+from simple_repository import model
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.machine.supported import NAMESPACE
+from nvidia_variant_provider.resolution.resolver import Resolution
+
+from ...builds.needs import How
+from ...builds.page import Build, Decision
+from ...builds.releases import (
+    ListedBuild,
+    ListedRelease,
+    ReleaseTable,
+    find_newest,
+    sort_builds,
+)
+from ...builds.verdicts import Judgement
+from ...matrix.cells import find_how
+from ...wheels.names import WheelName, parse_wheel_name
+from ..pip.interpreter import Interpreter
+from ..selection.builds import JudgedPage
+from ..selection.repository import Choice
+
+__all__ = ["ReadPage", "make_table"]
+
+_LOWER_BOUND = "cuda_version_lower_bound"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadPage:
+    """What is known of a project's page on one index.
+
+    :param files: those of the index.
+    :param shown: what an installer sees.
+    :param judged: what is known of its ordinary wheels.
+    :param choices: what is known of its variants, by version.
+    """
+
+    files: Sequence[model.File]
+    shown: Sequence[model.File]
+    judged: JudgedPage
+    choices: Mapping[str, Choice]
+
+
+class _Key(NamedTuple):
+    """What tells the builds of a release apart."""
+
+    variant: bool
+    label: str | None
+
+
+class _Name(NamedTuple):
+    """A file with what its name says."""
+
+    file: model.File
+    parts: WheelName
+    version: Version
+
+
+def make_table(
+    project: str,
+    pages: Sequence[ReadPage],
+    interpreter: Interpreter,
+    notes: Iterable[str] = (),
+    *,
+    only_selected: bool = False,
+) -> ReleaseTable:
+    """Join the pages of all indexes; of equal builds, the first index counts.
+
+    :param only_selected: the newest release that runs is one whose selected build
+        runs, since the user wants a label that other builds do not have.
+    """
+    selected: dict[Version, tuple[_Order, str]] = {}
+    builds: dict[Version, dict[_Key, ListedBuild]] = {}
+    kept: set[Version] = set()
+    for page in pages:
+        names = _parse_all(page.files)
+        kept |= {name.version for name in names if not name.file.yanked}
+        for version in _find_versions(page.files, names):
+            builds.setdefault(version, {})
+        for version, order, wheel in _candidates(page, names, interpreter):
+            if version not in selected or order > selected[version][0]:
+                selected[version] = order, wheel
+        for version, key, build in _list_builds(page, names, interpreter):
+            builds[version].setdefault(key, build)
+    releases = []
+    for version in sorted(builds, reverse=True):
+        file = selected[version][1] if version in selected else None
+        listed = sort_builds(builds[version].values(), file)
+        release = ListedRelease(version=str(version), selected=file, builds=listed)
+        releases.append(release)
+    withdrawn = frozenset(str(version) for version in builds.keys() - kept)
+    return ReleaseTable(
+        project=project,
+        newest=find_newest(
+            [r for r in releases if r.selected_runs] if only_selected else releases,
+            withdrawn,
+        ),
+        releases=tuple(releases),
+        notes=tuple(notes),
+    )
+
+
+_Order = tuple[Version, int, "tuple[()] | tuple[int, str]"]
+"""What pip compares: the version with its label, the tags, and the build tag."""
+
+
+def _candidates(
+    page: ReadPage, names: Sequence[_Name], interpreter: Interpreter
+) -> Iterable[tuple[Version, _Order, str]]:
+    """Yield the wheels that pip compares, with their names on the index."""
+    renamed = {
+        offer.name: offer.wheel.file_name
+        for choice in page.choices.values()
+        for offer in choice.offers
+    }
+    for name in _parse_all(page.shown, {name.file.filename: name for name in names}):
+        rank = interpreter.rank(name.parts.tags)
+        file = name.file
+        if (
+            rank is None
+            or file.yanked
+            or not interpreter.is_allowed(file.requires_python)
+        ):
+            continue
+        full = Version(name.parts.version.replace("_", "-"))
+        order: _Order = (full, -rank, name.parts.build)
+        yield name.version, order, renamed.get(file.filename, file.filename)
+
+
+def _list_builds(
+    page: ReadPage, names: Sequence[_Name], interpreter: Interpreter
+) -> Iterable[tuple[Version, _Key, ListedBuild]]:
+    """Yield the builds of a page that are for the platform of this machine."""
+    platforms = interpreter.platforms
+    judged = {build.file: build for build in page.judged.builds}
+    best: dict[tuple[Version, _Key], tuple[int, _Name]] = {}
+    for name in names:
+        build = judged.get(name.file.filename)
+        if build is None and name.parts.label is None:
+            continue
+        here = any(tag.platform in platforms for tag in name.parts.tags)
+        if not here and (build is None or build.platform is None):
+            continue
+        key = _Key(False, build.version.local if build else None)
+        if name.parts.label is not None:
+            key = _Key(True, name.parts.label)
+        rank = interpreter.rank(name.parts.tags)
+        # A wheel for another Python stands for the build where there is none for this.
+        rank = len(interpreter.ranks) if rank is None else rank
+        place = name.version, key
+        if place not in best or rank < best[place][0]:
+            best[place] = rank, name
+    decisions = page.judged.decisions.files
+    # PEP 440 has several spellings of a version: 1.0 is 1.0.0.
+    choices = {Version(version): choice for version, choice in page.choices.items()}
+    for (version, key), (_, name) in best.items():
+        if key.variant:
+            listed = _list_variant(name, choices.get(version))
+        else:
+            file = name.file.filename
+            listed = _list_ordinary(name, judged[file], decisions.get(file))
+        yield version, key, listed
+
+
+def _list_ordinary(name: _Name, build: Build, decision: Decision | None) -> ListedBuild:
+    judgement = build.judgement
+    cuda = judgement.cuda or (build.backend.cuda if build.backend else None)
+    return ListedBuild(
+        file=name.file.filename,
+        label=build.version.local,
+        cuda=None if cuda is None else str(cuda),
+        verdict=judgement.verdict,
+        how=judgement.how,
+        evidence=judgement.evidence,
+        reasons=_reasons(name.file, judgement, decision),
+    )
+
+
+def _reasons(
+    file: model.File, judgement: Judgement, decision: Decision | None
+) -> tuple[str, ...]:
+    """Return why a build does not run, or why no installer takes it."""
+    reasons = list(judgement.reasons)
+    if not judgement.asked:
+        reasons[-1] += "; --inspect --all reads the wheel"
+    if decision is not None and decision.reason and judgement.verdict != "cannot":
+        # A build for other hardware is unknown, and this says why it does not matter.
+        known = judgement.verdict != "unknown" or decision.action != "hide"
+        reasons = [*(reasons if known else []), decision.reason]
+    return (*reasons, *_withdrawal(file))
+
+
+def _withdrawal(file: model.File) -> list[str]:
+    if not file.yanked:
+        return []
+    because = f": {file.yanked}" if isinstance(file.yanked, str) else ""
+    return [f"the index has yanked it{because}"]
+
+
+def _list_variant(name: _Name, choice: Choice | None) -> ListedBuild:
+    label = name.parts.label or ""
+    resolution = choice.resolution if choice else None
+    if resolution is None or label not in resolution.metadata.variants:
+        problem = (choice.problem if choice else None) or (
+            "the metadata of its variants does not have its label"
+        )
+        return ListedBuild(
+            file=name.file.filename,
+            label=label,
+            cuda=None,
+            verdict="unknown",
+            how=None,
+            evidence=None,
+            reasons=(
+                problem or "the metadata of its variants does not have its label",
+            ),
+        )
+    own = resolution.metadata.variants[label].get(NAMESPACE)
+    bounds = (own or {}).get(_LOWER_BOUND, ())
+    sentences = [reason.sentence for reason in resolution.rejected.get(label, ())]
+    fits = label in resolution.compatible
+    return ListedBuild(
+        file=name.file.filename,
+        label=label,
+        cuda=bounds[-1] if bounds else None,
+        verdict="cannot" if not fits else "cpu" if own is None else "runs",
+        how=_how(label, resolution) if fits else None,
+        evidence="variants.json",
+        reasons=(*dict.fromkeys(sentences), *_withdrawal(name.file)),
+    )
+
+
+def _how(label: str, resolution: Resolution) -> How | None:
+    capabilities = resolution.environment.compute_capabilities
+    if not capabilities:
+        return None
+    how = find_how(resolution.metadata, label, capabilities[0])
+    return "ptx" if how == "ptx" else "native" if how == "native" else None
+
+
+def _parse_all(
+    files: Iterable[model.File], known: Mapping[str, _Name] | None = None
+) -> list[_Name]:
+    """Parse the names of the wheels; those of other files are left out.
+
+    :param known: names that have been parsed.
+    """
+    known = known or {}
+    names = []
+    for file in files:
+        if not file.filename.endswith(".whl"):
+            continue
+        if file.filename in known:
+            names.append(known[file.filename]._replace(file=file))
+            continue
+        try:
+            parts = parse_wheel_name(file.filename)
+        except (InputError, InvalidWheelFilename):
+            continue
+        version = Version(Version(parts.version.replace("_", "-")).public)
+        names.append(_Name(file, parts, version))
+    return names
+
+
+def _find_versions(files: Iterable[model.File], names: Iterable[_Name]) -> set[Version]:
+    versions = {name.version for name in names}
+    for file in files:
+        if file.filename.endswith((".tar.gz", ".zip")):
+            try:
+                versions.add(parse_sdist_filename(file.filename)[1])
+            except (InvalidSdistFilename, InvalidVersion):
+                continue
+    return versions

@@ -1,0 +1,402 @@
+"""Judging the builds of a project's page, with as few requests as possible.
+
+The table of builds and the labels cost nothing. METADATA is read from the newest
+release down until one may run: of one wheel of each build, and only of wheels for this
+platform that are large enough to hold GPU code. Older releases are judged by what is
+known without a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from simple_repository import model
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.machine.environment import Environment
+
+from ...builds.backends import Backend
+from ...builds.needs import Needs, needs_of_backend, needs_of_requirements
+from ...builds.page import Build
+from ...builds.requirements import find_refusal, judge_by_pin, required_projects
+from ...builds.table import PROJECTS, find_record, needs_of_record
+from ...builds.verdicts import UNKNOWN, Judgement, judge, not_asked
+from ...wheels.archive import parse_requires
+from .aging import Aging
+from .files import UNAVAILABLE
+from .wheel_files import Wheel, check_metadata, find_wheels, is_large
+
+__all__ = ["PageJudge"]
+
+logger = logging.getLogger(__name__)
+
+_MOST_READ = 64
+"""Wheels of one page that are asked for METADATA. vllm has 20 releases in a row that
+require a newer torch than drivers for CUDA 12 run."""
+
+_AT_ONCE = 4
+
+_PATIENCE = 20.0
+"""Seconds for all METADATA of a page. An installer waits for the page meanwhile."""
+
+_DEEPEST = 2
+"""Requirements of requirements: vllm requires torchvision, which requires torch."""
+
+_REMEMBERED = 256
+"""Projects of which it is remembered for some minutes what was found out."""
+
+Required = Mapping[Version, Mapping[str, str]]
+"""What each release of a project requires of projects with GPU builds: the text of the
+requirement by project."""
+
+ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
+"""Reads METADATA of a file of a project."""
+
+FindEnvironment = Callable[[], Awaitable[Environment]]
+"""Finds out what the machine has that builds are judged for."""
+
+FindInspected = Callable[[model.File], "Needs | None"]
+"""Finds what an earlier inspection of a file has found."""
+
+ReadPage = Callable[[str], Awaitable[Sequence[model.File]]]
+"""Reads the files of a project from every index that the installer uses."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Reading:
+    """How much METADATA may still be read for a page.
+
+    :param wheels: that are left to be read.
+    :param until: the time of the event loop at which reading ends.
+    :param required: by project, what its releases were seen to require.
+    """
+
+    wheels: int
+    until: float
+    required: dict[str, dict[Version, dict[str, str]]] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """The time that is left."""
+        return self.until - asyncio.get_running_loop().time()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no other wheel may be read."""
+        return self.wheels <= 0 or self.seconds <= 0
+
+
+class PageJudge:
+    """Judges the builds of projects for one machine.
+
+    :param find_environment: called when a page has wheels that may be builds: asking
+        a driver takes a moment, and most projects have none.
+    :param platform: the platform that builds are installed on, such as
+        ``linux_x86_64``. Wheels for other platforms are judged without requests.
+    :param warn: called with a sentence when METADATA cannot be used, once for each
+        project.
+    :param folder_of: returns the backend that the folder of an index says of a file.
+    :param find_inspected: finds what `inspect` has read on this machine.
+    :param patience: the seconds for reading the METADATA of a page.
+    :param clock: returns the time in seconds, by which what is remembered ages.
+    """
+
+    def __init__(
+        self,
+        find_environment: FindEnvironment,
+        platform: str | None,
+        read_metadata: ReadMetadata,
+        read_page: ReadPage,
+        warn: Callable[[str], None],
+        *,
+        folder_of: Callable[[model.File], Backend | None] = lambda _: None,
+        find_inspected: FindInspected = lambda _: None,
+        patience: float = _PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._find_environment = find_environment
+        self._environment = Environment()
+        self._platform = platform
+        self._read_metadata = read_metadata
+        self._read_page = read_page
+        self._warn = warn
+        self._folder_of = folder_of
+        self._find_inspected = find_inspected
+        self._patience = patience
+        self._warned: set[str] = set()
+        # A server may run for weeks, in which new releases appear.
+        self._judged: Aging[str, Mapping[Version, list[Judgement]]] = Aging(
+            _REMEMBERED, clock=clock
+        )
+        self._required: Aging[str, Required] = Aging(_REMEMBERED, clock=clock)
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def judge(
+        self,
+        project: str,
+        files: Iterable[model.File],
+        asked_by: tuple[str, ...] = (),
+        *,
+        asks: bool = True,
+    ) -> list[Build]:
+        """Judge the wheels of a page, newest release first.
+
+        :param asked_by: the projects whose requirements led here, which are not
+            followed again.
+        :param asks: METADATA may be read.
+        """
+        until = asyncio.get_running_loop().time() + self._patience
+        reading = _Reading(wheels=_MOST_READ if asks else 0, until=until)
+        builds = await self._judge_all(project, files, asked_by, reading)
+        if asks:
+            self._required.put(project, reading.required.get(project, {}))
+        return builds
+
+    def required(self, project: str) -> Required:
+        """Return what the releases of a project that was judged last require."""
+        return self._required.get(project) or {}
+
+    async def _judge_all(
+        self,
+        project: str,
+        files: Iterable[model.File],
+        asked_by: tuple[str, ...],
+        reading: _Reading,
+    ) -> list[Build]:
+        wheels = find_wheels(files, project, self._folder_of)
+        if not self._may_hold_builds(project, wheels):
+            wheels.sort(key=lambda wheel: wheel.release, reverse=True)
+            return [_build(wheel, UNKNOWN) for wheel in wheels]
+        self._environment = await self._find_environment()
+        releases: dict[Version, dict[tuple[Version, str | None], list[Wheel]]] = {}
+        for wheel in wheels:
+            key = wheel.version, wheel.platform
+            release = releases.setdefault(wheel.release, {})
+            release.setdefault(key, []).append(wheel)
+        builds: list[Build] = []
+        asking = self._environment.cuda_driver_version is not None
+        is_known = canonicalize_name(project) in PROJECTS
+        for version in sorted(releases, reverse=True):
+            groups = releases[version]
+            asking = asking and not reading.is_over
+            if (
+                not asking
+                and not is_known
+                and not any(g[0].backend for g in groups.values())
+                and not any(self._inspected(group) for group in groups.values())
+            ):
+                # Nothing can be known, and a page may have thousands of releases.
+                for group in groups.values():
+                    judgement = self._unknown(group[0], reading)
+                    builds += [_build(wheel, judgement) for wheel in group]
+                continue
+            judgements = await asyncio.gather(
+                *(
+                    self._judge_group(project, group, asked_by, reading, asks=asking)
+                    for group in groups.values()
+                )
+            )
+            for group, judgement in zip(groups.values(), judgements, strict=True):
+                builds += [_build(wheel, judgement) for wheel in group]
+                ours = group[0].platform == self._platform
+                if ours and judgement.verdict in ("runs", "partly", "unknown"):
+                    asking = asking and _is_foreign(group[0])
+        return builds
+
+    def _may_hold_builds(self, project: str, wheels: Sequence[Wheel]) -> bool:
+        """Return whether any of the wheels may get another verdict than unknown."""
+        is_known = canonicalize_name(project) in PROJECTS
+        ours = [wheel for wheel in wheels if wheel.platform is not None]
+        return (
+            any(wheel.backend is not None for wheel in wheels)
+            or (is_known and bool(ours))
+            or any(self._may_be_read(wheel) for wheel in ours)
+            or any(self._inspected([wheel]) is not None for wheel in ours)
+        )
+
+    async def _judge_group(
+        self,
+        project: str,
+        group: Sequence[Wheel],
+        asked_by: tuple[str, ...],
+        reading: _Reading,
+        *,
+        asks: bool,
+    ) -> Judgement:
+        """Judge wheels that differ in nothing but the version of Python.
+
+        :param asks: METADATA may be read.
+        """
+        first = group[0]
+        needs = _known_needs(project, first)
+        if needs is None or needs.evidence == "label":
+            needs = self._inspected(group) or needs
+        uses_gpu = needs is None or needs.gpu
+        if asks and uses_gpu and self._may_be_read(first):
+            if needs is None and reading.is_over:
+                return self._unknown(first, reading)
+            if needs is None or needs.evidence == "label":
+                needs = await self._read_needs(project, first, needs, reading)
+            if needs is not None:
+                judgement = await self._judge_by_requirements(
+                    project, first.release, needs, asked_by, reading
+                )
+                if judgement is not None:
+                    return judgement
+        elif needs is None:
+            return self._unknown(first, reading)
+        return judge(needs, self._environment)
+
+    def _may_be_read(self, wheel: Wheel) -> bool:
+        """Return whether METADATA of a wheel may say that it is a build for here."""
+        ours = wheel.platform is not None and wheel.platform == self._platform
+        return ours and is_large(wheel.file) and not _is_foreign(wheel)
+
+    def _unknown(self, wheel: Wheel, reading: _Reading) -> Judgement:
+        """Return the verdict on a wheel of which nothing is known without a request."""
+        if not self._may_be_read(wheel):
+            return UNKNOWN
+        if self._environment.cuda_driver_version is None:
+            return not_asked("this machine has no NVIDIA driver")
+        if reading.is_over:
+            return not_asked("reading that of newer wheels has taken long enough")
+        return not_asked("a newer release may run")
+
+    def _inspected(self, group: Sequence[Wheel]) -> Needs | None:
+        """Return what was found in one of the wheels of a build."""
+        for wheel in group:
+            needs = self._find_inspected(wheel.file)
+            if needs is not None:
+                return needs
+        return None
+
+    async def _read_needs(
+        self, project: str, wheel: Wheel, known: Needs | None, reading: _Reading
+    ) -> Needs | None:
+        name = wheel.file.filename
+        if reading.is_over:
+            return known
+        reading.wheels -= 1
+        try:
+            # asyncio.timeout() exists since Python 3.11 only.
+            metadata = await asyncio.wait_for(
+                self._read_in_turn(project, wheel.file), reading.seconds
+            )
+            check_metadata(metadata, project, wheel.release)
+            requires = parse_requires(metadata)
+        except asyncio.TimeoutError:
+            # The rest of the page would only wait in the same way.
+            reading.wheels = 0
+            self._warn_of(project, name, f"not there after {self._patience:g} s")
+            return known
+        except UNAVAILABLE as error:
+            # The texts of that library name the request, which says nothing here.
+            logger.debug("%s: %s", name, error)
+            self._warn_of(project, name, "the index does not send it")
+            return known
+        except (InputError, OSError) as error:
+            self._warn_of(project, name, str(error))
+            return known
+        logger.info("%s: METADATA has %d requirements", name, len(requires))
+        needs = needs_of_requirements(requires) or known
+        if needs is None:
+            # Nothing is known of its own code, but what it requires may not run.
+            needs = Needs(evidence="metadata", source=f"METADATA of {name}")
+        return replace(needs, requires=requires)
+
+    async def _read_in_turn(self, project: str, file: model.File) -> bytes:
+        async with self._turns:
+            return await self._read_metadata(project, file)
+
+    def _warn_of(self, project: str, name: str, reason: str) -> None:
+        if project in self._warned:
+            logger.info("%s: its METADATA could not be read: %s", name, reason)
+            return
+        self._warned.add(project)
+        self._warn(f"{name}: its METADATA could not be read: {reason}")
+
+    async def _judge_by_requirements(
+        self,
+        project: str,
+        release: Version,
+        needs: Needs,
+        asked_by: tuple[str, ...],
+        reading: _Reading,
+    ) -> Judgement | None:
+        """Judge a build by what it requires.
+
+        :returns: ``None`` when every requirement may be met by a build that runs, and
+            the build's own needs decide.
+        """
+        required = required_projects(needs.requires, PROJECTS)
+        if required:
+            seen = reading.required.setdefault(project, {})
+            seen.setdefault(release, {}).update(required)
+        by_pin = None
+        for name, text in required.items():
+            if name == project or name in asked_by or len(asked_by) >= _DEEPEST:
+                continue
+            judged = await self._judge_required(name, (*asked_by, project), reading)
+            refusal = find_refusal(text, judged)
+            if refusal is not None:
+                return Judgement(
+                    verdict="cannot",
+                    evidence=needs.evidence,
+                    reasons=(refusal,),
+                    cuda=needs.cuda,
+                )
+            by_pin = by_pin or judge_by_pin(text, judged)
+        silent = needs.evidence == "metadata" and needs.cuda is None
+        return by_pin if silent else None
+
+    async def _judge_required(
+        self, project: str, asked_by: tuple[str, ...], reading: _Reading
+    ) -> Mapping[Version, list[Judgement]]:
+        # Keep results only, not work in progress: two projects that require each
+        # other would wait for each other for ever.
+        known = self._judged.get(project)
+        if known is None:
+            judged: dict[Version, list[Judgement]] = {}
+            files = await self._read_page(project)
+            for build in await self._judge_all(project, files, asked_by, reading):
+                foreign = build.backend is not None and build.backend.is_foreign
+                if build.platform == self._platform and not foreign:
+                    judged.setdefault(build.release, []).append(build.judgement)
+            known = judged
+            self._judged.put(project, known)
+        return known
+
+
+def _known_needs(project: str, wheel: Wheel) -> Needs | None:
+    """Take the needs of a wheel from the table, or else from its label."""
+    if wheel.platform is not None:
+        record = find_record(
+            canonicalize_name(project),
+            str(wheel.version),
+            wheel.platform,
+            file_name=wheel.file.filename,
+            sha256=wheel.file.hashes.get("sha256"),
+        )
+        if record is not None:
+            return needs_of_record(record)
+    return needs_of_backend(wheel.backend)
+
+
+def _is_foreign(wheel: Wheel) -> bool:
+    return wheel.backend is not None and wheel.backend.is_foreign
+
+
+def _build(wheel: Wheel, judgement: Judgement) -> Build:
+    return Build(
+        file=wheel.file.filename,
+        version=wheel.version,
+        backend=wheel.backend,
+        platform=wheel.platform,
+        judgement=judgement,
+    )

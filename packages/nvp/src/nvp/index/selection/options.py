@@ -1,0 +1,113 @@
+"""What builds are selected for, and which builds the user insists on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nvidia_variant_provider.errors import UsageError, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvidia_variant_provider.machine.environment import Environment
+    from nvidia_variant_provider.resolution.priorities import Priorities
+
+__all__ = ["Pins", "Selection", "parse_pins"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pins:
+    """The labels that the user wants, whether or not another one fits better.
+
+    :param everywhere: the label for every project that has it.
+    :param projects: ``{project: label}``, by normalized name.
+    """
+
+    everywhere: str | None = None
+    projects: Mapping[str, str] = field(default_factory=dict)
+
+    def get(self, project: str) -> str | None:
+        """Return the label for a project, by its normalized name."""
+        return self.projects.get(project, self.everywhere)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """The options of a selection: a new one is added here and nowhere else.
+
+    :param machine: returns the machine that builds are selected for; it is called
+        when the first variant wheel is seen. The default is this machine.
+    :param pins: the labels that the user wants.
+    :param named: by project, the local version labels that the user asks for, such as
+        ``xpu`` of ``torch==2.10.0+xpu``.
+    :param rewrites: the server can send an `EvaluatedWheel`. Without that, a wheel
+        whose dependencies depend on the variant is refused.
+    :param announces: pages announce METADATA of large wheels (PEP 658), which is read
+        on demand, where an index does not.
+    :param requires_hashes: the installer accepts only files with the hashes that the
+        user gave.
+    :param keeps_hashes: the installer records hashes without downloading a wheel whose
+        METADATA is announced, as ``pip lock`` does. A wheel that is rewritten on its
+        way then has the hash of the original on the page.
+    :param pinned: by project, the versions that the user pins exactly.
+    :param unchecked: show ordinary wheels as the index does, without asking whether
+        they run.
+    :param platform: the platform that ordinary wheels are installed on, such as
+        ``linux_x86_64``; by default, that of this machine.
+    :param several_platforms: the installer may lock for several platforms at once, as
+        uv does, so that a release without a build that runs here is yanked for others
+        too.
+    :param cache: a folder in which METADATA of wheels is kept for ever.
+    :param every_gpu: select only builds with code for each GPU of the machine.
+    :param priorities: what the user prefers; by default, the user's
+        ``variants.toml`` is read when the first variant wheel is seen.
+    :param environ: the environment variables that force values or opt in to something,
+        such as `os.environ`; by default there are none.
+    """
+
+    machine: Callable[[], Environment] | None = None
+    pins: Pins = Pins()
+    named: Mapping[str, Collection[str]] = field(default_factory=dict)
+    rewrites: bool = False
+    announces: bool = False
+    requires_hashes: bool = False
+    keeps_hashes: bool = False
+    pinned: Mapping[str, Collection[str]] = field(default_factory=dict)
+    unchecked: bool = False
+    platform: str | None = None
+    several_platforms: bool = False
+    cache: str | None = None
+    every_gpu: bool = False
+    priorities: Priorities | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_pins(texts: Sequence[str]) -> Pins:
+    """Parse the values of ``--label``.
+
+    :raises UsageError: a value is not a label.
+    """
+    if not texts:  # Most runs have none, and the grammar takes a moment to load.
+        return Pins()
+    from packaging.utils import InvalidName, canonicalize_name
+
+    from nvidia_variant_provider.metadata.grammar import GRAMMARS, explain
+
+    everywhere = None
+    projects: dict[str, str] = {}
+    for text in texts:
+        project, equals, label = text.rpartition("=")
+        if not GRAMMARS["label"].fullmatch(label):
+            message = explain(text, "label")
+            raise UsageError(message, path="--label", hint="give one such as cu126")
+        if equals:
+            try:
+                name = canonicalize_name(project.rstrip("="), validate=True)
+            except InvalidName:
+                message = f"{shown(project)} is not the name of a project"
+                hint = "give one such as torch=cu126"
+                raise UsageError(message, path="--label", hint=hint) from None
+            projects[name] = label
+        else:
+            everywhere = label
+    return Pins(everywhere=everywhere, projects=projects)

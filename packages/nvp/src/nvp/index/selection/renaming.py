@@ -1,0 +1,243 @@
+"""How variant wheels are renamed for an installer that does not know variants.
+
+A variant wheel is shown under the name of an ordinary wheel, with its rank and its
+label as the build tag::
+
+    torch-2.8.0-py3-none-any-cu129.whl    the file on the index
+    torch-2.8.0-3cu129-py3-none-any.whl   the same bytes, as an installer sees them
+
+PEP 427: the build tag "acts as a tie-breaker if two wheel file names are the same
+in all other respects": installers take the highest one, and prefer any build tag to
+none. Everything here is a pure function of names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from packaging.utils import canonicalize_name, canonicalize_version
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.metadata.names import parse_metadata_name
+
+from ...wheels.names import WheelName, parse_wheel_name
+from .tag_order import find_outranking
+
+__all__ = [
+    "Offer",
+    "Release",
+    "Wheel",
+    "find_highest_builds",
+    "find_label",
+    "group",
+    "make_offers",
+    "project_of",
+    "served_name",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wheel:
+    """A wheel on a page: the name of its file, and the parts of that name."""
+
+    file_name: str
+    parts: WheelName
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """The files of one version on a page.
+
+    :param labelled: the variant wheels.
+    :param plain: the non-variant wheels.
+    :param metadata: the name of the ``{name}-{version}-variants.json``, if any.
+    """
+
+    version: str
+    labelled: list[Wheel] = field(default_factory=list)
+    plain: list[Wheel] = field(default_factory=list)
+    metadata: str | None = None
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """The labels of its wheels."""
+        return frozenset(wheel.parts.label or "" for wheel in self.labelled)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """A variant wheel that an installer sees, and the name that it sees."""
+
+    wheel: Wheel
+    name: str
+    label: str
+
+
+def find_label(file_name: str) -> str | None:
+    """Return the variant label in the name of a file, if it has one."""
+    # Name, version, three tags and a label have five dashes. Counting them is cheap,
+    # and a page may have ten thousand files without a label.
+    if not file_name.endswith(".whl") or file_name.count("-") < 5:
+        return None
+    try:
+        return parse_wheel_name(file_name).label
+    except InputError:
+        return None
+
+
+def project_of(file_name: str) -> str:
+    """Return the normalized project of a wheel; it is right for most sdists too."""
+    return canonicalize_name(file_name.partition("-")[0])
+
+
+def group(file_names: Iterable[str], project: str) -> dict[str, Release]:
+    """Group the files of a page by version; keep releases that have variant wheels.
+
+    :param project: the normalized name; wheels of other projects are ignored.
+    """
+    names = list(file_names)
+    if all(find_label(name) is None for name in names):
+        return {}
+    releases = _group_wheels(names, project)
+    labelled = {key: item for key, item in releases.items() if item.labelled}
+    own = project.replace("-", "_")
+    for name in names:
+        key = canonicalize_version(_metadata_version(name, own))
+        if key in labelled:
+            labelled[key] = replace(labelled[key], metadata=name)
+    return {release.version: release for release in labelled.values()}
+
+
+def find_highest_builds(pages: Sequence[Iterable[str]], project: str) -> dict[str, int]:
+    """Return the highest build number that pages can show for each version.
+
+    Ranks of a page start above this number if installers are to prefer that page.
+
+    :param pages: the file names of the pages of ``project`` on several indexes, in
+        the order in which installers should prefer these.
+    :returns: ``{version: number}``, with versions as `canonicalize_version` has them.
+    """
+    highest: dict[str, int] = {}
+    for file_names in reversed(pages):
+        for version, release in _group_wheels(file_names, project).items():
+            own = _highest_build(release)
+            after = highest.get(version, 0)
+            if release.labelled:
+                # The page starts its ranks above the pages after it, as this
+                # function will tell it.
+                ranks = len({_rank_key(wheel) for wheel in release.labelled})
+                highest[version] = after + own + ranks
+            else:
+                highest[version] = max(after, own)
+    return highest
+
+
+def _group_wheels(file_names: Iterable[str], project: str) -> dict[str, Release]:
+    """Group wheels by canonical version: 1.0 and 1.0.0 are the same release."""
+    releases: dict[str, Release] = {}
+    own = project.replace("-", "_")
+    for name in file_names:
+        try:
+            parts = parse_wheel_name(name) if name.endswith(".whl") else None
+        except InputError:
+            continue
+        if parts is None or parts.name != own:
+            continue
+        key = canonicalize_version(parts.version)
+        release = releases.setdefault(key, Release(version=parts.version))
+        wheels = release.plain if parts.label is None else release.labelled
+        wheels.append(Wheel(file_name=name, parts=parts))
+    return releases
+
+
+def _metadata_version(file_name: str, own: str) -> str:
+    """Return the version that a metadata file describes; empty for other files."""
+    given = parse_metadata_name(file_name)
+    parts = given.normalized() if given is not None else None
+    return parts.version if parts is not None and parts.name == own else ""
+
+
+def served_name(file_name: str, rank: int) -> str:
+    """Return the name under which a variant wheel is shown.
+
+    :param file_name: the name of a wheel with a label.
+    :param rank: higher is better.
+    """
+    stem, _, label = file_name.removesuffix(".whl").rpartition("-")
+    parts = stem.split("-")
+    # Keep the digits of a label apart from those of the rank.
+    gap = "_" if label[:1].isdigit() else ""
+    return "-".join([*parts[:2], f"{rank}{gap}{label}", *parts[-3:]]) + ".whl"
+
+
+def make_offers(
+    release: Release,
+    labels: Sequence[str],
+    *,
+    base: int = 0,
+    conditions: Mapping[str, object] | None = None,
+) -> tuple[list[Offer], list[str]]:
+    """Return the variant wheels to show, best first, and the file names to hide.
+
+    :param labels: the labels that fit the machine, best first.
+    :param base: ranks start above this number, so that one index goes before another.
+    :param conditions: for each file name, what else decides whether an installer
+        takes the file; a wheel hides only wheels with the same condition.
+    """
+    by_label: dict[str, list[Wheel]] = {label: [] for label in labels}
+    for wheel in release.labelled:
+        by_label.get(wheel.parts.label or "", []).append(wheel)
+    groups = [*by_label.values(), release.plain]
+    hidden = _find_hidden(groups, conditions or {})
+    # Among the wheels of one label, a higher build number of their own goes first.
+    fitting = [
+        wheel
+        for wheels in by_label.values()
+        for wheel in sorted(wheels, key=lambda w: w.parts.build, reverse=True)
+    ]
+    keys = list(dict.fromkeys(map(_rank_key, fitting)))
+    # Installers prefer variants to every non-variant wheel, whatever its build number.
+    best = base + _highest_build(release) + len(keys)
+    ranks = {key: best - place for place, key in enumerate(keys)}
+    offers = [
+        Offer(
+            wheel=wheel,
+            name=served_name(wheel.file_name, ranks[_rank_key(wheel)]),
+            label=wheel.parts.label or "",
+        )
+        for wheel in fitting
+        if wheel.file_name not in hidden
+    ]
+    return offers, sorted(hidden)
+
+
+def _highest_build(release: Release) -> int:
+    """Return the highest build number of the non-variant wheels."""
+    return max((w.parts.build[0] for w in release.plain if w.parts.build), default=0)
+
+
+def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
+    """Return label and build tag: wheels that share both differ in their tags only.
+
+    The build tag stays text, because 1 and 01 are different file names.
+    """
+    build = wheel.file_name.split("-")[2] if wheel.parts.build else ""
+    return wheel.parts.label, build
+
+
+def _find_hidden(
+    groups: Sequence[Sequence[Wheel]], conditions: Mapping[str, object]
+) -> set[str]:
+    """Find the wheels that installers would prefer to a better group for their tags."""
+    hidden = set()
+    for condition in {conditions.get(w.file_name) for group in groups for w in group}:
+        alike = [
+            [w for w in wheels if conditions.get(w.file_name) == condition]
+            for wheels in groups
+        ]
+        for group, place in find_outranking(
+            [[wheel.parts.tags for wheel in wheels] for wheels in alike]
+        ):
+            hidden.add(alike[group][place].file_name)
+    return hidden

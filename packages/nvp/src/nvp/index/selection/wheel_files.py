@@ -1,0 +1,136 @@
+"""The wheels of a page that are no variants, with what their names say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from functools import lru_cache
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+from simple_repository import model
+
+from nvidia_variant_provider.errors import InputError, shown
+
+from ...builds.backends import Backend, parse_backend
+from ...builds.table import PROJECTS
+from ...wheels.names import platform_of
+
+__all__ = [
+    "SMALLEST",
+    "Wheel",
+    "check_metadata",
+    "find_wheels",
+    "is_large",
+    "may_be_build",
+]
+
+SMALLEST = 1_000_000
+"""Bytes of the smallest wheel that is taken for one with GPU code."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wheel:
+    """A wheel of a page, with what its name says.
+
+    :param version: with the local version label.
+    :param release: without it.
+    :param platform: ``linux_x86_64``, ``linux_aarch64``, ``win_amd64``, or ``None`` for
+        wheels that run anywhere, and on systems without NVIDIA GPUs.
+    :param backend: what the label says or, for a wheel for a platform that has none,
+        the folder of the index.
+    """
+
+    file: model.File
+    version: Version
+    release: Version
+    platform: str | None
+    backend: Backend | None
+
+
+def find_wheels(
+    files: Iterable[model.File],
+    project: str,
+    folder_of: Callable[[model.File], Backend | None] = lambda _: None,
+) -> list[Wheel]:
+    """Return the wheels without a variant label, of all files of a page.
+
+    A page may have ten thousand files, so that names are taken apart at their dashes
+    and versions are parsed once. Files with malformed names are left out.
+    """
+    wheels = []
+    for file in files:
+        name = file.filename
+        parts = name.split("-")
+        # PEP 427: a build tag starts with a digit. PEP 825: a Python tag does not.
+        has_build = len(parts) > 5 and parts[2][:1].isdigit()
+        if len(parts) != 5 + has_build or not name.endswith(".whl"):
+            continue
+        versions = _versions(parts[1])
+        if versions is None or _normalized(parts[0]) != project:
+            continue
+        version, release = versions
+        platform = platform_of(parts[-1])
+        backend = _backend(version.local)
+        if platform is not None and version.local is None:
+            backend = folder_of(file)
+        wheels.append(
+            Wheel(
+                file=file,
+                version=version,
+                release=release,
+                platform=platform,
+                backend=backend,
+            )
+        )
+    return wheels
+
+
+def may_be_build(file_name: str) -> bool:
+    """Return whether a wheel is a build by what is known without a request.
+
+    It has a local version label, or is of a project of the table of builds.
+    """
+    if not file_name.endswith(".whl"):
+        return False
+    project, _, rest = file_name.partition("-")
+    return "+" in rest or _normalized(project) in PROJECTS
+
+
+def is_large(file: model.File) -> bool:
+    """Return whether a wheel may hold GPU code by its size.
+
+    Pages in HTML have no sizes; a wheel of unknown size may hold some.
+    """
+    return (file.size or SMALLEST) >= SMALLEST
+
+
+def check_metadata(metadata: bytes, project: str, release: Version) -> None:
+    """Check that METADATA is that of a release, as pip does before it installs.
+
+    :raises InputError: it is of another project or release, or is no METADATA.
+    """
+    headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
+    name, version = str(headers.get("Name", "")), str(headers.get("Version", ""))
+    versions = _versions(version)
+    if canonicalize_name(name) != project or versions is None:
+        raise InputError(f"it is of {shown(f'{name} {version}')}", hint=_HINT)
+    if versions[1] != release:
+        raise InputError(f"it is of version {shown(version)}", hint=_HINT)
+
+
+_HINT = "report it to the index"
+
+_normalized = lru_cache(maxsize=1024)(canonicalize_name)
+_backend = lru_cache(maxsize=1024)(parse_backend)
+
+
+@lru_cache(maxsize=16384)
+def _versions(text: str) -> tuple[Version, Version] | None:
+    """Parse a version; return it with and without its local version label."""
+    try:
+        version = Version(text.replace("_", "-"))
+    except InvalidVersion:
+        return None
+    return version, Version(version.public) if version.local else version

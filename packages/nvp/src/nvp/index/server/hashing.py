@@ -1,0 +1,121 @@
+"""Hashes of files on pages that give none, for users who require hashes.
+
+pip takes the best file of a page and compares its hash afterwards. Without hashes on
+the page it would therefore download the best variant, and refuse it where the user
+pinned the hash of another wheel of that release.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+from simple_repository import model
+from simple_repository.components.core import RepositoryContainer, SimpleRepository
+
+from nvidia_variant_provider.errors import InputError
+
+from ..http.client import Client
+from ..selection.files import UNAVAILABLE
+from ..selection.renaming import find_label
+
+__all__ = ["HashingRepository"]
+
+logger = logging.getLogger(__name__)
+
+
+class HashingRepository(RepositoryContainer):
+    """Adds the sha256 of files whose page gives no hash, by downloading them.
+
+    Only the releases that the user pins are read, of projects with variants.
+
+    :param pinned: by project, the versions that the user pins.
+    """
+
+    def __init__(
+        self,
+        source: SimpleRepository,
+        client: Client,
+        pinned: Mapping[str, Collection[str]],
+    ) -> None:
+        super().__init__(source)
+        self._client = client
+        self._pinned = {
+            project: {version for text in texts if (version := _parse(text))}
+            for project, texts in pinned.items()
+        }
+        self._known: dict[str, str] = {}
+
+    async def get_project_page(
+        self,
+        project_name: str,
+        *,
+        request_context: model.RequestContext | None = None,
+    ) -> model.ProjectDetail:
+        """Return the page with the hashes that are missing."""
+        page = await self.source.get_project_page(
+            project_name, request_context=request_context
+        )
+        wanted = self._pinned.get(canonicalize_name(project_name), set())
+        if not wanted or all(find_label(f.filename) is None for f in page.files):
+            return page
+        files = []
+        for file in page.files:
+            is_wanted = file.filename.endswith(".whl") and _version(file) in wanted
+            if is_wanted and not file.hashes:
+                digest = await self._hash(project_name, file)
+                files.append(replace(file, hashes={"sha256": digest} if digest else {}))
+            else:
+                files.append(file)
+        return replace(page, files=tuple(files))
+
+    async def _hash(self, project: str, file: model.File) -> str | None:
+        """Return the sha256 of a file; ``None`` where it cannot be read."""
+        if file.url not in self._known:
+            logger.info("%s: downloading it for its hash", file.filename)
+            try:
+                self._known[file.url] = await self._read(project, file.filename)
+            except (InputError, OSError, *UNAVAILABLE) as error:
+                logger.info("%s: cannot be read: %s", file.filename, error)
+                return None
+        return self._known[file.url]
+
+    async def _read(self, project: str, name: str) -> str:
+        resource = await self.source.get_resource(project, name)
+        if isinstance(resource, model.LocalResource):
+            return await asyncio.to_thread(_hash_of_file, resource.path)
+        digest = hashlib.sha256()
+        if isinstance(resource, model.HttpResource):
+            asked = {"Accept-Encoding": "identity"}
+            async with self._client.stream(resource.url, asked) as response:
+                async for piece in response.aiter_raw():
+                    digest.update(piece)
+        elif isinstance(resource, model.TextResource):
+            digest.update(resource.text.encode())
+        return digest.hexdigest()
+
+
+def _hash_of_file(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1024 * 1024):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _version(file: model.File) -> Version | None:
+    parts = file.filename.split("-")
+    return _parse(parts[1]) if len(parts) > 1 else None
+
+
+def _parse(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None

@@ -1,0 +1,399 @@
+"""The local index as a whole: upstreams, the selection, and the server."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from simple_repository import errors
+from simple_repository.components.core import SimpleRepository
+
+from nvidia_variant_provider.errors import InputError
+
+from ..http.client import Client
+from ..http.urls import is_http, redacted, split_credentials
+from ..selection.builds import BuildRepository, JudgedPage
+from ..selection.files import UNAVAILABLE
+from ..selection.options import Selection
+from ..selection.renaming import find_label
+from ..selection.repository import Choice, VariantRepository
+from ..selection.stacking import find_once, stack
+from ..selection.wheel_files import may_be_build
+from .access import Access
+from .app import OnPage, OnPick, make_app
+from .callers import system_tells
+from .locking import LockFiles
+from .server import Server
+from .shown import ShownPage
+from .source import Source
+from .upstream import (
+    FolderUpstream,
+    HttpUpstream,
+    LinksUpstream,
+    local_path,
+)
+
+if TYPE_CHECKING:
+    from ..selection.locking import LockableRelease
+
+__all__ = ["LocalIndex"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Upstream:
+    """An index or a page of links, before it is served.
+
+    :param links: the repository, if it is a page of links.
+    """
+
+    path: str
+    url: str
+    repository: SimpleRepository
+    links: LinksUpstream | None = None
+
+
+class LocalIndex:
+    """Indexes of the user, each with the variants that fit, under its own URL.
+
+    PEP 825, "Installing wheels from multiple sources": "it is recommended to consider
+    their variant metadata in isolation." Where several indexes have variants of one
+    release, those of the index that was added first go before the others.
+
+    :param client: reads the indexes.
+    :param selection: what builds are selected for.
+    :param access: who uses the local index.
+    :param port: 0 for any free port.
+    :param listening: a socket that listens already, instead of ``host`` and ``port``.
+    :param on_pick: called with each build that an installer fetches, from another
+        thread.
+    :param on_page: called with what is known of each page that an installer asks for,
+        from another thread.
+    :param warn: called with a sentence for each thing that is ignored.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        selection: Selection,
+        access: Access,
+        *,
+        warn: Callable[[str], None],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        listening: socket.socket | None = None,
+        on_pick: OnPick | None = None,
+        on_page: OnPage | None = None,
+    ) -> None:
+        self._client = client
+        self._selection = selection
+        self._access = access
+        self._warn = warn
+        self._on_pick = on_pick
+        self._on_page = on_page
+        self._originals: dict[str, str] = {}
+        self.passing: dict[str, str] = {}
+        """Why files of a project have URLs of this index, which end with it."""
+        checks_users = access.secret and system_tells()
+        self.token: str | None = None
+        """What requests must have in their ``User-Agent``; see `callers`."""
+        if access.secret and not checks_users:
+            self.token = secrets.token_urlsafe(16)
+        self._server = Server(
+            host, port, listening=listening, on_stranger=warn if checks_users else None
+        )
+        self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
+        self._upstreams: list[_Upstream] = []
+        self.rewritten: dict[str, str] = {}
+        """The SHA-256 of the original by that of a wheel that was rewritten."""
+        self._urls: dict[tuple[str, bool], str] = {}
+        self.locks = LockFiles(self._server, self._prefix, client, warn)
+        """Lock files whose files are served too."""
+        # These are made when it is known how many upstreams there are.
+        self._repositories: list[VariantRepository] = []
+        self._builds: list[BuildRepository] = []
+        self._plain: list[SimpleRepository] = []
+
+    @property
+    def url(self) -> str:
+        """What all its URLs start with."""
+        return self._server.url + self._prefix
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Each URL here with the index it stands for, without credentials."""
+        return {here: redacted(url) for (url, _), here in self._urls.items()}
+
+    def add_index(self, url: str, pair: tuple[str, str] | None = None) -> str:
+        """Return the URL by which an index is reached here.
+
+        :param url: the URL or the folder of an index. It is returned unchanged if it
+            cannot be served here.
+        :param pair: user and password, unless they are in ``url``.
+        """
+        return self._add(url, pair, links=False)
+
+    def add_links(self, location: str, pair: tuple[str, str] | None = None) -> str:
+        """Return the URL of a page of links here; ``location`` if it has no builds.
+
+        :param location: what pip's ``--find-links`` takes: a folder, a file or a URL.
+        """
+        if not is_http(location):
+            try:
+                names = os.listdir(local_path(location))
+            except OSError:
+                names = []
+            if not any(self._may_choose(name) for name in names):
+                return location
+        return self._add(location, pair, links=True)
+
+    def _may_choose(self, name: str) -> bool:
+        """Return whether a file is a variant, or a build that may be judged."""
+        if find_label(name) is not None:
+            return True
+        return may_be_build(name) and not self._selection.unchecked
+
+    def _add(self, url: str, pair: tuple[str, str] | None, *, links: bool) -> str:
+        if (url, links) in self._urls:
+            return self._urls[url, links]
+        bare, own = split_credentials(url)
+        if is_http(bare) and not self._client.is_allowed(bare):
+            # pip ignores such an index with a similar warning.
+            self._warn(f"{redacted(url)} is neither https nor a trusted host: ignored")
+            return url
+        if not is_http(bare) and not links and not os.path.isdir(local_path(bare)):
+            return url
+        if own is not None and (own[1] or pair is None):
+            pair = own
+        if pair is not None and is_http(bare):
+            self._client.add_credentials(bare, pair)
+        number = len(self._upstreams)
+        path = f"/{number}" if number or self._prefix else ""
+        self._upstreams.append(self._make_upstream(path, bare, links=links))
+        here = f"{self.url}{path}/{'links' if links else 'simple'}/"
+        self._urls[url, links] = here
+        logger.info("%s stands for %s", path or "/", redacted(url))
+        return here
+
+    def _make_upstream(self, path: str, url: str, *, links: bool) -> _Upstream:
+        if links:
+            page = LinksUpstream(url, self._client)
+            return _Upstream(path=path, url=url, repository=page, links=page)
+        repository = (
+            HttpUpstream(url, self._client)
+            if is_http(url)
+            else FolderUpstream(local_path(url))
+        )
+        return _Upstream(path=path, url=url, repository=repository)
+
+    def close(self) -> None:
+        """Give the address up; for an index that is not to be served after all."""
+        self._server.close()
+
+    def is_reachable(self, url: str) -> bool:
+        """Return whether an installer can download ``url`` without credentials."""
+        return self._access.direct and not self._client.has_credentials(url)
+
+    @contextmanager
+    def serve(
+        self, *, idle: float | None = None, on_end: Callable[[], None] | None = None
+    ) -> Iterator[None]:
+        """Serve while the block lasts.
+
+        :param idle: seconds without a request after which the server ends by itself.
+        :param on_end: called when the server has ended, from its thread.
+        """
+        self._plain = [self._with_hashes(upstream) for upstream in self._upstreams]
+        selection = replace(
+            self._selection,
+            machine=find_once(self._selection),
+            rewrites=True,
+            announces=True,
+        )
+        self._builds, self._repositories = stack(
+            self._plain, selection=selection, client=self._client, warn=self._warn
+        )
+        sources = [
+            self._make_source(
+                upstream.path,
+                upstream.url,
+                repository,
+                links=upstream.links,
+                find_judged=self._builds[number].judged if self._builds else None,
+            )
+            for number, (upstream, repository) in enumerate(
+                zip(self._upstreams, self._repositories, strict=True)
+            )
+        ]
+        locked = self.locks.open(selection, len(sources), self._make_source)
+        app = make_app(
+            [*sources, *locked],
+            prefix=self._prefix,
+            hosts=self._access.hosts,
+            token=self.token,
+            on_pick=self._on_pick,
+            on_page=self._on_page,
+            warn=self._warn,
+        )
+        # A local installer has ended by then, so that no response is under way.
+        patient = not self._access.local
+        with self._server.serve(
+            app, self._client.close, patient=patient, idle=idle, on_end=on_end
+        ):
+            for upstream in self._upstreams[:1]:
+                if is_http(upstream.url):
+                    # The installer needs a moment before its first request.
+                    self._server.call_soon(self._client.prepare, upstream.url)
+            yield
+
+    def _make_source(
+        self,
+        path: str,
+        url: str,
+        repository: VariantRepository,
+        *,
+        links: LinksUpstream | None = None,
+        find_judged: Callable[[str], JudgedPage] | None = None,
+    ) -> Source:
+        # A server that runs for long would remember ever more files.
+        remembers = self._access.local
+        return Source(
+            path=path,
+            url=url,
+            repository=repository,
+            client=self._client,
+            access=self._access,
+            links=links,
+            find_judged=find_judged,
+            originals=self._originals if remembers else None,
+            passing=self.passing,
+            rewritten=self.rewritten if remembers else None,
+        )
+
+    def _with_hashes(self, upstream: _Upstream) -> SimpleRepository:
+        """Return the repository of an upstream, with all hashes that are required."""
+        if not self._selection.requires_hashes:
+            return upstream.repository
+        from .hashing import HashingRepository
+
+        return HashingRepository(
+            upstream.repository, self._client, self._selection.pinned
+        )
+
+    def original_url(self, url: str) -> str | None:
+        """Return the URL of the real file that a URL of this index stands for.
+
+        It is known for an installer on this machine alone, and has no credentials.
+        """
+        if not url.startswith(self._server.url):
+            return None
+        original = self._originals.get(url.removeprefix(self._server.url))
+        return None if original is None else split_credentials(original)[0]
+
+    def read_lockable(self, url: str) -> LockableRelease | None:
+        """Read what a lock file needs of the release that a URL of this index is of.
+
+        Call it only while the index serves.
+
+        :returns: ``None`` for a URL of anything but a variant wheel.
+        """
+        from ..selection.locking import read_lockable
+
+        path = url.removeprefix(f"{self.url}/")
+        place, project, name = path.split("/")[0], *path.split("/")[-4::3]
+        if not url.startswith(self.url) or not place.isdecimal():
+            return None
+        number = int(place)
+        repositories = [
+            *self._repositories,
+            *self.locks.repositories,
+        ]
+        if number >= len(repositories):
+            return None
+        return self._server.call(
+            read_lockable(repositories[number], project, unquote(name))
+        )
+
+    def all_choices(self) -> list[Choice]:
+        """Return what was shown of each release, index by index."""
+        return [
+            choice
+            for item in (*self._repositories, *self.locks.repositories)
+            for choice in item.all_choices()
+        ]
+
+    def asked_labels(self) -> dict[str, frozenset[str]]:
+        """Return the labels of each project for which the user asked for one."""
+        asked: dict[str, frozenset[str]] = {}
+        for item in self._repositories:
+            for project, labels in item.asked_labels.items():
+                asked[project] = asked.get(project, frozenset()) | labels
+        return asked
+
+    def all_judged(self) -> list[JudgedPage]:
+        """Return what was found out about ordinary wheels, index by index."""
+        return [
+            page
+            for item in (*self._builds, *self.locks.judged)
+            for page in item.all_judged()
+        ]
+
+    def find_judged(self, project: str) -> list[JudgedPage]:
+        """Return what is known of a project's page in each index that has it.
+
+        Call it only while the index serves.
+        """
+        pages = []
+        for repository in (*self._builds, *self.locks.judged):
+            try:
+                self._server.call(repository.get_project_page(project))
+            except (InputError, errors.PackageNotFoundError):
+                continue
+            pages.append(repository.judged(project))
+        return pages
+
+    def find_shown(self, project: str) -> list[ShownPage]:
+        """Return the page of a project in each index that has it.
+
+        Call it only while the index serves.
+        """
+        pages = []
+        for number, repository in enumerate(self._repositories):
+            try:
+                page = self._server.call(self._plain[number].get_project_page(project))
+                shown = self._server.call(repository.get_project_page(project))
+            except (InputError, *UNAVAILABLE):
+                continue
+            judged = self._builds[number].judged(project) if self._builds else None
+            pages.append(
+                ShownPage(
+                    files=page.files,
+                    shown=shown.files,
+                    choices=repository.choices(project),
+                    judged=judged,
+                )
+            )
+        return pages
+
+    def find_choices(self, project: str) -> Mapping[str, Choice]:
+        """Return what is shown of a project in the first index that has it.
+
+        Call it only while the index serves.
+        """
+        for repository in self._repositories:
+            try:
+                if not repository.choices(project):
+                    self._server.call(repository.get_project_page(project))
+            except (InputError, errors.PackageNotFoundError):
+                continue
+            if choices := repository.choices(project):
+                return choices
+        return {}

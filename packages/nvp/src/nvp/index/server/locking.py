@@ -1,0 +1,199 @@
+"""Files of lock files, as this machine gets them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from simple_repository import errors, model
+
+from nvidia_variant_provider.errors import InputError
+
+from ..http.client import Client
+from ..selection.builds import BuildRepository
+from ..selection.choice import Choice
+from ..selection.evaluating import EvaluatedWheel
+from ..selection.options import Selection
+from ..selection.repository import VariantRepository
+from .linking import link
+from .server import Server
+from .source import Source
+from .upstream import ListedUpstream
+
+__all__ = ["LockFiles", "LockedPage"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockedPage:
+    """What is shown of the files of a project in a lock file.
+
+    :param files: by the names in the lock file, best first; they have other names and
+        URLs where they are variants. A wheel that is rewritten has no hashes.
+    :param choices: what was chosen of each release with variants, by version.
+    """
+
+    files: Mapping[str, model.File]
+    choices: Mapping[str, Choice]
+
+
+class LockFiles:
+    """The lock files whose files a local index serves beside its indexes.
+
+    Nothing but a lock file with its hashes decides about its files, so that they are
+    not compared with the indexes, nor hidden where they are builds.
+
+    Methods other than `add` and `open` are for the time in which the index serves.
+
+    :param client: reads the files.
+    :param warn: called with a sentence for each thing that is ignored.
+    """
+
+    def __init__(
+        self, server: Server, prefix: str, client: Client, warn: Callable[[str], None]
+    ) -> None:
+        self._server = server
+        self._prefix = prefix
+        self._client = client
+        self._warn = warn
+        self._upstreams: list[ListedUpstream] = []
+        self._sources: list[Source] = []
+        self._selection: Selection | None = None
+        self.judged: list[BuildRepository] = []
+        """What `judge` has found out."""
+
+    @property
+    def repositories(self) -> list[VariantRepository]:
+        """What is shown of each lock file."""
+        return [source.repository for source in self._sources]
+
+    def add(self, files: Mapping[str, Sequence[model.File]]) -> int:
+        """Serve the files of a lock file; return the number for the other methods.
+
+        :param files: the files of each project, by its normalized name.
+        """
+        self._upstreams.append(ListedUpstream(files))
+        return len(self._upstreams) - 1
+
+    def open(
+        self,
+        selection: Selection,
+        first: int,
+        make_source: Callable[[str, str, VariantRepository], Source],
+    ) -> list[Source]:
+        """Return what the server shows of each lock file.
+
+        :param first: the number of the first one on the server.
+        :param make_source: is given a path, a name for people, and a repository.
+        """
+        self._selection = selection
+        # The hashes of the lock file are compared here, and wheels that are rewritten
+        # get another one.
+        unhashed = replace(selection, requires_hashes=False, keeps_hashes=False)
+        for number, upstream in enumerate(self._upstreams, first):
+            repository = VariantRepository(
+                upstream, selection=unhashed, client=self._client, warn=self._warn
+            )
+            self._sources.append(make_source(f"/{number}", "a lock file", repository))
+        return self._sources
+
+    def read(self, number: int, project: str) -> LockedPage:
+        """Return what this machine gets of a project of a lock file."""
+        source = self._sources[number]
+        url = f"{self._server.url}{self._prefix}{source.path}/"
+        return self._server.call(_read_locked(source, project, url))
+
+    def judge(self, number: int, project: str) -> None:
+        """Find out what the builds of a project of a lock file need."""
+        if self._selection is None:
+            raise RuntimeError("not serving")
+        repository = BuildRepository(
+            self._upstreams[number],
+            selection=self._selection,
+            client=self._client,
+            warn=self._warn,
+        )
+        self._server.call(repository.get_project_page(project))
+        self.judged.append(repository)
+
+    def save(self, number: int, project: str, name: str, folder: Path) -> str:
+        """Save a wheel of a lock file that is rewritten; return its new SHA-256.
+
+        :param name: the name that pip sees.
+        :raises InputError: it cannot be read, or has another hash.
+        """
+        source = self._sources[number]
+        return self._server.call(_save_rewritten(source, project, name, folder))
+
+    def read_file(self, number: int, project: str, name: str) -> bytes:
+        """Read a file of a lock file in full, as it is.
+
+        :raises InputError: it cannot be read.
+        """
+        repository = self._sources[number].repository
+        return self._server.call(repository.file_reader.read(project, name))
+
+
+async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
+    """Read what a machine gets of a project of a lock file.
+
+    :param url: what the URLs of the source start with.
+    """
+    page = await source.repository.get_project_page(project)
+    choices = source.repository.choices(project)
+    names = {
+        offer.name: offer.wheel.file_name
+        for choice in choices.values()
+        for offer in choice.offers
+    }
+    files: dict[str, model.File] = {}
+    for file in page.files:
+        # A page shows the best wheel twice.
+        files.setdefault(
+            names.get(file.filename, file.filename),
+            link(source, file, project, urlsplit(url).path, shown=url),
+        )
+    return LockedPage(files=files, choices=choices)
+
+
+async def _save_rewritten(source: Source, project: str, name: str, folder: Path) -> str:
+    """Save a wheel that is rewritten on its way, and serve it from there.
+
+    pip compares the hash of a wheel that it installs from a lock file, and the hash in
+    the file is that of the original, which is verified here.
+
+    :returns: the SHA-256 of the wheel as pip gets it.
+    :raises InputError: it cannot be read, or has another hash.
+    """
+    from .rewritten import read_pieces, rewrite_pieces
+
+    try:
+        wheel = await source.repository.get_resource(project, name)
+    except errors.InvalidPackageError as error:
+        raise InputError(str(error)) from None
+    if not isinstance(wheel, EvaluatedWheel):
+        raise InputError("is not rewritten as its page says", path=name)
+    digest = hashlib.sha256()
+    path = folder / name
+    original = wheel.original
+
+    async def write(pieces: AsyncIterator[bytes]) -> None:
+        with path.open("wb") as file:
+            async for piece in rewrite_pieces(
+                pieces, wheel.plan, wheel.sha256, source.rewritten
+            ):
+                digest.update(piece)
+                file.write(piece)
+
+    if isinstance(original, model.HttpResource):
+        asked = {"Accept-Encoding": "identity"}
+        async with source.client.stream(original.url, asked) as response:
+            await write(response.aiter_raw())
+    elif isinstance(original, model.LocalResource):
+        await write(read_pieces(Path(original.path)))
+    else:
+        raise InputError("a file of an unknown kind", path=name)
+    source.saved[name] = path
+    return digest.hexdigest()

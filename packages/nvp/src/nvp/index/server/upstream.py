@@ -1,0 +1,333 @@
+"""The indexes behind the local index: on servers, in folders, or as pages of links.
+
+Each is a `SimpleRepository` of the library simple-repository, and can replace any of
+its components. The `HttpRepository` of simple-repository 0.11.1 does not serve here:
+for each file it reads the page again and sends a HEAD request, it limits neither size
+nor time, and it resolves URLs against the page it asked for, not the page to which it
+was redirected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from packaging.utils import canonicalize_name
+from simple_repository import errors, model
+from simple_repository.components.core import SimpleRepository
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
+
+from ..http.client import Client
+from ..http.pages import ACCEPT, parse_page, parse_projects
+from ..http.urls import UpstreamError, is_http, path_of_file_url, redacted
+from ..selection.renaming import project_of
+
+__all__ = [
+    "FolderUpstream",
+    "HttpUpstream",
+    "LinksUpstream",
+    "ListedUpstream",
+    "local_path",
+]
+
+logger = logging.getLogger(__name__)
+
+_PAGES = 128
+"""Pages whose files are remembered: installers ask for them right after the page."""
+
+
+class _Upstream(SimpleRepository):
+    """What all upstreams share: they remember the files of their latest pages."""
+
+    def __init__(self) -> None:
+        self._pages: OrderedDict[str, dict[str, model.File]] = OrderedDict()
+
+    async def get_project_page(
+        self,
+        project_name: str,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.ProjectDetail:
+        """Return the page of a project, with absolute URLs.
+
+        :raises PackageNotFoundError: the index does not have the project.
+        :raises UpstreamError: the index does not respond as an index.
+        """
+        name = canonicalize_name(project_name)
+        page = await self._read_page(name)
+        self._pages[name] = {file.filename: file for file in page.files}
+        self._pages.move_to_end(name)
+        if len(self._pages) > _PAGES:
+            self._pages.popitem(last=False)
+        return page
+
+    async def get_resource(
+        self,
+        project_name: str,
+        resource_name: str,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.Resource:
+        """Return where a file of the page, or its METADATA, is.
+
+        :raises ResourceUnavailable: the page does not list the file.
+        """
+        name = canonicalize_name(project_name)
+        if name not in self._pages:
+            await self.get_project_page(name)
+        files = self._pages[name]
+        file = files.get(resource_name)
+        suffix = ""
+        if file is None and resource_name.endswith(".metadata"):
+            suffix = ".metadata"
+            file = files.get(resource_name.removesuffix(suffix))
+            if file is not None and not file.dist_info_metadata:
+                file = None
+        if file is None:
+            raise errors.ResourceUnavailable(resource_name)
+        if file.url.startswith("file:"):
+            return model.LocalResource(
+                path=local_path(file.url + suffix), to_cache=False
+            )
+        return model.HttpResource(url=_with_suffix(file.url, suffix))
+
+    async def _read_page(self, project: str) -> model.ProjectDetail:
+        raise NotImplementedError
+
+
+class HttpUpstream(_Upstream):
+    """An index on a server.
+
+    :param url: the URL of the index, without credentials.
+    :param client: reads the index, and has its credentials.
+    """
+
+    def __init__(self, url: str, client: Client) -> None:
+        super().__init__()
+        self.url = url if url.endswith("/") else f"{url}/"
+        self._client = client
+
+    async def get_project_list(
+        self,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.ProjectList:
+        """Return all projects of the index."""
+        response = await self._client.get(self.url, {"Accept": ACCEPT})
+        kind = response.headers.get("content-type", "")
+        return await asyncio.to_thread(
+            parse_projects, response.body, kind, response.url
+        )
+
+    async def _read_page(self, project: str) -> model.ProjectDetail:
+        url = f"{self.url}{project}/"
+        try:
+            response = await self._client.get(url, {"Accept": ACCEPT})
+        except UpstreamError as error:
+            if error.status in (404, 410):
+                raise errors.PackageNotFoundError(project) from None
+            raise
+        kind = response.headers.get("content-type", "")
+        page = await asyncio.to_thread(
+            parse_page, response.body, kind, response.url, project
+        )
+        return await _without_near_files(page, self.url, self._client)
+
+
+class FolderUpstream(_Upstream):
+    """An index in a folder: ``{project}/index.html``, or the files themselves."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self.folder = Path(folder).resolve()
+
+    async def get_project_list(
+        self,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.ProjectList:
+        """Return the folders in the folder."""
+        return await asyncio.to_thread(_list_projects, self.folder)
+
+    async def _read_page(self, project: str) -> model.ProjectDetail:
+        # The name is normalized, so that it cannot lead out of the folder.
+        return await asyncio.to_thread(_read_folder, self.folder / project, project)
+
+
+class LinksUpstream(_Upstream):
+    """What pip's ``--find-links`` takes: a folder, or a page of links.
+
+    :param location: a path or a URL, without credentials.
+    :param client: reads the page, and has its credentials.
+    """
+
+    def __init__(self, location: str, client: Client) -> None:
+        super().__init__()
+        self.location = location
+        self._client = client
+
+    async def read_all(self) -> model.ProjectDetail:
+        """Return the files of all projects."""
+        if is_http(self.location):
+            response = await self._client.get(self.location, {"Accept": "text/html"})
+            kind = response.headers.get("content-type", "text/html")
+            page = await asyncio.to_thread(
+                parse_page, response.body, kind, response.url, "links"
+            )
+            return await _without_near_files(page, self.location, self._client)
+        path = local_path(self.location)
+        if path.is_dir():
+            return await asyncio.to_thread(_list_folder, path, "links")
+        body = await asyncio.to_thread(read_bytes, path, limit=LARGE_BYTES)
+        return parse_page(body, "text/html", path.resolve().as_uri(), "links")
+
+    async def get_project_list(
+        self,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.ProjectList:
+        """Return the projects of the wheels."""
+        page = await self.read_all()
+        names = {project_of(file.filename) for file in page.files}
+        return _project_list(sorted(names))
+
+    async def _read_page(self, project: str) -> model.ProjectDetail:
+        page = await self.read_all()
+        files = tuple(
+            file
+            for file in page.files
+            if canonicalize_name(file.filename).startswith(f"{project}-")
+        )
+        return replace(page, name=project, files=files)
+
+
+class ListedUpstream(_Upstream):
+    """Files that are known already, such as those of a lock file.
+
+    :param files: the files of each project, by its normalized name.
+    """
+
+    def __init__(self, files: Mapping[str, Sequence[model.File]]) -> None:
+        super().__init__()
+        self._files = files
+
+    async def get_project_list(
+        self,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.ProjectList:
+        """Return the projects of the files."""
+        return _project_list(sorted(self._files))
+
+    async def _read_page(self, project: str) -> model.ProjectDetail:
+        if project not in self._files:
+            raise errors.PackageNotFoundError(project)
+        files = tuple(self._files[project])
+        return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
+
+
+async def _without_near_files(
+    page: model.ProjectDetail, index: str, client: Client
+) -> model.ProjectDetail:
+    """Drop the files of this machine, which a page from elsewhere must not name.
+
+    These are files in its folders, and on servers that it alone, or its network, can
+    reach: this program would send requests there. An index that is itself on this
+    machine may name its servers.
+    """
+    files = [f for f in page.files if f.url.startswith(("http://", "https://"))]
+    refused = {
+        server
+        for server in {_server(file.url) for file in files}
+        if not await client.nearness.may_lead(index, server)
+    }
+    if refused:
+        logger.info("%s names files on %s: left out", redacted(index), sorted(refused))
+        files = [file for file in files if _server(file.url) not in refused]
+    if len(files) == len(page.files):
+        return page
+    return replace(page, files=tuple(files))
+
+
+def _server(url: str) -> str:
+    """Return the start of a URL, up to the host and the port."""
+    return "/".join(url.split("/", 3)[:3])
+
+
+def _read_folder(folder: Path, project: str) -> model.ProjectDetail:
+    page = folder / "index.html"
+    if os.path.isfile(page):
+        try:
+            body = read_bytes(page, limit=LARGE_BYTES)
+        except InputError as error:
+            raise UpstreamError(error.message, path=error.path) from None
+        return parse_page(body, "text/html", page.as_uri(), project)
+    if not os.path.isdir(folder):
+        raise errors.PackageNotFoundError(project)
+    return _list_folder(folder, project)
+
+
+def _list_folder(folder: Path, project: str) -> model.ProjectDetail:
+    try:
+        files = tuple(
+            model.File(
+                filename=path.name,
+                url=path.as_uri(),
+                hashes={},
+                size=path.stat().st_size,
+            )
+            for path in sorted(folder.resolve().iterdir())
+            if path.is_file() and _is_utf_8(path.name)
+        )
+    except OSError as error:
+        raise _unreadable(folder, error) from None
+    return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
+
+
+def _list_projects(folder: Path) -> model.ProjectList:
+    try:
+        names = [item.name for item in folder.iterdir() if item.is_dir()]
+    except OSError as error:
+        raise _unreadable(folder, error) from None
+    return _project_list([name for name in names if canonicalize_name(name) == name])
+
+
+def _is_utf_8(name: str) -> bool:
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _unreadable(folder: Path, error: OSError) -> UpstreamError:
+    return UpstreamError(f"cannot be read: {error.strerror}", path=str(folder))
+
+
+def _project_list(names: list[str]) -> model.ProjectList:
+    return model.ProjectList(
+        meta=model.Meta("1.0"),
+        projects=frozenset(map(model.ProjectListElement, names)),
+    )
+
+
+def local_path(location: str) -> Path:
+    """Return the path that a ``file:`` URL names; a path is returned unchanged."""
+    if not location.startswith("file:"):
+        return Path(location)
+    return Path(path_of_file_url(location))
+
+
+def _with_suffix(url: str, suffix: str) -> str:
+    """Add ``suffix`` to the path of ``url`` (PEP 658), before its query."""
+    if not suffix:
+        return url
+    parts = urlsplit(url)
+    return parts._replace(path=parts.path + suffix).geturl()

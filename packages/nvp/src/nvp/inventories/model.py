@@ -1,0 +1,146 @@
+"""A machine of an inventory, and the words that all sources share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from nvidia_variant_provider.errors import InputError, shown
+from nvidia_variant_provider.machine.environment import (
+    ComputeCapability,
+    CudaVersion,
+    Environment,
+    Gpu,
+)
+from nvidia_variant_provider.machine.reasons import NOT_GIVEN
+
+__all__ = [
+    "Machine",
+    "as_mapping",
+    "as_text",
+    "make_environment",
+    "parse_capability",
+    "parse_cuda",
+    "refuse_repeated",
+]
+
+_NUMBERS = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,6})*")
+MAX_GPUS = 256
+"""GPUs of one machine; the largest known machines have 16, and 72 in one rack."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """A machine that somebody else describes.
+
+    :param name: how its source calls it, such as a node of a cluster.
+    :param notes: what the source leaves open, in sentences without a full stop.
+    """
+
+    name: str
+    environment: Environment
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """Return every field under its own name."""
+        return {
+            "name": self.name,
+            "environment": self.environment.to_dict(),
+            "notes": list(self.notes),
+        }
+
+
+def parse_cuda(text: str) -> CudaVersion:
+    """Return 12.9 for ``12.9`` and ``12.9.0``.
+
+    :raises InputError: the text is not a version.
+    """
+    return CudaVersion(*_numbers(text, "CUDA version"))
+
+
+def parse_capability(text: str) -> ComputeCapability:
+    """Return 8.0 for ``8.0`` and ``8.0.0``.
+
+    :raises InputError: the text is not a compute capability.
+    """
+    return ComputeCapability(*_numbers(text, "compute capability"))
+
+
+def _numbers(text: str, what: str) -> tuple[int, int]:
+    match = _NUMBERS.fullmatch(text.strip())
+    if match is None:
+        raise InputError(f"{shown(text)} is not a {what}", hint="it is like 12.9")
+    return int(match[1]), int(match[2])
+
+
+def make_environment(
+    cuda: CudaVersion | None,
+    gpus: Iterable[tuple[str | None, ComputeCapability | None]],
+    *,
+    kernel: str | None = None,
+) -> Environment:
+    """Make the environment of a machine; what is missing gets a reason.
+
+    :param gpus: name and compute capability of each GPU, in the order of the source.
+    """
+    return _environment(cuda, tuple(gpus), kernel)
+
+
+@lru_cache(maxsize=1024)
+def _environment(
+    cuda: CudaVersion | None,
+    gpus: tuple[tuple[str | None, ComputeCapability | None], ...],
+    kernel: str | None,
+) -> Environment:
+    """Return one record for all machines that are alike, of which there are many."""
+    listed = [
+        Gpu(
+            index=index,
+            name=name,
+            compute_capability=capability,
+            reason=None if capability else NOT_GIVEN,
+        )
+        for index, (name, capability) in enumerate(gpus)
+    ]
+    complete = cuda is not None and bool(listed)
+    return Environment(
+        cuda_driver_version=cuda,
+        kernel_driver_version=kernel,
+        gpus=tuple(listed),
+        source="snapshot",
+        reason=None if complete else NOT_GIVEN,
+    )
+
+
+def refuse_repeated(machines: Iterable[Machine]) -> Iterator[Machine]:
+    """Yield ``machines``, whose names have to differ.
+
+    :raises InputError: a name was seen before.
+    """
+    names: set[str] = set()
+    for machine in machines:
+        if machine.name in names:
+            message = f"two machines have the name {shown(machine.name)}"
+            raise InputError(message, hint="give each machine a name of its own")
+        names.add(machine.name)
+        yield machine
+
+
+def as_mapping(value: object) -> Mapping[str, Any]:
+    """Return an object of a document; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_text(value: object) -> str | None:
+    """Return a text, or a number as text; ``None`` for anything else."""
+    if isinstance(value, str):
+        return value.strip() or None
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, (int, float)):
+        return str(value)
+    # ijson reads numbers with a point as decimals.
+    return str(value) if type(value).__name__ == "Decimal" else None

@@ -1,0 +1,305 @@
+"""Typed access to the tables of GPUs, CUDA toolkits and drivers in this folder.
+
+Each record of the JSON files has its source and date. The scripts in ``tools/``
+regenerate the files, and ``tests/knowledge`` holds the rules that all records obey.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+
+from .._resources import read_resource
+
+__all__ = [
+    "NATIVE",
+    "PTX",
+    "GpuDrivers",
+    "GpuModel",
+    "Toolkit",
+    "can_exist",
+    "driver_branches",
+    "driver_versions",
+    "gpu_drivers",
+    "gpu_models",
+    "newest_cuda",
+    "parse_isa",
+    "ptx_targets",
+    "runs_machine_code",
+    "runs_ptx",
+    "tegra_toolkits",
+    "toolkits",
+]
+
+NATIVE, PTX = "native", "ptx"
+"""How code runs on a GPU: as machine code, or as PTX that the driver compiles."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuModel:
+    """The GPUs of one compute capability.
+
+    :param tegra: whether it is part of a system on a chip, which runs machine code
+        of desktop GPUs only of some toolkits; see `tegra_toolkits`.
+    :param first_toolkit: the first CUDA version that compiles for it.
+    :param last_toolkit: the last CUDA version that compiles for it, or ``None`` if the
+        newest one does.
+    """
+
+    compute_capability: ComputeCapability
+    architecture: str
+    products: str
+    tegra: bool
+    first_toolkit: CudaVersion
+    last_toolkit: CudaVersion | None
+    source: str
+    date: str
+
+    @property
+    def name(self) -> str:
+        """The first product, as people call it, such as ``GeForce GTX 750 Ti``."""
+        _, _, products = self.products.rpartition(": ")
+        return products.partition(" (")[0].split(",")[0].strip()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Toolkit:
+    """A CUDA toolkit release.
+
+    :param targets: the targets for which its assembler makes machine code, such as
+        ``90``, ``90a`` and ``100f``; ``90`` stands for ``sm_90``.
+    :param ptx_isa: the PTX version that it emits, as (major, minor).
+    """
+
+    version: CudaVersion
+    targets: tuple[str, ...]
+    ptx_isa: tuple[int, int]
+    source: str
+    date: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuDrivers:
+    """The driver branches that support a compute capability.
+
+    :param first_branch: the first branch, such as 570.
+    :param last_branch: the last branch, or ``None`` if no end is known.
+    """
+
+    compute_capability: ComputeCapability
+    first_branch: int
+    last_branch: int | None
+    source: str
+    date: str
+
+
+@cache
+def gpu_models() -> Mapping[ComputeCapability, GpuModel]:
+    """Return the GPUs by compute capability, ascending.
+
+    They begin with those for which wheels were built in 2018. Properties of variants
+    can name GPUs from 5.0 on.
+    """
+    models = [
+        GpuModel(
+            compute_capability=ComputeCapability.parse(record["compute_capability"]),
+            architecture=record["architecture"],
+            products=record["products"],
+            tegra=record["tegra"],
+            first_toolkit=CudaVersion.parse(record["first_toolkit"]),
+            last_toolkit=_version(record["last_toolkit"]),
+            source=record["source"],
+            date=record["date"],
+        )
+        for record in _read("gpus")
+    ]
+    models.sort(key=lambda model: model.compute_capability)
+    return {model.compute_capability: model for model in models}
+
+
+@cache
+def toolkits() -> Mapping[CudaVersion, Toolkit]:
+    """Return the toolkits from CUDA 9.0 on by version, ascending.
+
+    There is no 12.7. Those before 11.7 are as documents describe them, since no package
+    index has them; the others are measured.
+    """
+    releases = [
+        Toolkit(
+            version=CudaVersion.parse(record["version"]),
+            targets=tuple(record["targets"]),
+            ptx_isa=parse_isa(record["ptx_isa"]),
+            source=record["source"],
+            date=record["date"],
+        )
+        for record in [*_read("older_toolkits"), *_read("toolkits")]
+    ]
+    return {toolkit.version: toolkit for toolkit in sorted(releases, key=_by_version)}
+
+
+@cache
+def driver_branches() -> Mapping[int, CudaVersion]:
+    """Return the CUDA version that each driver branch reports, by branch, ascending."""
+    return {
+        record["branch"]: CudaVersion.parse(record["cuda"])
+        for record in _read("drivers")["branches"]
+    }
+
+
+def newest_cuda() -> CudaVersion:
+    """Return the newest CUDA version of which a toolkit or a driver is known."""
+    return max(*toolkits(), *driver_branches().values())
+
+
+@cache
+def driver_versions() -> tuple[CudaVersion, ...]:
+    """Return the CUDA versions that drivers report, ascending.
+
+    Toolkits are published before drivers for them are in the table, and releases are
+    prepared for the next toolkit. So the list goes on to one minor version past
+    `newest_cuda`.
+    """
+    known, newest = set(driver_branches().values()), newest_cuda()
+    later = {version for version in toolkits() if version > max(known)}
+    return tuple(sorted({*known, *later, CudaVersion(newest.major, newest.minor + 1)}))
+
+
+@cache
+def gpu_drivers() -> Mapping[ComputeCapability, GpuDrivers]:
+    """Return the driver branches of each compute capability, ascending."""
+    records = [
+        GpuDrivers(
+            compute_capability=ComputeCapability.parse(record["compute_capability"]),
+            first_branch=record["first_branch"],
+            last_branch=record["last_branch"],
+            source=record["source"],
+            date=record["date"],
+        )
+        for record in _read("drivers")["gpu_drivers"]
+    ]
+    return {record.compute_capability: record for record in records}
+
+
+@cache
+def can_exist(cuda: CudaVersion, capability: ComputeCapability) -> bool:
+    """Return whether a driver that reports ``cuda`` supports a GPU.
+
+    Nothing is known about a driver or a GPU that the tables do not list, and the
+    result is ``True``. But a GPU that a driver has given up does not come back.
+    """
+    branches = [branch for branch, v in driver_branches().items() if v == cuda]
+    drivers = gpu_drivers().get(capability)
+    if drivers is None:
+        return True
+    last = drivers.last_branch
+    if not branches:
+        return last is None or cuda <= max(driver_branches().values())
+    return drivers.first_branch <= branches[0] and (last is None or branches[0] <= last)
+
+
+@cache
+def ptx_targets() -> Mapping[str, Mapping[str, frozenset[str]]]:
+    """Return, by version of ptxas, the targets for which PTX for a target assembles."""
+    return {
+        record["ptxas"]: {
+            source: frozenset(targets)
+            for source, targets in record["assembles"].items()
+        }
+        for record in _read("ptx_targets")
+    }
+
+
+@cache
+def tegra_toolkits() -> Mapping[
+    tuple[ComputeCapability, ComputeCapability], CudaVersion | None
+]:
+    """Return the CUDA toolkit from which a Jetson runs machine code for desktop GPUs.
+
+    :returns: by the compute capabilities of the code and of the Jetson; ``None`` where
+        code of no toolkit runs. The source is what PyTorch warns by.
+    """
+    return {
+        (
+            ComputeCapability.parse(code),
+            ComputeCapability.parse(record["gpu"]),
+        ): _version(record["from_toolkit"])
+        for record in _read("tegra")
+        for code in record["code"]
+    }
+
+
+def runs_machine_code(
+    target: str, capability: ComputeCapability, toolkit: CudaVersion | None = None
+) -> bool:
+    """Return whether machine code for ``target`` runs on a GPU.
+
+    The CUDA C++ programming guide says: code for X.y runs on X.z with z >= y, but
+    "binary compatibility between desktop and Tegra is not supported". Since CUDA 13.2
+    has unified the two, newer code runs on a Jetson; see `tegra_toolkits`. Code for
+    ``90a`` runs on 9.0 only. Code for ``100f`` runs where code for ``100`` does.
+
+    :param target: such as ``90``, ``90a`` and ``100f``.
+    :param toolkit: the CUDA toolkit of the code, or ``None`` where it is not known.
+    """
+    number, suffix = target.rstrip("af"), target[-1:]
+    wanted = ComputeCapability(int(number[:-1]), int(number[-1]))
+    if wanted == capability:
+        return True
+    if suffix == "a" or wanted.major != capability.major or wanted > capability:
+        return False
+    if not (_is_tegra(wanted) or _is_tegra(capability)):
+        return True
+    since = tegra_toolkits().get((wanted, capability))
+    return since is not None and toolkit is not None and toolkit >= since
+
+
+def runs_ptx(target: str, capability: ComputeCapability) -> bool:
+    """Return whether a driver that knows the ISA can compile PTX for a GPU.
+
+    Measured with ptxas: plain PTX compiles for every target that is not lower,
+    ``f`` PTX within its family, and ``a`` PTX for its own target only.
+
+    :param target: the target of the PTX, such as ``90``, ``90a`` and ``100f``.
+    """
+    if target.isdigit():
+        return int(target) <= int(capability.sm)
+    if target == f"{capability.sm}a":
+        return True
+    # Take all versions of ptxas that know `f`, from 12.9 on, and not the newest one
+    # alone: CUDA 13 has renamed 10.1 to 11.0 and no longer makes code for 10.1.
+    compiled = frozenset[str]().union(
+        *(
+            table.get(target, frozenset())
+            for version, table in ptx_targets().items()
+            if parse_isa(version) >= (12, 9)
+        )
+    )
+    return capability.sm in compiled or f"{capability.sm}a" in compiled
+
+
+def _is_tegra(capability: ComputeCapability) -> bool:
+    model = gpu_models().get(capability)
+    return model is not None and model.tegra
+
+
+def _read(name: str) -> Any:
+    return json.loads(read_resource("knowledge", f"{name}.json"))
+
+
+def _version(text: str | None) -> CudaVersion | None:
+    return None if text is None else CudaVersion.parse(text)
+
+
+def parse_isa(text: str) -> tuple[int, int]:
+    """Return (8, 7) for ``8.7``, and for longer versions such as ``8.7.1``."""
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _by_version(toolkit: Toolkit) -> CudaVersion:
+    return toolkit.version

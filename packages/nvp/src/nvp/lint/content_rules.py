@@ -1,0 +1,333 @@
+"""NV5xx: whether the GPU code in a wheel bears out what the wheel declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nvidia_variant_provider.errors import shown
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvidia_variant_provider.machine.supported import LOWER_BOUND, OLDEST, SM_ARCH
+
+from ..gpu_code.bounds import newest_runtime
+from ..gpu_code.claims import gpus_of
+from ..gpu_code.files import MAX_DEFECTS
+from ..gpu_code.report import WheelReport, target_key
+from ..gpu_code.units import Unit, parse_target, ptx_toolkit
+from ..gpu_code.vendoring import links_kernels_of_nvidia
+from ..knowledge.tables import PTX, gpu_models
+from ..wheels.names import WheelName
+from .collector import Checks, Collector, Problem
+from .content import DeclaringWheel, Lack, SilentWheel, describe_wheel, letter_of
+from .library_rules import LIBRARY_CHECKS, WheelLibraries
+
+__all__ = ["DECLARING_CHECKS", "READING_CHECKS", "SILENT_CHECKS", "check_content"]
+
+READING_CHECKS: Checks[WheelReport] = Checks()
+SILENT_CHECKS: Checks[SilentWheel] = Checks()
+DECLARING_CHECKS: Checks[DeclaringWheel] = Checks()
+
+_MAX_NAMED = 3
+"""How many libraries a message names."""
+
+_MAX_TARGETS = 8
+"""How many targets a message names."""
+
+
+def check_content(
+    report: WheelReport,
+    name: WheelName,
+    document: Mapping[str, Any] | None,
+    *,
+    outside: Collector,
+    inside: Collector,
+) -> None:
+    """Compare what is in a wheel with what the wheel declares.
+
+    :param document: its ``variant.json``; ``None`` for a non-variant wheel.
+    :param outside: for findings about the wheel.
+    :param inside: for findings that point into ``variant.json``.
+    """
+    READING_CHECKS.run(report, outside)
+    LIBRARY_CHECKS.run(WheelLibraries(report=report, name=name), outside)
+    # What seems to be missing may be in what could not be read.
+    if report.all_defects:
+        return
+    # NV404, NV412 and others say why a labelled wheel has no usable variant.json.
+    if name.label is not None and document is None:
+        return
+    wheel = describe_wheel(report, name, document, outside.path)
+    if isinstance(wheel, SilentWheel):
+        SILENT_CHECKS.run(wheel, outside)
+    else:
+        DECLARING_CHECKS.run(wheel, inside)
+
+
+@DECLARING_CHECKS.rule("NV501")
+def check_nv501(wheel: DeclaringWheel) -> Iterator[Problem]:
+    """Report declared machine code that is not there, with nothing else that runs."""
+    for item in wheel.lacking(Lack.NO_CODE):
+        number = parse_target(item.value)[0]
+        where = _in_libraries(item.units, wheel.loaded)
+        yield Problem(
+            wheel.at(SM_ARCH),
+            f"{item.value} is declared, but no code{where} runs on such a GPU",
+            f"build for {number}, or drop {item.value}; inspect shows what is there",
+        )
+
+
+@DECLARING_CHECKS.rule("NV502")
+def check_nv502(wheel: DeclaringWheel) -> Iterator[Problem]:
+    """Report code for GPUs that no declared value reaches."""
+    for value, lost in _undeclared(wheel):
+        if lost:
+            yield Problem(
+                wheel.at(SM_ARCH),
+                f"the wheel has code for {value}, which is not declared, so that GPUs "
+                f"of {', '.join(map(str, lost))} do not get it",
+                f"add {value}",
+            )
+
+
+@DECLARING_CHECKS.rule("NV503")
+def check_nv503(wheel: DeclaringWheel) -> Iterator[Problem]:
+    """Report values that differ from the targets without changing who can run it."""
+    for item in wheel.lacking(Lack.OTHER_NAME):
+        number = parse_target(item.value)[0]
+        if all(letter_of(unit, item.value) for unit in item.units):
+            letter = letter_of(item.units[0], item.value)
+            known = ", ".join(map(str, gpus_of(item.value)))
+            message = (
+                f"for {item.value} there is only {number}{letter} code, which runs on "
+                f"{known}"
+            )
+            hint = (
+                f"no other GPU needs {item.value} so far; build for {number} to be safe"
+            )
+        else:
+            where = _in_libraries(item.units, wheel.loaded)
+            message = f"there is no code for {item.value}{where}; other code runs there"
+            hint = "declare the targets that the wheel has"
+        yield Problem(wheel.at(SM_ARCH), message, hint)
+    for value, lost in _undeclared(wheel):
+        if not lost and gpus_of(value):
+            yield Problem(
+                wheel.at(SM_ARCH),
+                f"the wheel has code for {value}, which is not declared",
+                "other values give it to the same GPUs; declare it to be exact",
+            )
+
+
+@DECLARING_CHECKS.rule("NV504")
+def check_nv504(wheel: DeclaringWheel) -> Iterator[Problem]:
+    """Report declared PTX that is not there."""
+    for item in wheel.lacking(Lack.NO_PTX):
+        number = parse_target(item.value)[0]
+        yield Problem(
+            wheel.at(SM_ARCH),
+            f"there is no PTX for {number}{_in_libraries(item.units, wheel.loaded)}",
+            f"build PTX for {number}, or drop {item.value}",
+        )
+
+
+@DECLARING_CHECKS.rule("NV505")
+def check_nv505(wheel: DeclaringWheel) -> Iterator[Problem]:
+    """Report PTX of a newer toolkit than the driver that the lower bound admits.
+
+    A driver compiles the PTX of toolkits that are not newer than itself.
+    """
+    refused = list(_refused_ptx(wheel))
+    if not refused:
+        return
+    needed = max(version for version, _, _ in refused)
+    unit, value = next((u, v) for version, u, v in refused if version == needed)
+    hint = f"declare {needed}"
+    relaxed = wheel.truth.relaxed.version
+    # Dropping the PTX does not help where machine code alone would leave GPUs out: the
+    # relaxed bound then covers the PTX that these GPUs need.
+    if relaxed is not None and needed > relaxed:
+        hint += f", or drop {value} and rely on machine code"
+    yield Problem(
+        wheel.at(LOWER_BOUND),
+        f"the PTX of {shown(unit.name, 100)} needs a driver for CUDA {needed}, and "
+        f"{_lower_bound(wheel)}, so older drivers refuse it",
+        hint,
+    )
+
+
+@DECLARING_CHECKS.rule("NV506")
+def check_nv506(wheel: DeclaringWheel) -> Iterator[Problem]:
+    """Report a lower bound of an older CUDA major than the linked runtime."""
+    runtime = newest_runtime(wheel.report, wheel.units)
+    lower = wheel.declared.lower
+    if runtime is None or (lower and lower.major >= runtime.version.major):
+        return
+    major = runtime.version.major
+    yield Problem(
+        wheel.at(LOWER_BOUND),
+        f"{runtime.source}, and {_lower_bound(wheel)}: CUDA {major} needs a newer "
+        "driver",
+        f"declare {major}.0 or higher",
+    )
+
+
+@DECLARING_CHECKS.rule("NV507")
+def check_nv507(wheel: DeclaringWheel) -> Iterator[Problem]:
+    """Report code for one GPU or family where a plain target is declared."""
+    for item in wheel.lacking(Lack.SPECIFIC_CODE):
+        number, _, kind = parse_target(item.value)
+        letter = letter_of(item.units[0], item.value)
+        others = [
+            str(gpu)
+            for gpu in gpus_of(item.value)
+            if any(unit.how(gpu) is None for unit in item.units)
+        ]
+        hint = f"build for {number} as well, plain or for its family ({number}f)"
+        if kind == "virtual":
+            hint = f"build plain PTX for {number}, or drop {item.value}"
+        yield Problem(
+            wheel.at(SM_ARCH),
+            f"for {item.value} there is only {number}{letter} code, which does not run "
+            f"on {', '.join(others)}",
+            hint,
+        )
+
+
+@DECLARING_CHECKS.rule("NV508")
+def check_nv508(wheel: DeclaringWheel) -> Iterator[Problem]:
+    """Report declared targets whose cubins hold no kernel."""
+    for item in wheel.lacking(Lack.EMPTY_CUBINS):
+        yield Problem(
+            wheel.at(SM_ARCH),
+            f"for {item.value} there are only empty cubins, which linking adds: no "
+            "kernel is built for it",
+            f"build the kernels for it, or drop {item.value}",
+        )
+
+
+@DECLARING_CHECKS.rule("NV509")
+def check_nv509(wheel: DeclaringWheel) -> Iterator[Problem]:
+    """Report a library that lacks targets which other libraries have.
+
+    A declared target that it lacks is NV501.
+    """
+    if not wheel.loaded:
+        return
+    for name, targets in wheel.truth.lacking:
+        undeclared = [target for target in targets if target not in wheel.values]
+        if undeclared:
+            yield Problem(
+                wheel.at(SM_ARCH),
+                f"{shown(name, 100)} has nothing that runs on {', '.join(undeclared)}, "
+                "which other libraries of the wheel have code for",
+                "build all of them for the same targets",
+            )
+
+
+@DECLARING_CHECKS.rule("NV510")
+def check_nv510(wheel: DeclaringWheel) -> Iterator[Problem]:
+    """Report declared targets in a wheel without any GPU code."""
+    if wheel.loaded or wheel.shortfalls or not wheel.values:
+        return
+    own = wheel.report.own
+    # GPU code may also come from LTO-IR, from entries of a kind that is not known
+    # yet, or from a CUDA library that the wheel links, such as cuBLAS.
+    if any(x.lto or x.unknown or links_kernels_of_nvidia(x.needed) for x in own):
+        return
+    if wheel.pure and not any(library.format in ("elf", "pe") for library in own):
+        return
+    message = "the wheel declares GPU code, and its libraries have none"
+    if any(library.has_gpu_code for library in wheel.report.vendored):
+        message += " (libraries that were copied into it have targets of their own)"
+    yield Problem(wheel.at(SM_ARCH), message, "build the kernels, or drop sm_arch")
+
+
+@SILENT_CHECKS.rule("NV511")
+def check_nv511(wheel: SilentWheel) -> Iterator[Problem]:
+    """Report GPU code in a wheel that declares no property of ``nvidia``."""
+    if not any(library.has_gpu_code for library in wheel.report.own):
+        return
+    targets = {target for unit in wheel.units for target in unit.targets | unit.stubs}
+    kinds = ", ".join(sorted(targets, key=target_key)[:_MAX_TARGETS]) or "LTO-IR"
+    hint = "this is fine for the build that every machine may get; else add a label"
+    if wheel.label is not None:
+        hint = "declare it, or leave the GPU code out"
+    yield Problem("", f"the wheel has GPU code ({kinds}) and declares none of it", hint)
+
+
+@READING_CHECKS.rule("NV512")
+def check_nv512(report: WheelReport) -> Iterator[Problem]:
+    """Report GPU code that could not be read."""
+    hint = "build the wheel again: its GPU code cannot be compared with its claims"
+    # The limit counts one more, which is the message that the limit was reached.
+    limit = MAX_DEFECTS + 1
+    for defect in report.all_defects[:limit]:
+        at = f" (at {defect.place})" if defect.place else ""
+        place = shown(defect.path, 200)[1:-1]
+        yield Problem(place, f"{defect.message}{at}", hint)
+    if rest := len(report.all_defects[limit:]):
+        yield Problem("", f"there are {rest} more defects", hint)
+
+
+def _undeclared(
+    wheel: DeclaringWheel,
+) -> Iterator[tuple[str, Sequence[ComputeCapability]]]:
+    """Return values that could be declared, and the GPUs that do not get the build."""
+    # NV306 reports a wheel without sm_arch.
+    if not wheel.loaded or not wheel.names_targets:
+        return
+    reached = {gpu for value in wheel.values for gpu in gpus_of(value)}
+    for value in (*wheel.truth.sm_arch, *wheel.truth.exact):
+        if value not in wheel.values and not _is_too_new(wheel, value):
+            yield value, [gpu for gpu in gpus_of(value) if gpu not in reached]
+
+
+def _is_too_new(wheel: DeclaringWheel, value: str) -> bool:
+    """Return whether PTX may be left out on purpose, since older drivers refuse it."""
+    lower = wheel.declared.lower
+    if not value.endswith("_virtual") or lower is None:
+        return False
+    toolkits = (ptx_toolkit(isa) for unit in wheel.loaded for isa in unit.isa.values())
+    return any(version is None or version > lower for version in toolkits)
+
+
+def _refused_ptx(wheel: DeclaringWheel) -> Iterator[tuple[CudaVersion, Unit, str]]:
+    """Return the toolkit, the library and the value of PTX that drivers refuse."""
+    values = wheel.values
+    if not wheel.names_targets:
+        values = [v for v in wheel.truth.sm_arch if v.endswith("_virtual")]
+    lower = wheel.declared.lower or OLDEST
+    for unit in wheel.loaded:
+        for value in values:
+            for gpu in gpus_of(value):
+                relies = value.endswith("_virtual") or unit.how(gpu) == PTX
+                needed = _jit_toolkit(unit, gpu) if relies else None
+                # A machine with this GPU has no older driver than the GPU's first.
+                if needed and needed > max(lower, _first_driver(gpu)):
+                    yield needed, unit, value
+
+
+def _jit_toolkit(unit: Unit, gpu: ComputeCapability) -> CudaVersion | None:
+    try:
+        return unit.jit_toolkit(gpu)
+    except LookupError:
+        return None
+
+
+def _first_driver(gpu: ComputeCapability) -> CudaVersion:
+    model = gpu_models().get(gpu)
+    return OLDEST if model is None else model.first_toolkit
+
+
+def _lower_bound(wheel: DeclaringWheel) -> str:
+    lower = wheel.declared.lower
+    return "there is no lower bound" if lower is None else f"the lower bound is {lower}"
+
+
+def _in_libraries(failing: Sequence[Unit], loaded: Sequence[Unit]) -> str:
+    """Return " in" and the libraries at fault, or nothing where it is all of them."""
+    if len(failing) == len(loaded) > 1:
+        return ""
+    names = [shown(unit.name, 100) for unit in failing[:_MAX_NAMED]]
+    more = f" and {len(failing) - _MAX_NAMED} more" if len(failing) > _MAX_NAMED else ""
+    return f" in {', '.join(names)}{more}"

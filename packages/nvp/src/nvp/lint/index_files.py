@@ -1,0 +1,256 @@
+"""The files of a folder or a project page, sorted into releases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Protocol
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.metadata.names import SUFFIX, parse_metadata_name
+from nvidia_variant_provider.strict_json import read_bytes
+
+from ..wheels.names import WheelName, parse_wheel_name
+from .unchecked import UncheckedFiles
+
+if TYPE_CHECKING:
+    from ..gpu_code.inspection import Progress
+    from .facts import WheelFacts
+
+__all__ = [
+    "JOBS",
+    "FactsByFile",
+    "IndexFile",
+    "Listing",
+    "OpenFile",
+    "Reading",
+    "Release",
+    "SkippedError",
+    "Watch",
+    "list_files",
+    "local_file",
+    "nobody_watches",
+]
+
+JOBS = min(4, os.cpu_count() or 1)
+"""How many members of a wheel are read at the same time."""
+
+
+Watch = Callable[[str], AbstractContextManager["Progress | None"]]
+"""Called with the name of a wheel whose GPU code is read. The value of the context is a
+function that takes the bytes that are done and their total, or ``None``."""
+
+
+def nobody_watches(_: str) -> AbstractContextManager[Progress | None]:
+    """Show nothing while a wheel is read."""
+    return nullcontext()
+
+
+class FactsByFile(Protocol):
+    """Knows what earlier readings of wheels have found, such as the store of a census.
+
+    The rules are the same whether a wheel is read for them or was read before.
+    """
+
+    def find(self, file: IndexFile, name: WheelName) -> WheelFacts | None:
+        """Return what was found in a wheel; ``None`` if it has to be read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """How much of each wheel is read.
+
+    :param content: read the GPU code of wheels as well.
+    :param hashes: read wheels of a page whole, to compare their sha256.
+    :param jobs: how many members of a wheel are read at the same time.
+    :param watch: shows how far the reading of one wheel is.
+    :param unchecked: takes what is not checked.
+    :param known: knows wheels that do not have to be read.
+    :param arrived: called with the numbers of bytes that come from a server.
+    """
+
+    content: bool = True
+    hashes: bool = True
+    jobs: int = JOBS
+    watch: Watch = nobody_watches
+    unchecked: UncheckedFiles = field(default_factory=UncheckedFiles)
+    known: FactsByFile | None = None
+    arrived: Callable[[int], None] | None = None
+
+
+class SkippedError(Exception):
+    """A wheel cannot be read, which is not a defect of the wheel.
+
+    :param reason: why, as a clause.
+    :param unhashed: why its sha256 is not known; ``None`` where nobody asked for it.
+    """
+
+    def __init__(self, reason: str, unhashed: str | None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.unhashed = unhashed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenFile:
+    """A wheel that can be read.
+
+    :param source: its path, or a file that can seek.
+    :param sha256: its hash; ``None`` where only parts of it are read.
+    :param unhashed: why the hash is not known, although the page gives one.
+    :param jobs: how many of its members are read at the same time.
+    """
+
+    source: str | IO[bytes]
+    sha256: str | None = None
+    unhashed: str | None = None
+    jobs: int = JOBS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexFile:
+    """One file of a project page or a folder.
+
+    :param path: the path or the URL of the file, for findings.
+    :param url: where it is: an absolute path, or its URL with everything secret in it.
+    :param time: when it was written or uploaded, in seconds since 1970; ``None`` if
+        unknown.
+    :param read: returns the bytes of a metadata file.
+    :param open_wheel: opens a wheel; the context raises what `read_wheel` raises.
+    :param reading: how much of a wheel is read.
+    :param listed: whether a page lists the file, which has to give its hash then.
+    :param sha256: the hash that the page gives.
+    :param size: its bytes; ``None`` if unknown.
+    :param page: the URL of the page.
+    """
+
+    name: str
+    path: str
+    url: str = field(repr=False)
+    time: float | None
+    read: Callable[[], bytes]
+    open_wheel: Callable[[], AbstractContextManager[OpenFile]]
+    reading: Reading
+    listed: bool = False
+    sha256: str | None = None
+    size: int | None = None
+    page: str | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class Release:
+    """The files of one version of a project.
+
+    :param name: the project and the version, such as ``torch-2.9.1``.
+    """
+
+    name: str
+    metadata: IndexFile | None = None
+    wheels: list[tuple[IndexFile, WheelName]] = field(default_factory=list)
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether it has variants; non-variant wheels alone are not checked."""
+        return self.metadata is not None or any(n.label for _, n in self.wheels)
+
+    @property
+    def files(self) -> list[IndexFile]:
+        """All of its files that are checked."""
+        metadata = [] if self.metadata is None else [self.metadata]
+        return [*metadata, *(file for file, _ in self.wheels)]
+
+    @property
+    def labelled(self) -> list[tuple[IndexFile, WheelName, str]]:
+        """The wheels that have a label, with the label."""
+        return [
+            (file, name, name.label)
+            for file, name in self.wheels
+            if name.label is not None
+        ]
+
+    @property
+    def plain(self) -> list[tuple[IndexFile, WheelName]]:
+        """The non-variant wheels."""
+        return [(file, name) for file, name in self.wheels if name.label is None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """What a folder or a page holds.
+
+    :param releases: the releases in order of their names.
+    :param unnormalised: metadata files whose names clients do not look for.
+    :param not_wheels: files that end in ``.whl`` and are not named like wheels, with
+        the reason.
+    """
+
+    releases: Sequence[Release]
+    unnormalised: Sequence[IndexFile]
+    not_wheels: Sequence[tuple[IndexFile, InputError]]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither a wheel nor a metadata file."""
+        return not (self.releases or self.unnormalised or self.not_wheels)
+
+
+def list_files(files: Iterable[IndexFile]) -> Listing:
+    """Sort files into releases. Files of other kinds are left out."""
+    releases: dict[tuple[str, str], Release] = {}
+    unnormalised: list[IndexFile] = []
+    not_wheels: list[tuple[IndexFile, InputError]] = []
+
+    def release(project: str, version: str) -> Release:
+        name = f"{project}-{version}"
+        return releases.setdefault((project, version), Release(name=name))
+
+    for file in files:
+        if file.name.endswith(SUFFIX):
+            given = parse_metadata_name(file.name)
+            parts = given.normalized() if given is not None else None
+            # Installers do not find a project in upper case, so that the file is not
+            # the metadata of any release.
+            if given is None or parts is None or given.name != given.name.lower():
+                unnormalised.append(file)
+                continue
+            normalised = parts == given
+            if not normalised:
+                unnormalised.append(file)
+            own = release(parts.name, parts.version)
+            if normalised or own.metadata is None:
+                own.metadata = file
+        elif file.name.endswith(".whl"):
+            try:
+                wheel = parse_wheel_name(file.name)
+            except InputError as error:
+                not_wheels.append((file, error))
+            else:
+                release(wheel.name, wheel.version).wheels.append((file, wheel))
+    return Listing(
+        releases=[item for _, item in sorted(releases.items(), key=lambda x: x[0])],
+        unnormalised=unnormalised,
+        not_wheels=not_wheels,
+    )
+
+
+def local_file(path: str, reading: Reading) -> IndexFile:
+    """Return a file of a folder."""
+    time = size = None
+    try:
+        status = os.stat(path)
+        time, size = status.st_mtime, status.st_size
+    except (OSError, ValueError):
+        pass  # Reading it says what is wrong.
+
+    return IndexFile(
+        name=os.path.basename(path),
+        path=path,
+        url=os.path.abspath(path),
+        time=time,
+        size=size,
+        read=lambda: read_bytes(path),
+        open_wheel=lambda: nullcontext(OpenFile(source=path, jobs=reading.jobs)),
+        reading=reading,
+    )

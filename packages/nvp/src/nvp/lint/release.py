@@ -1,0 +1,353 @@
+"""NV401 to NV410, NV416, NV418: whether the files of a release agree."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nvidia_variant_provider.errors import InputError, join, shown
+from nvidia_variant_provider.metadata.names import SUFFIX
+from nvidia_variant_provider.metadata.requirements import parse_requirement
+
+from .collector import Checks, Collector, Problem
+from .documents import check_text
+from .findings import Finding
+from .index_files import (
+    IndexFile,
+    Listing,
+    Release,
+    list_files,
+)
+from .scope import Scope
+from .structure import labels_of
+from .wheel import check_hash, check_wheel
+
+__all__ = [
+    "LISTING_CHECKS",
+    "METADATA_CHECKS",
+    "RELEASE_CHECKS",
+    "ProjectFiles",
+    "check_files",
+    "check_project",
+]
+
+LISTING_CHECKS: Checks[Listing] = Checks()
+"""The checks of the names in a folder or on a page."""
+
+METADATA_CHECKS: Checks[CheckedRelease] = Checks()
+"""The checks whose findings point into the metadata file of a release."""
+
+RELEASE_CHECKS: Checks[CheckedRelease] = Checks()
+"""The other checks of a release."""
+
+_UPGRADE = "nvidia-variant-provider upgrade --index FOLDER"
+
+
+_ORDINARY = "the release has neither labels nor metadata; name wheels by themselves"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckedRelease:
+    """A release whose files were read.
+
+    :param document: the metadata; ``None`` if there is none that is plain JSON.
+    :param wheels: labelled wheels that can be compared: the file, the label and
+        ``variant.json``.
+    :param requires: labelled wheels with METADATA: the file, the label and
+        ``Requires-Dist``.
+    """
+
+    release: Release
+    document: Mapping[str, Any] | None
+    wheels: Sequence[tuple[IndexFile, str, Mapping[str, Any]]]
+    requires: Sequence[tuple[IndexFile, str, Sequence[str]]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectFiles:
+    """What one folder or page of an index has, before it is checked.
+
+    :param path: the folder or the page, for findings that are not about one file.
+    :param files: its files; ``None`` where they could not be listed.
+    :param may_be_empty: accept files without any wheel or metadata, such as those of a
+        project on an index that has only source distributions.
+    :param findings: what the listing itself has reported.
+    :param position: which of the projects it is, from 1 on.
+    :param total: how many projects there are.
+    """
+
+    path: str
+    files: Sequence[IndexFile] | None = None
+    may_be_empty: bool = False
+    findings: Sequence[Finding] = ()
+    position: int = 1
+    total: int = 1
+
+
+def check_project(project: ProjectFiles) -> Iterator[Finding]:
+    """Check all releases of one project, and yield what its listing has reported."""
+    yield from project.findings
+    if project.files is not None:
+        yield from check_files(
+            project.path, project.files, may_be_empty=project.may_be_empty
+        )
+
+
+def check_files(
+    path: str, files: Iterable[IndexFile], *, may_be_empty: bool = False
+) -> Iterator[Finding]:
+    """Check all releases among the files of one project, one release after the other.
+
+    :param path: the folder or the page, for findings that are not about one file.
+    :param may_be_empty: accept files without any wheel or metadata, such as those of a
+        project on an index that has only source distributions.
+    """
+    listing = list_files(files)
+    page = Collector(path)
+    LISTING_CHECKS.run(listing, page)
+    for file, error in listing.not_wheels:
+        page.add_error("NV411", error, file.name)
+    if listing.is_empty and not may_be_empty:
+        message = f"there is neither a wheel nor a *{SUFFIX}"
+        page.add("NV100", "", message, "name the folder or the page of a project")
+    yield from page.findings
+    for release in listing.releases:
+        yield from _check_release(release, path)
+
+
+def _check_release(release: Release, path: str) -> list[Finding]:
+    metadata = release.metadata
+    outside = Collector(metadata.path if metadata else path)
+    text: bytes | None = None
+    if metadata is not None:
+        try:
+            text = metadata.read()
+            check_hash(metadata, hashlib.sha256(text).hexdigest(), outside)
+        except InputError as error:
+            outside.add_error("NV100", error)
+    inside = Collector(outside.path, document=text)
+    document = None
+    if text is not None:
+        document = check_text(text, inside, Scope(has_plain_wheel=bool(release.plain)))
+    findings: list[Finding] = []
+    wheels: list[tuple[IndexFile, str, Mapping[str, Any]]] = []
+    requires: list[tuple[IndexFile, str, Sequence[str]]] = []
+    for file, name, label in release.labelled:
+        checked = check_wheel(file, name)
+        findings += checked.findings
+        if checked.requires is not None:
+            requires.append((file, label, checked.requires))
+        if checked.document is not None:
+            wheels.append((file, label, checked.document))
+    for file, name in release.plain:
+        if release.is_checked:
+            findings += check_wheel(file, name).findings
+        else:
+            file.reading.unchecked.add("everything", _ORDINARY, file.path)
+    subject = CheckedRelease(
+        release=release,
+        document=document if isinstance(document, dict) else None,
+        wheels=wheels,
+        requires=requires,
+    )
+    METADATA_CHECKS.run(subject, inside)
+    RELEASE_CHECKS.run(subject, outside)
+    return findings + inside.findings + outside.findings
+
+
+@LISTING_CHECKS.rule("NV401")
+def check_nv401(listing: Listing) -> Iterator[Problem]:
+    """Report metadata files whose names clients do not look for."""
+    for file in listing.unnormalised:
+        yield Problem(
+            file.name,
+            f"{shown(file.name)} is not of the form {{name}}-{{version}}{SUFFIX}",
+            "use lower case, and _ for - and . in the name, as wheels do",
+        )
+
+
+@LISTING_CHECKS.rule("NV418")
+def check_nv418(listing: Listing) -> Iterator[Problem]:
+    """Report files of a page for which it gives no hash."""
+    files = [
+        file
+        for release in listing.releases
+        if release.is_checked
+        for file in release.files
+        if file.listed and file.sha256 is None
+    ]
+    if files:
+        count = "1 file" if len(files) == 1 else f"{len(files)} files"
+        yield Problem(
+            "",
+            f"the page gives no sha256 for {count}, such as {files[0].name}",
+            "let the index give the sha256 of each file",
+        )
+
+
+@METADATA_CHECKS.rule("NV402")
+def check_nv402(checked: CheckedRelease) -> Iterator[Problem]:
+    """Report labels that no wheel has."""
+    if checked.document is None:
+        return
+    present = {label for _, _, label in checked.release.labelled}
+    for label in sorted(labels_of(checked.document).keys() - present):
+        yield Problem(
+            join("variants", label),
+            "no wheel has this label",
+            "upload the wheel, or remove the label",
+        )
+
+
+@METADATA_CHECKS.rule("NV403")
+def check_nv403(checked: CheckedRelease) -> Iterator[Problem]:
+    """Report labels of wheels that the metadata does not list."""
+    if checked.document is None:
+        return
+    present = {label for _, _, label in checked.release.labelled}
+    for label in sorted(present - labels_of(checked.document).keys()):
+        yield Problem(
+            "variants",
+            f"a wheel has the label {shown(label)}, which is not listed",
+            f"add the label: {_UPGRADE}",
+        )
+
+
+@METADATA_CHECKS.rule("NV405")
+def check_nv405(checked: CheckedRelease) -> Iterator[Problem]:
+    """Report wheels whose own properties differ from those in the metadata."""
+    if checked.document is None:
+        return
+    listed = labels_of(checked.document)
+    for file, label, own in checked.wheels:
+        known = listed.get(label)
+        if known is not None and _as_sets(known) != _as_sets(labels_of(own).get(label)):
+            yield Problem(
+                join("variants", label),
+                f"{file.name} has other properties in its variant.json",
+                f"the wheel is right; write the metadata again: {_UPGRADE}",
+            )
+
+
+@METADATA_CHECKS.rule("NV406")
+def check_nv406(checked: CheckedRelease) -> Iterator[Problem]:
+    """Report namespaces and providers that cannot be merged into one metadata file."""
+    if checked.document is None:
+        return
+    providers = checked.document.get("providers")
+    for file, _, own in checked.wheels:
+        # PEP 825: the lists "MUST either be identical, or the longer MUST start with
+        # the elements of the shorter one".
+        lists = sorted((_namespaces(checked.document), _namespaces(own)), key=len)
+        if lists[1][: len(lists[0])] != lists[0]:
+            yield Problem(
+                "default-priorities.namespace",
+                f"{file.name} has the namespaces in another order",
+                "neither list starts with the other; use one list for all wheels",
+            )
+        others = own.get("providers")
+        if isinstance(providers, dict) and isinstance(others, dict):
+            for namespace in sorted(providers.keys() & others.keys()):
+                if providers[namespace] != others[namespace]:
+                    yield Problem(
+                        join("providers", namespace),
+                        f"{file.name} has another provider for the namespace",
+                        "use one provider for all wheels",
+                    )
+
+
+@METADATA_CHECKS.rule("NV407")
+def check_nv407(checked: CheckedRelease) -> Iterator[Problem]:
+    """Report wheels of one label that have different properties."""
+    first: dict[str, tuple[IndexFile, object]] = {}
+    for file, label, own in checked.wheels:
+        properties = _as_sets(labels_of(own).get(label))
+        other, known = first.setdefault(label, (file, properties))
+        if known != properties:
+            yield Problem(
+                join("variants", label),
+                f"{file.name} and {other.name} have different properties",
+                "a label has one set of properties in a release; rename one of them",
+            )
+
+
+@RELEASE_CHECKS.rule("NV409")
+def check_nv409(checked: CheckedRelease) -> Iterator[Problem]:
+    """Report labelled wheels without a metadata file."""
+    release = checked.release
+    if release.metadata is None and release.labelled:
+        yield Problem(
+            "",
+            f"{release.name} has labelled wheels but no {release.name}{SUFFIX}",
+            f"make the file: {_UPGRADE}",
+        )
+
+
+@RELEASE_CHECKS.rule("NV410")
+def check_nv410(checked: CheckedRelease) -> Iterator[Problem]:
+    """Report metadata that was written before the wheels."""
+    metadata = checked.release.metadata
+    if metadata is None or metadata.time is None:
+        return
+    newer = [
+        file.name
+        for file, _, _ in checked.release.labelled
+        if file.time is not None and file.time > metadata.time
+    ]
+    if newer:
+        yield Problem(
+            "",
+            f"the file is older than some of its wheels, such as {min(newer)}",
+            f"write it again: {_UPGRADE}",
+        )
+
+
+@RELEASE_CHECKS.rule("NV416")
+def check_nv416(checked: CheckedRelease) -> Iterator[Problem]:
+    """Report wheels of one label that have different requirements."""
+    first: dict[str, tuple[IndexFile, frozenset[str]]] = {}
+    reported: set[str] = set()
+    for file, label, requires in checked.requires:
+        other, known = first.setdefault(label, (file, frozenset(requires)))
+        if label in reported or known == frozenset(requires):
+            continue
+        # Most wheels of a label have equal texts, so that few are parsed.
+        mine, theirs = _normalised(requires), _normalised(known)
+        for text in sorted(mine ^ theirs)[:1]:
+            reported.add(label)
+            one, two = (file, other) if text in mine else (other, file)
+            yield Problem(
+                "",
+                f"{one.name} requires {shown(text, 100)}, and {two.name} of the same "
+                "label does not",
+                "give both the same requirements, with markers where platforms differ",
+            )
+
+
+def _normalised(requires: Iterable[str]) -> set[str]:
+    """Return requirements in a form that does not depend on how they are written."""
+    parsed = ((text, parse_requirement(text)) for text in requires)
+    return {text if item is None else str(item) for text, item in parsed}
+
+
+def _as_sets(properties: object) -> object:
+    """Return properties in a form that does not depend on the order of values."""
+    if not isinstance(properties, dict):
+        return None
+    return {
+        namespace: {
+            feature: frozenset(map(str, values)) if isinstance(values, list) else values
+            for feature, values in features.items()
+        }
+        if isinstance(features, dict)
+        else features
+        for namespace, features in properties.items()
+    }
+
+
+def _namespaces(document: Mapping[str, Any]) -> list[Any]:
+    priorities = document.get("default-priorities")
+    names = priorities.get("namespace") if isinstance(priorities, dict) else None
+    return names if isinstance(names, list) else []

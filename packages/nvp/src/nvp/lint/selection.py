@@ -1,0 +1,223 @@
+"""NV312, NV313 and NV315: which machines get which labels of a release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+
+from nvidia_variant_provider.errors import join
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvidia_variant_provider.machine.supported import (
+    LOWER_BOUND,
+    NAMESPACE,
+    SM_ARCH,
+    UPPER_BOUND,
+)
+from nvidia_variant_provider.metadata.model import Properties, VariantsMetadata
+from nvidia_variant_provider.resolution.ordering import order
+from nvidia_variant_provider.resolution.providers import own_answer
+
+from ..knowledge.tables import gpu_models, toolkits
+from ..matrix.cells import all_drivers, all_places, every_value, machine
+from .collector import Checks, Problem
+from .labels import Claim, claim_of
+
+__all__ = ["SELECTION_CHECKS", "find_shadowed"]
+
+SELECTION_CHECKS: Checks[VariantsMetadata] = Checks()
+"""The checks of metadata that could be read and describes a whole release."""
+
+_MAX_TRIES = 64
+"""How many labels' properties in other namespaces are tried. Each try costs an
+ordering for every machine, and further ones rarely say anything new."""
+
+_MAX_NAMED = 5
+"""How many preferred labels a message names."""
+
+
+@SELECTION_CHECKS.rule("NV312")
+def check_nv312(metadata: VariantsMetadata) -> Iterator[Problem]:
+    """Report GPU generations that no label has code for, though a toolkit emits it."""
+    claims = _claims_with_machine_code(metadata)
+    numbers = sorted({number for claim in claims for number in claim.real})
+    covered = {number // 10 for number in numbers}
+    builders = sorted({claim.lower for claim in claims if claim.lower is not None})
+    ptx = [number for claim in claims for number in claim.virtual]
+    for model in gpu_models().values():
+        number = int(model.compute_capability.sm)
+        major = model.compute_capability.major
+        reached = any(target <= number for target in ptx)
+        first_of_major = model.compute_capability.minor == 0
+        if not first_of_major or model.tegra or major in covered or reached:
+            continue
+        emitter = _newest_emitter(builders, number)
+        # Generations older than the oldest target are left out on purpose.
+        if numbers and numbers[0] < number and emitter is not None:
+            yield Problem(
+                "variants",
+                f"no label has code for compute capability {major}.x "
+                f"({model.architecture}, such as {model.name})",
+                f"add {number}_real, which CUDA {emitter} emits",
+            )
+
+
+@SELECTION_CHECKS.rule("NV313")
+def check_nv313(metadata: VariantsMetadata) -> Iterator[Problem]:
+    """Report a release whose builds cannot run on GPUs that are still to come."""
+    claims = _claims_with_machine_code(metadata)
+    if claims and not any(claim.virtual for claim in claims):
+        newest = max(number for claim in claims for number in claim.real)
+        yield Problem(
+            "variants",
+            f"GPUs newer than {newest} get the CPU build",
+            f"add PTX for the newest target: {newest}_virtual",
+        )
+
+
+@SELECTION_CHECKS.rule("NV315")
+def check_nv315(metadata: VariantsMetadata) -> Iterator[Problem]:
+    """Report labels that no machine selects."""
+    for label, winners in find_shadowed(metadata).items():
+        place = join("variants", label)
+        if winners:
+            names = ", ".join(winners[:_MAX_NAMED])
+            yield Problem(
+                place,
+                f"wherever the label fits, another label is preferred: {names}",
+                "make it better than those on some machine, or remove it",
+            )
+        else:
+            yield Problem(
+                place,
+                "the label fits no driver with a GPU that the driver supports",
+                "correct its properties, or remove the label",
+            )
+
+
+def _claims_with_machine_code(metadata: VariantsMetadata) -> list[Claim]:
+    claims = (
+        claim_of({f: list(v) for f, v in properties[NAMESPACE].items()})
+        for properties in metadata.variants.values()
+        if NAMESPACE in properties
+    )
+    return [claim for claim in claims if claim.real]
+
+
+def _newest_emitter(builders: Sequence[CudaVersion], number: int) -> CudaVersion | None:
+    """Return the newest of the toolkits in use that emits code for ``number``."""
+    for version in reversed(builders):
+        toolkit = toolkits().get(version)
+        if toolkit is not None and str(number) in toolkit.targets:
+            return version
+    return None
+
+
+def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
+    """Return the labels that no machine selects, with those preferred to each.
+
+    A label without any preferred ones fits no machine at all. Every driver is tried
+    with every GPU that it supports and without a GPU, and so is a machine without a
+    driver. All values
+    of the other namespaces are supported at first; after that, for each label that is
+    left, only the values of that label. Labels beyond `_MAX_TRIES` of these are not
+    reported, since they were not tried.
+    """
+    variants = metadata.variants
+    machines = list(_distinct_answers(metadata))
+    winners: dict[str, dict[str, None]] = {}
+    selected: set[str] = set()
+
+    def select(other: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+        for own in machines:
+            labels = order(
+                variants,
+                namespaces=metadata.namespaces,
+                supported={**other, NAMESPACE: own},
+                feature_priorities=metadata.feature_priorities,
+                property_priorities=metadata.property_priorities,
+            ).compatible
+            selected.update(labels[:1])
+            # Nobody asks who is preferred to a label that some machine selects.
+            for label in labels[1:]:
+                if label not in selected:
+                    winners.setdefault(label, {})[labels[0]] = None
+
+    select(every_value(metadata))
+    shadowed: list[str] = []
+    tries = 0
+    for label, properties in variants.items():
+        own = {n: f for n, f in properties.items() if n != NAMESPACE}
+        if label not in selected and (own or not properties) and tries < _MAX_TRIES:
+            # The other providers are not here to say which values come together. With
+            # only the label's own values, no other label is better by accident.
+            tries += 1
+            select(own)
+        if label not in selected and (not own or tries < _MAX_TRIES):
+            shadowed.append(label)
+    return {
+        label: tuple(winners.get(label, ()))
+        for label in shadowed
+        if label not in selected
+    }
+
+
+def _distinct_answers(
+    metadata: VariantsMetadata,
+) -> Iterator[Mapping[str, tuple[str, ...]]]:
+    """Return each different answer of a machine, reduced to values that labels use."""
+    provider = metadata.providers.get(NAMESPACE)
+    if provider is not None and provider.static_properties is not None:
+        yield provider.static_properties
+        return
+    used = {
+        feature: _values(metadata.variants, feature)
+        for feature in (LOWER_BOUND, UPPER_BOUND, SM_ARCH)
+    }
+    seen = set()
+    # Drivers with the same bounds differ in the GPUs that they support.
+    bounds: dict[
+        tuple[tuple[str, ...], ...],
+        dict[ComputeCapability | None, CudaVersion],
+    ] = {}
+    for cuda, capability in _places():
+        answer = _answer(cuda, None)
+        key = tuple(
+            tuple(v for v in answer.get(feature, ()) if v in used[feature])
+            for feature in (LOWER_BOUND, UPPER_BOUND)
+        )
+        bounds.setdefault(key, {})[capability] = cuda
+    # Without a driver, nothing in the namespace is supported.
+    yield {}
+    for gpus in bounds.values():
+        for capability, cuda in gpus.items():
+            answer = _answer(cuda, capability)
+            cut = {
+                feature: tuple(v for v in values if v in used.get(feature, ()))
+                for feature, values in answer.items()
+            }
+            identity = tuple(sorted(cut.items()))
+            if identity not in seen:
+                seen.add(identity)
+                yield cut
+
+
+@cache
+def _places() -> Sequence[tuple[CudaVersion, ComputeCapability | None]]:
+    """Return each driver without a GPU and with each GPU that it supports."""
+    return [*((cuda, None) for cuda in all_drivers()), *all_places()]
+
+
+@cache
+def _answer(
+    cuda: CudaVersion, capability: ComputeCapability | None
+) -> Mapping[str, tuple[str, ...]]:
+    """Return the answer for a machine, once for all metadata files of a run."""
+    return own_answer(machine(cuda, capability)).features
+
+
+def _values(variants: Mapping[str, Properties], feature: str) -> frozenset[str]:
+    return frozenset(
+        value
+        for properties in variants.values()
+        for value in properties.get(NAMESPACE, {}).get(feature, ())
+    )

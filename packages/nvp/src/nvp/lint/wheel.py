@@ -1,0 +1,300 @@
+"""NV404, NV408 and NV411 to NV415, NV417: what one wheel says about itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from nvidia_variant_provider.errors import shown
+
+from ..wheels.names import WheelName
+from ..wheels.variant_json import WheelContent
+from .collector import Checks, Collector, Problem
+from .documents import check_text
+from .fact_reading import read_facts
+from .findings import Finding
+from .index_files import IndexFile
+from .scope import Scope
+
+if TYPE_CHECKING:
+    from ..gpu_code.report import WheelReport
+
+__all__ = [
+    "HASH_CHECKS",
+    "VARIANT_JSON_CHECKS",
+    "WHEEL_CHECKS",
+    "CheckedWheel",
+    "HashedFile",
+    "OpenedWheel",
+    "check_hash",
+    "check_wheel",
+]
+
+WHEEL_CHECKS: Checks[OpenedWheel] = Checks()
+"""The checks of the file name and METADATA."""
+
+HASH_CHECKS: Checks[HashedFile] = Checks()
+"""The checks of the hashes that a page gives."""
+
+VARIANT_JSON_CHECKS: Checks[OpenedWheel] = Checks()
+"""The checks whose findings point into ``variant.json``."""
+
+_MEMBER = "variant.json"
+
+_MAX_NAMED = 4
+"""How many tags a message names."""
+
+_MANYLINUX = re.compile(r"-(?:many|musl)linux(?:_[0-9]+_[0-9]+|[0-9]*)_")
+
+_NO_HASH = "--no-hash is given, or NV417 is left out"
+_LEFT_OUT = "the rules NV5 are left out"
+
+_MAX_EXPANDED = 1000
+"""The most tags that a compressed tag may stand for."""
+
+_MAX_VERSION = 255
+"""The most characters of a version; a file name has no longer one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenedWheel:
+    """A wheel that could be opened.
+
+    :param file_name: the name of the file.
+    :param document: its ``variant.json``; ``None`` if it has none that is plain JSON.
+    """
+
+    file_name: str
+    name: WheelName
+    content: WheelContent
+    document: Mapping[str, Any] | None
+
+    @property
+    def is_of_another_label(self) -> bool:
+        """Whether ``variant.json`` has other labels than the file name."""
+        labels = self.document.get("variants") if self.document is not None else None
+        return isinstance(labels, dict) and list(labels) != [self.name.label]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HashedFile:
+    """The sha256 of a file, as its page gives it and as it is, where they are known."""
+
+    listed: str | None
+    actual: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckedWheel:
+    """The findings about a wheel, and what the rules of its release need of it.
+
+    :param document: its ``variant.json``; ``None`` if that is not for the label of
+        the file name.
+    :param requires: ``Requires-Dist`` of METADATA; ``None`` if that cannot be read.
+    """
+
+    findings: list[Finding]
+    document: Mapping[str, Any] | None = None
+    requires: Sequence[str] | None = None
+
+
+def check_hash(file: IndexFile, sha256: str | None, collector: Collector) -> None:
+    """Compare the hash that a page gives with that of the file.
+
+    :param sha256: the hash of the file; ``None`` if it is not known.
+    """
+    HASH_CHECKS.run(HashedFile(listed=file.sha256, actual=sha256), collector)
+
+
+def check_wheel(file: IndexFile, name: WheelName) -> CheckedWheel:
+    """Check one wheel by itself: ``variant.json``, METADATA and GPU code."""
+    reading = file.reading
+    facts = None if reading.known is None else reading.known.find(file, name)
+    if facts is None:
+        facts = read_facts(file)
+    unhashed = facts.unhashed
+    if file.sha256 is not None and facts.sha256 is None and not reading.hashes:
+        unhashed = _NO_HASH
+    if unhashed is not None:
+        reading.unchecked.add("the sha256", unhashed, file.path)
+    if facts.skipped is not None:
+        reading.unchecked.add("everything", facts.skipped, file.path)
+        return CheckedWheel(findings=[])
+    outside = Collector(file.path)
+    check_hash(file, facts.sha256, outside)
+    if facts.unread is not None:
+        outside.add("NV411", "", facts.unread.message, facts.unread.hint)
+    content = facts.content
+    if content is None:
+        return CheckedWheel(findings=outside.findings)
+    report = facts.report
+    if not reading.content:
+        reading.unchecked.add("libraries", _LEFT_OUT, file.path)
+        report = None
+    text = content.variant_json if name.label is not None else None
+    member = None if text is None else _MEMBER
+    inside = Collector(file.path, document=text, member=member)
+    document = None
+    if text is not None:
+        scope = Scope(whole_release=False, by_cuda=_has_library_by_cuda(report))
+        document = check_text(text, inside, scope)
+    wheel = OpenedWheel(
+        file_name=file.name,
+        name=name,
+        content=content,
+        document=document if isinstance(document, dict) else None,
+    )
+    WHEEL_CHECKS.run(wheel, outside)
+    VARIANT_JSON_CHECKS.run(wheel, inside)
+    own = None if wheel.is_of_another_label else wheel.document
+    if report is not None:
+        # The readers of binaries take a while to import.
+        from .content_rules import check_content
+
+        check_content(report, name, own, outside=outside, inside=inside)
+    return CheckedWheel(
+        findings=outside.findings + inside.findings,
+        document=own,
+        requires=content.requires,
+    )
+
+
+@WHEEL_CHECKS.rule("NV404")
+def check_nv404(wheel: OpenedWheel) -> Iterator[Problem]:
+    """Report a label without ``variant.json``."""
+    if wheel.name.label is not None and wheel.content.variant_json is None:
+        yield Problem(
+            "",
+            f"the file name has the label {wheel.name.label}, but there is no "
+            "variant.json",
+            "build the wheel with variant metadata",
+        )
+
+
+@WHEEL_CHECKS.rule("NV408")
+def check_nv408(wheel: OpenedWheel) -> Iterator[Problem]:
+    """Report requirements whose markers use variables of wheel variants."""
+    for requirement in wheel.content.markers:
+        yield Problem(
+            "METADATA",
+            f"no installer accepts the marker of {shown(requirement, 100)}",
+            "resolve the marker when the wheel is built",
+        )
+
+
+@WHEEL_CHECKS.rule("NV413")
+def check_nv413(wheel: OpenedWheel) -> Iterator[Problem]:
+    """Report METADATA, or its folder, of another release than the file name."""
+    name, content = wheel.name, wheel.content
+    release = f"{name.name}-{name.version}"
+    hint = "build the wheel again: renaming does not change what is inside"
+    if not _is_release(content.name, content.version, name):
+        said = f"{shown(content.name)} {shown(content.version)}"
+        message = f"METADATA is of {said}, and the file name says {release}"
+        yield Problem("METADATA", message, hint)
+    project, _, version = content.folder.removesuffix(".dist-info").partition("-")
+    if not _is_release(project, version, name):
+        message = f"the folder is {shown(content.folder)}, and the file name says "
+        yield Problem("METADATA", f"{message}{release}", hint)
+
+
+@WHEEL_CHECKS.rule("NV414")
+def check_nv414(wheel: OpenedWheel) -> Iterator[Problem]:
+    """Report tags in WHEEL that differ from those in the file name."""
+    from packaging.tags import parse_tag
+
+    if not wheel.content.tags:
+        return
+    inside: set[str] = set()
+    for text in wheel.content.tags:
+        parts = [part.count(".") + 1 for part in text.split("-")]
+        # A tag of three long parts stands for millions of tags.
+        if len(parts) == 3 and prod(parts) <= _MAX_EXPANDED:
+            try:
+                inside |= {str(tag) for tag in parse_tag(text)}
+                continue
+            except ValueError:
+                pass  # It is no tag at all, such as one without an interpreter.
+        inside.add(shown(text, 50))
+    outside = {str(tag) for tag in wheel.name.tags}
+    # cupy and torchvision rename wheels for plain Linux once they are known to fit a
+    # manylinux platform, which leaves WHEEL right for installed packages.
+    generic = {_MANYLINUX.sub("-linux_", tag) for tag in outside}
+    if inside not in (outside, generic):
+        yield Problem(
+            "WHEEL",
+            f"it has the tags {_listed(inside)}, and the file name has "
+            f"{_listed(outside)}",
+            "rename wheels with `wheel tags`, which writes both",
+        )
+
+
+@WHEEL_CHECKS.rule("NV415")
+def check_nv415(wheel: OpenedWheel) -> Iterator[Problem]:
+    """Report a project or a version that is not normalised in the file name."""
+    given = wheel.file_name.split("-")[:2]
+    normalised = [wheel.name.name, wheel.name.version]
+    if given != normalised:
+        yield Problem(
+            "",
+            f"the file name begins with {shown('-'.join(given))}, whose normal form "
+            f"is {'-'.join(normalised)}",
+            "build the wheel with a tool that normalises the name",
+        )
+
+
+@HASH_CHECKS.rule("NV417")
+def check_nv417(file: HashedFile) -> Iterator[Problem]:
+    """Report a file whose page gives another hash."""
+    if file.listed is None or file.actual is None:
+        return
+    if file.listed.lower() != file.actual:
+        yield Problem(
+            "",
+            f"the page gives sha256 {shown(file.listed, 80)}, and the file has "
+            f"{file.actual}",
+            "find out which of the two is right before anybody installs the file",
+        )
+
+
+@VARIANT_JSON_CHECKS.rule("NV412")
+def check_nv412(wheel: OpenedWheel) -> Iterator[Problem]:
+    """Report ``variant.json`` of another label than that of the file name."""
+    if wheel.is_of_another_label and wheel.document is not None:
+        labels = ", ".join(map(shown, wheel.document["variants"])) or "no label"
+        yield Problem(
+            "variants",
+            f"variant.json is for {labels}",
+            f"the label of the file name is {wheel.name.label}; they have to agree",
+        )
+
+
+def _is_release(project: str, version: str, name: WheelName) -> bool:
+    """Return whether a project and a version are those of a file name."""
+    from packaging.utils import canonicalize_name
+    from packaging.version import InvalidVersion, Version
+
+    if len(version) > _MAX_VERSION:
+        return False
+    try:
+        same = Version(version.replace("_", "-")) == Version(name.version)
+    except InvalidVersion:
+        return False
+    return same and canonicalize_name(project) == canonicalize_name(name.name)
+
+
+def _listed(tags: Collection[str]) -> str:
+    first = sorted(tags)[:_MAX_NAMED]
+    more = f" and {len(tags) - _MAX_NAMED} more" if len(tags) > _MAX_NAMED else ""
+    return f"{', '.join(first)}{more}"
+
+
+def _has_library_by_cuda(report: WheelReport | None) -> bool:
+    if report is None:
+        return False
+    from .content import has_library_by_cuda
+
+    return has_library_by_cuda(report)

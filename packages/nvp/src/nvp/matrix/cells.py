@@ -1,0 +1,285 @@
+"""Which build each machine gets, for every driver with every GPU.
+
+A cell is a driver's CUDA version with a compute capability. Every value of a
+namespace other than ``nvidia`` counts as supported, in the order in which the
+metadata lists the values, so that the cells show what the driver and the GPU decide.
+Namespaces that name hardware of other makers are absent, because these machines have
+NVIDIA GPUs; the caller can assume some of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nvidia_variant_provider.machine.environment import (
+    ComputeCapability,
+    CudaVersion,
+    Environment,
+    Gpu,
+)
+from nvidia_variant_provider.machine.supported import (
+    NAMESPACE,
+    SM_ARCH,
+    supported_sm_arch,
+)
+from nvidia_variant_provider.metadata.model import VariantsMetadata
+from nvidia_variant_provider.resolution.resolver import Resolution, resolve_metadata
+
+from ..knowledge.tables import NATIVE, PTX, can_exist, driver_versions, gpu_models
+
+__all__ = [
+    "CPU",
+    "NO_BUILD",
+    "OTHER_MAKERS",
+    "UNKNOWN",
+    "Cell",
+    "Matrix",
+    "all_capabilities",
+    "all_drivers",
+    "all_places",
+    "assumed_values",
+    "every_value",
+    "find_cells",
+    "find_how",
+    "find_matrix",
+    "machine",
+]
+
+CPU = "cpu"
+"""How a build runs that does not use the GPU; see `knowledge.tables.NATIVE`."""
+
+NO_BUILD, UNKNOWN = "none", "unknown"
+"""For ordinary wheels: no build of the release runs, and nothing says whether one does.
+"""
+
+
+OTHER_MAKERS = frozenset({"amd", "ascend", "google", "intel", "rocm", "xpu"})
+"""Namespaces of hardware that NVIDIA does not make.
+
+``amd`` and ``intel`` are those of the published providers (amd-variant-provider,
+intel-variant-provider), which the metadata of torch names since 2.9; the others are
+what labels and projects of such hardware are called.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """The build that one machine gets.
+
+    :param label: the label, or ``None`` when no label fits and an installer takes the
+        non-variant wheel.
+    :param how: `NATIVE`: the build has machine code for the GPU, or does not say;
+        `PTX`: the driver has to compile the build's PTX; `CPU`: the build does not
+        use the GPU; `NO_BUILD` and `UNKNOWN`, for ordinary wheels alone.
+    """
+
+    cuda: CudaVersion
+    capability: ComputeCapability
+    label: str | None
+    how: str
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether the build runs on the GPU, as far as is known."""
+        return self.how not in (CPU, NO_BUILD)
+
+    @property
+    def exists(self) -> bool:
+        """Whether some driver for this CUDA version supports the GPU."""
+        return can_exist(self.cuda, self.capability)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields, and the key ``exists``."""
+        return {
+            "cuda": str(self.cuda),
+            "sm": str(self.capability),
+            "label": self.label,
+            "how": self.how,
+            "exists": self.exists,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matrix:
+    """The builds of one release for all machines.
+
+    :param metadata: the metadata of the release; ``None`` for a release on an index.
+    :param cells: a cell for each driver with each GPU that it supports: all GPUs of the
+        oldest driver first, both ascending.
+    :param minor_version_compatibility: whether builds for a newer minor version of
+        the driver's CUDA major version were accepted.
+    :param absent: the namespaces of the metadata that counted as absent.
+    :param left_out: how many pairs of a driver and a GPU have no cell, because no
+        machine can have both.
+    :param title: the name of a release on an index.
+    :param builds: what the builds of such a release need, in words, by their label.
+    :param notes: what could not be read of it.
+    """
+
+    metadata: VariantsMetadata | None
+    cells: tuple[Cell, ...]
+    minor_version_compatibility: bool
+    absent: tuple[str, ...] = ()
+    left_out: int = 0
+    title: str | None = None
+    builds: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the ``data`` of the report of ``matrix --json``."""
+        return {"cells": [cell.to_dict() for cell in self.cells]}
+
+
+def all_drivers() -> tuple[CudaVersion, ...]:
+    """Return the CUDA versions that drivers report, in ascending order."""
+    return driver_versions()
+
+
+def all_capabilities() -> tuple[ComputeCapability, ...]:
+    """Return the compute capabilities that properties can name, in ascending order."""
+    return tuple(filter(supported_sm_arch, gpu_models()))
+
+
+def all_places(
+    *, all_lanes: bool = False
+) -> tuple[tuple[CudaVersion, ComputeCapability], ...]:
+    """Return each driver with each GPU that it supports, both in ascending order.
+
+    :param all_lanes: return drivers with GPUs that they do not support, too.
+    """
+    return tuple(
+        (cuda, capability)
+        for cuda in all_drivers()
+        for capability in all_capabilities()
+        if all_lanes or can_exist(cuda, capability)
+    )
+
+
+def machine(cuda: CudaVersion, capability: ComputeCapability | None) -> Environment:
+    """Return the environment of a cell.
+
+    :param capability: the GPU's, or ``None`` for a machine without a GPU.
+    """
+    gpus = () if capability is None else (Gpu(index=0, compute_capability=capability),)
+    return Environment(cuda_driver_version=cuda, source="forced", gpus=gpus)
+
+
+def every_value(metadata: VariantsMetadata) -> dict[str, dict[str, list[str]]]:
+    """Return provider answers that support every value of the other namespaces.
+
+    The shape is ``{namespace: {feature: [value, ...]}}``.
+    """
+    answers: dict[str, dict[str, dict[str, None]]] = {}
+    for properties in metadata.variants.values():
+        for namespace, features in properties.items():
+            if namespace == NAMESPACE:
+                continue
+            answer = answers.setdefault(namespace, {})
+            for feature, values in features.items():
+                answer.setdefault(feature, {}).update(dict.fromkeys(values))
+    return {
+        namespace: {feature: list(values) for feature, values in answer.items()}
+        for namespace, answer in answers.items()
+    }
+
+
+def assumed_values(
+    metadata: VariantsMetadata, assume: Collection[str] = ()
+) -> dict[str, dict[str, list[str]]]:
+    """Return `every_value`, where namespaces of other makers' hardware have no values.
+
+    They have an answer all the same: without one, a plugin that is installed on this
+    machine would be asked.
+
+    :param assume: such namespaces that keep their values.
+    """
+    return {
+        namespace: {} if namespace in OTHER_MAKERS - {*assume} else answer
+        for namespace, answer in every_value(metadata).items()
+    }
+
+
+def find_matrix(
+    metadata: VariantsMetadata,
+    *,
+    assume: Collection[str] = (),
+    minor_version_compatibility: bool = False,
+    all_lanes: bool = False,
+) -> Matrix:
+    """Return the builds of a release for all drivers and all GPUs.
+
+    :param assume: namespaces of other makers' hardware that all machines have.
+    :param all_lanes: have cells for drivers with GPUs that they do not support, too.
+    """
+    answers = assumed_values(metadata, assume)
+    cells = find_cells(
+        metadata,
+        supported=answers,
+        minor_version_compatibility=minor_version_compatibility,
+    )
+    kept = tuple(cell for cell in cells if all_lanes or cell.exists)
+    return Matrix(
+        metadata=metadata,
+        cells=kept,
+        left_out=len(cells) - len(kept),
+        minor_version_compatibility=minor_version_compatibility,
+        absent=tuple(sorted(name for name, answer in answers.items() if not answer)),
+    )
+
+
+def find_cells(
+    metadata: VariantsMetadata,
+    *,
+    drivers: Iterable[CudaVersion] | None = None,
+    capabilities: Iterable[ComputeCapability] | None = None,
+    supported: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+    minor_version_compatibility: bool = False,
+) -> list[Cell]:
+    """Return the cells of all drivers, each with all GPUs; both ascending.
+
+    :param supported: the answers of other namespaces, instead of `assumed_values`.
+    """
+    answers = assumed_values(metadata) if supported is None else supported
+    columns = tuple(all_capabilities() if capabilities is None else capabilities)
+    return [
+        _cell(
+            resolve_metadata(
+                metadata,
+                machine(cuda, capability),
+                supported=answers,
+                enable_optional=True,
+                minor_version_compatibility=minor_version_compatibility,
+            ),
+            cuda,
+            capability,
+        )
+        for cuda in (all_drivers() if drivers is None else drivers)
+        for capability in columns
+    ]
+
+
+def _cell(
+    resolution: Resolution, cuda: CudaVersion, capability: ComputeCapability
+) -> Cell:
+    label = resolution.selected
+    return Cell(
+        cuda=cuda,
+        capability=capability,
+        label=label,
+        how=find_how(resolution.metadata, label, capability),
+    )
+
+
+def find_how(
+    metadata: VariantsMetadata, label: str | None, capability: ComputeCapability
+) -> str:
+    """Return how a GPU runs the build of a label that fits: see `Cell`."""
+    features = metadata.variants[label].get(NAMESPACE) if label is not None else None
+    if features is None:
+        return CPU
+    targets = features.get(SM_ARCH)
+    if targets is None:
+        return NATIVE
+    machine_code = supported_sm_arch(capability, ptx=False)
+    return NATIVE if set(targets) & set(machine_code) else PTX

@@ -1,0 +1,338 @@
+"""Which machines get another build from a new release, and why.
+
+A lane is one driver's CUDA version with one compute capability. Each lane is judged
+on its own, and there is no verdict on the release as a whole. Three things are never
+mixed: what happens by default, what a user can do about it (the workaround), and what
+nobody has promised to work (the risk).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvidia_variant_provider.machine.overrides import MINOR_VERSION_COMPATIBILITY
+from nvidia_variant_provider.machine.supported import NAMESPACE
+from nvidia_variant_provider.metadata.model import NULL_LABELS, VariantsMetadata
+from nvidia_variant_provider.resolution.resolver import Resolution, resolve_metadata
+
+from ..knowledge.tables import NATIVE, PTX
+from .cells import (
+    CPU,
+    Cell,
+    all_capabilities,
+    all_drivers,
+    assumed_values,
+    find_cells,
+    machine,
+)
+from .lanes import describe_lanes
+from .risks import find_risks
+
+__all__ = [
+    "CHANGED",
+    "CHANGES",
+    "GAINED",
+    "LOST",
+    "SAME",
+    "Differences",
+    "Lane",
+    "compare",
+    "find_change",
+    "find_differences",
+    "release_names",
+]
+
+LOST, CHANGED, GAINED, SAME = "lost", "changed", "gained", "same"
+CHANGES = (LOST, CHANGED, GAINED, SAME)
+"""All changes, those that need attention first."""
+
+_MOST_LABELS = 3
+"""The number of labels that the reason of a lost lane names."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lane:
+    """One driver with one GPU, in the old release and in the new one.
+
+    :param change: `SAME`; `GAINED`: a GPU build instead of none; `LOST`: no GPU build
+        instead of one; `CHANGED`: another label, or the same label in another way.
+    :param reason: a sentence that says why the lane was lost or changed.
+    :param causes: the reason without the lane's numbers, so that all lanes with the
+        same problem have equal causes.
+    :param workaround: what the user of a lost lane can do, best first.
+    :param risk: what the new pick leaves open.
+    """
+
+    old: Cell
+    new: Cell
+    change: str
+    reason: str | None = None
+    causes: tuple[str, ...] = ()
+    workaround: tuple[str, ...] = ()
+    risk: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[CudaVersion, ComputeCapability]:
+        """The driver and the GPU of the lane."""
+        return self.new.cuda, self.new.capability
+
+    @property
+    def exists(self) -> bool:
+        """Whether some driver for this CUDA version supports the GPU."""
+        return self.new.exists
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields and ``exists``; the lane itself is ``cuda`` and ``sm``."""
+        return {
+            "cuda": str(self.new.cuda),
+            "sm": str(self.new.capability),
+            "old": self.old.label,
+            "new": self.new.label,
+            "change": self.change,
+            "reason": self.reason,
+            "workaround": list(self.workaround),
+            "risk": list(self.risk),
+            "exists": self.exists,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Differences:
+    """What a new release changes.
+
+    :param old: the name of the old release.
+    :param new: the name of the new release.
+    :param lanes: a lane for each driver with each GPU that it supports: all GPUs of the
+        oldest driver first, both ascending.
+    """
+
+    old: str
+    new: str
+    lanes: tuple[Lane, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of lanes that can be with each change, including zeros."""
+        counter = Counter(lane.change for lane in self.lanes if lane.exists)
+        return {change: counter[change] for change in CHANGES}
+
+    def where(self, lanes: Collection[Lane]) -> list[str]:
+        """Return the rectangles that make up some of the lanes."""
+        exist = all(lane.exists for lane in lanes)
+        known = {lane.key for lane in self.lanes if lane.exists or not exist}
+        return describe_lanes({lane.key for lane in lanes}, known)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the ``data`` of the report of ``diff --json``."""
+        return {"lanes": [lane.to_dict() for lane in self.lanes]}
+
+
+def release_names(old: VariantsMetadata, new: VariantsMetadata) -> tuple[str, str]:
+    """Return the names of two releases: ``torch 2.8.0``, or ``OLD`` and ``NEW``."""
+    first, second = (
+        f"{item.name} {item.version}" if item.name else None for item in (old, new)
+    )
+    if first == second and first is not None:
+        return f"{first} (OLD)", f"{second} (NEW)"
+    return first or "OLD", second or "NEW"
+
+
+def find_differences(
+    old: VariantsMetadata,
+    new: VariantsMetadata,
+    *,
+    assume: Collection[str] = (),
+    minor_version_compatibility: bool = False,
+    all_lanes: bool = False,
+) -> Differences:
+    """Return what a new release changes for all drivers and all GPUs.
+
+    :param assume: namespaces of other makers' hardware that all machines have.
+    :param all_lanes: have lanes for drivers with GPUs that they do not support, too.
+    """
+    names = release_names(old, new)
+    lanes = compare(
+        old,
+        new,
+        assume=assume,
+        minor_version_compatibility=minor_version_compatibility,
+    )
+    kept = tuple(lane for lane in lanes if all_lanes or lane.exists)
+    return Differences(old=names[0], new=names[1], lanes=kept)
+
+
+def compare(
+    old: VariantsMetadata,
+    new: VariantsMetadata,
+    *,
+    drivers: Iterable[CudaVersion] | None = None,
+    capabilities: Iterable[ComputeCapability] | None = None,
+    assume: Collection[str] = (),
+    minor_version_compatibility: bool = False,
+) -> list[Lane]:
+    """Return the lanes of all drivers, each with all GPUs; both ascending."""
+    rows = tuple(all_drivers() if drivers is None else drivers)
+    columns = tuple(all_capabilities() if capabilities is None else capabilities)
+    before, after = (
+        find_cells(
+            metadata,
+            drivers=rows,
+            capabilities=columns,
+            supported=assumed_values(metadata, assume),
+            minor_version_compatibility=minor_version_compatibility,
+        )
+        for metadata in (old, new)
+    )
+    comparison = _Comparison(
+        old=old,
+        new=new,
+        names=release_names(old, new),
+        answers=assumed_values(new, assume),
+        after={(cell.cuda, cell.capability): cell for cell in after},
+        relaxed=minor_version_compatibility,
+    )
+    return [comparison.lane(was, now) for was, now in zip(before, after, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Comparison:
+    """What all lanes of a comparison need."""
+
+    old: VariantsMetadata
+    new: VariantsMetadata
+    names: tuple[str, str]
+    answers: dict[str, dict[str, list[str]]]
+    after: dict[tuple[CudaVersion, ComputeCapability], Cell]
+    relaxed: bool
+
+    def lane(self, was: Cell, now: Cell) -> Lane:
+        change = find_change(was, now)
+        risk = find_risks(self.new, now)
+        if change == LOST:
+            reason, causes = self._why_lost(now)
+            return Lane(
+                old=was,
+                new=now,
+                change=change,
+                reason=reason,
+                causes=causes,
+                workaround=self._workarounds(was, now),
+                risk=(_fallback(now),),
+            )
+        if change == CHANGED:
+            reason, cause = self._why_changed(was, now)
+            return Lane(
+                old=was,
+                new=now,
+                change=change,
+                reason=reason,
+                causes=(cause,),
+                risk=risk,
+            )
+        return Lane(old=was, new=now, change=change, risk=risk)
+
+    def _resolve(self, cell: Cell) -> Resolution:
+        return resolve_metadata(
+            self.new,
+            machine(cell.cuda, cell.capability),
+            supported=self.answers,
+            enable_optional=True,
+            minor_version_compatibility=self.relaxed,
+        )
+
+    def _why_lost(self, now: Cell) -> tuple[str, tuple[str, ...]]:
+        """Return why the GPU labels of the new release do not fit, nearest first."""
+        gpu = [label for label, item in self.new.variants.items() if NAMESPACE in item]
+        if not gpu:
+            sentence = f"{self.names[1]} has no build with {NAMESPACE} properties"
+            return sentence, (sentence,)
+        resolution = self._resolve(now)
+        fitting = [label for label in resolution.compatible if label in gpu]
+        if fitting:
+            sentence = f"{fitting[0]} fits, but {now.label} goes before it"
+            return sentence, (sentence,)
+        # A label that fails for one reason is nearer than one that fails for two.
+        nearest = sorted(gpu, key=lambda label: len(resolution.rejected[label]))
+        named = nearest[:_MOST_LABELS]
+        sentences = [_why(label, resolution) for label in named]
+        if len(gpu) > len(named):
+            sentences.append(f"{len(gpu) - len(named)} more do not fit either")
+        causes = [f"{label}: {_features(label, resolution)}" for label in named]
+        return "; ".join(sentences), tuple(causes)
+
+    def _why_changed(self, was: Cell, now: Cell) -> tuple[str, str]:
+        before, after = self.names
+        if was.label is None:
+            sentence = f"no label of {before} fits"
+            return sentence, sentence
+        if was.label == now.label:
+            words = {NATIVE: "has machine code for the GPU", PTX: "has only PTX for it"}
+            sentence = (
+                f"{now.label} {words.get(was.how, 'uses no GPU')} in {before} and "
+                f"{words.get(now.how, 'uses no GPU')} in {after}"
+            )
+            return sentence, sentence
+        if was.label not in self.new.variants:
+            sentence = f"{after} has no {was.label}"
+            return sentence, sentence
+        resolution = self._resolve(now)
+        if was.label in resolution.compatible:
+            sentence = f"{was.label} still fits, {now.label} goes before it"
+            return sentence, sentence
+        cause = f"{was.label}: {_features(was.label, resolution)}"
+        return _why(was.label, resolution), cause
+
+    def _workarounds(self, was: Cell, now: Cell) -> tuple[str, ...]:
+        ways = []
+        if not self.relaxed:
+            (cell,) = find_cells(
+                self.new,
+                drivers=[now.cuda],
+                capabilities=[now.capability],
+                supported=self.answers,
+                minor_version_compatibility=True,
+            )
+            if cell.how != CPU:
+                ways.append(
+                    f"{MINOR_VERSION_COMPATIBILITY}=1 gets {cell.label}: minor-version "
+                    "compatibility runs its machine code"
+                )
+        for (cuda, capability), cell in sorted(self.after.items()):
+            is_newer = capability == now.capability and cuda > now.cuda
+            if is_newer and cell.exists and cell.how != CPU:
+                ways.append(f"a driver for CUDA {cuda} gets {cell.label}")
+                break
+        ways.append(f"stay with {self.names[0]}: it has {was.label}")
+        return tuple(ways)
+
+
+def find_change(was: Cell, now: Cell) -> str:
+    """Return how the pick of one lane has changed: one of `CHANGES`."""
+    if was.uses_gpu != now.uses_gpu:
+        return GAINED if now.uses_gpu else LOST
+    if was.label in NULL_LABELS and now.label in NULL_LABELS:
+        return SAME  # two spellings of the null variant
+    return SAME if (was.label, was.how) == (now.label, now.how) else CHANGED
+
+
+def _fallback(now: Cell) -> str:
+    if now.label is None:
+        return "an installer takes the non-variant wheel, whatever that holds"
+    return "an installer silently takes the CPU build, and the GPU stays idle"
+
+
+def _why(label: str, resolution: Resolution) -> str:
+    sentences = ", and ".join(reason.cause for reason in resolution.rejected[label])
+    return f"{label} does not fit ({_features(label, resolution)}): {sentences}"
+
+
+def _features(label: str, resolution: Resolution) -> str:
+    return ", ".join(
+        reason.feature
+        if reason.namespace == NAMESPACE
+        else f"{reason.namespace} :: {reason.feature}"
+        for reason in resolution.rejected[label]
+    )

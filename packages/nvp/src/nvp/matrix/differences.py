@@ -1,0 +1,175 @@
+"""The differences between two releases as plain text and as Markdown.
+
+Lanes with the same outcome for the same cause are described together. The number of
+lanes with each change is given, but no verdict on the release.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from nvidia_variant_provider.errors import printable
+from nvidia_variant_provider.metadata.model import NULL_LABELS
+
+from .cells import CPU
+from .changes import CHANGES, LOST, SAME, Differences, Lane
+from .escaping import as_code, as_markdown
+from .grid import caption, meaning
+from .lanes import list_gpus
+
+__all__ = ["WIDTH", "Group", "make_groups", "markdown_lines", "text_lines"]
+
+WIDTH = 80
+"""The width of the text form, as far as the names of labels allow it."""
+
+_LABEL = 12
+"""The columns that ``workaround: `` takes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Lanes in which the same picks change in the same way, for one cause.
+
+    Either all of them exist, or none.
+    """
+
+    lanes: tuple[Lane, ...]
+
+    @property
+    def first(self) -> Lane:
+        """The lane whose reason stands for the reasons of all."""
+        return self.lanes[0]
+
+
+def make_groups(lanes: Sequence[Lane], *, with_same: bool = False) -> list[Group]:
+    """Return the groups of lanes, those of lost lanes first.
+
+    :param with_same: whether lanes that stay the same get groups as well.
+    """
+    members_of: dict[object, list[Lane]] = {}
+    for lane in lanes:
+        if lane.change == SAME and not with_same:
+            continue
+        picks = tuple(_pick(cell.label, cell.how) for cell in (lane.old, lane.new))
+        key = lane.exists, lane.change, picks, lane.causes
+        members_of.setdefault(key, []).append(lane)
+    groups = [Group(lanes=tuple(members)) for members in members_of.values()]
+    # Among groups of one change the largest comes first. The sort is stable, so that
+    # groups of one size stay in the order of their first lanes.
+    groups.sort(key=_order)
+    return groups
+
+
+def _order(group: Group) -> tuple[bool, int, int]:
+    first = group.first
+    return not first.exists, CHANGES.index(first.change), -len(group.lanes)
+
+
+def _title(lane: Lane) -> str:
+    return lane.change if lane.exists else f"{lane.change}, if it existed"
+
+
+def text_lines(
+    differences: Differences, *, with_same: bool = False, width: int = WIDTH
+) -> list[str]:
+    """Return lines of at most ``width`` columns, as far as names allow it."""
+    lines = [f"{printable(differences.old)} -> {printable(differences.new)}", ""]
+    for group in make_groups(differences.lanes, with_same=with_same):
+        first = group.first
+        picks = f"{caption(first.old)} -> {caption(first.new)}"
+        lines.append(f"{_title(first)}: {picks}")
+        for name, sentence in _facts(differences, group):
+            lines += textwrap.wrap(
+                printable(sentence),
+                width,
+                initial_indent=f"  {name + ':':{_LABEL}}",
+                subsequent_indent=" " * (_LABEL + 2),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        lines.append("")
+    return [*lines, _counts(differences)]
+
+
+def markdown_lines(differences: Differences, *, with_same: bool = False) -> list[str]:
+    """Return lines of Markdown, for release notes."""
+    old, new = map(as_markdown, (differences.old, differences.new))
+    lines = [f"# {old} to {new}: which machines get another build", ""]
+    for group in make_groups(differences.lanes, with_same=with_same):
+        first = group.first
+        title = _title(first).capitalize()
+        lines.append(f"## {title}: {_coded(first, old=True)} to {_coded(first)}")
+        lines.append("")
+        lines += [
+            f"- **{name}**: {as_markdown(sentence)}"
+            for name, sentence in _facts(differences, group)
+        ]
+        lines.append("")
+    return [*lines, as_markdown(_counts(differences))]
+
+
+def _facts(differences: Differences, group: Group) -> Iterator[tuple[str, str]]:
+    """Yield ``(name, sentence)``; default, workaround and risk are never mixed."""
+    first = group.first
+    for rectangle in differences.where(group.lanes):
+        yield "lanes", rectangle
+    reasons = dict.fromkeys(lane.reason for lane in group.lanes)
+    if first.reason is not None:
+        # The sentence has the numbers of one lane, so say which lane that is.
+        example = "" if len(reasons) == 1 else f"with {_lane(first)}: "
+        yield "reason", f"{example}{first.reason}"
+    if first.change == LOST:
+        yield "default", meaning(first.new)
+    for sentence in _apart(differences, group, lambda lane: lane.workaround):
+        yield "workaround", sentence
+    for sentence in _apart(differences, group, lambda lane: lane.risk):
+        yield "open risk", sentence
+
+
+def _apart(
+    differences: Differences, group: Group, field: Callable[[Lane], Sequence[str]]
+) -> Iterator[str]:
+    """Yield the sentences of one field, and where they hold if not everywhere."""
+    lanes_of: dict[str, list[Lane]] = {}
+    for lane in group.lanes:
+        for sentence in field(lane):
+            lanes_of.setdefault(sentence, []).append(lane)
+    for sentence, lanes in lanes_of.items():
+        where = ""
+        if len(lanes) < len(group.lanes):
+            where = f"{_shortest(differences, group, lanes)}: "
+        yield f"{where}{sentence}"
+
+
+def _shortest(differences: Differences, group: Group, lanes: Sequence[Lane]) -> str:
+    """Return where part of a group is; its GPUs suffice if all their lanes are in."""
+    gpus = {lane.new.capability for lane in lanes}
+    if sum(lane.new.capability in gpus for lane in group.lanes) == len(lanes):
+        known = sorted({lane.new.capability for lane in group.lanes})
+        return list_gpus([lane.key for lane in lanes], known)
+    return "; ".join(differences.where(lanes))
+
+
+def _counts(differences: Differences) -> str:
+    counted = ", ".join(f"{n} {change}" for change, n in differences.counts.items())
+    existing = sum(lane.exists for lane in differences.lanes)
+    others = len(differences.lanes) - existing
+    more = f"; {others} more cannot exist" if others else ""
+    return f"{counted}, of {existing} lanes{more}"
+
+
+def _lane(lane: Lane) -> str:
+    return f"driver {lane.new.cuda}, GPU {lane.new.capability}"
+
+
+def _coded(lane: Lane, *, old: bool = False) -> str:
+    cell = lane.old if old else lane.new
+    if cell.label is None or cell.how == CPU:
+        return as_markdown(caption(cell))
+    return as_code(caption(cell))
+
+
+def _pick(label: str | None, how: str) -> tuple[str | None, str]:
+    return (NULL_LABELS[0] if label in NULL_LABELS else label), how

@@ -1,0 +1,343 @@
+"""Upgrading files: one metadata file, or those of all releases in a folder.
+
+In a folder, a release whose wheels are there gets its metadata from the wheels, since
+an installer reads ``variant.json`` of the wheel that it has selected and fails when
+that says something else.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nvidia_variant_provider.errors import InputError, join
+from nvidia_variant_provider.metadata import VariantsMetadata, versions
+from nvidia_variant_provider.metadata.names import (
+    SUFFIX,
+    metadata_name,
+    parse_metadata_name,
+)
+from nvidia_variant_provider.metadata.reading import read_parsed
+from nvidia_variant_provider.metadata.writing import replace_file, to_text
+from nvidia_variant_provider.strict_json import parse_json, read_bytes, unreadable
+
+from ..wheels.merging import combine
+from ..wheels.names import parse_wheel_name
+from ..wheels.variant_json import read_wheel_metadata
+from .for_uv import rewrite_for_uv
+from .remarks import Remark, Upgrade, without_repeats
+from .upgrade import find_unread, upgrade
+
+__all__ = ["UpgradedFile", "upgrade_folder", "upgrade_text"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpgradedFile:
+    """What became of one metadata file.
+
+    :param path: the path of the file, or the name of the text.
+    :param old_version: the version that the file had; ``None`` when there was no
+        readable file.
+    :param text: the upgraded document; ``None`` when there is none.
+    :param changed: whether the text differs from the bytes of the file.
+    :param losses: what could not be carried over.
+    :param notes: what was added, or will not work everywhere.
+    :param problems: why there is no upgraded document.
+    """
+
+    path: str
+    old_version: str | None = None
+    text: str | None = None
+    changed: bool = False
+    losses: tuple[Remark, ...] = ()
+    notes: tuple[Remark, ...] = ()
+    problems: tuple[Remark, ...] = ()
+
+    @property
+    def new_version(self) -> str | None:
+        """The version of the upgraded document; ``None`` when there is none."""
+        return None if self.text is None else str(versions.WRITTEN)
+
+    @property
+    def document(self) -> dict[str, Any] | None:
+        """The upgraded document as a value; ``None`` when there is none."""
+        if self.text is None:
+            return None
+        document: dict[str, Any] = json.loads(self.text)
+        return document
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the file as the report of the verb has it."""
+        return {
+            "path": self.path,
+            "from": self.old_version,
+            "to": self.new_version,
+            "changed": self.changed,
+            "losses": [remark.to_dict() for remark in self.losses],
+            "notes": [remark.to_dict() for remark in self.notes],
+            "problems": [remark.to_dict() for remark in self.problems],
+        }
+
+
+def upgrade_text(name: str, data: bytes, *, for_uv: bool = False) -> UpgradedFile:
+    """Return the upgraded metadata of a file; nothing is written.
+
+    :param name: the path of the file, or a name for messages.
+    :param data: the bytes of the file.
+    :param for_uv: name the provider of ``nvidia`` as uv recognises it.
+    :raises InputError: the bytes are not valid metadata, or have a newer version than
+        the one that is written.
+    """
+    document = parse_json(data, name)
+    metadata = read_parsed(document, path=name)
+    try:
+        outcome = upgrade(metadata, document)
+    except InputError as error:
+        error.path = name
+        raise
+    if for_uv:
+        outcome = rewrite_for_uv(outcome)
+    file = UpgradedFile(
+        path=name,
+        old_version=str(metadata.schema),
+        losses=without_repeats(outcome.losses),
+        notes=without_repeats(outcome.notes),
+        problems=without_repeats(outcome.problems),
+    )
+    return _with_metadata(file, outcome.metadata, data)
+
+
+def upgrade_folder(
+    folder: str, *, write: bool = True, for_uv: bool = False
+) -> list[UpgradedFile]:
+    """Upgrade the metadata of all releases in a folder, sorted by path.
+
+    :param write: replace each file that changes, and write the files that are missing.
+    :param for_uv: name the provider of ``nvidia`` as uv recognises it.
+    :raises InputError: the folder cannot be read or has no release, or a file cannot
+        be written.
+    """
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise unreadable(error, folder) from None
+    releases, misnamed = _group(folder, names)
+    files = [
+        *misnamed,
+        *(_upgrade_release(folder, release, for_uv) for release in releases),
+    ]
+    if not files:
+        message = f"the folder has no file *{SUFFIX} and no wheel with a label"
+        raise InputError(message, path=folder, hint="name the folder of a project")
+    files.sort(key=lambda file: file.path)
+    for file in files:
+        if write and file.changed and file.text is not None:
+            logger.info("writing %s", file.path)
+            replace_file(file.path, file.text)
+    return files
+
+
+@dataclass(kw_only=True, slots=True)
+class _Release:
+    """The files of one release.
+
+    :param name: the name that its metadata file should have.
+    :param files: the names of its metadata files.
+    :param wheels: the names of its variant wheels, with their labels.
+    """
+
+    name: str
+    files: list[str] = field(default_factory=list)
+    wheels: list[tuple[str, str]] = field(default_factory=list)
+
+
+def _group(
+    folder: str, names: Iterable[str]
+) -> tuple[list[_Release], list[UpgradedFile]]:
+    """Return the releases of a folder, and the files with names of another form."""
+    releases: dict[tuple[str, str], _Release] = {}
+    misnamed: list[UpgradedFile] = []
+    for name in names:
+        try:
+            release, label = _parse_name(name)
+        except InputError as error:
+            problem = Remark.from_error(error)
+            path = os.path.join(folder, name)
+            misnamed.append(UpgradedFile(path=path, problems=(problem,)))
+            continue
+        if release is None:
+            continue
+        own = releases.setdefault(release, _Release(name=metadata_name(*release)))
+        if label is None:
+            own.files.append(name)
+        else:
+            own.wheels.append((name, label))
+    return list(releases.values()), misnamed
+
+
+def _parse_name(file_name: str) -> tuple[tuple[str, str] | None, str | None]:
+    """Return project and version of a file, and the label if it is a variant wheel.
+
+    There is no release for files of other kinds and for non-variant wheels.
+
+    :raises InputError: the name of a wheel or a metadata file has another form.
+    """
+    if file_name.endswith(".whl"):
+        wheel = parse_wheel_name(file_name)
+        release = wheel.name, wheel.version
+        return (None if wheel.label is None else release), wheel.label
+    if not file_name.endswith(SUFFIX):
+        return None, None
+    name = parse_metadata_name(file_name)
+    normalized = name.normalized() if name is not None else None
+    if normalized is None:
+        message = f"not of the form {metadata_name('{name}', '{version}')}"
+        raise InputError(message, path=file_name, hint="rename the file")
+    return (normalized.name, normalized.version), None
+
+
+def _upgrade_release(folder: str, release: _Release, for_uv: bool) -> UpgradedFile:
+    """Return the upgraded file of a release, made from its wheels if it has any."""
+    name = release.files[0] if release.files else release.name
+    path = os.path.join(folder, name)
+    file = UpgradedFile(path=path)
+    if len(release.files) > 1:
+        message = f"{' and '.join(release.files)} are for the same release"
+        problem = Remark(place=name, message=message, hint="keep one of them")
+        return replace(file, problems=(problem,))
+    data: bytes | None = None
+    old: UpgradedFile | None = None
+    unreadable_old: tuple[Remark, ...] = ()
+    if release.files:
+        try:
+            data = read_bytes(path)
+            old = upgrade_text(path, data, for_uv=for_uv)
+        except InputError as error:
+            error.path = None
+            unreadable_old = (Remark.from_error(error),)
+            # A file that cannot be opened cannot be replaced either. The content of
+            # a file does not matter where the metadata comes from the wheels.
+            if not release.wheels or data is None:
+                return replace(file, problems=unreadable_old)
+    if not release.wheels:
+        return old or file
+    logger.info("reading %d wheels for %s", len(release.wheels), path)
+    outcome = _read_wheels(folder, release.wheels)
+    if for_uv:
+        outcome = rewrite_for_uv(outcome)
+    file = replace(
+        file,
+        losses=without_repeats(unreadable_old, outcome.losses),
+        notes=outcome.notes,
+        problems=outcome.problems,
+    )
+    return _merge(file, old, outcome.metadata, data)
+
+
+def _merge(
+    file: UpgradedFile,
+    old: UpgradedFile | None,
+    metadata: VariantsMetadata | None,
+    data: bytes | None,
+) -> UpgradedFile:
+    """Return the file that the wheels give, with what the old file loses by it.
+
+    :param data: the bytes of the old file.
+    """
+    if old is not None:
+        # What the old file leaves open is not a problem: the wheels say it.
+        left_open = [item for item in old.problems if item not in file.problems]
+        losses = without_repeats(file.losses, old.losses, left_open)
+        file = replace(file, old_version=old.old_version, losses=losses)
+    file = _with_metadata(file, metadata, data)
+    if old is None or old.document is None or file.document is None:
+        return file
+    overruled = _find_overruled(old.document, file.document)
+    return replace(file, losses=(*file.losses, *overruled))
+
+
+def _with_metadata(
+    file: UpgradedFile, metadata: VariantsMetadata | None, data: bytes | None
+) -> UpgradedFile:
+    if metadata is None:
+        return file
+    text = to_text(metadata)
+    return replace(file, text=text, changed=text.encode() != data)
+
+
+def _read_wheels(folder: str, wheels: Sequence[tuple[str, str]]) -> Upgrade:
+    """Return what the wheels of a release say together, upgraded.
+
+    Wheels of the same version are combined before they are upgraded, so that their
+    priorities are judged with all the labels that they order.
+    """
+    losses: list[Remark] = []
+    notes: list[Remark] = []
+    problems: list[Remark] = []
+    by_version: dict[tuple[int, int, int], list[tuple[str, VariantsMetadata]]] = {}
+    for name, label in wheels:
+        logger.debug("reading variant.json of %s", name)
+        try:
+            path = os.path.join(folder, name)
+            metadata, document = read_wheel_metadata(path, label)
+        except InputError as error:
+            error.path = name
+            problems.append(Remark.from_error(error))
+            continue
+        losses += find_unread(document, metadata)
+        by_version.setdefault(metadata.schema.number, []).append((name, metadata))
+    upgraded: list[tuple[str, VariantsMetadata]] = []
+    for _, group in sorted(by_version.items()):
+        merged, errors = combine(group)
+        problems += map(Remark.from_error, errors)
+        if errors:
+            continue
+        first_wheel = group[0][0]
+        try:
+            outcome = upgrade(merged)
+        except InputError as error:
+            error.path = first_wheel
+            problems.append(Remark.from_error(error))
+            continue
+        losses += outcome.losses
+        notes += outcome.notes
+        problems += outcome.problems
+        if outcome.metadata is not None:
+            upgraded.append((first_wheel, outcome.metadata))
+    result = None
+    if not problems:
+        result, errors = combine(upgraded)
+        problems += map(Remark.from_error, errors)
+    return Upgrade(
+        metadata=None if problems else result,
+        losses=without_repeats(losses),
+        notes=without_repeats(notes),
+        problems=without_repeats(problems),
+    )
+
+
+def _find_overruled(
+    old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]
+) -> list[Remark]:
+    """Return what the old file says and the wheels do not."""
+    remarks = []
+    for section in ("default-priorities", "providers", "variants"):
+        for key, value in old[section].items():
+            if new[section].get(key) == value:
+                continue
+            gone = key not in new[section]
+            remark = Remark(
+                place=join(section, key),
+                message="no wheel here has it" if gone else "the wheels say otherwise",
+                hint="left out" if gone else "replaced by what the wheels say",
+                # A longer list of namespaces, for example, may give another order.
+                reorders=True,
+            )
+            remarks.append(remark)
+    return remarks

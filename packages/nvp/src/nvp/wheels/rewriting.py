@@ -1,0 +1,336 @@
+"""A wheel with other dependencies, made while the original streams by.
+
+METADATA and RECORD are the only members that change; every other member is copied
+byte for byte. `plan_rewrite` reads the list of members and these two, and says which
+bytes of the original go where. `Rewriting` then needs no more memory than a piece of
+the stream. For a wheel of three members, the plan is::
+
+    copy 0-40960         local header and data of demo/_C.so
+    write 1204 bytes     local header and data of METADATA
+    copy 42170-42460     local header and data of WHEEL
+    write 388 bytes      local header and data of RECORD
+    write 260 bytes      the list of members, with the new offsets
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from nvidia_variant_provider.errors import InputError
+
+from .archive import open_wheel, read_dist_info
+
+__all__ = ["Copy", "RewritePlan", "Rewriting", "plan_rewrite"]
+
+_LOCAL = struct.Struct("<4s5H3I2H")
+_CENTRAL = struct.Struct("<4s6H3I5H2I")
+_LOCATOR = struct.Struct("<4sIQI")
+_IN_ZIP64 = 0xFFFFFFFF
+_ZIP64 = 1
+_DESCRIPTOR = 0x8
+_MAX_LIST = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Bytes of the original, from ``start`` up to ``end``."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewritePlan:
+    """What a rewritten wheel is made of.
+
+    :param parts: in the order of the new file; ranges of the original ascend.
+    :param size: bytes of the new file.
+    :param original: bytes of the original.
+    :param metadata: METADATA as the new wheel has it.
+    """
+
+    parts: tuple[Copy | bytes, ...]
+    size: int
+    original: int
+    metadata: bytes
+
+
+def plan_rewrite(
+    file: IO[bytes], evaluate: Callable[[bytes], bytes]
+) -> RewritePlan | None:
+    """Plan a wheel whose METADATA is what ``evaluate`` makes of the original's.
+
+    :param file: the wheel; the list of its members, METADATA and RECORD are read.
+    :returns: ``None`` when METADATA stays as it is.
+    :raises InputError: the archive cannot be read, or is not built as wheels are.
+    """
+    with open_wheel(file) as archive:
+        infos = sorted(archive.infolist(), key=lambda info: info.header_offset)
+        start = archive.start_dir
+        metadata = read_dist_info(archive, "METADATA") or b""
+        record = read_dist_info(archive, "RECORD")
+        evaluated = evaluate(metadata)
+        if evaluated == metadata:
+            return None
+        path = _dist_info_path(infos, "METADATA")
+        changed = {path: evaluated}
+        if record is not None:
+            new_record = _update_record(record, path, evaluated)
+            changed[_dist_info_path(infos, "RECORD")] = new_record
+        file.seek(start)
+        listed = file.read(_MAX_LIST + 1)
+        if len(listed) > _MAX_LIST:
+            raise _refused("its list of members is too long")
+        entries, tail = _parse_list(listed)
+        if {entry.offset for entry in entries} != {i.header_offset for i in infos}:
+            raise _refused("something stands before its first member")
+        parts, offsets, sizes = _plan_members(file, infos, start, changed)
+        position = sum(map(_length, parts))
+        new_list = b"".join(
+            entry.moved(offsets[entry.offset], sizes.get(entry.offset))
+            for entry in entries
+        )
+        end = _moved_end(tail, position, len(new_list))
+    parts.append(new_list + end)
+    return RewritePlan(
+        parts=tuple(parts),
+        size=position + len(new_list) + len(end),
+        original=start + len(listed),
+        metadata=evaluated,
+    )
+
+
+class Rewriting:
+    """Makes the new wheel out of the bytes of the original, as they arrive.
+
+    ``feed`` gets every piece of the original; ``finish`` returns the end of the new
+    wheel, without which no installer takes it. A caller that verifies the original's
+    hash does so before it sends that end.
+    """
+
+    def __init__(self, plan: RewritePlan) -> None:
+        self._plan = plan
+        self._position = 0
+        self._next = 0
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """Yield what the next piece of the original adds to the new wheel."""
+        start, self._position = self._position, self._position + len(piece)
+        parts = self._plan.parts
+        while self._next < len(parts) - 1:
+            part = parts[self._next]
+            if isinstance(part, bytes):
+                yield part
+            else:
+                if part.start < self._position and part.end > start:
+                    yield piece[max(0, part.start - start) : part.end - start]
+                if part.end > self._position:
+                    return
+            self._next += 1
+
+    def finish(self) -> bytes:
+        """Return the end of the new wheel.
+
+        :raises InputError: the original has another length than when it was planned.
+        """
+        if self._position != self._plan.original:
+            raise _refused(
+                f"it has {self._position} bytes and not {self._plan.original}"
+            )
+        # The list of members stands after the members, so every part has been made.
+        last = self._plan.parts[-1]
+        return last if isinstance(last, bytes) else b""
+
+
+def _refused(message: str) -> InputError:
+    return InputError(
+        f"the wheel cannot be rewritten: {message}", hint="build the wheel again"
+    )
+
+
+def _length(part: Copy | bytes) -> int:
+    return part.end - part.start if isinstance(part, Copy) else len(part)
+
+
+def _dist_info_path(infos: Iterable[zipfile.ZipInfo], name: str) -> str:
+    # read_dist_info has made sure that there is one.
+    return next(
+        info.filename
+        for info in infos
+        if info.filename.endswith(f".dist-info/{name}")
+        and info.filename.count("/") == 1
+    )
+
+
+def _update_record(record: bytes, path: str, content: bytes) -> bytes:
+    """Return RECORD with the hash and the size of one file replaced."""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
+    row = f"sha256={digest.decode()},{len(content)}"
+    lines = record.decode("utf-8", "surrogateescape").splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        fields = next(csv.reader([line]), [])
+        if fields[:1] == [path]:
+            name = line[: line.index(",", len(path))]
+            end = line[len(line.rstrip("\r\n")) :]
+            lines[number] = f"{name},{row}{end}"
+    return "".join(lines).encode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """What the list of members says of one that was replaced."""
+
+    crc: int
+    packed: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One record of the list of members, as it stands."""
+
+    raw: bytes
+    offset: int
+    place: int
+    wide: bool
+
+    def moved(self, offset: int, sizes: _Sizes | None) -> bytes:
+        """Return the record with another offset, and other sizes if there are any."""
+        if sizes is not None:
+            return self._replaced(offset, sizes)
+        if not self.wide and offset >= _IN_ZIP64:
+            raise _refused("a member would begin beyond 4 GiB")
+        packed = struct.pack("<Q" if self.wide else "<I", offset)
+        return self.raw[: self.place] + packed + self.raw[self.place + len(packed) :]
+
+    def _replaced(self, offset: int, sizes: _Sizes) -> bytes:
+        if offset >= _IN_ZIP64:
+            raise _refused("its METADATA lies beyond 4 GiB")
+        fields = list(_CENTRAL.unpack_from(self.raw))
+        name, extra, comment = fields[10:13]
+        start = _CENTRAL.size
+        kept = b"".join(
+            block
+            for kind, block in _extras(self.raw[start + name : start + name + extra])
+            if kind != _ZIP64
+        )
+        fields[3] &= ~_DESCRIPTOR
+        fields[7:10] = sizes.crc, sizes.packed, sizes.size
+        fields[11] = len(kept)
+        fields[16] = offset
+        rest = self.raw[start + name + extra :][:comment]
+        return _CENTRAL.pack(*fields) + self.raw[start : start + name] + kept + rest
+
+
+def _extras(data: bytes) -> Iterator[tuple[int, bytes]]:
+    while len(data) >= 4:
+        kind, length = struct.unpack_from("<2H", data)
+        yield kind, data[: 4 + length]
+        data = data[4 + length :]
+
+
+def _parse_list(data: bytes) -> tuple[list[_Entry], bytes]:
+    """Return the records of the list of members, and what stands after the last."""
+    entries = []
+    position = 0
+    while data[position : position + 4] == b"PK\x01\x02":
+        fields = _CENTRAL.unpack_from(data, position)
+        name, extra, comment = fields[10:13]
+        end = position + _CENTRAL.size + name + extra + comment
+        raw = data[position:end]
+        entries.append(_entry(raw, fields, _CENTRAL.size + name, extra))
+        position = end
+    return entries, data[position:]
+
+
+def _entry(raw: bytes, fields: tuple[int, ...], start: int, extra: int) -> _Entry:
+    offset: int = fields[16]
+    if offset != _IN_ZIP64:
+        return _Entry(raw, offset, _CENTRAL.size - 4, wide=False)
+    place = start
+    for kind, block in _extras(raw[start : start + extra]):
+        if kind == _ZIP64:
+            # APPNOTE 4.5.3: the fields appear in this order, each only where the
+            # record itself has the greatest number in its place.
+            before = 8 * sum(fields[index] == _IN_ZIP64 for index in (9, 8))
+            place += 4 + before
+            (offset,) = struct.unpack_from("<Q", block, 4 + before)
+            return _Entry(raw, offset, place, wide=True)
+        place += len(block)
+    raise _refused("a record of its list of members is not complete")
+
+
+def _plan_members(
+    file: IO[bytes],
+    infos: list[zipfile.ZipInfo],
+    start: int,
+    changed: dict[str, bytes],
+) -> tuple[list[Copy | bytes], dict[int, int], dict[int, _Sizes]]:
+    """Lay the members out: the parts, new offsets by old ones, and new sizes."""
+    parts: list[Copy | bytes] = []
+    offsets: dict[int, int] = {}
+    sizes: dict[int, _Sizes] = {}
+    position = 0
+    ends = [*(info.header_offset for info in infos[1:]), start]
+    for info, end in zip(infos, ends, strict=True):
+        if not 0 <= info.header_offset + _LOCAL.size + info.compress_size <= end:
+            raise _refused("its members overlap")
+        offsets[info.header_offset] = position
+        content = changed.get(info.filename)
+        part: Copy | bytes
+        if content is None:
+            part = Copy(info.header_offset, end)
+        else:
+            # Up to the next member: a data descriptor may follow the data.
+            part, sizes[info.header_offset] = _new_member(file, info, content)
+        parts.append(part)
+        position += _length(part)
+    return parts, offsets, sizes
+
+
+def _new_member(
+    file: IO[bytes], info: zipfile.ZipInfo, content: bytes
+) -> tuple[bytes, _Sizes]:
+    file.seek(info.header_offset)
+    header = file.read(_LOCAL.size)
+    fields = list(_LOCAL.unpack(header))
+    name = file.read(fields[9])
+    packed = content
+    if info.compress_type == zipfile.ZIP_DEFLATED:
+        deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+        packed = deflate.compress(content) + deflate.flush()
+    sizes = _Sizes(zlib.crc32(content), len(packed), len(content))
+    fields[2] &= ~_DESCRIPTOR
+    fields[6:9] = sizes.crc, sizes.packed, sizes.size
+    fields[10] = 0  # without extra fields: they hold sizes, and times that are optional
+    return _LOCAL.pack(*fields) + name + packed, sizes
+
+
+def _moved_end(tail: bytes, offset: int, size: int) -> bytes:
+    """Return the records at the end of an archive whose list of members moves."""
+    end = bytearray(tail)
+    position = 0
+    if end.startswith(b"PK\x06\x06"):
+        struct.pack_into("<2Q", end, 40, size, offset)
+        (length,) = struct.unpack_from("<Q", end, 4)
+        position = 12 + length
+        struct.pack_into("<Q", end, position + 8, offset + size)
+        position += _LOCATOR.size
+    if end[position : position + 4] != b"PK\x05\x06":
+        raise _refused("its list of members does not end as it should")
+    old_size, old_offset = struct.unpack_from("<2I", end, position + 12)
+    if old_size != _IN_ZIP64:
+        struct.pack_into("<I", end, position + 12, size)
+    if old_offset != _IN_ZIP64:
+        if offset >= _IN_ZIP64:
+            raise _refused("its list of members would begin beyond 4 GiB")
+        struct.pack_into("<I", end, position + 16, offset)
+    return bytes(end)
