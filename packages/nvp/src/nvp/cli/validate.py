@@ -88,9 +88,10 @@ def execute(
     environ: Mapping[str, str],
 ) -> Result:
     """Check the paths; ``data`` has ``findings``, sorted, and ``unchecked``."""
+    from ..findings import fails
     from ..index.connection import connect
     from ..lint.output import as_github, as_text
-    from ..lint.runner import check_paths, fails
+    from ..lint.runner import check_paths
     from ..lint.sarif import as_sarif
     from ..lint.unchecked import UncheckedFiles
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from nvidia_variant_provider.errors import InputError, UsageError
 from nvidia_variant_provider.redaction import redacted
@@ -15,7 +15,7 @@ from .documents import check_text
 from .findings import Finding
 from .folders import check_folder, check_wheel_path
 from .index_files import JOBS, Reading, Watch, nobody_watches
-from .rules import ERROR, RULES, SEVERITIES, WARNING
+from .rules import RULES
 from .unchecked import UncheckedFiles
 
 TYPE_CHECKING = False
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient
     from .pages import Connect
 
-__all__ = ["CheckIndex", "check_paths", "fails", "selected"]
+__all__ = ["CheckIndex", "check_paths", "selected"]
 
 logger = logging.getLogger(__name__)
 
@@ -94,12 +94,6 @@ def selected(code: str, select: Collection[str], ignore: Collection[str]) -> boo
     chosen = max((len(p) for p in select if code.startswith(p)), default=-1)
     left_out = max((len(p) for p in ignore if code.startswith(p)), default=-1)
     return chosen > left_out if select else left_out < 0
-
-
-def fails(findings: Sequence[Finding], *, strict: bool) -> bool:
-    """Return whether findings fail a release: errors do, warnings with ``strict``."""
-    limit = SEVERITIES.index(WARNING if strict else ERROR)
-    return any(SEVERITIES.index(finding.severity) <= limit for finding in findings)
 
 
 def _name(path: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+
+from ...findings import ERROR, NOTE, SEVERITIES, WARNING, Severity
 
 __all__ = [
     "ERROR",
@@ -16,94 +17,8 @@ __all__ = [
     "Severity",
 ]
 
-Severity = Literal["error", "warning", "note"]
-
-ERROR: Severity = "error"
-WARNING: Severity = "warning"
-NOTE: Severity = "note"
-SEVERITIES: tuple[Severity, ...] = (ERROR, WARNING, NOTE)
-"""All severities, the worst first."""
-
-Code = Literal[
-    "NV100",
-    "NV101",
-    "NV102",
-    "NV103",
-    "NV104",
-    "NV105",
-    "NV106",
-    "NV107",
-    "NV108",
-    "NV109",
-    "NV110",
-    "NV111",
-    "NV112",
-    "NV113",
-    "NV114",
-    "NV115",
-    "NV116",
-    "NV117",
-    "NV118",
-    "NV201",
-    "NV202",
-    "NV203",
-    "NV204",
-    "NV205",
-    "NV206",
-    "NV207",
-    "NV208",
-    "NV209",
-    "NV210",
-    "NV211",
-    "NV301",
-    "NV302",
-    "NV303",
-    "NV304",
-    "NV305",
-    "NV306",
-    "NV307",
-    "NV308",
-    "NV309",
-    "NV310",
-    "NV311",
-    "NV312",
-    "NV313",
-    "NV314",
-    "NV315",
-    "NV401",
-    "NV402",
-    "NV403",
-    "NV404",
-    "NV405",
-    "NV406",
-    "NV407",
-    "NV408",
-    "NV409",
-    "NV410",
-    "NV411",
-    "NV412",
-    "NV413",
-    "NV414",
-    "NV415",
-    "NV416",
-    "NV417",
-    "NV418",
-    "NV501",
-    "NV502",
-    "NV503",
-    "NV504",
-    "NV505",
-    "NV506",
-    "NV507",
-    "NV508",
-    "NV509",
-    "NV510",
-    "NV511",
-    "NV512",
-    "NV513",
-    "NV514",
-]
-"""The code of a rule. Mypy refuses a code that is not in this list."""
+Code = str
+"""The code of a rule, such as ``NV301``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

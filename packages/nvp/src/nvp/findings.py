@@ -1,0 +1,50 @@
+"""Findings: what `doctor` and `validate` report, and which findings fail a run.
+
+Both verbs report one thing at a time that is wrong. What a finding is about differs: a
+place in a file for `validate`, an installed distribution for `doctor`. So each verb has
+a class of its own, and this module has what they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+__all__ = ["ERROR", "NOTE", "SEVERITIES", "WARNING", "Finding", "Severity", "fails"]
+
+Severity = Literal["error", "warning", "note"]
+
+ERROR: Severity = "error"
+WARNING: Severity = "warning"
+NOTE: Severity = "note"
+SEVERITIES: tuple[Severity, ...] = (ERROR, WARNING, NOTE)
+"""All severities, the worst first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One thing that is wrong.
+
+    :param code: the stable code of the rule or of the check that found it.
+    :param message: what is wrong, without a final full stop.
+    :param hint: what to do next, as a command where there is one.
+    """
+
+    REPORTED: ClassVar[tuple[str, ...]] = ("code", "severity", "message", "hint")
+    """The fields of the JSON report, in their order there."""
+
+    code: str
+    severity: Severity
+    message: str
+    hint: str
+
+    def to_dict(self) -> dict[str, str | int | None]:
+        """Return the finding as it stands in the JSON report."""
+        return {name: getattr(self, name) for name in self.REPORTED}
+
+
+def fails(findings: Iterable[Finding], *, strict: bool = False) -> bool:
+    """Return whether findings fail a run: errors do, warnings only with ``strict``."""
+    failing = (ERROR, WARNING) if strict else (ERROR,)
+    return any(finding.severity in failing for finding in findings)
