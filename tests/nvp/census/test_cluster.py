@@ -20,11 +20,9 @@ from support.census_runs import COUNT, Observed, make_index, rows, take
 from support.command import Run
 from support.dask_cluster import Cluster, dask_cluster
 from support.processes import provider
-from support.range_server import Answer, serve_answers
 
 from nvidia_variant_provider import __version__
-from nvidia_variant_provider.errors import InputError, MissingExtraError
-from nvp import api
+from nvidia_variant_provider.errors import InputError
 from nvp.census import cluster as cluster_module
 from nvp.census.cluster import ClusterWorkers
 from nvp.census.running import Stop
@@ -215,29 +213,6 @@ def test_a_scheduler_without_the_package(index: Path, tmp_path: Path) -> None:
     with dask_cluster(tmp_path, workers=1, environ=missing) as cluster:
         tally = take(index, store, ClusterWorkers(cluster.address))
     assert (tally.inspected, tally.failed) == (COUNT - 1, 1)
-
-
-@pytest.mark.slow
-def test_workers_without_an_extra(tmp_path: Path) -> None:
-    """They could not read a single wheel of a server, and do not log a password."""
-    pytest.importorskip("httpx", reason="it reads the index")
-    environ = variables(tmp_path, 'import sys; sys.modules["httpx"] = None')
-    wheel = "demo-1.0-py3-none-any.whl"
-    page = Answer(body=f'<a href="{wheel}">{wheel}</a>'.encode(), kind="text/html")
-    store = tmp_path / "census.sqlite"
-    with (
-        serve_answers({"/": page}) as server,
-        dask_cluster(tmp_path, workers=0) as cluster,
-    ):
-        cluster.add_worker(environ, log=tmp_path / "log.txt")
-        cluster.wait_for_workers(1)
-        url = server.url.replace("://", "://user:secret@")
-        with pytest.raises(MissingExtraError, match=r"tcp://127.0.0.1:\d+") as caught:
-            api.census(url, store, dask=cluster.address)
-    log = (tmp_path / "log.txt").read_text()
-    assert "Compute Failed" in log
-    assert "secret" not in log
-    assert caught.value.hint == "pip install 'nvidia-variant-provider[index]'"
 
 
 @pytest.mark.slow

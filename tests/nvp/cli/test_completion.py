@@ -101,16 +101,6 @@ def test_a_shell_that_is_not_supported(run: Run) -> None:
     )
 
 
-def test_without_shtab(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    assert run("--print-completion", "bash") == (
-        2,
-        "",
-        "error: this needs the extra cli: shtab is not installed; pip install "
-        "'nvidia-variant-provider[cli]'\n",
-    )
-
-
 def test_normal_calls_do_not_load_what_completion_and_logging_need() -> None:
     code = (
         "import sys; from nvp.cli import main; main(['detect']);"

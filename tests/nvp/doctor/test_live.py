@@ -339,7 +339,7 @@ def test_the_extra_is_named_where_it_is_missing(
     monkeypatch.setattr(processes, "find_spec", lambda _: None)
     outcome = live.doctor(ONE)
     assert (outcome.code, outcome.out) == (2, "")
-    assert "the extra cuda: cuda-python is not installed" in outcome.err
+    assert "the extra live: cuda-python is not installed" in outcome.err
     assert len(outcome.err.splitlines()) == 1
 
 

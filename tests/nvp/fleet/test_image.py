@@ -94,7 +94,7 @@ def test_the_dockerfile_installs_the_release_with_the_variables() -> None:
         "NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "9.0",
     }
     first, second = steps[-1][1].split(" && ")
-    assert shlex.split(first)[-1] == "nvidia-variant-provider[cli,index]"
+    assert shlex.split(first)[-1] == "nvp"
     assert shlex.split(second)[-1] == "torch==2.8.0"
 
 

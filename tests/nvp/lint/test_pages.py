@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -318,17 +317,3 @@ def test_command_accepts_the_url_of_a_project(
     with index(files) as server:
         assert main(["validate", f"{server.url}{PROJECT}"]) == 0
     assert "error" not in capsys.readouterr().out
-
-
-def test_a_missing_extra_is_a_usage_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = "nvp.index.pip.settings"
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    for module in [name for name in sys.modules if ".index.http." in name]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "httpx", None)
-    assert main(["validate", "http://127.0.0.1:9/simple/x/"]) == 2
-    error = capsys.readouterr().err
-    assert "httpx is not installed" in error
-    assert "pip install 'nvidia-variant-provider[index]'" in error

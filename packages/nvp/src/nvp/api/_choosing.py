@@ -40,8 +40,7 @@ def releases(
     """List the releases of a project on an index, with the builds that run here.
 
     The verdicts are those by which ``pip`` and ``serve`` choose. Nothing is
-    installed, and no wheel is read unless ``inspect`` is given. The extra ``index`` is
-    needed.
+    installed, and no wheel is read unless ``inspect`` is given.
 
     :param project: its name, without a version.
     :param index_url: the index, by default the one that pip is configured for.
@@ -67,33 +66,27 @@ def releases(
         ``releases`` has all of them, newest first.
     :raises InputError: no index has the project, or none can be read.
     :raises UsageError: the name is malformed, or there is no index or interpreter.
-    :raises MissingExtraError: the extra ``index`` is not installed.
     """
-    from ..index.connection import cache_folder, missing_extra
+    from ..index.connection import cache_folder
+    from ..index.releases.listing import list_releases
 
     environ = os.environ if environ is None else environ
     machine = detect(environ) if environment is None else environment
-    try:
-        from ..index.releases.listing import list_releases
-
-        # Some of its modules are imported while pip is asked for its indexes.
-        return list_releases(
-            project,
-            environment=machine,
-            environ=environ,
-            index_url=index_url,
-            extra_index_urls=extra_index_urls,
-            find_links=find_links,
-            trusted_hosts=trusted_hosts,
-            every_gpu=every_gpu,
-            labels=labels,
-            python=python,
-            inspect=inspect,
-            watch=watch,
-            cache=cache_folder(environ),
-        )
-    except ImportError as error:
-        raise missing_extra(error) from None
+    return list_releases(
+        project,
+        environment=machine,
+        environ=environ,
+        index_url=index_url,
+        extra_index_urls=extra_index_urls,
+        find_links=find_links,
+        trusted_hosts=trusted_hosts,
+        every_gpu=every_gpu,
+        labels=labels,
+        python=python,
+        inspect=inspect,
+        watch=watch,
+        cache=cache_folder(environ),
+    )
 
 
 def matrix(
@@ -181,7 +174,7 @@ def fleet(
     :param release: the metadata of the release; see `Release`. Without one, machines
         are put into groups and nothing is chosen.
     :param project: choose among the releases of this project on an index instead, such
-        as ``torch`` or ``torch==2.15.0``; the extra ``index`` is needed.
+        as ``torch`` or ``torch==2.15.0``.
     :param index_url: the index, by default the one that pip is configured for.
     :param per_machine: treat each machine on its own, instead of in groups of machines
         that are alike.

@@ -23,7 +23,7 @@ def matrix_of_project(
     """Return which build of a release on an index each driver and each GPU gets.
 
     Ordinary wheels are judged as `releases` judges them, for the platform and the
-    interpreter of this machine. The extra ``index`` is needed.
+    interpreter of this machine.
 
     :param project: such as ``torch==2.15.0``; without a version, the newest release
         that any machine runs.

@@ -56,7 +56,7 @@ def doctor(
     :return: ``findings`` has what is wrong, in the order of the codes.
     :raises UsageError: there is no such interpreter or environment, or ``evidence`` has
         a command or a reason that is malformed.
-    :raises MissingExtraError: ``live`` needs the extra ``cuda``.
+    :raises MissingExtraError: ``live`` needs the extra ``live``.
     :raises DetectionError: ``live`` needs a GPU.
     """
     from ..doctor.runner import diagnose_installation

@@ -183,21 +183,16 @@ def _reader() -> Callable[[str, io.BytesIO], Outcome]:
         from distributed import get_worker
 
         try:
-            from nvidia_variant_provider import __version__ as installed
+            from nvp import __version__ as installed
         except ImportError:
             installed = ""
         address: str = get_worker().address
         if installed != version:
             name = "nvp"
             raise ImportError(installed, name=name, path=address)
-        from nvidia_variant_provider.errors import MissingExtraError
         from nvp.census.worker import read_wheel
 
-        try:
-            return read_wheel(pickle.loads(task.getvalue()))  # noqa: S301  # it is ours
-        except MissingExtraError as error:
-            error.path = address
-            raise
+        return read_wheel(pickle.loads(task.getvalue()))  # noqa: S301  # it is ours
 
     return read
 
@@ -213,7 +208,7 @@ def _connect(address: str) -> Any:
         distributed: Any = importlib.import_module("distributed")
     except ImportError as error:
         message = f"--dask needs the extra census: {error.name} is not installed"
-        hint = "pip install 'nvidia-variant-provider[census]'"
+        hint = "pip install 'nvp[census]'"
         raise MissingExtraError(message, hint=hint) from None
     scheme, mark, _ = address.rpartition("://")
     if mark and scheme not in _SCHEMES:
@@ -259,7 +254,7 @@ def _require_version(client: Any) -> None:
     # A function in a function is sent as it is: it needs no package to be there.
     def version() -> str | None:
         try:
-            from nvidia_variant_provider import __version__ as installed
+            from nvp import __version__ as installed
         except ImportError:
             return None
         return installed

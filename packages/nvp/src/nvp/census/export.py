@@ -132,7 +132,7 @@ def _write_parquet(store: Store, file: IO[bytes]) -> int:
         from pyarrow import parquet
     except ImportError as error:
         message = f"Parquet needs the extra census: {error.name} is not installed"
-        hint = "pip install 'nvidia-variant-provider[census]'"
+        hint = "pip install 'nvp[census]'"
         raise MissingExtraError(message, hint=hint) from None
     types = {"string": pa.string(), "int64": pa.int64()}
     types["bool"] = pa.bool_()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from nvidia_variant_provider.errors import InputError, MissingExtraError, shown
+from nvidia_variant_provider.errors import InputError, shown
 
 from ..index.http.urls import is_http, server_of
 from .listing import Project
@@ -353,7 +353,7 @@ class _Loop:
                 return
             reason = "the process that read it was killed"
             outcome = _lost(wheel, reason)
-        except (InputError, MissingExtraError):
+        except InputError:
             raise  # what is wrong with one wheel is an outcome
         except Exception as error:  # noqa: BLE001  # a worker may raise anything
             outcome = _lost(wheel, _explained(error))

@@ -7,7 +7,7 @@ the program at each key press.
 
 from __future__ import annotations
 
-from nvidia_variant_provider.errors import MissingExtraError, UsageError, shown
+from nvidia_variant_provider.errors import UsageError, shown
 
 from .parsers import Parser, configure_verb, make_parser
 from .verbs import VERBS
@@ -24,15 +24,9 @@ def completion_script(shell: str) -> str:
     It completes the name by which the command was called.
 
     :raises UsageError: the shell is not supported.
-    :raises MissingExtraError: shtab is not installed.
     """
-    try:
-        import shtab
-    except ImportError:
-        raise MissingExtraError(
-            "this needs the extra cli: shtab is not installed",
-            hint="pip install 'nvidia-variant-provider[cli]'",
-        ) from None
+    import shtab
+
     if shell not in shtab.SUPPORTED_SHELLS:
         raise UsageError(
             f"there is no completion for the shell {shown(shell)}",

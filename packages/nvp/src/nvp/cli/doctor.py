@@ -38,7 +38,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "--live",
         action="store_true",
         help="run small kernels on the GPUs of this machine, load code of each "
-        "library, and run torch; needs the extra cuda",
+        "library, and run torch; needs the extra live",
     )
     parser.add_argument(
         "--live-timeout",

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from nvidia_variant_provider.errors import UsageError
 
-from ..index.connection import missing_extra
 from . import machine
 from .build_text import rejected
 from .labels import add_label_option
@@ -110,10 +109,7 @@ def _execute(
         _check_destination(options, command, environ)
         if options.no_variants or not command.uses_index:
             return _run_plain(pip, command, find_machine, options, environ)
-        try:
-            loading.result()
-        except ImportError as error:
-            raise missing_extra(error) from None
+        loading.result()
     from ..index.pip.named_labels import (
         find_named_labels,
         find_pinned_versions,

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from nvidia_variant_provider.errors import UsageError
 
-from ..index.connection import missing_extra
 from . import machine
 from .indexes import add_index_options
 from .labels import add_label_option
@@ -97,18 +96,16 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         raise UsageError(
             f"{options.idle} is not a number of seconds", path="--idle", hint="give 600"
         )
-    try:
-        from ..index.http.client import Client
-        from ..index.http.urls import is_loopback, redacted, why_no_index
-        from ..index.pip.settings import find_indexes, make_settings
-        from ..index.selection.options import Selection
-        from ..index.server.access import ANY_HOST, LOOPBACK_NAMES, Access
-        from ..index.server.activation import take_socket, without_activation
-        from ..index.server.local_index import LocalIndex
-        from ..index.server.server import reachable_url
-        from ..signals import handling
-    except ImportError as error:
-        raise missing_extra(error) from None
+    from ..index.http.client import Client
+    from ..index.http.urls import is_loopback, redacted, why_no_index
+    from ..index.pip.settings import find_indexes, make_settings
+    from ..index.selection.options import Selection
+    from ..index.server.access import ANY_HOST, LOOPBACK_NAMES, Access
+    from ..index.server.activation import take_socket, without_activation
+    from ..index.server.local_index import LocalIndex
+    from ..index.server.server import reachable_url
+    from ..signals import handling
+
     listening = None if options.unit else take_socket(environ, os.getpid())
     environ = without_activation(environ)
     host, port = options.host, options.port

@@ -63,8 +63,8 @@ def dockerfile_lines(
             lines.append("# Put the password of the index into a secret of the build.")
     return [
         *lines,
-        "RUN pip install --no-cache-dir 'nvidia-variant-provider[cli,index]' \\",
-        f" && nvidia-variant-provider pip install --no-cache-dir{index} {wanted}",
+        "RUN pip install --no-cache-dir nvp \\",
+        f" && nvp pip install --no-cache-dir{index} {wanted}",
         "# With uv, whose preview knows variants but not ordinary wheels:",
         f"# RUN uv pip install --system --preview-features wheel-variants{index} "
         f"{wanted}",

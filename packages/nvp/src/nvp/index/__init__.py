@@ -14,7 +14,7 @@ __all__ = ["RewrittenWheels", "VariantRepository"]
 
 
 def __getattr__(name: str) -> object:
-    # Import it on demand: the extra ``index`` may not be installed.
+    # Most importers of this package need neither.
     if name == "VariantRepository":
         from .selection.repository import VariantRepository
 

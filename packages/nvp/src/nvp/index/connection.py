@@ -1,6 +1,6 @@
 """The entrance to `nvp.index` for code that reads one URL.
 
-The extra ``index`` is imported when it is needed, and a missing one is named.
+The client is imported when it is needed, since most verbs read no URL.
 """
 
 from __future__ import annotations
@@ -8,13 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from nvidia_variant_provider.errors import MissingExtraError
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .http.blocking import BlockingClient
 
-__all__ = ["cache_folder", "connect", "missing_extra"]
+__all__ = ["cache_folder", "connect"]
 
 
 def cache_folder(environ: Mapping[str, str]) -> str | None:
@@ -40,17 +38,7 @@ def connect(
     :param environ: the environment variables that pip sees.
     :param python: the interpreter whose pip is asked; the running one by default.
     :param retries: how often a request is sent again after a failure that may pass.
-    :raises MissingExtraError: the extra ``index`` is not installed.
     """
-    try:
-        from .pip.settings import make_blocking_client
-    except ImportError as error:
-        raise missing_extra(error) from None
+    from .pip.settings import make_blocking_client
+
     return make_blocking_client(environ, python=python, retries=retries)
-
-
-def missing_extra(error: ImportError) -> MissingExtraError:
-    """Make the error that names the extra ``index`` for a failed import."""
-    hint = "pip install 'nvidia-variant-provider[index]'"
-    message = f"this needs the extra index: {error.name} is not installed"
-    return MissingExtraError(message, hint=hint)

@@ -192,5 +192,5 @@ def _import(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         message = f"this inventory needs the extra fleet: {name} is not installed"
-        hint = "pip install 'nvidia-variant-provider[fleet]'"
+        hint = "pip install 'nvp[fleet]'"
         raise MissingExtraError(message, hint=hint) from None

@@ -83,8 +83,8 @@ def bindings_folders() -> list[str]:
     folder = _folder_of("cuda.bindings.driver")
     if folder is None:
         raise MissingExtraError(
-            "--live needs the extra cuda: cuda-python is not installed",
-            hint="pip install 'nvidia-variant-provider[cuda]'",
+            "--live needs the extra live: cuda-python is not installed",
+            hint="pip install 'nvp[live]'",
         )
     # cuda.bindings imports it, and it is a distribution of its own.
     return list(dict.fromkeys([folder, _folder_of("cuda.pathfinder") or folder]))

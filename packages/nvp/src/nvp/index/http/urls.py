@@ -1,7 +1,6 @@
 """What the modules of `nvp.index` share about URLs.
 
-This module imports nothing but the standard library, so that it works without the
-extra ``index``.
+This module imports nothing but the standard library, so that it loads quickly.
 """
 
 from __future__ import annotations

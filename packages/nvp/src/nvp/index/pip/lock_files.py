@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from nvidia_variant_provider.errors import InputError, MissingExtraError, join, shown
+from nvidia_variant_provider.errors import InputError, join, shown
 from nvidia_variant_provider.metadata.names import metadata_name
 from nvidia_variant_provider.strict_json import read_bytes
 
@@ -132,7 +132,7 @@ def parse_toml(text: str, path: str) -> dict[str, Any]:
     :raises InputError: it is not TOML.
     """
     try:
-        return _loads(path)(text)
+        return _loads()(text)
     except (ValueError, RecursionError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise _invalid(f"not TOML: {shown(reason, 120)}", path) from None
@@ -140,12 +140,8 @@ def parse_toml(text: str, path: str) -> dict[str, Any]:
 
 def write_toml(document: Mapping[str, Any]) -> str:
     """Return the text of a document, as pip writes lock files."""
-    try:
-        import tomli_w
-    except ImportError as error:
-        message = f"writing a lock file needs {error.name}"
-        hint = "pip install 'nvidia-variant-provider[index]'"
-        raise MissingExtraError(message, hint=hint) from None
+    import tomli_w
+
     text: str = tomli_w.dumps(document)
     return text
 
@@ -157,16 +153,11 @@ def _text(path: str) -> str:
         raise _invalid("not UTF-8", path) from None
 
 
-def _loads(path: str) -> Callable[[str], dict[str, Any]]:
-    try:
-        if sys.version_info >= (3, 11):
-            from tomllib import loads
-        else:
-            from tomli import loads
-    except ImportError:
-        message = "reading this file needs tomli on Python 3.10"
-        hint = "pip install 'nvidia-variant-provider[index]'"
-        raise MissingExtraError(message, path=path, hint=hint) from None
+def _loads() -> Callable[[str], dict[str, Any]]:
+    if sys.version_info >= (3, 11):
+        from tomllib import loads
+    else:
+        from tomli import loads
     reader: Callable[[str], dict[str, Any]] = loads
     return reader
 
