@@ -94,11 +94,11 @@ def main() -> None:
 
 def build_of(record: BuildRecord) -> Build | None:
     """Return the code of the largest library, without which torch cannot start."""
-    for library, *_ in record.pieces:
+    for library, *_ in record.needs.pieces or ():
         if not library.minor:
             real = [int(t) for t in library.machine_code if t.isdigit()]
             ptx = [int(t) for t in library.ptx if t.isdigit()]
-            return str(record.cuda), real, ptx
+            return str(record.needs.cuda), real, ptx
     return None
 
 

@@ -31,7 +31,7 @@ def test_every_import_obeys_the_contracts() -> None:
     ("module", "line", "message"),
     [
         ("errors.py", "from .cli import main", "errors is not allowed to import"),
-        ("builds/table.py", "from ..doctor import model", "is not allowed to import"),
+        ("builds/page.py", "from ..doctor import model", "is not allowed to import"),
         ("census/model.py", "import socket", "census.model -> socket"),
         ("fleet/groups.py", "import ctypes", "fleet.groups -> ctypes"),
         ("doctor/live/proof.py", "from cuda import nvrtc", "doctor.live.proof -> cuda"),

@@ -23,7 +23,7 @@ from typing import Any
 from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
-from nvp.knowledge.builds import BuildRecord, LibraryRecord
+from nvp.knowledge.builds import BuildRecord, LibraryCode, Needs
 
 __all__ = [
     "merge",
@@ -77,10 +77,10 @@ def _record(
 ) -> BuildRecord:
     digits = label.removeprefix("cu")
     cuda = CudaVersion(int(digits[:-1]), int(digits[-1]))
-    library = LibraryRecord(
+    library = LibraryCode(
         name="torch",
         cuda=cuda,
-        machine_code=tuple(map(_target, build["archs"])),
+        machine_code=frozenset(map(_target, build["archs"])),
         ptx={_target(text): cuda for text in build["ptx"]},
     )
     return BuildRecord(
@@ -88,10 +88,12 @@ def _record(
         version=version,
         label=label,
         platform=platform,
-        cuda=cuda,
-        pieces=((library,),),
-        gpu=True,
-        requires=(),
+        needs=Needs(
+            evidence="table",
+            source=f"table of builds, {date}",
+            cuda=cuda,
+            pieces=((library,),),
+        ),
         wheels={},
         source=f"{build['confidence']}: {build['source']}",
         date=date,

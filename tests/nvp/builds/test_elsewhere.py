@@ -5,8 +5,7 @@ from __future__ import annotations
 from packaging.version import Version
 
 from nvp.builds.backends import parse_backend
-from nvp.builds.elsewhere import decide_elsewhere
-from nvp.builds.page import Build, decide
+from nvp.builds.page import Build, decide, decide_elsewhere
 from nvp.builds.verdicts import UNKNOWN, Judgement, Verdict
 
 HERE, THERE = "linux_x86_64", "win_amd64"

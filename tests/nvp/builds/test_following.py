@@ -5,8 +5,7 @@ from __future__ import annotations
 from packaging.version import Version
 
 from nvp.builds.backends import parse_backend
-from nvp.builds.following import find_strays, follow
-from nvp.builds.page import Build, decide
+from nvp.builds.page import Build, decide, find_strays, follow
 from nvp.builds.verdicts import Judgement, Verdict
 
 

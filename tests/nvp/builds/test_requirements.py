@@ -6,12 +6,8 @@ import pytest
 from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import CudaVersion
-from nvp.builds.requirements import (
-    find_refusal,
-    judge_by_pin,
-    required_projects,
-)
-from nvp.builds.verdicts import Judgement
+from nvp.builds.verdicts import Judgement, find_refusal, judge_by_pin
+from nvp.knowledge.builds import required_projects
 
 RUNS = Judgement(verdict="runs")
 CPU = Judgement(verdict="cpu")

@@ -21,17 +21,19 @@ from nvidia_variant_provider.machine.environment import (
 )
 from nvp import api
 from nvp.builds.backends import parse_backend
-from nvp.builds.needs import Code, Needs, needs_of_report
-from nvp.builds.table import (
-    PROJECTS,
-    find_record,
-    needs_of_record,
-    record_of_needs,
-)
+from nvp.builds.needs import needs_of_report
 from nvp.builds.verdicts import judge
 from nvp.gpu_code.units import first_toolkit
 from nvp.knowledge import builds
-from nvp.knowledge.builds import BuildRecord, build_records
+from nvp.knowledge.builds import (
+    PROJECTS,
+    BuildRecord,
+    LibraryCode,
+    Needs,
+    build_records,
+    find_record,
+    needs_in_table,
+)
 from tools.update_builds import (
     SCRIPTS,
     merge,
@@ -43,6 +45,10 @@ TABLE = Path(builds.__file__).with_name("builds.json")
 RECORDS = [record for group in build_records().values() for record in group]
 
 
+def libraries(record: BuildRecord) -> list[LibraryCode]:
+    return [item for piece in record.needs.pieces or () for item in piece]
+
+
 def machine(driver: str, gpu: str) -> Environment:
     capability = ComputeCapability.parse(gpu)
     return Environment(
@@ -52,6 +58,9 @@ def machine(driver: str, gpu: str) -> Environment:
 
 
 class TestRecords:
+    def test_a_round_trip_gives_the_same_bytes(self) -> None:
+        assert render(RECORDS) == TABLE.read_text(encoding="utf-8")
+
     def test_the_table_is_what_the_updater_writes(self) -> None:
         scripts = json.loads(SCRIPTS.read_text(encoding="utf-8"))
         inspected = [record for record in RECORDS if record.wheels]
@@ -85,11 +94,11 @@ class TestRecords:
         for record in RECORDS:
             backend = parse_backend(record.label)
             if backend is not None:
-                assert backend.cuda == record.cuda, record
+                assert backend.cuda == record.needs.cuda, record
 
     def test_no_code_is_newer_than_the_cuda_version_of_its_library(self) -> None:
         for record in RECORDS:
-            for item in (item for piece in record.pieces for item in piece):
+            for item in libraries(record):
                 toolkits = [first_toolkit(f"{t}_real") for t in item.machine_code]
                 newest = max(filter(None, toolkits), default=None)
                 if newest is not None and newest >= CudaVersion(11, 7):
@@ -108,17 +117,17 @@ class TestRecords:
         for record in build_records()["torch"]:
             if not record.wheels:
                 continue
-            (script,) = described[record.version, record.platform].pieces[0]
-            by_name = {item.name: item for piece in record.pieces for item in piece}
+            (script,) = libraries(described[record.version, record.platform])
+            by_name = {item.name: item for item in libraries(record)}
             library = by_name["torch/lib/libtorch_cuda.so"]
             assert set(script.machine_code) <= set(library.machine_code), record
-            assert record.cuda == script.cuda
+            assert record.needs.cuda == script.cuda
             compared += 1
         assert compared >= 15
 
     def test_requirements_are_on_projects_of_the_table(self) -> None:
         assert build_records().keys() == PROJECTS
-        required = {text for record in RECORDS for text in record.requires}
+        required = {text for record in RECORDS for text in record.needs.requires}
         assert required
         for text in required:
             assert canonicalize_name(Requirement(text).name) in PROJECTS
@@ -130,7 +139,7 @@ class TestFind:
         labelled = find_record("torch", "2.10.0+cu126", "linux_x86_64")
         assert plain is not None
         assert labelled is not None
-        assert (plain.cuda, labelled.cuda) == ((12, 8), (12, 6))
+        assert (plain.needs.cuda, labelled.needs.cuda) == ((12, 8), (12, 6))
 
     @pytest.mark.parametrize(
         ("project", "version", "platform"),
@@ -183,7 +192,7 @@ class TestVerdicts:
     ) -> None:
         record = find_record("torch", version, "linux_x86_64")
         assert record is not None
-        judgement = judge(needs_of_record(record), machine(driver, gpu))
+        judgement = judge(record.needs, machine(driver, gpu))
         assert judgement.verdict == verdict
         assert judgement.evidence == "table"
 
@@ -191,7 +200,7 @@ class TestVerdicts:
         record = find_record("bitsandbytes", "0.50.2", "linux_x86_64")
         assert record is not None
         for driver, verdict in [("11.8", "runs"), ("13.0", "runs"), ("10.2", "cannot")]:
-            judgement = judge(needs_of_record(record), machine(driver, "8.0"))
+            judgement = judge(record.needs, machine(driver, "8.0"))
             assert judgement.verdict == verdict
 
 
@@ -202,7 +211,7 @@ def test_a_record_keeps_what_was_inspected() -> None:
         cuda=CudaVersion(12, 8),
         pieces=(
             (
-                Code(
+                LibraryCode(
                     name="a.so",
                     cuda=CudaVersion(12),
                     machine_code=frozenset({"100", "90a", "75"}),
@@ -211,18 +220,20 @@ def test_a_record_keeps_what_was_inspected() -> None:
             ),
         ),
     )
-    record = record_of_needs(
-        needs,
+    record = BuildRecord(
         project="demo",
         version="1.0",
         label=None,
         platform="linux_x86_64",
+        needs=needs_in_table(needs, "2026-11-21"),
         wheels={"demo.whl": "0" * 64},
+        source="inspected",
         date="2026-11-21",
     )
-    assert record.pieces[0][0].machine_code == ("75", "90a", "100")
+    (library,) = libraries(record)
+    assert library.to_dict()["real"] == ["75", "90a", "100"]
     assert BuildRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record
-    again = needs_of_record(record)
+    again = record.needs
     assert (again.cuda, again.pieces, again.gpu) == (needs.cuda, needs.pieces, True)
 
 
@@ -248,13 +259,14 @@ class TestUpdater:
         assert hashlib.sha256(wheel.read_bytes()).hexdigest() == digest
         needs = needs_of_report(api.inspect(wheel))
         assert needs is not None
-        fresh = record_of_needs(
-            needs,
+        fresh = BuildRecord(
             project=project,
             version=version,
             label=None,
             platform="linux_x86_64",
+            needs=needs_in_table(needs, record.date),
             wheels={name: digest},
+            source="inspected",
             date=record.date,
         )
         assert fresh == record

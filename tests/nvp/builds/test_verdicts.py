@@ -16,13 +16,9 @@ from nvidia_variant_provider.machine.environment import (
     Gpu,
 )
 from nvp.builds.backends import parse_backend
-from nvp.builds.needs import (
-    Code,
-    Needs,
-    needs_of_backend,
-    needs_of_requirements,
-)
+from nvp.builds.needs import needs_of_backend, needs_of_requirements
 from nvp.builds.verdicts import judge
+from nvp.knowledge.builds import LibraryCode, Needs
 from nvp.knowledge.tables import gpu_models, toolkits
 
 TARGETS = [50, 60, 61, 70, 75, 80, 86, 89, 90, 100, 103, 120, 121]
@@ -38,9 +34,11 @@ def machine(driver: str | None, *gpus: str) -> Environment:
     )
 
 
-def torch(cuda: str, real: str, ptx: str = "", name: str = "libtorch.so") -> Code:
+def torch(
+    cuda: str, real: str, ptx: str = "", name: str = "libtorch.so"
+) -> LibraryCode:
     version = CudaVersion.parse(cuda)
-    return Code(
+    return LibraryCode(
         name=name,
         cuda=version,
         machine_code=frozenset(real.split()),
@@ -48,7 +46,9 @@ def torch(cuda: str, real: str, ptx: str = "", name: str = "libtorch.so") -> Cod
     )
 
 
-def needs(*pieces: Code | tuple[Code, ...], cuda: str | None = None) -> Needs:
+def needs(
+    *pieces: LibraryCode | tuple[LibraryCode, ...], cuda: str | None = None
+) -> Needs:
     return Needs(
         evidence="table",
         source="the table",

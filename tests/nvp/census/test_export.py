@@ -18,7 +18,6 @@ from support.html_page import Page
 from nvidia_variant_provider.errors import InputError, UsageError
 from nvp import api
 from nvp.builds.needs import needs_of_report
-from nvp.builds.table import needs_of_record
 from nvp.census.export import COLUMNS, build_table, export
 from nvp.census.model import Outcome, Wheel
 from nvp.census.page import census_page
@@ -127,8 +126,8 @@ def test_the_table_of_builds_says_what_the_wheels_need(store: Store) -> None:
         )
     )
     assert expected is not None
-    assert needs_of_record(labelled).pieces == expected.pieces
-    assert needs_of_record(labelled).cuda == expected.cuda
+    assert labelled.needs.pieces == expected.pieces
+    assert labelled.needs.cuda == expected.cuda
 
 
 def test_the_table_is_that_of_the_package(store: Store, tmp_path: Path) -> None:

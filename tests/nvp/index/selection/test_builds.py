@@ -93,7 +93,7 @@ def surely_works(version: str, driver: str, gpu: str) -> bool:
     if record is None:
         return False
     exact = gpu.replace(".", "")
-    for piece in record.pieces:
+    for piece in record.needs.pieces or ():
         (library,) = piece
         real = [
             int(target.rstrip("af"))
@@ -101,7 +101,7 @@ def surely_works(version: str, driver: str, gpu: str) -> bool:
             if target.isdigit() or target.rstrip("af") == exact
         ]
         ptx = [int(target.rstrip("af")) for target in library.ptx]
-        build = (str(library.cuda or record.cuda), real, ptx)
+        build = (str(library.cuda or record.needs.cuda), real, ptx)
         if not library.minor and works(build, driver, gpu):
             return True
     return False

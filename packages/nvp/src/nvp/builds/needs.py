@@ -1,13 +1,14 @@
-"""What a build needs of a machine, by the evidence that there is for it."""
+"""What a build needs of a machine, taken from each kind of evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvidia_variant_provider.machine.environment import CudaVersion
 
+from ..knowledge.builds import LibraryCode, Needs
 from .backends import Backend
 
 if TYPE_CHECKING:
@@ -19,103 +20,15 @@ if TYPE_CHECKING:
 # the tables of GPUs, are imported when a build turns up that needs them.
 
 __all__ = [
-    "Code",
-    "Evidence",
-    "How",
-    "Needs",
     "needs_of_backend",
     "needs_of_report",
     "needs_of_requirements",
 ]
 
-Evidence: TypeAlias = Literal[
-    "variants.json", "table", "inspected", "metadata", "label"
-]
-"""What a verdict rests on, the best first."""
-
-How: TypeAlias = Literal["native", "ptx"]
-
 _MINOR = 4
 """A library is minor when the largest one is more than so many times its size. In
 torch 2.0 to 2.15 the linear algebra, which comes from MAGMA, has an eighth of the
 size of ``libtorch_cuda.so`` and code for other GPUs."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Code:
-    """The GPU code of one library.
-
-    :param name: the library's path in the wheel.
-    :param cuda: the CUDA toolkit that it was built with, with the minor 0 where only
-        the major is known; ``None`` where any will do.
-    :param machine_code: the targets of its machine code, such as ``90`` and ``90a``.
-    :param ptx: by the target of its PTX, the CUDA version that a driver needs to
-        compile it; ``None`` where that is newer than any known one.
-    :param minor: it is small next to the largest library of the build. Such a library
-        alone does not make a build run: torch 2.8.0 has its linear algebra for compute
-        capability 6.1, and nothing else.
-    """
-
-    name: str
-    cuda: CudaVersion | None = None
-    machine_code: frozenset[str] = frozenset()
-    ptx: Mapping[str, CudaVersion | None] = field(default_factory=dict)
-    minor: bool = False
-
-    def how(self, capability: ComputeCapability, driver: CudaVersion) -> How | None:
-        """Say how the code runs on a GPU under a driver; ``None`` if it does not.
-
-        A driver runs machine code of each toolkit of its own CUDA major and of older
-        ones, and compiles PTX of toolkits that are not newer than itself.
-        """
-        from ..knowledge.tables import runs_machine_code, runs_ptx
-
-        if self.cuda is not None and self.cuda.major > driver.major:
-            return None
-        if any(
-            runs_machine_code(target, capability, self.cuda)
-            for target in self.machine_code
-        ):
-            return "native"
-        for target, needed in self.ptx.items():
-            if needed is not None and needed <= driver and runs_ptx(target, capability):
-                return "ptx"
-        return None
-
-    def ptx_toolkit(self, capability: ComputeCapability) -> CudaVersion | None:
-        """Return the oldest driver that compiles its PTX for a GPU, if there is one."""
-        from ..knowledge.tables import runs_ptx
-
-        drivers = [
-            needed
-            for target, needed in self.ptx.items()
-            if needed is not None and runs_ptx(target, capability)
-        ]
-        return min(drivers, default=None)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Needs:
-    """What one build needs.
-
-    :param source: what says so, such as ``METADATA requires
-        nvidia-cuda-runtime-cu12==12.8.90``.
-    :param cuda: the CUDA toolkit that the build as a whole cannot do without, or
-        ``None`` where nothing names one.
-    :param pieces: what the program loads: of each piece the libraries that it chooses
-        from, which is one library unless a wheel brings one for each CUDA version.
-        ``None`` where the GPU code is not known.
-    :param gpu: false for a build that is known to use no GPU.
-    :param requires: its ``Requires-Dist`` fields, of which only those on projects with
-        GPU builds matter; empty where they are not known.
-    """
-
-    evidence: Evidence
-    source: str
-    cuda: CudaVersion | None = None
-    pieces: tuple[tuple[Code, ...], ...] | None = None
-    gpu: bool = True
-    requires: tuple[str, ...] = ()
 
 
 def needs_of_report(report: WheelReport) -> Needs | None:
@@ -156,7 +69,7 @@ def needs_of_report(report: WheelReport) -> Needs | None:
     )
 
 
-def _versions(piece: Iterable[Code]) -> list[CudaVersion]:
+def _versions(piece: Iterable[LibraryCode]) -> list[CudaVersion]:
     """Return the CUDA versions of the choices, if each choice needs one."""
     versions = [code.cuda for code in piece]
     return [] if None in versions else [v for v in versions if v is not None]
@@ -196,12 +109,12 @@ def needs_of_backend(backend: Backend | None) -> Needs | None:
     return Needs(evidence="label", source=source, cuda=backend.cuda)
 
 
-def _piece(report: WheelReport, unit: Unit, *, minor: bool) -> tuple[Code, ...]:
+def _piece(report: WheelReport, unit: Unit, *, minor: bool) -> tuple[LibraryCode, ...]:
     codes = [replace(_code(report, library), minor=minor) for library in unit.libraries]
     return tuple(codes) if unit.by_cuda else (_merged(unit.name, codes),)
 
 
-def _code(report: WheelReport, library: LibraryReport) -> Code:
+def _code(report: WheelReport, library: LibraryReport) -> LibraryCode:
     from ..gpu_code.runtimes import library_runtimes
 
     kernels = [target.rpartition("_") for target in library.kernels]
@@ -214,7 +127,7 @@ def _code(report: WheelReport, library: LibraryReport) -> Code:
     versions = [runtime.version for runtime in library_runtimes(report, library)]
     versions += filter(None, map(_first_toolkit, library.kernels))
     versions += filter(None, ptx.values())
-    return Code(
+    return LibraryCode(
         name=library.path,
         cuda=max(versions, default=None),
         machine_code=frozenset(name for name, _, kind in kernels if kind == "real"),
@@ -239,7 +152,7 @@ def _ptx_needs(versions: Iterable[str]) -> CudaVersion | None:
     return None if newest is None else ptx_toolkit(newest)
 
 
-def _merged(name: str, codes: list[Code]) -> Code:
+def _merged(name: str, codes: list[LibraryCode]) -> LibraryCode:
     """Join files that are one piece, such as the loose cubins of a wheel."""
     if len(codes) == 1:
         return codes[0]
@@ -249,7 +162,7 @@ def _merged(name: str, codes: list[Code]) -> Code:
             known = ptx.get(target, CudaVersion(0))
             unknown = needed is None or known is None
             ptx[target] = None if unknown else max(needed, known)  # type: ignore[type-var]
-    return Code(
+    return LibraryCode(
         name=name,
         cuda=max((c.cuda for c in codes if c.cuda is not None), default=None),
         machine_code=frozenset[str]().union(*(code.machine_code for code in codes)),

@@ -17,7 +17,15 @@ from packaging.version import Version
 from .backends import Backend
 from .verdicts import Judgement
 
-__all__ = ["Build", "Decision", "Decisions", "decide"]
+__all__ = [
+    "Build",
+    "Decision",
+    "Decisions",
+    "decide",
+    "decide_elsewhere",
+    "find_strays",
+    "follow",
+]
 
 Action: TypeAlias = Literal["show", "yank", "hide"]
 
@@ -64,6 +72,7 @@ class Decision:
 
 
 _SHOW = Decision(action="show")
+_FOREIGN = Decision(action="hide", reason="it is for hardware of another maker")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -246,8 +255,7 @@ def _decide_one(
         if driver:
             # Not yanked: pip would take the highest local version of yanked files
             # under an exact pin, and that is +xpu.
-            reason = "it is for hardware of another maker"
-            return Decision(action="hide", reason=reason)
+            return _FOREIGN
         if choice is not None:
             return Decision(action="yank", reason=f"+{choice.label} is for any machine")
         return _SHOW
@@ -277,3 +285,124 @@ def _note(builds: Sequence[Build]) -> str | None:
     last = max(refused, key=lambda build: build.version)
     reasons = "; ".join(last.judgement.reasons)
     return f"the GPU will not be used: no release has a build that runs; {reasons}"
+
+
+def decide_elsewhere(
+    here: Iterable[Build],
+    decided: Mapping[str, Decision],
+    elsewhere: Iterable[Build],
+    *,
+    driver: bool,
+) -> dict[str, Decision]:
+    """Decide what becomes of wheels that this machine cannot install.
+
+    uv, poetry and pdm lock one version for every platform, and take a release for a
+    candidate when one of its files is not yanked. A wheel for Windows would therefore
+    bring in a release whose wheel for this machine is yanked, and the lock file would
+    have both.
+
+    A version with a local label is decided as on this machine. A release of which
+    nothing is shown for this machine is not shown at all.
+
+    :param here: the wheels that this machine can install.
+    :param decided: what becomes of them, by file.
+    :param driver: the machine has an NVIDIA driver.
+    :returns: by file, what becomes of the wheels ``elsewhere``. A release without a
+        wheel for this machine stays as it is.
+    """
+    versions: dict[Version, Decision] = {}
+    releases: dict[Version, Decision] = {}
+    for build in here:
+        decision = decided[build.file]
+        for known, key in ((versions, build.version), (releases, build.release)):
+            if key not in known or decision.action == "show":
+                known[key] = decision
+    files: dict[str, Decision] = {}
+    for build in elsewhere:
+        decision = releases.get(build.release, _SHOW)
+        if decision.action == "show":
+            # Of a release that is shown, its other labels stay away.
+            decision = versions.get(build.version, _SHOW)
+        foreign = build.backend is not None and build.backend.is_foreign
+        if foreign and driver and build.version not in versions:
+            # As on this machine: pip and uv would take +xpu under an exact pin.
+            decision = _FOREIGN
+        files[build.file] = decision
+    return files
+
+
+def follow(
+    builds: Iterable[Build],
+    requirements: Mapping[Version, str],
+    leader: Sequence[Build],
+    decisions: Decisions,
+) -> dict[Version, Backend]:
+    """Find the backend that each release of a companion has to be of.
+
+    torchvision for CUDA 12.6 breaks at import with torch for CUDA 13.0, and an
+    installer that compares versions only does not see that.
+
+    It is that of the newest release of the leader which an installer may take with
+    the companion. Where its requirements are not known, it was most likely built for
+    a release of the leader that has builds for the same backends.
+
+    :param builds: the companion's.
+    :param requirements: by release of the companion, what it requires of the leader,
+        such as ``torch==2.10.0``.
+    :param leader: the builds of the project that it requires.
+    :param decisions: what becomes of these.
+    """
+    newest = decisions.newest
+    chosen = sorted(
+        (
+            (version, backend)
+            for version, backend in decisions.chosen.items()
+            if newest is None or version <= newest
+        ),
+        reverse=True,
+        key=lambda item: item[0],
+    )
+    if not chosen:
+        return {}
+    from nvidia_variant_provider.metadata.requirements import parse_requirement
+
+    theirs = _labels(leader)
+    followed: dict[Version, Backend] = {}
+    for release, labels in _labels(builds).items():
+        text = requirements.get(release)
+        parsed = None if text is None else parse_requirement(text)
+        if parsed is not None:
+            fitting = [
+                backend
+                for version, backend in chosen
+                if parsed.specifier.contains(version, prereleases=True)
+            ]
+        else:
+            fitting = [
+                backend for version, backend in chosen if theirs[version] == labels
+            ]
+        followed[release] = (fitting or [chosen[0][1]])[0]
+    return followed
+
+
+def find_strays(
+    decisions: Decisions, followed: Mapping[Version, Backend]
+) -> dict[Version, tuple[Backend, Backend]]:
+    """Find the releases that are shown with another backend than they should be of.
+
+    :returns: by release, the backend that is shown and the one that it should be of.
+    """
+    return {
+        release: (backend, followed[release])
+        for release, backend in decisions.chosen.items()
+        if release in followed and followed[release].label != backend.label
+    }
+
+
+def _labels(builds: Iterable[Build]) -> dict[Version, frozenset[str]]:
+    labels: dict[Version, set[str]] = {}
+    for build in builds:
+        of_release = labels.setdefault(build.release, set())
+        if build.backend is not None and build.backend.kind == "cuda":
+            of_release.add(build.backend.label)
+    return {release: frozenset(of_release) for release, of_release in labels.items()}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from .needs import Evidence, How
+from ..knowledge.builds import Evidence, How
 from .verdicts import Verdict
 
 __all__ = ["ListedBuild", "ListedRelease", "ReleaseTable", "find_newest", "sort_builds"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
@@ -12,13 +14,15 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
 )
 
-from .needs import Code, Evidence, How, Needs
+from ..knowledge.builds import Evidence, How, LibraryCode, Needs, sorted_targets
 
 __all__ = [
     "UNKNOWN",
     "Judgement",
     "Verdict",
+    "find_refusal",
     "judge",
+    "judge_by_pin",
     "not_asked",
     "refusal_of_driver",
 ]
@@ -139,7 +143,7 @@ def _judge_by_toolkit(
 
 def _judge_by_code(
     needs: Needs,
-    pieces: Sequence[Sequence[Code]],
+    pieces: Sequence[Sequence[LibraryCode]],
     driver: CudaVersion,
     capabilities: Sequence[ComputeCapability],
 ) -> Judgement:
@@ -170,7 +174,7 @@ def _best(ways: Iterable[How | None]) -> How | None:
 
 
 def _no_code(
-    piece: Sequence[Code], capability: ComputeCapability, driver: CudaVersion
+    piece: Sequence[LibraryCode], capability: ComputeCapability, driver: CudaVersion
 ) -> str:
     name = piece[0].name
     needed = [
@@ -183,10 +187,7 @@ def _no_code(
             f"{name} has only PTX for compute capability {capability}, which needs a "
             f"driver for CUDA {min(needed)}, but this one is for CUDA {driver}"
         )
-    targets = sorted(
-        {target for code in piece for target in code.machine_code},
-        key=lambda target: (int(target.rstrip("af")), target),
-    )
+    targets = sorted_targets({t for code in piece for t in code.machine_code})
     only = f", only for {', '.join(targets)}" if targets else ""
     return f"{name} has no code for compute capability {capability}{only}"
 
@@ -205,4 +206,74 @@ def _judgement(
         reasons=reasons,
         cuda=needs.cuda,
         strict=driver is not None and (needs.cuda is None or needs.cuda <= driver),
+    )
+
+
+def find_refusal(
+    requirement: str, judged: Mapping[Version, Sequence[Judgement]]
+) -> str | None:
+    """Say why no release that satisfies a requirement runs.
+
+    torchvision 0.29 requires ``torch>=2.14.0``. Where no such torch runs, neither does
+    torchvision: an installer that took it would let the torch that cannot run in again,
+    since an exact pin of a dependency admits yanked files.
+
+    :param requirement: such as ``torch>=2.14.0``.
+    :param judged: by release, the judgement of each of its builds.
+    :returns: ``None`` when one runs, when one may run, or when none satisfies it at
+        all, which is for the installer to say.
+    """
+    from nvidia_variant_provider.metadata.requirements import parse_requirement
+
+    parsed = parse_requirement(requirement)
+    if parsed is None:
+        return None
+    allowed = [
+        version
+        for version in parsed.specifier.filter(sorted(judged), prereleases=True)
+        if judged[version]
+    ]
+    if not allowed:
+        return None
+    for version in allowed:
+        if any(judgement.verdict != "cannot" for judgement in judged[version]):
+            return None
+    newest = allowed[-1]
+    reason = next(iter(judged[newest][0].reasons), "it cannot run")
+    return f"it requires {requirement}, and none of these runs here: {newest}: {reason}"
+
+
+def judge_by_pin(
+    requirement: str, judged: Mapping[Version, Sequence[Judgement]]
+) -> Judgement | None:
+    """Judge a build by the build that it requires exactly.
+
+    torchvision 0.25.0 requires ``torch==2.10.0``: it was built against that release,
+    and runs with it.
+
+    :param requirement: such as ``torch==2.10.0``; a range says nothing, since it does
+        not name what the build was made with.
+    :param judged: by release, the judgement of each of its builds.
+    :returns: ``None`` when no build of that release is known to run.
+    """
+    from nvidia_variant_provider.metadata.requirements import parse_requirement
+
+    parsed = parse_requirement(requirement)
+    if parsed is None or [s.operator for s in parsed.specifier] != ["=="]:
+        return None
+    running = [
+        judgement
+        for version in parsed.specifier.filter(judged, prereleases=True)
+        for judgement in judged[version]
+        if judgement.verdict in ("runs", "partly")
+    ]
+    if not running:
+        return None
+    cuda = {judgement.cuda for judgement in running}
+    return Judgement(
+        verdict="runs",
+        evidence="metadata",
+        reasons=(f"it requires {requirement}, which runs here; its code was not read",),
+        cuda=cuda.pop() if len(cuda) == 1 else None,
+        strict=all(judgement.strict for judgement in running),
     )

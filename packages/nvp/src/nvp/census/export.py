@@ -20,8 +20,7 @@ from nvidia_variant_provider.errors import MissingExtraError, UsageError
 from nvidia_variant_provider.metadata.writing import replacing
 
 from ..builds.needs import needs_of_report
-from ..builds.table import record_of_needs
-from ..knowledge.builds import BuildRecord
+from ..knowledge.builds import BuildRecord, needs_in_table
 from ..wheels.names import platform_of
 from .store import Store
 
@@ -179,15 +178,16 @@ def _record(store: Store, row: Any) -> BuildRecord | None:
     needs = needs_of_report(store.report(row["id"]))
     if needs is None:
         return None
-    wheels = {row["filename"]: row["sha256"]} if row["sha256"] else {}
-    return record_of_needs(
-        needs,
+    date = row["inspected_at"].partition("T")[0]
+    return BuildRecord(
         project=row["project"],
         version=row["version"],
         label=row["label"],
         platform=platform,
-        wheels=wheels,
-        date=row["inspected_at"].partition("T")[0],
+        needs=needs_in_table(needs, date),
+        wheels={row["filename"]: row["sha256"]} if row["sha256"] else {},
+        source="inspected",
+        date=date,
     )
 
 

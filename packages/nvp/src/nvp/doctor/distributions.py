@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from nvidia_variant_provider.metadata.requirements import parse_requirement
 from nvidia_variant_provider.strict_json import open_regular
 
-from ..builds.table import PROJECTS
+from ..knowledge.builds import PROJECTS
 from ..wheels.archive import parse_requires
 
 __all__ = ["Distribution", "RecordedFile", "find_distributions", "find_leftovers"]

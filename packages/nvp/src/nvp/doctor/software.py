@@ -10,8 +10,9 @@ from functools import cached_property
 
 from nvidia_variant_provider.machine.environment import Environment
 
-from ..builds.needs import Needs, needs_of_report
+from ..builds.needs import needs_of_report
 from ..gpu_code.report import WheelReport
+from ..knowledge.builds import Needs
 from .distributions import Distribution
 from .installation import Installation
 from .reading import CodeReader

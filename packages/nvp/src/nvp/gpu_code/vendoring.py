@@ -192,7 +192,8 @@ def _owners() -> dict[str, frozenset[str]]:
     owners: dict[str, frozenset[str]] = {}
     for project, records in build_records().items():
         for record in records:
-            for library in (library for piece in record.pieces for library in piece):
+            pieces = record.needs.pieces or ()
+            for library in (library for piece in pieces for library in piece):
                 name = library.name.rpartition("/")[2].lower()
                 if match := _LIBRARY.fullmatch(name):
                     known = owners.get(match[1], frozenset())

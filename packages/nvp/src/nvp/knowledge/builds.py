@@ -1,74 +1,192 @@
-"""The table of builds: the GPU code of released wheels, with source and date.
+"""What builds need of a machine, and the table of it: the GPU code of released wheels.
 
-``builds.json`` holds one record on each line. ``tools/update_builds.py`` makes it
-again.
+``builds.json`` holds one record on each line, with source and date.
+``tools/update_builds.py`` makes it again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from nvidia_variant_provider.machine.environment import CudaVersion
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 
 from .._resources import read_resource
 
-__all__ = ["BuildRecord", "LibraryRecord", "build_records"]
+# Most projects that pip installs have no GPU code: the tables of GPUs are imported when
+# a build turns up that needs them.
+
+__all__ = [
+    "PROJECTS",
+    "BuildRecord",
+    "Evidence",
+    "How",
+    "LibraryCode",
+    "Needs",
+    "build_records",
+    "find_record",
+    "needs_in_table",
+    "required_projects",
+    "sorted_targets",
+]
+
+Evidence: TypeAlias = Literal[
+    "variants.json", "table", "inspected", "metadata", "label"
+]
+"""What a verdict rests on, the best first."""
+
+How: TypeAlias = Literal["native", "ptx"]
+
+PROJECTS = frozenset(
+    {
+        *("bitsandbytes", "cupy-cuda12x", "cupy-cuda13x", "faiss-gpu-cu12"),
+        *("jax-cuda12-pjrt", "jax-cuda13-pjrt", "onnxruntime-gpu", "tensorflow"),
+        *("torch", "torchao", "torchaudio", "torchcodec", "torchvision"),
+        *("vllm", "xformers", "xgboost"),
+    }
+)
+"""The projects of the table: requirements on them decide whether a build runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LibraryRecord:
-    """The GPU code of one library of a build.
+class LibraryCode:
+    """The GPU code of one library.
 
-    :param cuda: the CUDA toolkit that it was built with, the minor being 0 where only
-        the major is known; ``None`` where nothing names one.
-    :param machine_code: the targets of its machine code, such as ``90a``.
+    :param name: the library's path in the wheel.
+    :param cuda: the CUDA toolkit that it was built with, with the minor 0 where only
+        the major is known; ``None`` where any will do.
+    :param machine_code: the targets of its machine code, such as ``90`` and ``90a``.
     :param ptx: by the target of its PTX, the CUDA version that a driver needs to
         compile it; ``None`` where that is newer than any known one.
-    :param minor: it is small next to the largest library of the build, which does not
-        run because this one does.
+    :param minor: it is small next to the largest library of the build. Such a library
+        alone does not make a build run: torch 2.8.0 has its linear algebra for compute
+        capability 6.1, and nothing else.
     """
 
     name: str
-    cuda: CudaVersion | None
-    machine_code: tuple[str, ...]
-    ptx: Mapping[str, CudaVersion | None]
+    cuda: CudaVersion | None = None
+    machine_code: frozenset[str] = frozenset()
+    ptx: Mapping[str, CudaVersion | None] = field(default_factory=dict)
     minor: bool = False
+
+    def how(self, capability: ComputeCapability, driver: CudaVersion) -> How | None:
+        """Say how the code runs on a GPU under a driver; ``None`` if it does not.
+
+        A driver runs machine code of each toolkit of its own CUDA major and of older
+        ones, and compiles PTX of toolkits that are not newer than itself.
+        """
+        from .tables import runs_machine_code, runs_ptx
+
+        if self.cuda is not None and self.cuda.major > driver.major:
+            return None
+        if any(
+            runs_machine_code(target, capability, self.cuda)
+            for target in self.machine_code
+        ):
+            return "native"
+        for target, needed in self.ptx.items():
+            if needed is not None and needed <= driver and runs_ptx(target, capability):
+                return "ptx"
+        return None
+
+    def ptx_toolkit(self, capability: ComputeCapability) -> CudaVersion | None:
+        """Return the oldest driver that compiles its PTX for a GPU, if there is one."""
+        from .tables import runs_ptx
+
+        drivers = [
+            needed
+            for target, needed in self.ptx.items()
+            if needed is not None and runs_ptx(target, capability)
+        ]
+        return min(drivers, default=None)
 
     def to_dict(self) -> dict[str, object]:
         """Return the library as it stands in the table."""
+        ptx = {
+            target: None if (needed := self.ptx[target]) is None else str(needed)
+            for target in sorted_targets(self.ptx)
+        }
         return {
             "name": self.name,
             **({} if self.cuda is None else {"cuda": str(self.cuda)}),
-            **({"real": list(self.machine_code)} if self.machine_code else {}),
             **(
-                {
-                    "ptx": {
-                        target: None if needed is None else str(needed)
-                        for target, needed in self.ptx.items()
-                    }
-                }
-                if self.ptx
-                else {}
+                {"real": sorted_targets(self.machine_code)} if self.machine_code else {}
             ),
+            **({"ptx": ptx} if ptx else {}),
             **({"minor": True} if self.minor else {}),
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> LibraryRecord:
+    def from_dict(cls, data: Mapping[str, Any]) -> LibraryCode:
         """Return the reverse of `to_dict`."""
         return cls(
             name=data["name"],
             cuda=_version(data.get("cuda")),
-            machine_code=tuple(data.get("real", ())),
+            machine_code=frozenset(data.get("real", ())),
             ptx={
                 target: _version(needed)
                 for target, needed in data.get("ptx", {}).items()
             },
             minor=data.get("minor", False),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Needs:
+    """What one build needs.
+
+    :param source: what says so, such as ``METADATA requires
+        nvidia-cuda-runtime-cu12==12.8.90``.
+    :param cuda: the CUDA toolkit that the build as a whole cannot do without, or
+        ``None`` where nothing names one.
+    :param pieces: what the program loads: of each piece the libraries that it chooses
+        from, which is one library unless a wheel brings one for each CUDA version.
+        ``None`` where the GPU code is not known.
+    :param gpu: false for a build that is known to use no GPU.
+    :param requires: its ``Requires-Dist`` fields, of which only those on projects with
+        GPU builds matter; empty where they are not known.
+    """
+
+    evidence: Evidence
+    source: str
+    cuda: CudaVersion | None = None
+    pieces: tuple[tuple[LibraryCode, ...], ...] | None = None
+    gpu: bool = True
+    requires: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """Return what stands of them in a record, without what says so."""
+        pieces = self.pieces or ()
+        return {
+            **({} if self.cuda is None else {"cuda": str(self.cuda)}),
+            **({} if self.gpu else {"gpu": False}),
+            "pieces": [[item.to_dict() for item in piece] for piece in pieces],
+            **({"requires": list(self.requires)} if self.requires else {}),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Needs:
+        """Return the needs of a record of the table.
+
+        :param data: the record, with its ``date``.
+        """
+        return cls(
+            evidence="table",
+            source=_source(data["date"]),
+            cuda=_version(data.get("cuda")),
+            pieces=tuple(
+                tuple(LibraryCode.from_dict(item) for item in piece)
+                for piece in data["pieces"]
+            )
+            or None,
+            gpu=data.get("gpu", True),
+            requires=tuple(data.get("requires", ())),
         )
 
 
@@ -81,22 +199,17 @@ class BuildRecord:
     :param label: the local version label, such as ``cu128``, or ``None`` for the build
         without one, which is PyPI's.
     :param platform: ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``.
-    :param cuda: the CUDA toolkit that the build as a whole cannot do without.
-    :param pieces: what a program loads: of each piece the libraries that it chooses
-        from, one unless the wheel brings one for each CUDA version.
-    :param gpu: false for a build that uses no GPU.
-    :param requires: its dependencies on projects of this table.
+    :param needs: what the table says of it; see `needs_in_table`.
     :param wheels: the SHA-256 of each file that was read, by its name.
+    :param source: ``inspected``, or where the build is described.
+    :param date: the day of that, such as ``2026-11-21``.
     """
 
     project: str
     version: str
     label: str | None
     platform: str
-    cuda: CudaVersion | None
-    pieces: tuple[tuple[LibraryRecord, ...], ...]
-    gpu: bool
-    requires: tuple[str, ...]
+    needs: Needs
     wheels: Mapping[str, str]
     source: str
     date: str
@@ -108,10 +221,7 @@ class BuildRecord:
             "version": self.version,
             **({} if self.label is None else {"label": self.label}),
             "platform": self.platform,
-            **({} if self.cuda is None else {"cuda": str(self.cuda)}),
-            **({} if self.gpu else {"gpu": False}),
-            "pieces": [[item.to_dict() for item in piece] for piece in self.pieces],
-            **({"requires": list(self.requires)} if self.requires else {}),
+            **self.needs.to_dict(),
             **({"wheels": dict(self.wheels)} if self.wheels else {}),
             "source": self.source,
             "date": self.date,
@@ -125,13 +235,7 @@ class BuildRecord:
             version=data["version"],
             label=data.get("label"),
             platform=data["platform"],
-            cuda=_version(data.get("cuda")),
-            pieces=tuple(
-                tuple(LibraryRecord.from_dict(item) for item in piece)
-                for piece in data["pieces"]
-            ),
-            gpu=data.get("gpu", True),
-            requires=tuple(data.get("requires", ())),
+            needs=Needs.from_dict(data),
             wheels=data.get("wheels", {}),
             source=data["source"],
             date=data["date"],
@@ -146,6 +250,92 @@ def build_records() -> Mapping[str, Sequence[BuildRecord]]:
     for data in table["records"]:
         records.setdefault(data["project"], []).append(BuildRecord.from_dict(data))
     return records
+
+
+def find_record(
+    project: str,
+    version: str,
+    platform: str,
+    *,
+    file_name: str | None = None,
+    sha256: str | None = None,
+) -> BuildRecord | None:
+    """Find the record of a wheel.
+
+    :param version: with the local version label, if the wheel has one.
+    :param platform: ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``.
+    :param sha256: the wheel's, if it is known. A record of another file with the same
+        name says nothing about this one.
+    """
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
+        return None
+    record = _index(canonicalize_name(project)).get(
+        (Version(parsed.public), parsed.local, platform)
+    )
+    if record is None or file_name is None or sha256 is None:
+        return record
+    return record if record.wheels.get(file_name, sha256) == sha256 else None
+
+
+@cache
+def _index(project: str) -> dict[tuple[Version, str | None, str], BuildRecord]:
+    return {
+        (Version(record.version), record.label, record.platform): record
+        for record in build_records().get(project, ())
+    }
+
+
+def needs_in_table(needs: Needs, date: str) -> Needs:
+    """Return the needs of a wheel that was inspected as its record has them.
+
+    Of its requirements stay those on projects of the table.
+
+    :param date: the day of the inspection, such as ``2026-11-21``.
+    """
+    requires = required_projects(needs.requires, PROJECTS)
+    return replace(
+        needs, evidence="table", source=_source(date), requires=(*requires.values(),)
+    )
+
+
+def required_projects(
+    requires: Iterable[str], projects: Iterable[str]
+) -> dict[str, str]:
+    """Find the requirements on projects that have GPU builds.
+
+    Requirements of extras do not count, since an installation without the extra does
+    not need them.
+
+    :param requires: the ``Requires-Dist`` fields.
+    :param projects: normalized names, such as those of the build table.
+    :returns: the requirement's text by project.
+    """
+    from nvidia_variant_provider.metadata.requirements import parse_requirement
+
+    wanted = frozenset(projects)
+    required: dict[str, str] = {}
+    for text in requires:
+        # The parser is slow, and a wheel may have hundreds of requirements.
+        if not any(canonicalize_name(text).startswith(name) for name in wanted):
+            continue
+        requirement = parse_requirement(text)
+        if requirement is None or "extra" in str(requirement.marker or ""):
+            continue
+        name = canonicalize_name(requirement.name)
+        if name in wanted:
+            required[name] = f"{requirement.name}{requirement.specifier}"
+    return required
+
+
+def sorted_targets(targets: Iterable[str]) -> list[str]:
+    """Return targets such as ``90`` and ``90a``, the oldest GPU first."""
+    return sorted(targets, key=lambda target: (int(target.rstrip("af")), target))
+
+
+def _source(date: str) -> str:
+    return f"table of builds, {date}"
 
 
 def _version(text: str | None) -> CudaVersion | None:

@@ -15,10 +15,8 @@ from nvidia_variant_provider.metadata.reading import read_metadata
 from nvidia_variant_provider.resolution.resolver import resolve_metadata
 
 from ...builds.backends import parse_backend
-from ...builds.needs import Code as GpuCode
-from ...builds.needs import Needs
-from ...builds.table import PROJECTS
 from ...builds.verdicts import refusal_of_driver
+from ...knowledge.builds import PROJECTS, LibraryCode, Needs
 from ..distributions import Distribution
 from ..model import Find, Finding
 from ..stack import Stack
@@ -47,7 +45,7 @@ class _Piece(NamedTuple):
     :param needed: the CUDA version that a driver needs to compile its PTX.
     """
 
-    code: GpuCode
+    code: LibraryCode
     targets: tuple[str, ...]
     capability: ComputeCapability
     state: _State
@@ -274,7 +272,7 @@ def _judged(stack: Stack) -> Iterator[tuple[Distribution, list[_Piece]]]:
 
 
 def _stand(
-    piece: tuple[GpuCode, ...], capability: ComputeCapability, driver: CudaVersion
+    piece: tuple[LibraryCode, ...], capability: ComputeCapability, driver: CudaVersion
 ) -> _Piece:
     ways = {code.how(capability, driver): code for code in reversed(piece)}
     targets = tuple({target for code in piece for target in code.machine_code})

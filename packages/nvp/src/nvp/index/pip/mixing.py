@@ -8,7 +8,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from ...builds.backends import Backend, parse_backend
-from ...builds.requirements import required_projects
+from ...knowledge.builds import required_projects
 from .reports import Installed
 
 __all__ = ["find_mixed"]

@@ -20,7 +20,7 @@ from ...builds.passing import (
     nearest_refusal,
     without_source,
 )
-from ...builds.table import PROJECTS
+from ...knowledge.builds import PROJECTS
 from ..selection.builds import JudgedPage
 from .reports import Installed
 

@@ -18,7 +18,6 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.supported import NAMESPACE
 from nvidia_variant_provider.resolution.resolver import Resolution
 
-from ...builds.needs import How
 from ...builds.page import Build, Decision
 from ...builds.releases import (
     ListedBuild,
@@ -28,6 +27,7 @@ from ...builds.releases import (
     sort_builds,
 )
 from ...builds.verdicts import Judgement
+from ...knowledge.builds import How
 from ...matrix.cells import find_how
 from ...wheels.names import WheelName, parse_wheel_name
 from ..pip.interpreter import Interpreter

@@ -26,9 +26,15 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 
 from ...builds.backends import Backend, parse_backend
-from ...builds.elsewhere import decide_elsewhere
-from ...builds.following import find_strays, follow
-from ...builds.page import Build, Decision, Decisions, decide
+from ...builds.page import (
+    Build,
+    Decision,
+    Decisions,
+    decide,
+    decide_elsewhere,
+    find_strays,
+    follow,
+)
 from ...wheels.names import is_for_platform
 from ..http.client import Client
 from ..http.range_support import RangeSupport

@@ -6,8 +6,9 @@ import json
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -15,15 +16,12 @@ from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError
 
-from ...builds.needs import Needs, needs_of_report
-from ...builds.table import needs_of_record, record_of_needs
+from ...builds.needs import needs_of_report
 from ...kept_files import load, store
+from ...knowledge.builds import BuildRecord, Needs, needs_in_table
 from ...wheels.names import parse_wheel_name
 from .aging import Aging
 from .files import FileReader
-
-if TYPE_CHECKING:
-    from ...knowledge.builds import BuildRecord
 
 __all__ = ["Inspections", "Progress"]
 
@@ -88,20 +86,23 @@ class Inspections:
             return None
         version = Version(parse_wheel_name(name).version.replace("_", "-"))
         digest = file.hashes.get("sha256", "").lower()
-        record = record_of_needs(
-            needs,
+        date = datetime.now(timezone.utc).date().isoformat()
+        record = BuildRecord(
             project=canonicalize_name(project),
             version=version.public,
             label=version.local,
             platform=platform,
+            needs=needs_in_table(needs, date),
             wheels={name: digest} if digest else {},
-            date=datetime.now(timezone.utc).date().isoformat(),
+            source="inspected",
+            date=date,
         )
         text = json.dumps(record.to_dict(), separators=(",", ":"))
         store(self._path(file), text.encode())
         needs = _needs(record)
         self._known.put(file.url, (needs,))
-        logger.info("%s: inspected, %d pieces of GPU code", name, len(record.pieces))
+        pieces = len(needs.pieces or ())
+        logger.info("%s: inspected, %d pieces of GPU code", name, pieces)
         return needs
 
     def _load(self, file: model.File) -> Needs | None:
@@ -111,8 +112,6 @@ class Inspections:
         content = load(path, _LONGEST)
         if content is None:
             return None
-        from ...knowledge.builds import BuildRecord
-
         try:
             return _needs(BuildRecord.from_dict(json.loads(content)))
         except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -138,6 +137,5 @@ class Inspections:
 
 
 def _needs(record: BuildRecord) -> Needs:
-    return needs_of_record(
-        record, evidence="inspected", source=f"inspected here, {record.date}"
-    )
+    source = f"inspected here, {record.date}"
+    return replace(record.needs, evidence="inspected", source=source)

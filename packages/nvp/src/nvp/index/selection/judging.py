@@ -22,11 +22,17 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 
 from ...builds.backends import Backend
-from ...builds.needs import Needs, needs_of_backend, needs_of_requirements
+from ...builds.needs import needs_of_backend, needs_of_requirements
 from ...builds.page import Build
-from ...builds.requirements import find_refusal, judge_by_pin, required_projects
-from ...builds.table import PROJECTS, find_record, needs_of_record
-from ...builds.verdicts import UNKNOWN, Judgement, judge, not_asked
+from ...builds.verdicts import (
+    UNKNOWN,
+    Judgement,
+    find_refusal,
+    judge,
+    judge_by_pin,
+    not_asked,
+)
+from ...knowledge.builds import PROJECTS, Needs, find_record, required_projects
 from ...wheels.archive import parse_requires
 from .aging import Aging
 from .files import UNAVAILABLE
@@ -384,7 +390,7 @@ def _known_needs(project: str, wheel: Wheel) -> Needs | None:
             sha256=wheel.file.hashes.get("sha256"),
         )
         if record is not None:
-            return needs_of_record(record)
+            return record.needs
     return needs_of_backend(wheel.backend)
 
 

@@ -14,7 +14,7 @@ from simple_repository import model
 from nvidia_variant_provider.errors import InputError, shown
 
 from ...builds.backends import Backend, parse_backend
-from ...builds.table import PROJECTS
+from ...knowledge.builds import PROJECTS
 from ...wheels.names import platform_of
 
 __all__ = [
