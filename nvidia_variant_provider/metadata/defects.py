@@ -2,7 +2,7 @@
 
 There is one walk over a document (`document_reader`), and it reports every defect to
 a `Reporter`. The reporter here serves reading: it raises the first defect that reading
-cannot accept. The one in `checking` serves the linter: it collects all of them.
+cannot accept. A linter has a reporter of its own, which collects all of them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from ..errors import InputError
+from .model import Provider
 
 __all__ = ["Kind", "Report", "Reporter"]
 
@@ -61,3 +62,6 @@ class Reporter:
 
     def tolerate(self, kind: Kind, place: str, message: str, hint: str) -> None:
         """Report a defect that reading accepts, with the parameters of `refuse`."""
+
+    def check_provider(self, provider: Provider, place: str) -> None:
+        """Report the defects of a provider's texts, which reading accepts."""

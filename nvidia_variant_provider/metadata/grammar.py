@@ -10,16 +10,13 @@ from typing import Literal, TypeAlias
 
 from ..errors import shown
 
-__all__ = ["ENDPOINT", "GRAMMARS", "NAME", "VALUE", "Term", "explain"]
+__all__ = ["GRAMMARS", "NAME", "VALUE", "Term", "explain"]
 
 NAME = re.compile(r"[a-z0-9_]+")
 """PEP 825: namespaces and features match ``^[a-z0-9_]+$``."""
 
 VALUE = re.compile(r"[a-z0-9_.]+")
 """PEP 825: values and labels match ``^[a-z0-9_.]+$``."""
-
-ENDPOINT = re.compile(r"[A-Za-z_][\w.]*(?: *: *[A-Za-z_][\w.]*)?", re.ASCII)
-"""PEP 817, "API endpoint": an import path, and perhaps an object path after a colon."""
 
 Term: TypeAlias = Literal["label", "namespace", "feature", "value"]
 """What a text in variant metadata can be."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import join, shown
 from ..strict_json import as_boolean, as_object
 from .defects import Kind, Reporter
 from .fields import Fields
-from .grammar import ENDPOINT
 from .model import Features, Provider
-from .requirements import explain_requirement, parse_marker
 from .versions import SchemaVersion
 
 __all__ = ["ProviderReader"]
@@ -69,8 +67,7 @@ class ProviderReader:
         )
         if schema.one_source:
             self._check_sources(fields, place)
-        if self._report.thorough:
-            self._check_grammar(provider, place)
+        self._report.check_provider(provider, place)
         return self._with_answer(provider, fields, namespace)
 
     def _read_texts(
@@ -129,27 +126,6 @@ class ProviderReader:
             message = "plugin-api needs requires: nothing installs the plugin"
             where = join(place, "plugin-api")
             self._report.tolerate("misplaced-key", where, message, "remove plugin-api")
-
-    def _check_grammar(self, provider: Provider, place: str) -> None:
-        tolerate = self._report.tolerate
-        endpoint, marker = provider.plugin_api, provider.enable_if
-        if endpoint is not None and not ENDPOINT.fullmatch(endpoint):
-            message = f"{shown(endpoint)} is not of the form module:object"
-            where = join(place, "plugin-api")
-            tolerate("endpoint", where, message, "correct the endpoint")
-        self._check_requirements(provider.requires, join(place, "requires"))
-        if marker is not None and parse_marker(marker) is None:
-            message = f"{shown(marker)} is not an environment marker"
-            where = join(place, "enable-if")
-            tolerate("marker", where, message, "correct the marker")
-
-    def _check_requirements(self, requires: Sequence[str], place: str) -> None:
-        for index, text in enumerate(requires):
-            reason = explain_requirement(text)
-            if reason is not None:
-                message = f"{shown(text)}: {shown(reason)}"
-                hint = "correct the requirement (PEP 508)"
-                self._report.tolerate("requirement", join(place, index), message, hint)
 
     def _with_answer(
         self, provider: Provider, fields: Mapping[str, Any], namespace: str

@@ -21,7 +21,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["ENTRY_POINT_GROUP", "Answer", "ask_plugins", "find_answers", "own_answer"]
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "Answer",
+    "ask_plugins",
+    "find_answers",
+    "marker_holds",
+    "own_answer",
+]
 
 ENTRY_POINT_GROUP = "variant_plugins"
 """The entry points of this group are provider plugins; their names are namespaces."""
@@ -111,7 +118,7 @@ def _why_not_asked(
     if not provider.enable_if:
         return None
     # PEP 817: "It MUST NOT use any providers whose markers do not match".
-    holds = _marker_holds(provider.enable_if, environment)
+    holds = _holds_here(provider.enable_if, environment)
     if holds is None:
         return f"its marker cannot be read ({shown(provider.enable_if)})"
     return None if holds else f"its provider does not apply here ({provider.enable_if})"
@@ -193,11 +200,26 @@ def _ordered(provider: Provider) -> Mapping[str, tuple[str, ...]]:
     return {name: static[name] for name in provider.feature_order or static}
 
 
-def _marker_holds(text: str, environment: Environment) -> bool | None:
+def _holds_here(text: str, environment: Environment) -> bool | None:
     """Return whether an environment marker holds; ``None`` if it cannot be read."""
-    from ..metadata.requirements import marker_holds
-
     # No Mac has an NVIDIA driver. On a Mac, an environment with a driver is that of
     # another machine, forced or from a file, and Linux is the likely one.
     elsewhere = sys.platform == "darwin" and environment.cuda_driver_version is not None
     return marker_holds(text, _LINUX if elsewhere else None)
+
+
+def marker_holds(text: str, platform: Mapping[str, str] | None = None) -> bool | None:
+    """Return whether an environment marker holds.
+
+    ``None`` means that the marker cannot be read, or compares what cannot be
+    compared.
+
+    :param platform: variables that replace those of this machine.
+    """
+    from packaging.markers import Marker
+
+    try:
+        return Marker(text).evaluate(dict(platform) if platform else None)
+    except (ValueError, RecursionError):
+        # InvalidMarker and every exception of the evaluation are ValueErrors.
+        return None

@@ -16,10 +16,6 @@ from .ordering import Mismatch, Ordering, Rejections, order
 from .priorities import Priorities
 from .providers import Answer, find_answers, own_answer
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..metadata.markers import SelectedVariant
-
 __all__ = ["Resolution", "resolve_metadata"]
 
 
@@ -101,24 +97,6 @@ class Resolution(Frozen):
     def selected(self) -> str | None:
         """The best label, or ``None`` if no label fits."""
         return self.compatible[0] if self.compatible else None
-
-    def variant(self, label: str) -> SelectedVariant:
-        """Return what the variant markers of a wheel with a label stand for.
-
-        PEP 825: "The set of expanded triples is filtered to the variant properties that
-        the target system supports".
-        """
-        from ..metadata.markers import SelectedVariant
-
-        return SelectedVariant(
-            label=label,
-            properties=frozenset(
-                (item.namespace, item.feature, item.value)
-                for item in self.properties(label)
-                if item.value
-                in self.supported.get(item.namespace, {}).get(item.feature, ())
-            ),
-        )
 
     def properties(self, label: str) -> list[VariantProperty]:
         """Return the properties of a label, in lexical order."""

@@ -20,9 +20,9 @@ from support.variantlib_peer import by_priority, isolate, variantlib_outcome
 from support.wheels import publish, stub_wheel
 
 from nvidia_variant_provider.metadata import read_metadata
-from nvidia_variant_provider.metadata.writing import to_dict
 from nvidia_variant_provider.resolution.priorities import Priorities
 from nvp import api
+from nvp.metadata.writing import to_dict
 from nvp.upgrading.upgrade import upgrade
 
 FOLDER = FIXTURES / "variants-json"

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.metadata.markers import SelectedVariant
+from nvp.metadata.markers import SelectedVariant
 from nvp.wheels.core_metadata import evaluate_core_metadata
 from nvp.wheels.rewriting import (
     RewritePlan,

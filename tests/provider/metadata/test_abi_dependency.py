@@ -10,9 +10,9 @@ from support.documents import PROVIDER, forced, nvidia
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata import read_metadata
-from nvidia_variant_provider.metadata.checking import check_document
 from nvidia_variant_provider.resolution.priorities import Priorities
 from nvp import api
+from nvp.metadata.checking import check_document
 from nvp.upgrading.upgrade import upgrade
 
 HOST = "https://variants-schema.wheelnext.dev"

@@ -13,11 +13,11 @@ from support.paths import ROOT
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata import read_metadata, versions
 from nvidia_variant_provider.metadata.versions import SchemaVersion, find_version
-from nvidia_variant_provider.metadata.writing import to_dict
 from nvp import api
 from nvp.lint.collector import Collector
 from nvp.lint.documents import check_document
 from nvp.lint.rules import Code
+from nvp.metadata.writing import to_dict
 
 TODAY = versions.WRITTEN
 _MAJOR, _MINOR, _ = versions.KNOWN[-1].number

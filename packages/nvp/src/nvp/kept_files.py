@@ -1,16 +1,22 @@
-"""Files of the user's cache: what was read once, such as METADATA of a wheel.
+"""Files that are written completely or not at all.
 
-A cache that cannot be read or written is not an error: what it would hold is read
-again.
+There are two kinds. A file that the user has asked for is written by `replacing`, and
+a file that cannot be written is an error. `load` and `store` serve the user's cache:
+what was read once, such as METADATA of a wheel. What a cache cannot hold is read again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
+from typing import IO
 
-__all__ = ["load", "store"]
+from nvidia_variant_provider.errors import InputError
+
+__all__ = ["load", "replace_file", "replacing", "store"]
 
 
 def load(path: str | os.PathLike[str] | None, longest: int) -> bytes | None:
@@ -40,3 +46,52 @@ def store(path: str | os.PathLike[str] | None, content: bytes) -> None:
         except OSError:
             os.unlink(name)
             raise
+
+
+def replace_file(path: str | os.PathLike[str], text: str) -> None:
+    """Write ``text`` in UTF-8 so that readers see the whole old file or the new one.
+
+    :raises InputError: as `replacing` does.
+    """
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a file that takes the place of another one when the block has ended.
+
+    When the path is a symbolic link, the file that the link names is replaced. The new
+    file has the permissions of the old one.
+
+    :raises InputError: the file cannot be written; the old file has not changed.
+    """
+    name = str(path)
+    try:
+        target = os.path.realpath(path)
+        folder, base = os.path.split(target)
+        part = os.path.join(folder, f".{base}.{os.getpid()}.part")
+        if os.path.exists(target) and not os.path.isfile(target):
+            message = "cannot be written: not a regular file"
+            raise InputError(message, path=name, hint="name another file")
+        try:
+            # Mode "x" refuses a name that exists, so that no other file is lost.
+            with open(part, "xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copymode(target, part)
+            os.replace(part, target)
+        except BaseException as error:
+            if not isinstance(error, FileExistsError):
+                with contextlib.suppress(OSError):
+                    os.unlink(part)
+            raise
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        # A path with a NUL byte raises ValueError, which has no strerror.
+        reason = getattr(error, "strerror", None) or str(error)
+        message = f"cannot be written: {reason}"
+        raise InputError(message, path=name, hint="check the path") from None

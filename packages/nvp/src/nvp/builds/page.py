@@ -364,7 +364,7 @@ def follow(
     )
     if not chosen:
         return {}
-    from nvidia_variant_provider.metadata.requirements import parse_requirement
+    from ..metadata.requirements import parse_requirement
 
     theirs = _labels(leader)
     followed: dict[Version, Backend] = {}

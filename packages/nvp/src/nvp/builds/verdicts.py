@@ -223,7 +223,7 @@ def find_refusal(
     :returns: ``None`` when one runs, when one may run, or when none satisfies it at
         all, which is for the installer to say.
     """
-    from nvidia_variant_provider.metadata.requirements import parse_requirement
+    from ..metadata.requirements import parse_requirement
 
     parsed = parse_requirement(requirement)
     if parsed is None:
@@ -256,7 +256,7 @@ def judge_by_pin(
     :param judged: by release, the judgement of each of its builds.
     :returns: ``None`` when no build of that release is known to run.
     """
-    from nvidia_variant_provider.metadata.requirements import parse_requirement
+    from ..metadata.requirements import parse_requirement
 
     parsed = parse_requirement(requirement)
     if parsed is None or [s.operator for s in parsed.specifier] != ["=="]:

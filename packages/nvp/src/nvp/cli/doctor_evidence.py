@@ -142,9 +142,8 @@ def write_receipts(
 
     :returns: what people read about it, and the errors.
     """
-    from nvidia_variant_provider.metadata.writing import replace_file
-
     from ..doctor.receipts.document import to_text
+    from ..kept_files import replace_file
 
     receipt = diagnosis.receipt
     errors: list[InputError] = []

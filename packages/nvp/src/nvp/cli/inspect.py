@@ -66,9 +66,8 @@ def execute(
     Defects inside of a file are notes, since `validate` is the verb that fails for
     them. A file that cannot be read at all is an error next to the results of others.
     """
-    from nvidia_variant_provider.metadata.writing import to_text
-
     from ..gpu_code.describe import as_data
+    from ..metadata.writing import to_text
 
     jobs = require_jobs(options)
     if options.relaxed and not options.suggest:

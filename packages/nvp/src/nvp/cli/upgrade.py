@@ -80,10 +80,10 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result: 
 def _upgrade_file(path: str, output: str | None, *, for_uv: bool) -> Result:
     from pathlib import Path
 
-    from nvidia_variant_provider.metadata.writing import replace_file
     from nvidia_variant_provider.strict_json import read_stdin
 
     from .. import api
+    from ..kept_files import replace_file
 
     if path == "-":
         file = api.upgrade(read_stdin(), name="stdin", for_uv=for_uv)

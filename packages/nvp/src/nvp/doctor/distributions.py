@@ -11,10 +11,10 @@ from functools import cached_property
 
 from packaging.utils import canonicalize_name
 
-from nvidia_variant_provider.metadata.requirements import parse_requirement
 from nvidia_variant_provider.strict_json import open_regular
 
 from ..knowledge.builds import PROJECTS
+from ..metadata.requirements import parse_requirement
 from ..wheels.archive import parse_requires
 
 __all__ = ["Distribution", "RecordedFile", "find_distributions", "find_leftovers"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from nvidia_variant_provider.metadata.requirements import parse_requirement
-
+from ..metadata.requirements import parse_requirement
 from .model import SEVERITIES, Finding
 from .receipts.comparing import compare, find_differences
 from .receipts.making import Receipt, make_receipt, parse_reasons

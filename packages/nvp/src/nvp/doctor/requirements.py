@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from nvidia_variant_provider.metadata.requirements import parse_requirement
-
+from ..metadata.requirements import parse_requirement
 from .distributions import Distribution
 from .installation import Installation
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from nvidia_variant_provider.errors import shown
 from nvidia_variant_provider.machine.environment import CudaVersion
-from nvidia_variant_provider.metadata.requirements import parse_requirement
 
+from ..metadata.requirements import parse_requirement
 from .report import LibraryReport, WheelReport
 
 TYPE_CHECKING = False

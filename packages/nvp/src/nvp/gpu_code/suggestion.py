@@ -17,8 +17,8 @@ from nvidia_variant_provider.metadata.model import (
     VariantsMetadata,
 )
 from nvidia_variant_provider.metadata.versions import WRITTEN
-from nvidia_variant_provider.metadata.writing import to_dict
 
+from ..metadata.writing import to_dict
 from .claims import TrueClaim
 
 __all__ = ["Suggestion", "suggest"]

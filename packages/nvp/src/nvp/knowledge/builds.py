@@ -312,7 +312,7 @@ def required_projects(
     :param projects: normalized names, such as those of the build table.
     :returns: the requirement's text by project.
     """
-    from nvidia_variant_provider.metadata.requirements import parse_requirement
+    from ..metadata.requirements import parse_requirement
 
     wanted = frozenset(projects)
     required: dict[str, str] = {}

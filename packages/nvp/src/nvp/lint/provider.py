@@ -8,8 +8,8 @@ from typing import Any
 from nvidia_variant_provider.errors import join
 from nvidia_variant_provider.machine.supported import NAMESPACE
 from nvidia_variant_provider.metadata.model import PLUGIN_API, REQUIRES
-from nvidia_variant_provider.metadata.requirements import parse_requirement
 
+from ..metadata.requirements import parse_requirement
 from .collector import Checks, Problem
 
 __all__ = ["PROVIDER_CHECKS"]

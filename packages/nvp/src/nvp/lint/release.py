@@ -9,8 +9,8 @@ from typing import Any
 
 from nvidia_variant_provider.errors import InputError, join, shown
 from nvidia_variant_provider.metadata.names import SUFFIX
-from nvidia_variant_provider.metadata.requirements import parse_requirement
 
+from ..metadata.requirements import parse_requirement
 from .collector import Checks, Collector, Problem
 from .documents import check_text
 from .findings import Finding

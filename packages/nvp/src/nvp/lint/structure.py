@@ -11,10 +11,9 @@ from typing import Any
 
 from nvidia_variant_provider.errors import join, shown
 from nvidia_variant_provider.metadata import versions
-from nvidia_variant_provider.metadata.checking import CheckedDocument, check_document
 from nvidia_variant_provider.metadata.defects import Kind
-from nvidia_variant_provider.metadata.unanswered import find_unanswered
 
+from ..metadata.checking import CheckedDocument, check_document, find_unanswered
 from .collector import Collector, Problem
 from .rules import Code
 

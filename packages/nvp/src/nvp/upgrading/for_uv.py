@@ -11,8 +11,8 @@ from dataclasses import replace
 from nvidia_variant_provider.errors import join
 from nvidia_variant_provider.machine.supported import NAMESPACE
 from nvidia_variant_provider.metadata.model import PLUGIN_API, REQUIRES, Provider
-from nvidia_variant_provider.metadata.requirements import parse_requirement
 
+from ..metadata.requirements import parse_requirement
 from .remarks import Remark, Upgrade
 
 __all__ = ["UNKNOWN_TO_UV", "is_known_to_uv", "rewrite_for_uv"]

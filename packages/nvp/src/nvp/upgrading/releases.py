@@ -22,9 +22,10 @@ from nvidia_variant_provider.metadata.names import (
     parse_metadata_name,
 )
 from nvidia_variant_provider.metadata.reading import read_parsed
-from nvidia_variant_provider.metadata.writing import replace_file, to_text
 from nvidia_variant_provider.strict_json import parse_json, read_bytes, unreadable
 
+from ..kept_files import replace_file
+from ..metadata.writing import to_text
 from ..wheels.merging import combine
 from ..wheels.names import parse_wheel_name
 from ..wheels.variant_json import read_wheel_metadata

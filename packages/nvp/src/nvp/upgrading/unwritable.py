@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from nvidia_variant_provider.metadata import versions
 from nvidia_variant_provider.metadata.model import VariantsMetadata
-from nvidia_variant_provider.metadata.unanswered import find_unanswered
 
+from ..metadata.checking import find_unanswered
 from .remarks import Remark
 
 __all__ = ["find_unwritable", "without_reserved"]

@@ -24,9 +24,9 @@ from nvidia_variant_provider.metadata.model import (
     Provider,
     VariantsMetadata,
 )
-from nvidia_variant_provider.metadata.requirements import marker_holds
-from nvidia_variant_provider.metadata.writing import find_defects
+from nvidia_variant_provider.resolution.providers import marker_holds
 
+from ..metadata.writing import find_defects
 from .for_uv import UNKNOWN_TO_UV, is_known_to_uv
 from .remarks import Remark, Upgrade
 from .reordering import find_difference

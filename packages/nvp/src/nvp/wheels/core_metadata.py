@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nvidia_variant_provider.metadata.markers import (
+from ..metadata.markers import (
     SelectedVariant,
     evaluate_requirement,
 )

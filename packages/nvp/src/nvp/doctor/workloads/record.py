@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeAlias
 
-from nvidia_variant_provider.detection.memory import Memory, watch_memory
 from nvidia_variant_provider.errors import printable
 
 from ..model import Finding
 from ..stack import Stack
 from .compile_log import CompileLog, split_prefix
+from .memory import Memory, watch_memory
 from .running import Outcome, environment_of, run_command, split_command
 
 __all__ = [

@@ -11,10 +11,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.metadata.requirements import parse_requirement
 
 from ...builds.page import Build, Decision
 from ...builds.passing import nearest_refusal, without_source
+from ...metadata.requirements import parse_requirement
 from ...wheels.names import parse_wheel_name
 from .interpreter import Interpreter, find_interpreter
 from .taking import FindPages, decided_builds, is_exact, without_options

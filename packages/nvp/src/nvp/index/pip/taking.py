@@ -10,8 +10,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from nvidia_variant_provider.metadata.requirements import parse_requirement
-
 from ...builds.backends import parse_backend
 from ...builds.page import Build, Decision
 from ...builds.passing import (
@@ -21,6 +19,7 @@ from ...builds.passing import (
     without_source,
 )
 from ...knowledge.builds import PROJECTS
+from ...metadata.requirements import parse_requirement
 from ..selection.builds import JudgedPage
 from .reports import Installed
 

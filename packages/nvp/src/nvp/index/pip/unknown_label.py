@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from packaging.utils import canonicalize_name
 
-from nvidia_variant_provider.metadata.requirements import parse_requirement
-
 from ...builds.backends import parse_backend
+from ...metadata.requirements import parse_requirement
 from ..selection.options import Pins
 from ..server.local_index import LocalIndex
 from .command import PipCommand

@@ -18,8 +18,8 @@ from packaging.utils import canonicalize_name
 from simple_repository import model
 
 from nvidia_variant_provider.errors import ProviderError
-from nvidia_variant_provider.metadata.requirements import parse_requirement
 
+from ...metadata.requirements import parse_requirement
 from ..http.urls import split_credentials
 from ..selection.locking import LockableRelease
 from ..server.local_index import LocalIndex

@@ -20,8 +20,7 @@ from .core_metadata import CoreMetadataReader
 from .files import UNAVAILABLE, FileReader
 
 if TYPE_CHECKING:
-    from nvidia_variant_provider.metadata.markers import SelectedVariant
-
+    from ...metadata.markers import SelectedVariant
     from ...wheels.rewriting import RewritePlan
 
 __all__ = ["EvaluatedWheel", "Evaluator"]

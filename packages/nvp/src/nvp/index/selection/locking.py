@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.metadata.markers import NON_VARIANT, SelectedVariant
 from nvidia_variant_provider.resolution.resolver import Resolution
 
+from ...metadata.markers import NON_VARIANT, SelectedVariant
 from .files import UNAVAILABLE
 from .renaming import Wheel, group
 from .repository import VariantRepository

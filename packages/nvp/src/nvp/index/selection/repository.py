@@ -24,6 +24,7 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 from nvidia_variant_provider.errors import InputError, ProviderError
 from nvidia_variant_provider.machine.environment import Environment
 
+from ...metadata.markers import SelectedVariant
 from ..http.client import Client
 from ..http.pages import LABEL_KEY
 from .asked_labels import AskedLabels, read_names
@@ -336,7 +337,7 @@ class VariantRepository(RepositoryContainer):
                 self.evaluator.depends_on_variant(
                     project,
                     files[offer.wheel.file_name],
-                    resolution.variant(offer.label),
+                    SelectedVariant.of(offer.label, resolution),
                 )
                 for offer in first.values()
             )
@@ -354,7 +355,7 @@ class VariantRepository(RepositoryContainer):
         file = self._files[choice.project].get(name)
         if file is None or choice.resolution is None:
             return None
-        variant = choice.resolution.variant(offer.label)
+        variant = SelectedVariant.of(offer.label, choice.resolution)
         try:
             content = await self.evaluator.evaluate(choice.project, file, variant)
         except InputError as error:

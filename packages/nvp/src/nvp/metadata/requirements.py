@@ -1,4 +1,4 @@
-"""Requirements and environment markers in metadata, as `packaging` reads them.
+"""Requirements of projects, as `packaging` reads them.
 
 Other people write these texts. A text that cannot be read gives ``None`` here and
 never an exception, even when it is nested too deeply for the parser.
@@ -10,12 +10,9 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from packaging.markers import Marker
     from packaging.requirements import Requirement
 
-__all__ = ["explain_requirement", "marker_holds", "parse_marker", "parse_requirement"]
+__all__ = ["explain_requirement", "parse_requirement"]
 
 _LONG_NUMBER = re.compile(r"[0-9]{641}")
 """More digits than Python has to convert (``sys.int_info.str_digits_check_threshold``).
@@ -46,31 +43,3 @@ def explain_requirement(text: str) -> str | None:
         # The further lines of the parser's message point at the place in the text.
         return str(error).partition("\n")[0]
     return None
-
-
-def parse_marker(text: str) -> Marker | None:
-    """Return the environment marker, or ``None`` when it cannot be read."""
-    from packaging.markers import InvalidMarker, Marker
-
-    try:
-        return Marker(text)
-    except (InvalidMarker, RecursionError):
-        return None
-
-
-def marker_holds(text: str, platform: Mapping[str, str] | None = None) -> bool | None:
-    """Return whether an environment marker holds.
-
-    ``None`` means that the marker cannot be read, or compares what cannot be
-    compared.
-
-    :param platform: variables that replace those of this machine.
-    """
-    marker = parse_marker(text)
-    if marker is None:
-        return None
-    try:
-        return marker.evaluate(dict(platform) if platform else None)
-    except (ValueError, RecursionError):
-        # Every exception of packaging's evaluation is a ValueError.
-        return None

@@ -6,22 +6,19 @@ a line end.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
-from ..errors import InputError, join, shown
-from . import versions
+from nvidia_variant_provider.errors import InputError, join, shown
+from nvidia_variant_provider.metadata import Provider, VariantsMetadata, versions
+from nvidia_variant_provider.metadata.defects import Kind
+from nvidia_variant_provider.metadata.document_reader import UNDECLARED
+
 from .checking import check_document
-from .defects import Kind
-from .document_reader import UNDECLARED
-from .model import Provider, VariantsMetadata
 
-__all__ = ["find_defects", "replace_file", "replacing", "to_dict", "to_text"]
+__all__ = ["find_defects", "to_dict", "to_text"]
 
 # variantlib 0.2.2 refuses any other text. uv 0.13.8 accepts more.
 _REQUIREMENT = re.compile(r"[\S ]+")
@@ -170,52 +167,3 @@ def _provider(provider: Provider) -> dict[str, Any]:
         if provider.feature_order or len(static) > 1:
             fields["feature-order"] = list(provider.feature_order or static)
     return fields
-
-
-def replace_file(path: str | os.PathLike[str], text: str) -> None:
-    """Write ``text`` in UTF-8 so that readers see the whole old file or the new one.
-
-    :raises InputError: as `replacing` does.
-    """
-    with replacing(path) as file:
-        file.write(text.encode())
-
-
-@contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file that takes the place of another one when the block has ended.
-
-    When the path is a symbolic link, the file that the link names is replaced. The new
-    file has the permissions of the old one.
-
-    :raises InputError: the file cannot be written; the old file has not changed.
-    """
-    name = str(path)
-    try:
-        target = os.path.realpath(path)
-        folder, base = os.path.split(target)
-        part = os.path.join(folder, f".{base}.{os.getpid()}.part")
-        if os.path.exists(target) and not os.path.isfile(target):
-            message = "cannot be written: not a regular file"
-            raise InputError(message, path=name, hint="name another file")
-        try:
-            # Mode "x" refuses a name that exists, so that no other file is lost.
-            with open(part, "xb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            with contextlib.suppress(FileNotFoundError):
-                shutil.copymode(target, part)
-            os.replace(part, target)
-        except BaseException as error:
-            if not isinstance(error, FileExistsError):
-                with contextlib.suppress(OSError):
-                    os.unlink(part)
-            raise
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        # A path with a NUL byte raises ValueError, which has no strerror.
-        reason = getattr(error, "strerror", None) or str(error)
-        message = f"cannot be written: {reason}"
-        raise InputError(message, path=name, hint="check the path") from None

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..errors import InputError, shown
+from nvidia_variant_provider.errors import InputError, shown
+from nvidia_variant_provider.resolution.resolver import Resolution
 
 __all__ = [
     "NON_VARIANT",
@@ -71,6 +72,19 @@ class SelectedVariant:
         }[marker]
         # PEP 825: features and namespaces "are derived from variant_properties".
         return frozenset("::".join(item[:length]) for item in self.properties)
+
+    @classmethod
+    def of(cls, label: str, resolution: Resolution) -> SelectedVariant:
+        """Return the variant of a label on the machine of a resolution."""
+        return cls(
+            label=label,
+            properties=frozenset(
+                (item.namespace, item.feature, item.value)
+                for item in resolution.properties(label)
+                if item.value
+                in resolution.supported.get(item.namespace, {}).get(item.feature, ())
+            ),
+        )
 
 
 NON_VARIANT = SelectedVariant(label="")

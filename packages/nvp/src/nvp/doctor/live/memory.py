@@ -1,7 +1,8 @@
 """Watch how much memory of each GPU is in use. This module runs in the child only.
 
-It prints a line of JSON at the start and whenever a peak has grown; the last complete
-line counts. It ends with its parent, or when its seconds are over.
+`doctor.workloads.memory` starts the child. The child prints a line of JSON at the
+start and whenever a peak has grown; the last complete line counts. It ends with its
+parent, or when its seconds are over.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from support.native import environment as with_libraries
 from support.stacks import machine as described
 from support.stacks import make_stack
 
-from nvidia_variant_provider.detection import memory as memory_module
-from nvidia_variant_provider.detection.memory import Memory, watch_memory
+from nvp.doctor.workloads import memory as memory_module
+from nvp.doctor.workloads.memory import Memory, watch_memory
 from nvp.doctor.workloads.record import run_workloads
 
 pytestmark = needs_compiler

@@ -16,17 +16,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO
 
-from .probe import PARENT_OF_PACKAGE, bindings_folder, child_variables
+from nvidia_variant_provider.detection.probe import bindings_folder, child_variables
 
 __all__ = ["Memory", "watch_memory"]
 
 _PROGRAM = """\
 import sys
 sys.path += sys.argv[2:]
-from nvidia_variant_provider.detection.child.memory import main
+from nvp.doctor.live.memory import main
 main(float(sys.argv[1]))
 """
-"""The program of the child process; see `probe.BOOTSTRAP`."""
+"""The program of the child process; see `detection.probe.BOOTSTRAP`."""
+
+_PARENT_OF_PACKAGE = os.path.abspath(
+    os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)
+)
 
 _START = 5
 """The seconds that NVML has for its start; without persistence it can take longer."""
@@ -62,7 +66,7 @@ def watch_memory(environ: Mapping[str, str], seconds: float) -> Iterator[Memory]
         yield memory
         return
     command = [sys.executable, "-I", "-S", "-c", _PROGRAM, str(seconds + _LATE)]
-    command += [PARENT_OF_PACKAGE, bindings]
+    command += [_PARENT_OF_PACKAGE, bindings]
     # A file instead of a pipe: the child never waits for a reader.
     with tempfile.TemporaryFile() as output:
         try:

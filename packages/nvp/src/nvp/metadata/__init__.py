@@ -1,0 +1,1 @@
+"""Variant metadata of other people and of publishers: checked, evaluated, written."""

@@ -1,0 +1,222 @@
+"""What is wrong with a metadata document, for those who publish it.
+
+`check_document` returns all defects of a document, and what could be read of it in
+spite of them. `find_unanswered` names the labels that fit no machine, since no
+provider is ever asked about them and the document has no answer either: versions 0.0.2
+and 0.0.3 keep such an answer away from the provider, where it is easily forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nvidia_variant_provider.errors import join, shown
+from nvidia_variant_provider.metadata.defects import Kind, Reporter
+from nvidia_variant_provider.metadata.document_reader import read_document
+from nvidia_variant_provider.metadata.model import (
+    Features,
+    Provider,
+    VariantsMetadata,
+)
+from nvidia_variant_provider.metadata.versions import SchemaVersion
+
+from .requirements import explain_requirement
+
+__all__ = [
+    "CheckedDocument",
+    "Defect",
+    "Unanswered",
+    "check_document",
+    "find_unanswered",
+]
+
+_ENDPOINT = re.compile(r"[A-Za-z_][\w.]*(?: *: *[A-Za-z_][\w.]*)?", re.ASCII)
+"""PEP 817, "API endpoint": an import path, and perhaps an object path after a colon."""
+
+_MAX_SHOWN = 300
+"""The most characters of an answer that a hint shows."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Defect:
+    """One defect.
+
+    :param place: the place in the document, such as ``variants.cu126.nvidia``.
+    :param message: what is wrong.
+    :param hint: what to do next.
+    :param tolerated: whether reading accepts a document with the defect.
+    """
+
+    kind: Kind
+    place: str
+    message: str
+    hint: str
+    tolerated: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckedDocument:
+    """What a parsed document holds, however wrong it is.
+
+    :param metadata: what could be read of the document.
+    :param defects: every defect, in the order of the walk.
+    """
+
+    metadata: VariantsMetadata
+    defects: tuple[Defect, ...]
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether `metadata_from_dict` accepts the document."""
+        return all(defect.tolerated for defect in self.defects)
+
+
+def check_document(document: object) -> CheckedDocument:
+    """Return all defects of a parsed document, and what could be read of it.
+
+    Labels and providers in which something has the wrong type are left out of the
+    metadata. What has any other defect stays in.
+    """
+    report = _Collector()
+    metadata = read_document(document, report)
+    return CheckedDocument(metadata=metadata, defects=tuple(report.defects))
+
+
+class _Collector(Reporter):
+    """Collects the defects and lets the walk go on."""
+
+    thorough = True
+
+    def __init__(self) -> None:
+        self.defects: list[Defect] = []
+
+    def refuse(self, kind: Kind, place: str, message: str, hint: str) -> None:
+        self._add(kind, place, message, hint, tolerated=False)
+
+    def tolerate(self, kind: Kind, place: str, message: str, hint: str) -> None:
+        self._add(kind, place, message, hint, tolerated=True)
+
+    def check_provider(self, provider: Provider, place: str) -> None:
+        endpoint, marker = provider.plugin_api, provider.enable_if
+        if endpoint is not None and not _ENDPOINT.fullmatch(endpoint):
+            message = f"{shown(endpoint)} is not of the form module:object"
+            where = join(place, "plugin-api")
+            self.tolerate("endpoint", where, message, "correct the endpoint")
+        for index, text in enumerate(provider.requires):
+            reason = explain_requirement(text)
+            if reason is not None:
+                message = f"{shown(text)}: {shown(reason)}"
+                where = join(join(place, "requires"), index)
+                hint = "correct the requirement (PEP 508)"
+                self.tolerate("requirement", where, message, hint)
+        if marker is not None and not _is_marker(marker):
+            message = f"{shown(marker)} is not an environment marker"
+            where = join(place, "enable-if")
+            self.tolerate("marker", where, message, "correct the marker")
+
+    def _add(
+        self, kind: Kind, place: str, message: str, hint: str, *, tolerated: bool
+    ) -> None:
+        defect = Defect(
+            kind=kind, place=place, message=message, hint=hint, tolerated=tolerated
+        )
+        self.defects.append(defect)
+
+
+def _is_marker(text: str) -> bool:
+    from packaging.markers import InvalidMarker, Marker
+
+    try:
+        Marker(text)
+    except (InvalidMarker, RecursionError):
+        return False
+    return True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unanswered:
+    """A namespace whose provider is never asked and has no answer in the metadata.
+
+    :param labels: the labels that use the namespace, and fit no machine.
+    :param answer: the answer that would make these labels fit.
+    :param key: where the version of the document keeps such answers.
+    """
+
+    namespace: str
+    labels: tuple[str, ...]
+    answer: Features
+    key: str
+
+    @property
+    def place(self) -> str:
+        """The place of the provider."""
+        return join("providers", self.namespace)
+
+    @property
+    def message(self) -> str:
+        """What is wrong."""
+        count = len(self.labels)
+        labels = "label that uses it fits" if count == 1 else "labels that use it fit"
+        return (
+            f"the provider is never asked, and {self.key} has no answer of it, so "
+            f"that the {count} {labels} no machine"
+        )
+
+    @property
+    def hint(self) -> str:
+        """What to add to the document."""
+        answer = json.dumps(
+            {name: list(values) for name, values in self.answer.items()}
+        )
+        if len(answer) > _MAX_SHOWN:
+            answer = "the values of its labels, best first"
+        return f"add to {self.key}, in the right order: {self.namespace}: {answer}"
+
+
+def find_unanswered(metadata: VariantsMetadata) -> Iterator[Unanswered]:
+    """Yield the namespaces that labels use and that no machine can support."""
+    # In later versions a provider without any source is a defect of its own.
+    if metadata.schema.one_source:
+        return
+    for namespace, provider in metadata.providers.items():
+        static = provider.static_properties
+        labels = tuple(
+            label
+            for label, properties in metadata.variants.items()
+            if namespace in properties
+        )
+        if labels and static is not None and not any(static.values()):
+            yield Unanswered(
+                namespace=namespace,
+                labels=labels,
+                answer=_needed(namespace, metadata),
+                key=_key(metadata.schema),
+            )
+
+
+def _needed(namespace: str, metadata: VariantsMetadata) -> Features:
+    """Return the values of all labels, those that have a priority first."""
+    values: dict[str, set[str]] = {}
+    for properties in metadata.variants.values():
+        for feature, wanted in properties.get(namespace, {}).items():
+            values.setdefault(feature, set()).update(wanted)
+    priorities = metadata.property_priorities.get(namespace, {})
+    features = metadata.feature_priorities.get(namespace, ())
+    return {
+        feature: tuple(
+            dict.fromkeys(
+                [v for v in priorities.get(feature, ()) if v in values[feature]]
+                + sorted(values[feature])
+            )
+        )
+        for feature in dict.fromkeys([*(f for f in features if f in values), *values])
+    }
+
+
+def _key(schema: SchemaVersion) -> str:
+    if "static-properties" in schema.keys:
+        return "static-properties"
+    return "default-priorities.property"
