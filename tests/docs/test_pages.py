@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from support import generated
-from support.sessions import ROOT, pages
+from support.paths import NVP, PROVIDER, ROOT
+from support.sessions import pages
 
 from nvidia_variant_provider import errors
 from nvp.cli.verbs import VERBS
@@ -44,12 +45,12 @@ class TestReadme:
         assert len(README.encode()) <= 10_000
 
     def test_main_job_is_the_one_whose_output_it_shows(self) -> None:
-        assert f".venv/bin/nvidia-variant-provider {generated.MAIN_JOB}\n" in README
+        assert f".venv/bin/nvp {generated.MAIN_JOB}\n" in README
 
     def test_ci_finds_the_test_command(self) -> None:
         assert re.findall(r"^.*bin/pytest$", README, re.MULTILINE) == [
-            "python3 -m venv .venv && .venv/bin/python -m pip install '.[test]' "
-            "&& .venv/bin/pytest"
+            "python3 -m venv .venv && .venv/bin/python -m pip install . "
+            "'./packages/nvp[test]' && .venv/bin/pytest"
         ]
 
     @pytest.mark.skipif(sys.platform == "win32", reason="it is for a POSIX shell")
@@ -131,7 +132,7 @@ def test_every_page_is_in_the_navigation() -> None:
 @pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
 def test_modules_that_contributors_are_sent_to_exist(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
-    roots = (ROOT, ROOT / "nvidia_variant_provider")
+    roots = (ROOT, PROVIDER, NVP)
     named = {
         path
         for path in re.findall(r"`([\w/]+/[\w/]*\.py)`", text)
@@ -145,9 +146,9 @@ def test_modules_that_contributors_are_sent_to_exist(name: str) -> None:
 
 
 def test_variables_are_documented() -> None:
-    package = ROOT / "nvidia_variant_provider"
     named = {
         name
+        for package in (PROVIDER, NVP)
         for path in package.rglob("*.py")
         for name in re.findall(
             r'"(NV_VARIANT_PROVIDER_[A-Z_]+)"', path.read_text(encoding="utf-8")

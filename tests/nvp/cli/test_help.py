@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 from support.command import Run
+from support.paths import ROOT
 
 from nvp.cli import VERBS, main
 from nvp.cli.verbs import GROUPS
@@ -76,6 +76,6 @@ class TestHelp:
         assert "see nvidia-variant-provider resolve --help" in run("resolve").err
 
     def test_both_names_are_installed(self) -> None:
-        text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+        text = (ROOT / "packages" / "nvp" / "pyproject.toml").read_text()
         for name in ("nvidia-variant-provider", "nvp"):
             assert f'\n{name} = "nvp.cli:main"\n' in text
