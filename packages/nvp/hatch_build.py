@@ -1,7 +1,9 @@
-"""Put the schemas of the repository into the distributions of nvp.
+"""Put files of the whole repository into the distributions of nvp.
 
 The folder ``schemas/`` stands at the top of the repository, because every program may
-read it, whatever language it is written in. The sdist has a copy beside this file.
+read it, whatever language it is written in. The page ``docs/rules.md`` explains the
+rules of ``validate``, and SARIF logs quote it. The sdist has copies of both beside this
+file.
 """
 
 from __future__ import annotations
@@ -11,16 +13,20 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-__all__ = ["SchemasHook"]
+__all__ = ["SharedFilesHook"]
+
+_PLACES = {"schemas": "nvp/schemas", "docs/rules.md": "nvp/lint/rules.md"}
+"""What the distributions need of the repository, and its place in the wheel."""
 
 
-class SchemasHook(BuildHookInterface[Any]):
-    """Adds the folder ``schemas/`` to the sdist, and to the package in the wheel."""
+class SharedFilesHook(BuildHookInterface[Any]):
+    """Adds the shared files to the sdist, and to the package in the wheel."""
 
     def initialize(self, _: str, build_data: dict[str, Any]) -> None:
-        """Add the copy beside this file, or in a checkout the folder itself."""
+        """Add the copies beside this file, or in a checkout the files themselves."""
         here = Path(self.root)
-        copy = here / "schemas"
-        schemas = copy if copy.is_dir() else here.parents[1] / "schemas"
-        place = "nvp/schemas" if self.target_name == "wheel" else "schemas"
-        build_data["force_include"][str(schemas)] = place
+        for name, in_wheel in _PLACES.items():
+            copy = here / name
+            source = copy if copy.exists() else here.parents[1] / name
+            place = in_wheel if self.target_name == "wheel" else name
+            build_data["force_include"][str(source)] = place

@@ -1,9 +1,9 @@
 """What uv 0.13.8 and variantlib 0.2.2 do about the defects that rules report.
 
-The texts about clients in the rule table are measured here, and a test fails for a rule
+What docs/rules.md says about clients is measured here, and a test fails for a rule
 without a measurement. Most cases run on a machine with CUDA 12.9 and an H100. A case
-that starts to fail says that a client has changed: correct the case, and the `clients`
-and `effect` of the rule.
+that starts to fail says that a client has changed: correct the case, and on that page
+the row of the rule and its section.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from support.uv_installer import InstallError, UvIndex, uv_index
 from support.variantlib_peer import isolate, run_command, variantlib_outcome
 from support.wheels import stub_wheel, variants_json_name, wheel_name
 
-from nvp.lint.rules import ERROR, NOTE, RULES, WARNING
-from nvp.lint.rules.model import Code
+from nvp.findings import ERROR, NOTE, WARNING
+from nvp.lint.rules import RULES
 from nvp.lint.runner import check_paths
 from nvp.wheels.variant_json import read_wheel
 
 FOLDER = FIXTURES / "lint"
 H100 = forced("12.9", "9.0")
 
-MEASURED: set[Code] = set()
+MEASURED: set[str] = set()
 """The rules that single tests measure; tables of cases name further rules."""
 
 Test = TypeVar("Test", bound=Callable[..., None])
 
 
-def measures(*codes: Code) -> Callable[[Test], Test]:
+def measures(*codes: str) -> Callable[[Test], Test]:
     """Say which rules' texts about clients the decorated test measures."""
 
     def register(test: Test) -> Test:
@@ -306,7 +306,7 @@ def test_uv_refuses_variant_markers(index: UvIndex, root: Path) -> None:
 
 
 @pytest.mark.parametrize("code", CONTENT)
-def test_uv_does_not_read_the_libraries_of_a_wheel(code: Code, tmp_path: Path) -> None:
+def test_uv_does_not_read_the_libraries_of_a_wheel(code: str, tmp_path: Path) -> None:
     wheel, (cuda, sm), label = CONTENT[code]
     with uv_index(tmp_path) as index:
         folder = tmp_path / "index" / "demo"

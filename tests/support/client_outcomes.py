@@ -10,8 +10,6 @@ from support.containers import library
 from support.gpu_wheels import PLAIN, PLAIN_SO, Wheel, binary, one, two
 from support.outcomes import REFUSED
 
-from nvp.lint.rules.model import Code
-
 __all__ = ["CASES", "CONTENT", "ON_PAGES", "OTHER_MACHINES"]
 
 # What uv and variantlib select from documents of fixtures/lint/
@@ -105,7 +103,7 @@ OTHER_MACHINES = {
 
 TAG = f"py3-none-{next(iter(platform_tags()))}"
 
-CONTENT: dict[Code, tuple[Wheel, tuple[str, str], str | None]] = {
+CONTENT: dict[str, tuple[Wheel, tuple[str, str], str | None]] = {
     "NV501": (
         Wheel(libraries=one("80_real"), sm=["80_real", "90_real"], tag=TAG),
         ("13.0", "9.0"),
@@ -198,7 +196,7 @@ CONTENT: dict[Code, tuple[Wheel, tuple[str, str], str | None]] = {
 }
 """By rule, a wheel, a driver and a GPU, and what uv installs there."""
 
-ON_PAGES: dict[Code, tuple[str | None, bool]] = {
+ON_PAGES: dict[str, tuple[str | None, bool]] = {
     "NV417": ("0" * 64, False),
     "NV418": (None, True),
 }

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.paths import FIXTURES
 
+from nvp.findings import NOTE
 from nvp.lint.collector import Collector
 from nvp.lint.documents import check_document
-from nvp.lint.rules import NOTE
 
 CLEAN = FIXTURES / "lint" / "clean.json"
 LOWER, UPPER = "cuda_version_lower_bound", "cuda_version_upper_bound"

@@ -11,10 +11,11 @@ import pytest
 from support.release_cases import CASES, CLEAN, NAME, Folder, rename_index, without
 from support.wheels import publish
 
+from nvp.findings import ERROR
 from nvp.lint import fact_reading, folders
 from nvp.lint.findings import Finding
 from nvp.lint.index_files import Reading
-from nvp.lint.rules import ERROR, RULES
+from nvp.lint.rules import RULES
 from nvp.lint.runner import check_paths
 from nvp.wheels.variant_json import read_wheel
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from support.paths import ROOT
 
 from nvp.cli import main
+from nvp.findings import SEVERITIES
 from nvp.lint.findings import Finding
 from nvp.lint.output import as_github, as_text
-from nvp.lint.rules import SEVERITIES
 from nvp.lint.runner import check_paths, selected
 
 FOLDER = ROOT / "fixtures" / "lint"

@@ -15,13 +15,13 @@ from support.wheels import publish
 
 from nvidia_variant_provider.errors import InputError
 from nvp.cli import main
+from nvp.findings import ERROR
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.settings import Settings
 from nvp.lint import pages
 from nvp.lint.index_files import Reading
 from nvp.lint.pages import check_page
-from nvp.lint.rules import ERROR
 from nvp.lint.runner import check_paths
 
 JSON = "application/vnd.pypi.simple.v1+json"

@@ -6,15 +6,17 @@ import importlib
 import inspect
 import pkgutil
 import re
-from typing import Any, get_args
+from typing import Any
 
+import pytest
 from support.paths import ROOT
 
+from nvidia_variant_provider.metadata.versions import READ_BY_CLIENTS, WRITTEN
 from nvp import lint
 from nvp.lint.collector import Checks, Collector, Problem
-from nvp.lint.rules import RULES, SEVERITIES
-from nvp.lint.rules.model import Code
-from nvp.lint.rules.page import rules_page
+from nvp.lint.rules import RULES, explain
+
+PAGE = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
 
 # The reader of documents reports these itself, and what cannot be opened has no check.
 BY_THE_READER = {
@@ -40,10 +42,6 @@ def registered() -> dict[str, Any]:
     codes = [code for code, _ in pairs]
     assert len(codes) == len(set(codes)), "a rule has two checks"
     return dict(pairs)
-
-
-def test_code_type_lists_the_codes_of_the_table() -> None:
-    assert list(get_args(Code)) == list(RULES)
 
 
 def test_every_rule_has_a_check_of_its_own() -> None:
@@ -78,45 +76,58 @@ def test_checks_run_in_order_and_report_their_own_code() -> None:
     ]
 
 
-# The texts
+def test_a_check_needs_a_rule_of_the_table() -> None:
+    checks: Checks[str] = Checks()
+    with pytest.raises(AssertionError, match="NV999"):
+        checks.rule("NV999")(lambda _: [])
 
 
-def test_rules_have_a_family_and_a_severity() -> None:
+# The page that explains them
+
+
+def test_rules_have_a_family_and_a_title_of_their_own() -> None:
+    assert list(RULES) == sorted(RULES)
     for code, rule in RULES.items():
         assert re.fullmatch(r"NV[1-5][0-9]{2}", code)
-        assert rule.code == code
-        assert rule.severity in SEVERITIES
         assert rule.title
-        assert rule.clients
-    assert list(RULES) == sorted(RULES)
+        assert not rule.title.endswith(".")
+    assert len({rule.name for rule in RULES.values()}) == len(RULES)
 
 
-def test_rules_page_is_made_from_the_rule_table() -> None:
-    text = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
-    assert text == rules_page(), "run: python -m nvp.lint.rules.page docs/rules.md"
+def test_page_has_a_row_for_each_rule() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("| [NV")]
+    for row, (code, rule) in zip(rows, RULES.items(), strict=True):
+        start = f"| [{code}](#{code}) | {rule.severity} | {rule.title} | "
+        assert row.startswith(start)
+        clients = row.removeprefix(start).removesuffix(" |")
+        assert clients
+        assert not clients.endswith(".")
 
 
-def test_rules_page_has_a_section_and_a_row_for_each_rule() -> None:
-    text = rules_page()
-    sections = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
-    headings = [section.splitlines()[0] for section in sections]
-    assert headings == [f"{code}: {rule.title}" for code, rule in RULES.items()]
-    rows = [line for line in text.splitlines() if line.startswith("| [NV")]
-    assert rows == [
-        f"| [{code}](#{code}) | {rule.severity} | {rule.title} | {rule.clients} |"
-        for code, rule in RULES.items()
-    ]
+def test_page_has_a_section_for_each_rule() -> None:
+    sections = re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]
     for section, (code, rule) in zip(sections, RULES.items(), strict=True):
-        assert f'<a id="{code}"></a>' in section
-        assert f"\n{rule.severity.capitalize()}. " in section
-        assert "\nFix: " in section
-        assert rule.example in section
+        head = f'{code}: {rule.title}\n\n<a id="{code}"></a>\n\n'
+        assert section.startswith(f"{head}{rule.severity.capitalize()}. "), code
+        assert all(len(line) <= 88 for line in section.split("```")[0].splitlines())
 
 
-def test_rule_texts_are_sentences() -> None:
-    for rule in RULES.values():
-        assert rule.what.endswith("."), rule.code
-        assert rule.effect.endswith("."), rule.code
-        assert rule.fix.endswith("."), rule.code
-        assert not rule.title.endswith("."), rule.code
-        assert not rule.clients.endswith("."), rule.code
+@pytest.mark.parametrize("code", RULES)
+def test_the_whole_section_of_a_rule_is_its_explanation(code: str) -> None:
+    texts = explain(code)
+    assert texts.what.endswith(".")
+    assert texts.effect.endswith(".")
+    assert re.fullmatch(r"Fix: .+\.", texts.fix)
+    start = PAGE.index(f'<a id="{code}"></a>')
+    end = re.compile(r"^#", re.MULTILINE).search(PAGE, start)
+    section = PAGE[start : end and end.start()].rstrip()
+    severity = f"{RULES[code].severity.capitalize()}. "
+    written = section.partition(severity)[2]
+    assert written.split() == texts.as_markdown().split()
+
+
+def test_page_names_the_versions_that_are_read_and_written() -> None:
+    assert f'"$schema": "{WRITTEN.url}"' in explain("NV104").example
+    assert f"`/v{WRITTEN}.json`" in explain("NV105").what
+    assert f"before {READ_BY_CLIENTS[0]}." in explain("NV106").what
+    assert f"as version {READ_BY_CLIENTS[-1]} |" in PAGE

@@ -10,8 +10,9 @@ from support.documents import TORCH
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.defects import Kind
 from nvidia_variant_provider.metadata.reading import metadata_from_dict
+from nvp.findings import ERROR
 from nvp.lint.collector import Collector
-from nvp.lint.rules import ERROR, RULES
+from nvp.lint.rules import RULES
 from nvp.lint.structure import CODES, check_structure
 from nvp.metadata.checking import check_document
 

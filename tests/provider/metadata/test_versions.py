@@ -16,7 +16,6 @@ from nvidia_variant_provider.metadata.versions import SchemaVersion, find_versio
 from nvp import api
 from nvp.lint.collector import Collector
 from nvp.lint.documents import check_document
-from nvp.lint.rules import Code
 from nvp.metadata.writing import to_dict
 
 TODAY = versions.WRITTEN
@@ -41,7 +40,7 @@ def next_version(monkeypatch: pytest.MonkeyPatch) -> SchemaVersion:
     return NEXT
 
 
-def lint(value: Mapping[str, Any]) -> dict[Code, str]:
+def lint(value: Mapping[str, Any]) -> dict[str, str]:
     """Return the message of each rule that reports something."""
     collector = Collector("file.json")
     check_document(value, collector)

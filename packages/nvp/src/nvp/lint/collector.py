@@ -10,13 +10,13 @@ from nvidia_variant_provider.errors import InputError
 
 from ..json_positions import Position, find_positions
 from .findings import Finding
-from .rules import RULES, Code
+from .rules import RULES
 
 __all__ = ["Checks", "Collector", "Problem"]
 
 Subject = TypeVar("Subject")
 
-_ABOUT_KEYS: frozenset[Code] = frozenset({"NV102", "NV109", "NV301"})
+_ABOUT_KEYS: frozenset[str] = frozenset({"NV102", "NV109", "NV301"})
 """The rules whose findings point at a key instead of the value of the key."""
 
 
@@ -50,7 +50,7 @@ class Collector:
         self.path = path
         self._document = document
         self._member = member
-        self._problems: list[tuple[Code, Problem]] = []
+        self._problems: list[tuple[str, Problem]] = []
 
     @property
     def findings(self) -> list[Finding]:
@@ -82,20 +82,20 @@ class Collector:
             return {}
         return find_positions(text, {problem.place for _, problem in self._problems})
 
-    def add_problem(self, code: Code, problem: Problem) -> None:
+    def add_problem(self, code: str, problem: Problem) -> None:
         """Add what the check of the rule ``code`` reports."""
         self._problems.append((code, problem))
 
-    def add(self, code: Code, place: str, message: str, hint: str) -> None:
+    def add(self, code: str, place: str, message: str, hint: str) -> None:
         """Add a finding of the rule ``code``."""
         self.add_problem(code, Problem(place, message, hint))
 
-    def add_error(self, code: Code, error: InputError, place: str = "") -> None:
+    def add_error(self, code: str, error: InputError, place: str = "") -> None:
         """Add what could not be read as a finding of the rule ``code``."""
         self.add(code, place, error.message, error.hint or "")
 
 
-def _position(code: Code, position: Position | None) -> tuple[int | None, int | None]:
+def _position(code: str, position: Position | None) -> tuple[int | None, int | None]:
     """Return the line and the column that a finding of a rule points at."""
     if position is None:
         return None, None
@@ -114,10 +114,11 @@ class Checks(Generic[Subject]):
     """
 
     def __init__(self) -> None:
-        self._checks: dict[Code, Check[Subject]] = {}
+        self._checks: dict[str, Check[Subject]] = {}
 
-    def rule(self, code: Code) -> Callable[[Check[Subject]], Check[Subject]]:
-        """Register the decorated function as the check of a rule."""
+    def rule(self, code: str) -> Callable[[Check[Subject]], Check[Subject]]:
+        """Register the decorated function as the check of a rule of the table."""
+        assert code in RULES, code  # noqa: S101  # a slip shows when this is imported
 
         def register(check: Check[Subject]) -> Check[Subject]:
             self._checks[code] = check
@@ -125,7 +126,7 @@ class Checks(Generic[Subject]):
 
         return register
 
-    def __iter__(self) -> Iterator[tuple[Code, Check[Subject]]]:
+    def __iter__(self) -> Iterator[tuple[str, Check[Subject]]]:
         return iter(self._checks.items())
 
     def run(self, subject: Subject, collector: Collector) -> None:

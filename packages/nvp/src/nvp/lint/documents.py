@@ -13,14 +13,13 @@ from nvidia_variant_provider.strict_json import Flaw, parse_lenient
 
 from .collector import Checks, Collector, Problem
 from .meaning import check_meaning
-from .rules import Code
 from .scope import Scope
 from .selection import SELECTION_CHECKS
 from .structure import check_structure
 
 __all__ = ["DOCUMENT_CHECKS", "Document", "check_document", "check_text"]
 
-_CODES: Mapping[str, Code] = {
+_CODES: Mapping[str, str] = {
     Flaw.BYTE_ORDER_MARK: "NV101",
     Flaw.DUPLICATE_KEY: "NV102",
     Flaw.CONSTANT: "NV103",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from ..findings import NOTE, SEVERITIES
 from .findings import Finding
-from .rules import NOTE, SEVERITIES
 from .unchecked import Unchecked
 
 __all__ = ["as_github", "as_text"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from .._version import __version__
 from .findings import Finding
-from .rules import RULES, Code
+from .rules import RULES, explain
 
 __all__ = ["as_sarif"]
 
@@ -38,14 +38,14 @@ def as_sarif(findings: Sequence[Finding]) -> list[str]:
     return json.dumps(log, indent=2).splitlines()
 
 
-def _rule(code: Code) -> dict[str, Any]:
-    rule = RULES[code]
+def _rule(code: str) -> dict[str, Any]:
+    rule, text = RULES[code], explain(code)
     return {
         "id": code,
         "name": rule.name,
         "shortDescription": {"text": rule.title},
-        "fullDescription": {"text": f"{rule.what} {rule.effect}"},
-        "help": {"text": rule.as_text(), "markdown": rule.as_markdown()},
+        "fullDescription": {"text": f"{text.what} {text.effect}"},
+        "help": {"text": text.as_text(), "markdown": text.as_markdown()},
         "defaultConfiguration": {"level": rule.severity},
     }
 

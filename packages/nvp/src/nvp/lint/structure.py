@@ -15,11 +15,10 @@ from nvidia_variant_provider.metadata.defects import Kind
 
 from ..metadata.checking import CheckedDocument, check_document, find_unanswered
 from .collector import Collector, Problem
-from .rules import Code
 
 __all__ = ["CODES", "check_structure", "labels_of"]
 
-CODES: Mapping[Kind, Code] = {
+CODES: Mapping[Kind, str] = {
     "unknown-schema": "NV105",
     "missing-key": "NV107",
     "wrong-type": "NV108",
@@ -55,7 +54,7 @@ def check_structure(document: object, collector: Collector) -> CheckedDocument:
             collector.add(code, defect.place, defect.message, defect.hint)
     if isinstance(document, Mapping):
         in_wheel = collector.path.endswith(".whl")
-        checks: tuple[tuple[Code, Iterator[Problem]], ...] = (
+        checks: tuple[tuple[str, Iterator[Problem]], ...] = (
             ("NV104", check_nv104(document)),
             ("NV106", check_nv106(document, checked, in_wheel=in_wheel)),
             ("NV115", check_nv115(checked)),
