@@ -121,6 +121,10 @@ class Running:
     picks: list[tuple[str, str | None]]
     local_index: LocalIndex
 
+    def ask(self, url: str) -> Reply:
+        """Send a request as pip does, with the token."""
+        return ask(url, User_Agent=f"pip/26.0 {self.local_index.token}")
+
     def page(self, project: str = "torch", number: int = 0, **headers: str) -> Reply:
         return ask(f"{self.urls[number]}{project}/", **{"Accept": JSON, **headers})
 
@@ -141,7 +145,8 @@ def start(
     """Serve ``upstreams`` while the context lasts.
 
     :param prepare: is called with the client before anything is read.
-    :param access: the fields of `Access`.
+    :param access: the fields of `Access`. Without ``secret``, as with ``serve``, all
+        requests are accepted; with it they need the token, which `Running.ask` sends.
     """
     warnings: list[str] = []
     picks: list[tuple[str, str | None]] = []
@@ -157,7 +162,7 @@ def start(
             environ={},
             unchecked=unchecked,
         ),
-        Access(**access),
+        Access(**{"secret": False, **access}),
         host=host,
         warn=warnings.append,
         on_pick=lambda choice, label: picks.append((choice.project, label)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,10 +12,8 @@ from pathlib import Path
 import pytest
 from support.index_server import start_server
 from support.processes import PIPS, Pip
-from support.strangers import ROOT, STRANGER, needs_root, read_as, visible_urls
+from support.strangers import STRANGER, needs_root, read_as, visible_urls
 from support.wheels import stub_wheel, write_page
-
-from nvp.index.server import callers
 
 BACKEND = """
 import zipfile
@@ -31,15 +28,6 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
         archive.writestr(f"{info}/RECORD", "")
     return name
 """
-
-WITHOUT_USERS = """
-import sys
-from nvp.index.server import local_index
-local_index.system_tells = lambda: False
-from nvp.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-"""Runs the program as on a system that does not tell the user of a connection."""
 
 LOCAL = r"http://127\.0\.0\.1:\d+/[\w-]{22}/0/simple/"
 
@@ -95,12 +83,10 @@ def private(tmp_path: Path) -> Path:
 
 @needs_root
 @pytest.mark.parametrize(
-    ("isolated", "tells"),
+    "isolated",
     [
-        pytest.param(False, True, id="user"),
-        pytest.param(True, False, id="isolated-token"),
-        pytest.param(True, True, id="isolated-user", marks=pytest.mark.slow),
-        pytest.param(False, False, id="token", marks=pytest.mark.slow),
+        pytest.param(True, id="isolated"),
+        pytest.param(False, id="plain", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize(
@@ -112,7 +98,7 @@ def private(tmp_path: Path) -> Path:
     indirect=True,
 )
 def test_another_user_reads_no_index(
-    pip: Pip, isolated: bool, tells: bool, private: Path, project: Path
+    pip: Pip, isolated: bool, private: Path, project: Path
 ) -> None:
     """The URL is on the command line of a build, and is not enough."""
     # A build has a folder below this one, which its command line names.
@@ -121,21 +107,19 @@ def test_another_user_reads_no_index(
     pip.environ["TMPDIR"] = str(temporary)
     seen: list[str] = []
     read: list[str | None] = []
-    by_root: list[str | None] = []
 
     def attack() -> None:
         if seen:  # The requests of the attack itself get here as well.
             return
         seen.extend(visible_urls(LOCAL, str(temporary)))
         read.extend(read_as(STRANGER, [f"{url}private/" for url in seen]))
-        by_root.extend(read_as(ROOT, [f"{url}private/" for url in seen]))
 
     words = ["--isolated"] if isolated else []
-    start = ["-m", "nvp"] if tells else ["-c", WITHOUT_USERS]
     with watched(private, attack) as index:
         done = subprocess.run(
             [
-                *(sys.executable, *start, "pip", "--python", str(pip.python), *words),
+                *(sys.executable, "-m", "nvp", "pip"),
+                *("--python", str(pip.python), *words),
                 *("install", "-i", index, "--target", str(project / "it")),
                 str(project),
             ],
@@ -150,24 +134,3 @@ def test_another_user_reads_no_index(
     assert (project / "it" / "built-1.0.dist-info").is_dir()
     assert len(seen) == 1
     assert read == [None]
-    if tells:
-        assert "private-1.0" in (by_root[0] or "")
-        assert f"the user with number {STRANGER} tried to read" in done.stderr
-
-
-@needs_root
-@pytest.mark.parametrize("family", ["127.0.0.1", "::ffff:127.0.0.1"])
-def test_the_user_of_a_connection(family: str) -> None:
-    """An IPv6 socket that calls over IPv4 is in another table."""
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listening,
-        socket.create_connection((family, listening.getsockname()[1])) as client,
-    ):
-        accepted, address = listening.accept()
-        with accepted:
-            assert callers.find_user(address, accepted.getsockname()) == ROOT
-            client.shutdown(socket.SHUT_WR)
-            assert callers.find_user(address, accepted.getsockname()) == ROOT
-            client.close()
-            # Linux says that its user is 0 from here on, who is always let in.
-            assert callers.find_user(address, accepted.getsockname()) is None

@@ -27,20 +27,41 @@ pytestmark = pytest.mark.usefixtures("no_noise")
 class TestOtherUsers:
     """Other users of this machine get nothing, and files are named by pages only."""
 
-    def test_requests_without_the_secret_are_not_found(self, running: Running) -> None:
-        base = urlsplit(running.urls[0])
-        secret = base.path.split("/")[1]
-        assert len(secret) >= 20
-        origin = f"http://{base.netloc}"
-        rest = base.path.removeprefix(f"/{secret}")
-        for path in ("/", rest, f"/{secret[:-1]}{rest}", f"/{secret.upper()}x{rest}"):
-            reply = ask(origin + path + "torch/")
-            assert reply.status == 404
-            assert secret not in reply.text
+    def test_requests_without_the_secret_are_not_found(self, folder: Path) -> None:
+        with start(str(folder), secret=True) as running:
+            assert running.ask(running.urls[0] + "torch/").status == 200
+            base = urlsplit(running.urls[0])
+            secret = base.path.split("/")[1]
+            assert len(secret) >= 20
+            origin = f"http://{base.netloc}"
+            rest = base.path.removeprefix(f"/{secret}")
+            for path in (
+                "/",
+                rest,
+                f"/{secret[:-1]}{rest}",
+                f"/{secret.upper()}x{rest}",
+            ):
+                reply = running.ask(origin + path + "torch/")
+                assert reply.status == 404
+                assert secret not in reply.text
+
+    def test_requests_without_the_token_are_refused(self, folder: Path) -> None:
+        with start(str(folder), secret=True) as running:
+            token = running.local_index.token or ""
+            assert len(token) >= 20
+            for agent in ("", "pip/26.0", token[:-1], f"{token}x", f"x{token}"):
+                reply = ask(running.urls[0] + "torch/", User_Agent=agent)
+                assert reply.status == 403
+                assert b"torch" not in reply.body
+            assert ask(running.urls[0] + "torch/").status == 403
 
     def test_each_run_has_another_secret(self, folder: Path) -> None:
-        with start(str(folder)) as one, start(str(folder)) as two:
+        with (
+            start(str(folder), secret=True) as one,
+            start(str(folder), secret=True) as two,
+        ):
             assert urlsplit(one.urls[0]).path != urlsplit(two.urls[0]).path
+            assert one.local_index.token != two.local_index.token
 
     @pytest.mark.parametrize(
         "host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example", "["]
