@@ -250,7 +250,7 @@ def _normalised(output: str, work: Path) -> str:
 
 
 def _is_server(command: str) -> bool:
-    return re.match(r"\S+ serve\b(?!.*--unit)", command, re.DOTALL) is not None
+    return re.match(r"\S+ serve\b", command) is not None
 
 
 def _serve(command: str, work: Path, environ: Mapping[str, str]) -> str:

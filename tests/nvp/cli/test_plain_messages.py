@@ -19,7 +19,7 @@ def stderr(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     ("words", "message"),
     [
         (("serve", "--port", "x"), "--port: 'x' is not a whole number"),
-        (("serve", "--idle", "1e3"), "--idle: '1e3' is not a whole number"),
+        (("serve", "--port", "1e3"), "--port: '1e3' is not a whole number"),
         (("inspect", "--jobs", "²", "x"), "--jobs: '\\xb2' is not a whole number"),
         (("inspect", "--jobs", "9" * 5000, "x"), "is not a whole number"),
         (

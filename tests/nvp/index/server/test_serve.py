@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -269,6 +269,33 @@ def test_other_machines_can_connect_only_with_an_option(
             code, said = server.stop(signal.SIGTERM)
             assert code == 0
             assert "everyone who can connect to this port reads the indexes" in said
+
+
+def test_an_index_that_is_the_server_itself_is_left_out(
+    index: str, environ: dict[str, str]
+) -> None:
+    """pip is configured for the server where a service runs it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    root = f"http://127.0.0.1:{port}"
+    words = ("-i", index, "--port", port, *MACHINE)
+    own = environ | {"PIP_EXTRA_INDEX_URL": f"{root}/1/simple/"}
+    with serving(*words, environ=own) as server:
+        assert server.urls == [f"{root}/simple/"]
+        assert fetch(f"{root}/simple/torch/")[0] == 200
+    own = environ | {"PIP_INDEX_URL": f"{root}/simple/"}
+    done = provider("serve", "--port", port, environ=own)
+    assert done.code == 2
+    assert "pip is configured for this server itself; give --index-url" in done.err
+
+
+@pytest.mark.parametrize("words", [("--unit",), ("--idle", "600")])
+def test_retired_options_are_unknown(
+    words: Sequence[str], environ: dict[str, str]
+) -> None:
+    done = provider("serve", *words, environ=environ)
+    assert done.code == 2
+    assert words[0] in done.err
 
 
 def read_lines(process: subprocess.Popen[str]) -> list[str]:

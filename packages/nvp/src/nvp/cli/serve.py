@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
-import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from nvidia_variant_provider.errors import UsageError
 
@@ -19,13 +17,18 @@ from .parsers import add_examples, whole_number
 from .render import complain, render
 from .result import Result
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvidia_variant_provider.machine.environment import Environment
+
+    from ..index.http.client import Client
+    from ..index.selection.options import Selection
+    from ..index.server.local_index import LocalIndex
+
 __all__ = ["configure_parser", "execute"]
 
 _MOST_NAMED = 10
 """The projects that are named at the end."""
-
-_UNIT_PORT, _UNIT_IDLE = 8642, 600
-"""The port and the seconds of a service, where the user gives none."""
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -38,9 +41,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("where to listen")
     group.add_argument(
-        "--port",
-        type=whole_number,
-        help=f"the port (default: a free one; with --unit, {_UNIT_PORT})",
+        "--port", type=whole_number, help="the port (default: a free one)"
     )
     group.add_argument(
         "--host", default="127.0.0.1", help="the address (default: %(default)s)"
@@ -49,20 +50,6 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "--allow-remote",
         action="store_true",
         help="let other machines connect; they read the indexes with your credentials",
-    )
-    group = parser.add_argument_group("how long to run")
-    group.add_argument(
-        "--idle",
-        type=whole_number,
-        metavar="SECONDS",
-        help="end after this time without a request (default: never; with --unit, "
-        f"{_UNIT_IDLE})",
-    )
-    group.add_argument(
-        "--unit",
-        action="store_true",
-        help="print a systemd user service that starts this index at its first "
-        "request, and the settings by which installers use it; serve nothing now",
     )
     add_label_option(parser, "show this variant instead of the best one")
     parser.add_argument(
@@ -74,50 +61,73 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     machine.add_compatibility_option(parser)
     machine.add_every_gpu_option(parser)
     add_examples(
-        parser,
-        "serve",
-        "serve --port 8080 --index-url https://wheels.example/",
-        "serve --unit",
+        parser, "serve", "serve --port 8080 --index-url https://wheels.example/"
     )
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Serve until a signal, or until idle; print units with ``--unit``.
+    """Serve until a signal.
 
-    ``data`` has the ``url`` and ``upstream`` of each index. With ``--unit`` it has the
-    ``units``, the ``commands`` that enable them and the ``settings`` of installers.
+    ``data`` has the ``url`` and ``upstream`` of each index.
     """
     find_machine = machine.find_later(options, environ)
     environ = machine.with_compatibility(options, environ)
-    from ..index.selection.options import parse_pins
+    selection = _make_selection(options, environ, find_machine)
+    remote = _is_remote(options)
+    client, indexes = _find_indexes(options, environ)
+    local_index = _make_local_index(options, client, selection)
+    urls = _add_indexes(local_index, indexes)
+    result = _describe(urls, remote=remote, private=any(indexes.values()))
+    # Print the result now, not at the end: people need it while the index runs.
+    _serve(local_index, lambda: render(result, command="serve", as_json=options.json))
+    if local_index.passing:
+        complain(_passing(local_index.passing))
+    return Result(said=True)
 
-    pins = parse_pins(options.label)
-    if options.idle is not None and options.idle < 1:
-        raise UsageError(
-            f"{options.idle} is not a number of seconds", path="--idle", hint="give 600"
-        )
-    from ..index.http.client import Client
-    from ..index.http.urls import is_loopback, redacted, why_no_index
-    from ..index.pip.settings import find_indexes, make_settings
-    from ..index.selection.options import Selection
-    from ..index.server.access import ANY_HOST, LOOPBACK_NAMES, Access
-    from ..index.server.activation import take_socket, without_activation
-    from ..index.server.local_index import LocalIndex
-    from ..index.server.server import reachable_url
-    from ..signals import handling
 
-    listening = None if options.unit else take_socket(environ, os.getpid())
-    environ = without_activation(environ)
-    host, port = options.host, options.port
-    if listening is not None:
-        host, port = listening.getsockname()[:2]
-    remote = not is_loopback(host)
+def _make_selection(
+    options: argparse.Namespace,
+    environ: Mapping[str, str],
+    find_machine: Callable[[], Environment],
+) -> Selection:
+    from ..index.selection.options import Selection, parse_pins
+
+    return Selection(
+        machine=find_machine,
+        pins=parse_pins(options.label),
+        unchecked=options.unchecked,
+        several_platforms=True,
+        cache=machine.cache_folder(environ),
+        every_gpu=options.every_gpu,
+        environ=environ,
+    )
+
+
+def _is_remote(options: argparse.Namespace) -> bool:
+    """Return whether other machines can connect.
+
+    :raises UsageError: the user has not allowed that.
+    """
+    from ..index.http.urls import is_loopback
+
+    remote = not is_loopback(options.host)
     if remote and not options.allow_remote:
-        message = f"other machines can connect to {host}"
+        message = f"other machines can connect to {options.host}"
         hint = "give --allow-remote if you want that"
         raise UsageError(message, path="--host", hint=hint)
-    if options.unit:
-        port = _UNIT_PORT if port is None else port
+    return remote
+
+
+def _find_indexes(
+    options: argparse.Namespace, environ: Mapping[str, str]
+) -> tuple[Client, dict[str, tuple[str, str] | None]]:
+    """Return what reads the indexes, and each index with what pip knows of its user.
+
+    :raises UsageError: there is no index.
+    """
+    from ..index.http.client import Client
+    from ..index.pip.settings import find_indexes, make_settings
+
     command, ask_credentials = find_indexes(
         environ,
         index_url=options.index_url,
@@ -125,22 +135,24 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         trusted_hosts=options.trusted_host,
         python=options.python,
     )
-    indexes = _without_own(command.indexes, port)
-    if options.unit:
-        return _describe_unit(options, indexes, port)
+    settings = make_settings(command, environ)
+    return Client(settings, ask_credentials=ask_credentials), {
+        url: command.credentials.get(url)
+        for url in _without_own(command.indexes, options.port)
+    }
+
+
+def _make_local_index(
+    options: argparse.Namespace, client: Client, selection: Selection
+) -> LocalIndex:
+    from ..index.server.access import ANY_HOST, LOOPBACK_NAMES, Access
+    from ..index.server.local_index import LocalIndex
+
     # Print no blocks: stdout says where the index is.
     narration = Narration(aside=True, quiet=True, brief=True)
-    local_index = LocalIndex(
-        Client(make_settings(command, environ), ask_credentials=ask_credentials),
-        Selection(
-            machine=find_machine,
-            pins=pins,
-            unchecked=options.unchecked,
-            several_platforms=True,
-            cache=machine.cache_folder(environ),
-            every_gpu=options.every_gpu,
-            environ=environ,
-        ),
+    return LocalIndex(
+        client,
+        selection,
         # People type these URLs, so there is no secret in them.
         Access(
             secret=False, hosts=ANY_HOST if options.allow_remote else LOOPBACK_NAMES
@@ -148,20 +160,34 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         warn=narration.warn,
         on_pick=narration.pick,
         on_page=narration.page,
-        host=host,
-        port=port or 0,
-        listening=listening,
+        host=options.host,
+        port=options.port or 0,
     )
-    urls = {
-        url: local_index.add_index(url, command.credentials.get(url)) for url in indexes
-    }
+
+
+def _add_indexes(
+    local_index: LocalIndex, indexes: Mapping[str, tuple[str, str] | None]
+) -> dict[str, str]:
+    """Return the URL here of each index.
+
+    :raises UsageError: one of them cannot be read.
+    """
+    from ..index.http.urls import redacted, why_no_index
+
+    urls = {url: local_index.add_index(url, pair) for url, pair in indexes.items()}
     for url, here in urls.items():
         if here == url:
             local_index.close()
             message, hint = why_no_index(url)
             raise UsageError(message, path=redacted(url), hint=hint)
-    ends = f"after {options.idle} seconds without a request"
-    result = Result(
+    return urls
+
+
+def _describe(urls: Mapping[str, str], *, remote: bool, private: bool) -> Result:
+    from ..index.http.urls import redacted
+    from ..index.server.server import reachable_url
+
+    return Result(
         data={
             "indexes": [
                 {"url": here, "upstream": redacted(url)} for url, here in urls.items()
@@ -170,25 +196,21 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         text=[
             *(f"{redacted(url)} is at {here}" for url, here in urls.items()),
             *_examples(list(map(reachable_url, urls.values()))),
-            f"It ends {ends}; stop it with Ctrl-C."
-            if options.idle
-            else "Stop it with Ctrl-C.",
+            "Stop it with Ctrl-C.",
         ],
-        notes=_notes(remote=remote, private=bool(command.credentials)),
+        notes=_notes(remote=remote, private=private),
     )
+
+
+def _serve(local_index: LocalIndex, on_start: Callable[[], None]) -> None:
+    """Serve until a signal."""
+    from ..signals import handling
+
     stopped = threading.Event()
     stops = dict.fromkeys((signal.SIGINT, signal.SIGTERM), lambda *_: stopped.set())
-    with (
-        handling(stops),
-        local_index.serve(idle=options.idle, on_end=stopped.set),
-    ):
-        # Print the result now, not at the end: people need it while the index runs.
-        render(result, command="serve", as_json=options.json)
+    with handling(stops), local_index.serve():
+        on_start()
         stopped.wait()
-    # A server that ended because it was idle starts again at the next request.
-    if local_index.passing and not options.idle:
-        complain(_passing(local_index.passing))
-    return Result(said=True)
 
 
 def _passing(projects: Mapping[str, str]) -> str:
@@ -204,7 +226,7 @@ def _passing(projects: Mapping[str, str]) -> str:
 def _without_own(urls: Sequence[str], port: int | None) -> list[str]:
     """Leave out the indexes that this server is itself.
 
-    pip is configured for the server where it is always on, and must not make it ask
+    pip is configured for the server where a service runs it, and must not make it ask
     itself.
 
     :raises UsageError: no index is left.
@@ -226,82 +248,6 @@ def _without_own(urls: Sequence[str], port: int | None) -> list[str]:
         message = "pip is configured for this server itself"
         raise UsageError(message, hint="give --index-url with the index to serve")
     return kept
-
-
-def _describe_unit(
-    options: argparse.Namespace, indexes: Sequence[str], port: int
-) -> Result:
-    from ..index.http.urls import is_http, redacted, split_credentials
-    from . import service_unit
-
-    if not 0 < port < 65536:
-        message = f"{port} is not a fixed port"
-        raise UsageError(message, path="--port", hint=f"give one such as {_UNIT_PORT}")
-    notes = []
-    plain = []
-    for url in indexes:
-        bare, pair = split_credentials(url) if is_http(url) else (url, None)
-        # The service runs in another folder.
-        plain.append(bare if is_http(bare) else os.path.abspath(bare))
-        if pair is not None:
-            notes.append(
-                f"{redacted(url)}: the units do not have its credentials; put them "
-                "into a netrc file or a keyring, where pip finds them"
-            )
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    units = [
-        service_unit.socket_unit(f"{host}:{port}"),
-        service_unit.service_unit(_service_command(options, plain)),
-    ]
-    root = f"http://{host}:{port}"
-    urls = [
-        f"{root}/{n}/simple/" if n else f"{root}/simple/" for n in range(len(plain))
-    ]
-    settings = service_unit.settings(urls)
-    return Result(
-        data={
-            "indexes": [
-                {"url": here, "upstream": redacted(url)}
-                for here, url in zip(urls, plain, strict=True)
-            ],
-            "units": [
-                {"path": path, "text": "".join(f"{line}\n" for line in lines)}
-                for path, lines in units
-            ],
-            "commands": list(service_unit.COMMANDS),
-            "settings": settings,
-        },
-        text=service_unit.text(units, settings),
-        verbatim=True,
-        notes=notes,
-    )
-
-
-def _service_command(options: argparse.Namespace, indexes: Sequence[str]) -> list[str]:
-    """Return the command line of the service, with the options that the user gave."""
-    first, *others = indexes
-    words = [sys.executable, "-m", "nvp", "serve"]
-    words += ["--idle", str(options.idle or _UNIT_IDLE), "--index-url", first]
-    given = {
-        "--extra-index-url": others,
-        "--trusted-host": options.trusted_host,
-        "--label": options.label,
-        "--python": [options.python and os.path.abspath(options.python)],
-        "--cuda-driver": [options.cuda_driver],
-        "--sm-arch": [options.sm_arch],
-        "--environment": [options.environment and os.path.abspath(options.environment)],
-        "--node": [options.node],
-    }
-    for option, values in given.items():
-        for value in values:
-            words += [] if value is None else [option, value]
-    for option in (
-        *("--allow-remote", "--unchecked", "--every-gpu"),
-        "--minor-version-compatibility",
-    ):
-        if getattr(options, option.strip("-").replace("-", "_")):
-            words.append(option)
-    return words
 
 
 def _notes(*, remote: bool, private: bool) -> list[str]:

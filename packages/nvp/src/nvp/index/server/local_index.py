@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +27,6 @@ from ..selection.stacking import find_once, stack
 from ..selection.wheel_files import may_be_build
 from .access import Access
 from .app import OnPage, OnPick, make_app
-from .callers import system_tells
 from .locking import LockFiles
 from .server import Server
 from .shown import ShownPage
@@ -72,7 +70,6 @@ class LocalIndex:
     :param selection: what builds are selected for.
     :param access: who uses the local index.
     :param port: 0 for any free port.
-    :param listening: a socket that listens already, instead of ``host`` and ``port``.
     :param on_pick: called with each build that an installer fetches, from another
         thread.
     :param on_page: called with what is known of each page that an installer asks for,
@@ -89,7 +86,6 @@ class LocalIndex:
         warn: Callable[[str], None],
         host: str = "127.0.0.1",
         port: int = 0,
-        listening: socket.socket | None = None,
         on_pick: OnPick | None = None,
         on_page: OnPage | None = None,
     ) -> None:
@@ -102,14 +98,9 @@ class LocalIndex:
         self._originals: dict[str, str] = {}
         self.passing: dict[str, str] = {}
         """Why files of a project have URLs of this index, which end with it."""
-        checks_users = access.secret and system_tells()
-        self.token: str | None = None
+        self.token = secrets.token_urlsafe(16) if access.secret else None
         """What requests must have in their ``User-Agent``; see `callers`."""
-        if access.secret and not checks_users:
-            self.token = secrets.token_urlsafe(16)
-        self._server = Server(
-            host, port, listening=listening, on_stranger=warn if checks_users else None
-        )
+        self._server = Server(host, port)
         self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
         self._upstreams: list[_Upstream] = []
         self.rewritten: dict[str, str] = {}
@@ -203,14 +194,8 @@ class LocalIndex:
         return self._access.direct and not self._client.has_credentials(url)
 
     @contextmanager
-    def serve(
-        self, *, idle: float | None = None, on_end: Callable[[], None] | None = None
-    ) -> Iterator[None]:
-        """Serve while the block lasts.
-
-        :param idle: seconds without a request after which the server ends by itself.
-        :param on_end: called when the server has ended, from its thread.
-        """
+    def serve(self) -> Iterator[None]:
+        """Serve while the block lasts."""
         self._plain = [self._with_hashes(upstream) for upstream in self._upstreams]
         selection = replace(
             self._selection,
@@ -245,9 +230,7 @@ class LocalIndex:
         )
         # A local installer has ended by then, so that no response is under way.
         patient = not self._access.local
-        with self._server.serve(
-            app, self._client.close, patient=patient, idle=idle, on_end=on_end
-        ):
+        with self._server.serve(app, self._client.close, patient=patient):
             for upstream in self._upstreams[:1]:
                 if is_http(upstream.url):
                     # The installer needs a moment before its first request.

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 import threading
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -19,14 +18,12 @@ import uvicorn
 from nvidia_variant_provider.errors import InputError, UsageError
 
 from ..threads import THREAD_NAME
-from .callers import OwnUserSocket
 from .connections import (
     ACCEPTED_AT_ONCE,
     BoundedProtocol,
     Crowd,
     most_connections,
 )
-from .idleness import IdleWatch
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -46,9 +43,6 @@ T = TypeVar("T")
 
 _STOP = 2
 """Seconds in which responses may end after the server was stopped."""
-
-_LAST_REQUESTS = 0.2
-"""Seconds in which a connection that was just taken brings its request."""
 
 
 def reachable_url(url: str) -> str:
@@ -83,16 +77,12 @@ class _Reports:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Stops at once when it is told to; the base class looks ten times a second.
+    """Stops at once when it is told to; the base class looks ten times a second."""
 
-    :param watch: says when the server has been idle for long enough to end.
-    """
-
-    def __init__(self, config: uvicorn.Config, watch: IdleWatch | None) -> None:
+    def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
-        self._watch = watch
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start serving, and let as many connections wait as installers open."""
@@ -101,35 +91,8 @@ class _Uvicorn(uvicorn.Server):
             listening.listen(_BACKLOG)
 
     async def main_loop(self) -> None:
-        """Wait until the server is stopped, or idle for long enough."""
-        while not self._stopped.is_set():
-            left = self._seconds_left()
-            if left == 0:
-                logger.info("idle: no request for a while")
-                await self._refuse_connections()
-                return
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._stopped.wait(), left)
-
-    def _seconds_left(self) -> float | None:
-        if self._watch is None:
-            return None
-        return self._watch.seconds_left(
-            now=time.monotonic(),
-            requests=self.server_state.total_requests,
-            busy=bool(self.server_state.tasks),
-        )
-
-    async def _refuse_connections(self) -> None:
-        """Take no connection any more, and serve those that were taken already.
-
-        Where the socket was handed over, connections wait in it for the next start.
-        """
-        for server in self.servers:
-            server.close()
-        await asyncio.sleep(_LAST_REQUESTS)
-        while self.server_state.tasks and not self._stopped.is_set():
-            await asyncio.sleep(_LAST_REQUESTS)
+        """Wait until the server is stopped."""
+        await self._stopped.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop serving; the base class waits at least a tenth of a second."""
@@ -153,49 +116,23 @@ class Server:
     """A socket, and a thread that serves an application there.
 
     :param port: 0 for any free port.
-    :param listening: a socket that listens already, instead of ``host`` and ``port``.
-        Whoever handed it over starts the server again at the next request.
-    :param on_stranger: close connections of other users, and call this for the first
-        of them; only where `callers.system_tells`.
     :raises InputError: the address cannot be used.
     """
 
-    def __init__(
-        self,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        *,
-        listening: socket.socket | None = None,
-        on_stranger: Callable[[str], None] | None = None,
-    ) -> None:
-        self._renews = listening is not None
-        kind = socket.socket if on_stranger is None else OwnUserSocket
-        self._socket = _bind(kind, host, port) if listening is None else listening
-        if isinstance(self._socket, OwnUserSocket):
-            self._socket.on_stranger = on_stranger
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._socket = _bind(host, port)
         self._loop: asyncio.AbstractEventLoop | None = None
-        address = self._socket.getsockname()
-        if listening is not None:
-            host = address[0]
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{address[1]}"
+        self.url = f"http://{shown}:{self._socket.getsockname()[1]}"
 
     @contextmanager
     def serve(
-        self,
-        app: ASGIApp,
-        close: Callable[[], Awaitable[None]],
-        *,
-        patient: bool,
-        idle: float | None = None,
-        on_end: Callable[[], None] | None = None,
+        self, app: ASGIApp, close: Callable[[], Awaitable[None]], *, patient: bool
     ) -> Iterator[None]:
         """Serve ``app`` while the block lasts.
 
         :param close: awaited after the last request.
         :param patient: responses that are under way at the end get some time more.
-        :param idle: seconds without a request after which the server ends by itself.
-        :param on_end: called when the server has ended, from its thread.
         """
         config = uvicorn.Config(
             app,
@@ -221,17 +158,10 @@ class Server:
             self._loop = asyncio.get_running_loop()
             self._loop.set_exception_handler(_Reports())
             self._loop.set_default_executor(ThreadPoolExecutor(_THREADS))
-            watch = None
-            if idle is not None:
-                watch = IdleWatch(idle, now=time.monotonic(), renews=self._renews)
-            server = _Uvicorn(config, watch)
+            server = _Uvicorn(config)
             started.set_result(server)
-            try:
-                await server.serve(sockets=[self._socket])
-                await close()
-            finally:
-                if on_end is not None:
-                    on_end()
+            await server.serve(sockets=[self._socket])
+            await close()
 
         thread = threading.Thread(
             target=asyncio.run, args=[work()], name=THREAD_NAME, daemon=True
@@ -262,9 +192,9 @@ class Server:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-def _bind(kind: type[socket.socket], host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = kind(family, socket.SOCK_STREAM)
+    bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         if port and hasattr(socket, "SO_REUSEADDR"):
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
