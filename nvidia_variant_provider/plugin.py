@@ -16,7 +16,7 @@ from .machine.supported import NAMESPACE, all_features, left_out, supported_feat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .machine.properties import VariantFeatureConfig
+    from .machine.supported import VariantFeatureConfig
 
 __all__ = ["NvidiaVariantPlugin"]
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import sys
 
+from ..frozen import Frozen
 from . import reasons
-from .drivers import driver_numbers, outrun_kernel_driver
-from .environment import ComputeCapability, CudaVersion
-from .properties import VariantFeatureConfig
+from .environment import (
+    ComputeCapability,
+    CudaVersion,
+    driver_numbers,
+    outrun_kernel_driver,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +32,8 @@ __all__ = [
     "OLDEST",
     "SM_ARCH",
     "UPPER_BOUND",
+    "VariantFeatureConfig",
+    "VariantProperty",
     "all_features",
     "catalog_capabilities",
     "left_out",
@@ -50,6 +56,38 @@ NEWEST = CudaVersion(15, 20)
 LOWEST = ComputeCapability(5, 0)
 HIGHEST = ComputeCapability(12, 9)
 """The catalog names the capabilities 5.0 to 12.9, each major with the minors 0 to 9."""
+
+
+class VariantFeatureConfig(Frozen):
+    """A feature with its values, as provider plugins return them (PEP 817).
+
+    :param name: the feature, such as ``sm_arch``.
+    :param values: at least one value, the most preferred first.
+    :param multi_value: whether one wheel may declare several values of the feature.
+    """
+
+    name: str
+    values: list[str]
+    multi_value: bool
+
+    def __init__(self, name: str, values: list[str], multi_value: bool) -> None:
+        super().__init__(name=name, values=values, multi_value=multi_value)
+
+    __hash__ = None  # type: ignore[assignment]  # the list of values can change
+
+
+class VariantProperty(Frozen):
+    """A property such as ``nvidia :: sm_arch :: 90_real``."""
+
+    namespace: str
+    feature: str
+    value: str
+
+    def __init__(self, namespace: str, feature: str, value: str) -> None:
+        super().__init__(namespace=namespace, feature=feature, value=value)
+
+    def __str__(self) -> str:
+        return f"{self.namespace} :: {self.feature} :: {self.value}"
 
 
 def catalog_capabilities() -> list[ComputeCapability]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from .document import read_metadata
 from .model import Provider, VariantsMetadata
-from .reading import read_metadata
 
 __all__ = ["Provider", "VariantsMetadata", "read_metadata"]

@@ -1,21 +1,113 @@
-"""Reading typed values and lists of texts out of a document, with reported defects."""
+"""Reading the values of a document: their grammar, and what reports a defect.
+
+There is one walk over a document, in `document`, and it reports every defect to a
+`Reporter`. The reporter here serves reading: it raises the first defect that reading
+cannot accept. A linter has a reporter of its own, which collects all of them.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from ..errors import InputError, join, shown
 from ..strict_json import as_list, as_object, as_string
-from .defects import Report, Reporter
-from .grammar import GRAMMARS, NAME, VALUE, Term, explain
-from .model import Features
+from .model import Features, Provider
 from .versions import SchemaVersion
 
-__all__ = ["Fields", "valid_features"]
+__all__ = [
+    "GRAMMARS",
+    "NAME",
+    "VALUE",
+    "Fields",
+    "Kind",
+    "Report",
+    "Reporter",
+    "Term",
+    "explain",
+    "read_dependencies",
+    "valid_features",
+]
 
 Value = TypeVar("Value")
+
+NAME = re.compile(r"[a-z0-9_]+")
+"""PEP 825: namespaces and features match ``^[a-z0-9_]+$``."""
+
+VALUE = re.compile(r"[a-z0-9_.]+")
+"""PEP 825: values and labels match ``^[a-z0-9_.]+$``."""
+
+Term: TypeAlias = Literal["label", "namespace", "feature", "value"]
+"""What a text in variant metadata can be."""
+
+GRAMMARS: dict[Term, re.Pattern[str]] = {
+    "label": VALUE,
+    "namespace": NAME,
+    "feature": NAME,
+    "value": VALUE,
+}
+"""The expression that the whole of such a text has to match."""
+
+Kind: TypeAlias = Literal[
+    "not-metadata",
+    "unknown-schema",
+    "missing-key",
+    "wrong-type",
+    "unknown-key",
+    "not-one-source",
+    "providers-differ",
+    "undeclared-namespace",
+    "null-rules",
+    "feature-order",
+    "misplaced-key",
+    "label",
+    "long-label",
+    "namespace",
+    "feature",
+    "value",
+    "unsorted",
+    "repeated",
+    "no-value",
+    "endpoint",
+    "requirement",
+    "marker",
+]
+"""What is wrong. The linter has one rule for each kind but the first."""
+
+Report: TypeAlias = Callable[[Kind, str, str, str], None]
+"""A way to report a defect: kind, place, message, hint."""
+
+_DEPENDENCY = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+){0,2}")
+
+
+def explain(text: str, term: Term) -> str:
+    """Return the sentence about a text that does not match its grammar."""
+    allowed = "a-z, 0-9, _ and ." if GRAMMARS[term] is VALUE else "a-z, 0-9 and _"
+    return f"{shown(text)} is not a {term}: use only {allowed}"
+
+
+class Reporter:
+    """Raises the first defect that reading cannot accept."""
+
+    thorough = False
+    """Whether the walk is to look for costly defects that reading accepts."""
+
+    def refuse(self, kind: Kind, place: str, message: str, hint: str) -> None:  # noqa: ARG002
+        """Report a defect for which reading refuses the document.
+
+        :param place: the place in the document, such as ``variants.cu126.nvidia``.
+        :param message: what is wrong.
+        :param hint: what to do next.
+        """
+        raise InputError(message, place=place or None, hint=hint) from None
+
+    def tolerate(self, kind: Kind, place: str, message: str, hint: str) -> None:
+        """Report a defect that reading accepts, with the parameters of `refuse`."""
+
+    def check_provider(self, provider: Provider, place: str) -> None:
+        """Report the defects of a provider's texts, which reading accepts."""
 
 
 class Fields:
@@ -179,3 +271,42 @@ def _valid_texts(value: object, grammar: re.Pattern[str]) -> tuple[str, ...] | N
         if type(item) is not str or not matches(item):
             return None
     return tuple(value) if len(set(value)) == len(value) else None
+
+
+def read_dependencies(item: object, place: str, fields: Fields) -> Features | None:
+    """Return the properties of ``abi_dependency`` of one label.
+
+    PEP 817 reserves this namespace for the versions of dependencies: a build for torch
+    2.9 has the property ``abi_dependency :: torch :: 2.9``. No provider answers for
+    the namespace, since only an installer knows which versions it will install.
+
+    The result is ``{dependency: (version, ...)}``, or ``None`` when a type is wrong.
+    PEP 817: "the feature name MUST be the normalized name of the dependency, whereas
+    the value MUST be a valid release segment of a public version identifier", and "It
+    MUST contain up to three version components".
+    """
+    dependencies = fields.typed(as_object, item, place)
+    if dependencies is None:
+        return None
+    refuse = fields.report.refuse
+    features: dict[str, tuple[str, ...]] = {}
+    for name, values in dependencies.items():
+        where = join(place, name)
+        if not _DEPENDENCY.fullmatch(name):
+            message = f"{shown(name)} is not the normalized name of a project"
+            hint = "use a-z, 0-9 and single hyphens between them"
+            refuse("feature", place, message, hint)
+        versions = fields.texts(values, where, None)
+        if versions is None:
+            continue
+        if not versions:
+            hint = "give a version, or remove the dependency"
+            refuse("no-value", where, "no version is given", hint)
+        for index, version in enumerate(versions):
+            if not _RELEASE.fullmatch(version):
+                message = f"{shown(version)} is not a release of one to three numbers"
+                refuse("value", join(where, index), message, "write it as in 2.9")
+        if len(set(versions)) < len(versions):
+            refuse("repeated", where, "a version is given twice", "keep one of them")
+        features[name] = versions
+    return features if len(features) == len(dependencies) else None

@@ -8,8 +8,13 @@ from typing import Any
 
 from ..frozen import EMPTY, Frozen
 from ..machine.environment import Environment
-from ..machine.properties import VariantProperty
-from ..machine.supported import NAMESPACE, SM_ARCH, left_out, supported_sm_arch
+from ..machine.supported import (
+    NAMESPACE,
+    SM_ARCH,
+    VariantProperty,
+    left_out,
+    supported_sm_arch,
+)
 from ..metadata.model import VariantsMetadata
 from .explain import Reason, explain
 from .ordering import Mismatch, Ordering, Rejections, order

@@ -46,7 +46,7 @@ from variantlib.utils import (  # type: ignore[import-untyped]
 )
 from variantlib.variants_json import VariantsJson  # type: ignore[import-untyped]
 
-from nvidia_variant_provider.machine.properties import (
+from nvidia_variant_provider.machine.supported import (
     VariantFeatureConfig as OurFeatureConfig,
 )
 from nvidia_variant_provider.metadata.model import Properties

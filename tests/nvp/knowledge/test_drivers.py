@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from nvidia_variant_provider.machine import driver_table
-from nvidia_variant_provider.machine.drivers import cuda_of_kernel_driver
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
     Environment,
+    cuda_of_kernel_driver,
 )
 from nvidia_variant_provider.machine.supported import (
     LOWER_BOUND,

@@ -8,8 +8,8 @@ import pytest
 from support.documents import TORCH
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.metadata.defects import Kind
-from nvidia_variant_provider.metadata.reading import metadata_from_dict
+from nvidia_variant_provider.metadata.document import metadata_from_dict
+from nvidia_variant_provider.metadata.fields import Kind
 from nvp.findings import ERROR
 from nvp.lint.collector import Collector
 from nvp.lint.rules import RULES

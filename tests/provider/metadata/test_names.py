@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nvidia_variant_provider.metadata.names import (
+from nvidia_variant_provider.metadata.document import (
     MetadataName,
     metadata_name,
     parse_metadata_name,

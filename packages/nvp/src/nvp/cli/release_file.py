@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from nvidia_variant_provider.errors import InputError, UsageError, shown
 from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
-from nvidia_variant_provider.metadata.names import SUFFIX
+from nvidia_variant_provider.metadata.document import SUFFIX
 from nvidia_variant_provider.strict_json import read_bytes, read_stdin, unreadable
 
 __all__ = ["read_release"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from nvidia_variant_provider.machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH
-from nvidia_variant_provider.metadata.grammar import VALUE
+from nvidia_variant_provider.metadata.fields import VALUE
 from nvidia_variant_provider.metadata.model import (
     PLUGIN_API,
     REQUIRES,

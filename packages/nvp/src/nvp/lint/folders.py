@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.metadata.names import SUFFIX
+from nvidia_variant_provider.metadata.document import SUFFIX
 
 from ..wheels.names import parse_wheel_name
 from .collector import Collector

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Protocol
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.metadata.names import SUFFIX, parse_metadata_name
+from nvidia_variant_provider.metadata.document import SUFFIX, parse_metadata_name
 from nvidia_variant_provider.strict_json import read_bytes
 
 from ..wheels.names import WheelName, parse_wheel_name

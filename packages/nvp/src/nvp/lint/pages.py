@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.metadata.names import SUFFIX
+from nvidia_variant_provider.metadata.document import SUFFIX
 
 from ..index.http.urls import redacted
 from .collector import Collector

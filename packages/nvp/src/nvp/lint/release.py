@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nvidia_variant_provider.errors import InputError, join, shown
-from nvidia_variant_provider.metadata.names import SUFFIX
+from nvidia_variant_provider.metadata.document import SUFFIX
 
 from ..metadata.requirements import parse_requirement
 from .collector import Checks, Collector, Problem

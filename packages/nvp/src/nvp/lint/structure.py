@@ -11,7 +11,7 @@ from typing import Any
 
 from nvidia_variant_provider.errors import join, shown
 from nvidia_variant_provider.metadata import versions
-from nvidia_variant_provider.metadata.defects import Kind
+from nvidia_variant_provider.metadata.fields import Kind
 
 from ..metadata.checking import CheckedDocument, check_document, find_unanswered
 from .collector import Collector, Problem

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nvidia_variant_provider.errors import join, shown
-from nvidia_variant_provider.metadata.defects import Kind, Reporter
-from nvidia_variant_provider.metadata.document_reader import read_document
+from nvidia_variant_provider.metadata.document import read_document
+from nvidia_variant_provider.metadata.fields import Kind, Reporter
 from nvidia_variant_provider.metadata.model import (
     Features,
     Provider,

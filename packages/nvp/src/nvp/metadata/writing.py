@@ -13,8 +13,8 @@ from typing import Any
 
 from nvidia_variant_provider.errors import InputError, join, shown
 from nvidia_variant_provider.metadata import Provider, VariantsMetadata, versions
-from nvidia_variant_provider.metadata.defects import Kind
-from nvidia_variant_provider.metadata.document_reader import UNDECLARED
+from nvidia_variant_provider.metadata.document import UNDECLARED
+from nvidia_variant_provider.metadata.fields import Kind
 
 from .checking import check_document
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from nvidia_variant_provider.errors import InputError, join
 from nvidia_variant_provider.metadata import VariantsMetadata, versions
-from nvidia_variant_provider.metadata.names import (
+from nvidia_variant_provider.metadata.document import (
     SUFFIX,
     metadata_name,
     parse_metadata_name,
+    read_parsed,
 )
-from nvidia_variant_provider.metadata.reading import read_parsed
 from nvidia_variant_provider.strict_json import parse_json, read_bytes, unreadable
 
 from ..kept_files import replace_file

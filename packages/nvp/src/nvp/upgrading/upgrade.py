@@ -14,7 +14,7 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, join
 from nvidia_variant_provider.machine.supported import NAMESPACE
 from nvidia_variant_provider.metadata import versions
-from nvidia_variant_provider.metadata.document_reader import UNDECLARED
+from nvidia_variant_provider.metadata.document import UNDECLARED
 from nvidia_variant_provider.metadata.model import (
     NULL_LABELS,
     PLUGIN_API,

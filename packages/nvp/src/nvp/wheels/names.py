@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from nvidia_variant_provider.errors import InputError, shown
-from nvidia_variant_provider.metadata.grammar import GRAMMARS, explain
+from nvidia_variant_provider.metadata.fields import GRAMMARS, explain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from nvidia_variant_provider.errors import InputError, shown
 from nvidia_variant_provider.metadata import VariantsMetadata
-from nvidia_variant_provider.metadata.reading import read_parsed
+from nvidia_variant_provider.metadata.document import read_parsed
 from nvidia_variant_provider.strict_json import parse_json
 
 from .archive import open_wheel, parse_requires, read_dist_info

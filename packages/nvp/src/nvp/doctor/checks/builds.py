@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
-from nvidia_variant_provider.metadata.reading import read_metadata
+from nvidia_variant_provider.metadata.document import read_metadata
 from nvidia_variant_provider.resolution.resolver import resolve_metadata
 
 from ...builds.backends import parse_backend

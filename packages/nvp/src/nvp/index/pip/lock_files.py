@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from nvidia_variant_provider.errors import InputError, join, shown
-from nvidia_variant_provider.metadata.names import metadata_name
+from nvidia_variant_provider.metadata.document import metadata_name
 from nvidia_variant_provider.strict_json import read_bytes
 
 from ..http.urls import is_http

@@ -91,7 +91,7 @@ def parse_pins(texts: Sequence[str]) -> Pins:
         return Pins()
     from packaging.utils import InvalidName, canonicalize_name
 
-    from nvidia_variant_provider.metadata.grammar import GRAMMARS, explain
+    from nvidia_variant_provider.metadata.fields import GRAMMARS, explain
 
     everywhere = None
     projects: dict[str, str] = {}

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from packaging.utils import canonicalize_name, canonicalize_version
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.metadata.names import parse_metadata_name
+from nvidia_variant_provider.metadata.document import parse_metadata_name
 
 from ...wheels.names import WheelName, parse_wheel_name
 from .tag_order import find_outranking

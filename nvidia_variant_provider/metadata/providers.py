@@ -7,8 +7,7 @@ from typing import Any
 
 from ..errors import join, shown
 from ..strict_json import as_boolean, as_object
-from .defects import Kind, Reporter
-from .fields import Fields
+from .fields import Fields, Kind, Reporter
 from .model import Features, Provider
 from .versions import SchemaVersion
 

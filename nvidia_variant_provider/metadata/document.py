@@ -1,26 +1,153 @@
-"""The walk over a metadata document, for reading and for linting alike."""
+"""Reading variant metadata of every schema version into one model.
+
+One walk over the document serves reading and linting, and all versions: it reads each
+key that any version defines, and the version decides which keys are rejected. An error
+carries its place, such as ``variants.cu126.nvidia.sm_arch[2]``.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InputError, join, shown
-from ..strict_json import as_object
+from ..frozen import Frozen
+from ..strict_json import as_object, parse_json, read_bytes
 from . import versions
-from .defects import Kind, Reporter
-from .fields import Fields, valid_features
-from .grammar import NAME, VALUE, explain
+from .fields import (
+    NAME,
+    VALUE,
+    Fields,
+    Kind,
+    Reporter,
+    explain,
+    read_dependencies,
+    valid_features,
+)
 from .model import NULL_LABELS, Features, Properties, Provider, VariantsMetadata
-from .provider_reader import ProviderReader
+from .providers import ProviderReader
 from .versions import SchemaVersion, find_version
 
-__all__ = ["UNDECLARED", "read_document"]
+__all__ = [
+    "SUFFIX",
+    "UNDECLARED",
+    "MetadataName",
+    "metadata_from_dict",
+    "metadata_name",
+    "parse_metadata_name",
+    "read_document",
+    "read_metadata",
+    "read_parsed",
+]
+
+SUFFIX = "-variants.json"
+"""How the name of every metadata file ends."""
+
+# PEP 825: both parts are without dashes.
+_FORM = re.compile(r"(?P<name>[^-/]+)-(?P<version>[^-/]+)" + re.escape(SUFFIX))
 
 _PRIORITIES = "default-priorities"
 
 UNDECLARED = f"the namespace is not in {_PRIORITIES}.namespace"
 """The sentence about a namespace that a provider or a label uses and no list has."""
+
+
+class MetadataName(Frozen):
+    """What the name of a metadata file says.
+
+    :param name: the project, as the file spells it.
+    :param version: the release, as the file spells it.
+    """
+
+    name: str
+    version: str
+
+    def normalized(self) -> MetadataName | None:
+        """Return the name as the names of wheels spell it.
+
+        ``None`` means that the version is not a version.
+        """
+        from packaging.utils import canonicalize_name
+        from packaging.version import InvalidVersion, Version
+
+        try:
+            version = str(Version(self.version.replace("_", "-")))
+        except (InvalidVersion, ValueError):
+            return None
+        return MetadataName(
+            name=canonicalize_name(self.name).replace("-", "_"),
+            version=version.replace("-", "_"),
+        )
+
+
+def metadata_name(name: str, version: str) -> str:
+    """Return the name of the metadata file of a release.
+
+    :param name: the project as in the names of its wheels.
+    :param version: the release as in the names of its wheels.
+    """
+    return f"{name}-{version}{SUFFIX}"
+
+
+def parse_metadata_name(file_name: str) -> MetadataName | None:
+    """Return the parts of a file name; ``None`` for a name of another form."""
+    match = _FORM.fullmatch(file_name)
+    if match is None:
+        return None
+    return MetadataName(name=match["name"], version=match["version"])
+
+
+def read_metadata(
+    source: str | bytes | os.PathLike[str] | Mapping[str, Any],
+    *,
+    path: str | None = None,
+) -> VariantsMetadata:
+    """Return the metadata of a file, a JSON text, or a parsed document.
+
+    :param source: a path, a JSON text or a document; a string that starts with ``{``
+        is a JSON text, any other string is a path.
+    :param path: the name to use in messages for a text or a document.
+    :raises InputError: the source cannot be read, or is not valid.
+    """
+    if isinstance(source, Mapping):
+        return read_parsed(source, path=path)
+    if isinstance(source, bytes) or (
+        isinstance(source, str) and source.lstrip().startswith("{")
+    ):
+        return read_parsed(parse_json(source, path), path=path)
+    path = str(source)
+    return read_parsed(parse_json(read_bytes(source), path), path=path)
+
+
+def read_parsed(document: object, *, path: str | None = None) -> VariantsMetadata:
+    """Return the metadata of what `parse_json` returned, whatever its type is.
+
+    `read_metadata` would take a document that is only a string for a path.
+
+    :param path: the name to use in messages; it may name the project and the release.
+    :raises InputError: the document is not valid.
+    """
+    release = parse_metadata_name(os.path.basename(path)) if path else None
+    name, version = (release.name, release.version) if release else (None, None)
+    try:
+        return metadata_from_dict(document, name=name, version=version)
+    except InputError as error:
+        error.path = error.path or path
+        raise
+
+
+def metadata_from_dict(
+    document: object, *, name: str | None = None, version: str | None = None
+) -> VariantsMetadata:
+    """Return the metadata of a parsed document.
+
+    :param name: the project, if it is known.
+    :param version: the release, if it is known.
+    :raises InputError: the first defect of the document, with its place.
+    """
+    return read_document(document, Reporter(), name=name, version=version)
 
 
 def read_document(
@@ -244,8 +371,6 @@ class _DocumentReader:
                 self._check_use(namespace, declared, place)
             features: Features | None = None
             if namespace in reserved:
-                from .abi_dependency import read_dependencies
-
                 where = join(place, namespace)
                 features = read_dependencies(items, where, self._fields)
                 self._check_features(features, where)
