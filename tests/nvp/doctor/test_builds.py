@@ -120,3 +120,16 @@ def test_one_file_of_a_library_of_nvidia_is_enough(tmp_path: Path) -> None:
         environment=machine("12.9", "9.0"),
     )
     assert run_checks(stack) == []
+
+
+def test_newer_ptx_of_one_library_stands_for_another_without_code(
+    tmp_path: Path,
+) -> None:
+    files = {
+        "demo/a.so": library("80_real"),
+        "demo/b.so": library("90_virtual", isa=(8, 8)),
+    }
+    stack = make_stack(
+        tmp_path, Installed(files=files), environment=machine("12.8", "9.0")
+    )
+    assert [finding.code for finding in run_checks(stack)] == ["ND205"]

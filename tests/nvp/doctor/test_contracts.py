@@ -1,50 +1,93 @@
-"""What belongs to a check besides its function: a text, a test and the page."""
+"""What belongs to a check besides its function: a section of the page, and a test."""
 
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from support.paths import ROOT
 
-from nvp.doctor.checks import CHECKS
-from nvp.doctor.model import SEVERITIES
-from nvp.doctor.texts import TEXTS
-from nvp.doctor.texts.page import checks_page
+from nvp.doctor.checks import STATIC
+from nvp.doctor.model import CHECKS
+
+PAGE = (ROOT / "docs/reference/doctor-checks.md").read_text()
+HERE = Path(__file__).parent
+NOT_OF_A_STACK = {"ND601", "ND602", "ND603", "ND604", "ND605", "ND701"}
+
+# These declare the checks that need more than a stack.
+import_module("nvp.doctor.evidence")
+import_module("nvp.doctor.live.findings")
 
 
-def test_each_check_has_a_text_in_the_same_order() -> None:
-    assert set(CHECKS) <= set(TEXTS), "add a text to doctor/texts"
-    assert list(TEXTS) == [code for code in SEVERITIES if code in TEXTS]
+def _sections() -> list[str]:
+    body, _, _ = PAGE.partition("## Texts of errors")
+    return re.split("^### ", body, flags=re.MULTILINE)[1:]
 
 
-def test_the_docstring_of_a_check_names_its_code() -> None:
-    for code, find in CHECKS.items():
-        assert (find.__doc__ or "").startswith(f"{code}: "), find
+def _title(code: str) -> str:
+    return CHECKS[code].title.removesuffix(".")
+
+
+def _same(text: str, other: str) -> bool:
+    """Return whether two titles are the same; each may begin with a capital."""
+    return text[:1].lower() + text[1:] == other[:1].lower() + other[1:]
+
+
+def test_the_page_lists_each_check_with_its_severity_and_title() -> None:
+    rows = re.findall(
+        r"^\| \[(ND\d+)\]\(#(ND\d+)\) \| (\w+) \| (.+) \|$", PAGE, re.MULTILINE
+    )
+    assert [row[0] for row in rows] == sorted(CHECKS)
+    for code, anchor, severity, title in rows:
+        assert (anchor, severity) == (code, CHECKS[code].severity)
+        assert _same(title, _title(code)), code
+
+
+def test_the_page_has_a_section_for_each_check() -> None:
+    section = r'^### (ND\d+): (.+)\n\n<a id="(ND\d+)"></a>\n\n(\w+)\. '
+    sections = re.findall(section, PAGE, re.MULTILINE)
+    assert [code for code, *_ in sections] == sorted(CHECKS)
+    for code, title, anchor, severity in sections:
+        assert (anchor, severity.lower()) == (code, CHECKS[code].severity)
+        assert _same(title, _title(code)), code
+
+
+def test_each_section_says_what_to_do_in_sentences() -> None:
+    for section in _sections():
+        _, *paragraphs = re.split(r"\n\n", section.partition("\n## ")[0].strip())
+        advice = paragraphs[-1]
+        assert advice.startswith("What to do: "), section[:5]
+        assert advice.endswith("."), section[:5]
+
+
+def test_the_table_of_errors_names_the_checks_that_quote_each_text() -> None:
+    _, _, table = PAGE.partition("## Texts of errors")
+    quoted: dict[str, set[str]] = {}
+    for section in _sections():
+        for block in re.findall(r"```text\n(.*?)\n```", section, re.DOTALL):
+            for line in block.splitlines():
+                text = re.sub(" {2,}", " ", line).replace("`", "'")
+                quoted.setdefault(text, set()).add(section[:5])
+    listed = {
+        text: set(re.findall(r"\[(ND\d+)\]\(#\1\)", codes))
+        for text, codes in re.findall(r"^\| `+(.+?)`+ \| (.+) \|$", table, re.MULTILINE)
+    }
+    assert listed == quoted
+
+
+def test_checks_of_a_stack_run_in_the_order_of_their_codes() -> None:
+    codes = [code for code, _ in STATIC]
+    assert codes == sorted(codes)
+    assert set(CHECKS) - set(codes) == NOT_OF_A_STACK
 
 
 def test_each_check_has_a_trigger_and_a_near_miss() -> None:
-    tests = "\n".join(
-        path.read_text() for path in Path(__file__).parent.glob("test_*.py")
-    )
-    for code in TEXTS:
+    tests = "\n".join(path.read_text() for path in HERE.glob("test_*.py"))
+    for code in CHECKS:
         uses = re.findall(rf'"{code}"', tests)
         assert len(uses) >= 2, f"{code} needs a trigger and a near miss"
-
-
-def test_the_page_is_made_from_the_texts() -> None:
-    page = ROOT / "docs/reference/doctor-checks.md"
-    assert page.read_text() == checks_page(), (
-        "run: python -m nvp.doctor.texts.page docs/reference/doctor-checks.md"
-    )
-
-
-def test_texts_are_sentences() -> None:
-    for check in TEXTS.values():
-        assert check.meaning.endswith("."), check.code
-        assert check.mend.endswith("."), check.code
-        assert not check.title.endswith("."), check.code
 
 
 @pytest.mark.parametrize(
@@ -76,7 +119,7 @@ def test_texts_are_sentences() -> None:
     ],
 )
 def test_the_page_has_the_texts_that_users_search_for(text: str) -> None:
-    lines = checks_page().splitlines()
+    lines = PAGE.splitlines()
     explained = [line for line in lines if text in line and not line.startswith("|")]
     listed = [line for line in lines if text in line and line.startswith("| `")]
     assert explained

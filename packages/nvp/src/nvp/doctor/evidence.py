@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..metadata.requirements import parse_requirement
-from .model import SEVERITIES, Finding
+from .model import Finding
 from .receipts.comparing import compare, find_differences
 from .receipts.making import Receipt, make_receipt, parse_reasons
 from .runner import Diagnosis
@@ -131,8 +131,8 @@ def _with_command(finding: Finding, stack: Stack, receipt: Receipt) -> Finding:
 
 
 def _in_order(findings: Sequence[Finding]) -> list[Finding]:
-    codes = list(SEVERITIES)
-    return sorted(findings, key=lambda finding: codes.index(finding.code))
+    # The sort keeps the order of findings with the same code.
+    return sorted(findings, key=lambda finding: finding.code)
 
 
 def _kept(finding: Finding) -> dict[str, str]:

@@ -12,7 +12,8 @@ from typing import Any
 from nvidia_variant_provider.detection.presence import system_root
 from nvidia_variant_provider.machine.environment import Environment
 
-from .checks import CHECKS
+from ..findings import fails
+from .checks import STATIC
 from .distributions import find_distributions, find_leftovers
 from .installation import find_installation
 from .model import Finding
@@ -50,7 +51,7 @@ class Diagnosis:
     @property
     def has_errors(self) -> bool:
         """Whether a finding is an error."""
-        return any(finding.severity == "error" for finding in self.findings)
+        return fails(self.findings)
 
     def to_dict(self) -> dict[str, object]:
         """Return the ``data`` of the JSON report of ``doctor``."""
@@ -123,7 +124,7 @@ def diagnose_installation(
 def diagnose(stack: Stack) -> Diagnosis:
     """Run all checks that need no GPU."""
     findings: list[Finding] = []
-    for code, find in CHECKS.items():
+    for code, find in STATIC:
         started = time.monotonic()
         reported = list(find(stack))
         logger.info(

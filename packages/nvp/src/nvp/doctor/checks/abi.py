@@ -13,10 +13,8 @@ from ..abi.extensions import Extension, torch_libraries
 from ..abi.labels import Label, parse_label
 from ..abi.mangling import Abi, qualified_name
 from ..distributions import Distribution
-from ..model import Finding
+from ..model import Finding, check
 from ..stack import Stack
-
-__all__ = ["find_missing_symbols", "find_other_abi", "find_other_labels"]
 
 _FLAGS: dict[Abi, str] = {
     "new": "_GLIBCXX_USE_CXX11_ABI=1",
@@ -24,14 +22,15 @@ _FLAGS: dict[Abi, str] = {
 }
 
 
+@check("ND501", "error")
 def find_other_abi(stack: Stack) -> Iterator[Finding]:
-    """ND501: an extension was built for another C++ ABI than torch."""
+    """An extension was built for another C++ ABI than torch."""
     symbols = stack.torch_symbols if stack.extensions else None
     if symbols is None or symbols.abi is None:
         return
     for extension in _first_of_each(stack, "other_abi"):
         theirs: Abi = "old" if symbols.abi == "new" else "new"
-        yield Finding(
+        yield Finding.of(
             code="ND501",
             distribution=extension.distribution.name,
             path=extension.path,
@@ -42,8 +41,9 @@ def find_other_abi(stack: Stack) -> Iterator[Finding]:
         )
 
 
+@check("ND502", "error")
 def find_other_labels(stack: Stack) -> Iterator[Finding]:
-    """ND502: an extension names another torch, CUDA or ABI than is installed."""
+    """An extension names another torch, CUDA or ABI than is installed."""
     if "torch" not in stack.distributions:
         return
     for distribution in stack.distributions.values():
@@ -55,7 +55,7 @@ def find_other_labels(stack: Stack) -> Iterator[Finding]:
                 continue
             differences = list(_differences(stack, label))
             if differences:
-                yield Finding(
+                yield Finding.of(
                     code="ND502",
                     distribution=distribution.name,
                     path=distribution.folder,
@@ -66,8 +66,9 @@ def find_other_labels(stack: Stack) -> Iterator[Finding]:
                 break
 
 
+@check("ND503", "error")
 def find_missing_symbols(stack: Stack) -> Iterator[Finding]:
-    """ND503: an extension needs a symbol that the installed torch does not have."""
+    """An extension needs a symbol that the installed torch does not have."""
     for extension in _first_of_each(stack, "missing"):
         distribution = extension.distribution
         pinned = [
@@ -76,7 +77,7 @@ def find_missing_symbols(stack: Stack) -> Iterator[Finding]:
             if need.name == "torch" and need.user.name == distribution.name
         ]
         wanted = f"; its METADATA requires {pinned[0]}" if pinned else ""
-        yield Finding(
+        yield Finding.of(
             code="ND503",
             distribution=distribution.name,
             path=extension.path,

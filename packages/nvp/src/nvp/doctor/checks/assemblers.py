@@ -8,19 +8,18 @@ from nvidia_variant_provider.machine.environment import ComputeCapability
 
 from ...gpu_code.units import first_toolkit
 from ...knowledge.tables import gpu_models
-from ..model import Finding
+from ..model import Finding, check
 from ..stack import Stack
 from ..toolchain.assemblers import Assembler
 from ..toolchain.programs import Program
 from ..toolchain.targets import compiles_for
 
-__all__ = ["find_old_assemblers", "find_wrong_assembler_paths"]
-
 _FIRST_WITH_FEATURES = ComputeCapability(9, 0)
 
 
+@check("ND401", "error")
 def find_old_assemblers(stack: Stack) -> Iterator[Finding]:
-    """ND401: the ptxas that Triton uses does not know a GPU, or does not run."""
+    """The ptxas that Triton uses does not know a GPU."""
     triton = stack.toolchain.triton
     for assembler in stack.toolchain.assemblers:
         program = assembler.used
@@ -30,7 +29,7 @@ def find_old_assemblers(stack: Stack) -> Iterator[Finding]:
             # The program for another machine may be right on it.
             elsewhere = program.failure == "foreign" and not stack.is_here
             if assembler.gpus and not elsewhere:
-                yield Finding(
+                yield Finding.of(
                     code="ND401",
                     distribution=triton.name,
                     path=program.path,
@@ -46,7 +45,7 @@ def find_old_assemblers(stack: Stack) -> Iterator[Finding]:
             continue
         unknown = _unknown(program, assembler)
         if unknown:
-            yield Finding(
+            yield Finding.of(
                 code="ND401",
                 distribution=triton.name,
                 path=program.path,
@@ -59,8 +58,9 @@ def find_old_assemblers(stack: Stack) -> Iterator[Finding]:
             )
 
 
+@check("ND402", "error")
 def find_wrong_assembler_paths(stack: Stack) -> Iterator[Finding]:
-    """ND402: a variable of Triton names no ptxas, or one that does not know a GPU."""
+    """TRITON_PTXAS_PATH or TRITON_PTXAS_BLACKWELL_PATH is wrong."""
     for assembler in stack.toolchain.assemblers:
         program = assembler.other
         if program is None or program.named_by != assembler.variable:
@@ -69,7 +69,7 @@ def find_wrong_assembler_paths(stack: Stack) -> Iterator[Finding]:
             then = "Triton fails"
             if assembler.used is assembler.bundled:
                 then = f"Triton uses its own of CUDA {assembler.bundled.cuda} instead"
-            yield Finding(
+            yield Finding.of(
                 code="ND402",
                 path=program.path,
                 message=f"{assembler.variable} names a program that does not work: "
@@ -79,7 +79,7 @@ def find_wrong_assembler_paths(stack: Stack) -> Iterator[Finding]:
             continue
         unknown = _unknown(program, assembler)
         if unknown:
-            yield Finding(
+            yield Finding.of(
                 code="ND402",
                 path=program.path,
                 message=f"{assembler.variable} names the ptxas of CUDA {program.cuda}, "

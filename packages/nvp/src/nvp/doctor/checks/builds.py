@@ -18,18 +18,8 @@ from ...builds.backends import parse_backend
 from ...builds.verdicts import refusal_of_driver
 from ...knowledge.builds import PROJECTS, LibraryCode, Needs
 from ..distributions import Distribution
-from ..model import Find, Finding
+from ..model import Find, Finding, check
 from ..stack import Stack
-
-__all__ = [
-    "find_builds_without_code",
-    "find_builds_without_gpu",
-    "find_newer_builds",
-    "find_newer_ptx",
-    "find_only_ptx",
-    "find_partial_builds",
-    "find_wrong_variants",
-]
 
 _State = Literal["native", "ptx", "newer ptx", "nothing"]
 _STATES: tuple[_State, ...] = ("native", "ptx", "newer ptx", "nothing")
@@ -82,16 +72,17 @@ def _of_programs(find: Find) -> Find:
     return find_of_programs
 
 
+@check("ND201", "error")
 @_of_programs
 def find_newer_builds(stack: Stack) -> Iterator[Finding]:
-    """ND201: an installed build needs a driver of a newer CUDA major."""
+    """An installed build needs a driver of a newer CUDA major version."""
     driver = stack.environment.cuda_driver_version
     if driver is None:
         return
     for distribution, needs in _builds(stack):
         refusal = refusal_of_driver(needs, driver)
         if refusal is not None:
-            yield Finding(
+            yield Finding.of(
                 code="ND201",
                 distribution=distribution.name,
                 path=distribution.folder,
@@ -100,9 +91,10 @@ def find_newer_builds(stack: Stack) -> Iterator[Finding]:
             )
 
 
+@check("ND202", "error")
 @_of_programs
 def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
-    """ND202: an installed build has no code for a GPU."""
+    """An installed build has no code for a GPU."""
     for distribution, pieces in _judged(stack):
         for capability, bad in _by_gpu(pieces, "nothing"):
             rest = [p for p in pieces if p.capability == capability and p not in bad]
@@ -113,7 +105,7 @@ def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
                 continue
             targets = sorted({t for piece in bad for t in piece.targets}, key=_number)
             only = f", only for {', '.join(targets)}" if targets else ""
-            yield Finding(
+            yield Finding.of(
                 code="ND202",
                 distribution=distribution.name,
                 path=distribution.locate(bad[0].code.name),
@@ -123,8 +115,9 @@ def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
             )
 
 
+@check("ND203", "warning")
 def find_partial_builds(stack: Stack) -> Iterator[Finding]:
-    """ND203: some of a build's own libraries have no code for a GPU."""
+    """Some of a build's own libraries have no code for a GPU."""
     for distribution, pieces in _judged(stack):
         for capability, bad in _by_gpu(pieces, "nothing"):
             rest = [p for p in pieces if p.capability == capability and p not in bad]
@@ -132,7 +125,7 @@ def find_partial_builds(stack: Stack) -> Iterator[Finding]:
                 continue
             names = ", ".join(dict.fromkeys(piece.code.name for piece in bad[:3]))
             more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
-            yield Finding(
+            yield Finding.of(
                 code="ND203",
                 distribution=distribution.name,
                 path=distribution.locate(bad[0].code.name),
@@ -143,12 +136,13 @@ def find_partial_builds(stack: Stack) -> Iterator[Finding]:
             )
 
 
+@check("ND204", "warning")
 @_of_programs
 def find_only_ptx(stack: Stack) -> Iterator[Finding]:
-    """ND204: a build has only PTX for a GPU, which the driver compiles."""
+    """A build has only PTX for a GPU."""
     for distribution, pieces in _judged(stack):
         for capability, ptx in _by_gpu(pieces, "ptx"):
-            yield Finding(
+            yield Finding.of(
                 code="ND204",
                 distribution=distribution.name,
                 path=distribution.locate(ptx[0].code.name),
@@ -159,14 +153,15 @@ def find_only_ptx(stack: Stack) -> Iterator[Finding]:
             )
 
 
+@check("ND205", "error")
 @_of_programs
 def find_newer_ptx(stack: Stack) -> Iterator[Finding]:
-    """ND205: a build has only PTX for a GPU, and the driver is older than it."""
+    """A build has only PTX for a GPU, and the driver is older than it."""
     driver = stack.environment.cuda_driver_version
     for distribution, pieces in _judged(stack):
         for capability, newer in _by_gpu(pieces, "newer ptx"):
             needed = min(p.needed for p in newer if p.needed is not None)
-            yield Finding(
+            yield Finding.of(
                 code="ND205",
                 distribution=distribution.name,
                 path=distribution.locate(newer[0].code.name),
@@ -178,8 +173,9 @@ def find_newer_ptx(stack: Stack) -> Iterator[Finding]:
             )
 
 
+@check("ND206", "error")
 def find_wrong_variants(stack: Stack) -> Iterator[Finding]:
-    """ND206: an installed variant does not fit the machine."""
+    """An installed variant does not fit the machine."""
     for distribution in stack.distributions.values():
         data = distribution.variant_json
         if data is None:
@@ -192,7 +188,7 @@ def find_wrong_variants(stack: Stack) -> Iterator[Finding]:
         resolution = resolve_metadata(metadata, stack.environment)
         for label, reasons in resolution.rejected.items():
             causes = "; ".join(reason.sentence for reason in reasons)
-            yield Finding(
+            yield Finding.of(
                 code="ND206",
                 distribution=distribution.name,
                 path=distribution.folder,
@@ -202,15 +198,16 @@ def find_wrong_variants(stack: Stack) -> Iterator[Finding]:
             )
 
 
+@check("ND207", "warning")
 def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
-    """ND207: a CPU build is installed, although a GPU is there."""
+    """A CPU build is installed, although a GPU is there."""
     environment = stack.environment
     if environment.cuda_driver_version is None or not environment.gpus:
         return
     for distribution in stack.distributions.values():
         if not _is_cpu_build(stack, distribution):
             continue
-        yield Finding(
+        yield Finding.of(
             code="ND207",
             distribution=distribution.name,
             path=distribution.folder,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nvidia_variant_provider.errors import shown
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 
-from ..model import Finding
+from ..model import Finding, check
 from ..stack import Stack
 from ..toolchain.architectures import VARIABLE
 from ..toolchain.compilers import Nvrtc
@@ -15,11 +15,10 @@ from ..toolchain.programs import Program
 from ..toolchain.targets import driver_for_ptx, is_older_than
 from ..toolchain.torch_build import TorchBuild
 
-__all__ = ["find_left_out_gpus", "find_newer_toolchain", "find_other_compilers"]
 
-
+@check("ND404", "warning")
 def find_other_compilers(stack: Stack) -> Iterator[Finding]:
-    """ND404: nvcc or NVRTC is of another CUDA than torch."""
+    """Nvcc or NVRTC is of another CUDA than torch."""
     torch = stack.toolchain.torch
     if torch is None or torch.cuda is None:
         return
@@ -27,7 +26,7 @@ def find_other_compilers(stack: Stack) -> Iterator[Finding]:
         # torch, _check_cuda_version: another major version is an error when an
         # extension is built, and another minor version is a warning.
         if program.cuda is not None and program.cuda.major != torch.cuda.major:
-            yield Finding(
+            yield Finding.of(
                 code="ND404",
                 path=program.path,
                 message=f"the nvcc of {program.named_by} is of CUDA {program.cuda}, "
@@ -39,8 +38,9 @@ def find_other_compilers(stack: Stack) -> Iterator[Finding]:
         yield from _other_nvrtc(stack, torch, nvrtc)
 
 
+@check("ND405", "error")
 def find_newer_toolchain(stack: Stack) -> Iterator[Finding]:
-    """ND405: what this toolchain compiles is newer than the driver."""
+    """What this toolchain compiles is newer than the driver."""
     driver = stack.environment.cuda_driver_version
     if driver is None or not stack.environment.compute_capabilities:
         return
@@ -53,14 +53,15 @@ def find_newer_toolchain(stack: Stack) -> Iterator[Finding]:
                 yield from _newer_nvcc(stack, program, program.cuda, driver)
 
 
+@check("ND406", "warning")
 def find_left_out_gpus(stack: Stack) -> Iterator[Finding]:
-    """ND406: TORCH_CUDA_ARCH_LIST leaves out a GPU."""
+    """TORCH_CUDA_ARCH_LIST leaves out a GPU."""
     architectures = stack.toolchain.architectures
     if architectures is None or stack.toolchain.torch is None:
         return
     if architectures.unknown:
         entries = ", ".join(map(shown, architectures.unknown[:3]))
-        yield Finding(
+        yield Finding.of(
             code="ND406",
             message=f"{VARIABLE} has entries that torch refuses: {entries}",
             hint="write one semicolon or one space between two entries, such as "
@@ -73,7 +74,7 @@ def find_left_out_gpus(stack: Stack) -> Iterator[Finding]:
         if not (architectures.has_code_for(gpu) or architectures.has_ptx_for(gpu))
     ]
     if left_out:
-        yield Finding(
+        yield Finding.of(
             code="ND406",
             message=f"{VARIABLE} is {shown(architectures.text)}, which leaves out "
             f"compute capability {', '.join(map(str, left_out))}",
@@ -86,7 +87,7 @@ def _other_nvrtc(
     stack: Stack, torch: TorchBuild, nvrtc: list[Nvrtc]
 ) -> Iterator[Finding]:
     for item in nvrtc:
-        yield Finding(
+        yield Finding.of(
             code="ND404",
             distribution=item.distribution.name,
             path=item.distribution.folder,
@@ -121,7 +122,7 @@ def _newer_assemblers(stack: Stack, driver: CudaVersion) -> Iterator[Finding]:
         cuda = assembler.used.cuda
         if not assembler.gpus or cuda is None or cuda.major <= driver.major:
             continue
-        yield Finding(
+        yield Finding.of(
             code="ND405",
             distribution=getattr(stack.toolchain.triton, "name", None),
             path=assembler.used.path,
@@ -140,7 +141,7 @@ def _newer_nvrtc(stack: Stack, driver: CudaVersion) -> Iterator[Finding]:
             continue
         newer = _newer_gpus(stack, item.cuda)
         if newer:
-            yield Finding(
+            yield Finding.of(
                 code="ND405",
                 distribution=item.distribution.name,
                 path=item.distribution.folder,
@@ -156,9 +157,9 @@ def _newer_nvcc(
 ) -> Iterator[Finding]:
     needed = driver_for_ptx(cuda)
     if cuda.major > driver.major:
-        yield Finding(
+        yield Finding.of(
             code="ND405",
-            own_severity="warning",
+            severity="warning",
             path=program.path,
             message=f"extensions that the nvcc of CUDA {cuda} builds need a driver "
             f"for CUDA {cuda.major}, and this one is for CUDA {driver}",
@@ -169,9 +170,9 @@ def _newer_nvcc(
         only_ptx = _only_ptx(stack, cuda)
         gpus = f" for compute capability {', '.join(map(str, only_ptx))}"
         kind = f"the only code{gpus}" if only_ptx else "a program without machine code"
-        yield Finding(
+        yield Finding.of(
             code="ND405",
-            own_severity=None if only_ptx else "note",
+            severity=None if only_ptx else "note",
             path=program.path,
             message=f"the PTX of the nvcc of CUDA {cuda} needs a driver for CUDA "
             f"{needed}, and this one is for CUDA {driver}: "

@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
+from ...findings import Severity
 from ...gpu_code.runtimes import major_of_name
 from ...gpu_code.vendoring import is_of_nvidia
 from ..bringers import cuda_of_name, find_bringer, need_of, project_for, purpose_of
 from ..distributions import Distribution
 from ..libraries import LIBRARY_PATH, Libraries, Loading, is_of_torch
 from ..loader.process import Failure, Loaded
-from ..model import Finding, Severity
+from ..model import Finding, check
 from ..stack import Stack
-
-__all__ = ["find_missing_libraries", "find_other_copies", "find_two_cudas"]
 
 _PATHFINDER = "cuda-pathfinder"
 """Projects that use it look for NVIDIA's libraries themselves when they need them."""
 
 
+@check("ND301", "error")
 def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
-    """ND301: a library that GPU code is linked with is found nowhere."""
+    """A library that GPU code is linked with is found nowhere."""
     groups: dict[tuple[str, str, Severity], dict[str, Failure]] = {}
     for loading, failure in _failures(stack):
         # What a library is linked with is missing for all that load the library.
@@ -34,19 +34,20 @@ def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
         groups.setdefault(key, {}).setdefault(failure.name, failure)
     for (name, outcome, severity), failures in groups.items():
         owner = stack.distributions[name]
-        yield Finding(
+        yield Finding.of(
             code="ND301",
             distribution=name,
             path=next(iter(failures.values())).user,
             message=f"{name} {owner.version} is linked with {_listed(failures)}, "
             f"{outcome}",
             hint=_hint(stack, owner, list(failures.values())),
-            own_severity=severity,
+            severity=severity,
         )
 
 
+@check("ND302", "warning")
 def find_two_cudas(stack: Stack) -> Iterator[Finding]:
-    """ND302: libraries of two CUDA majors for one purpose in one environment."""
+    """Libraries of two CUDA majors for one purpose."""
     by_purpose: dict[str, dict[int, Distribution]] = {}
     for distribution in stack.distributions.values():
         if (known := cuda_of_name(distribution)) is not None:
@@ -56,7 +57,7 @@ def find_two_cudas(stack: Stack) -> Iterator[Finding]:
             continue
         names = [_with_users(stack, by_cuda[cuda]) for cuda in sorted(by_cuda)]
         oldest = by_cuda[min(by_cuda)]
-        yield Finding(
+        yield Finding.of(
             code="ND302",
             distribution=oldest.name,
             path=oldest.folder,
@@ -87,8 +88,9 @@ def _together(stack: Stack, purpose: str) -> str:
     return ""
 
 
+@check("ND303", "warning")
 def find_other_copies(stack: Stack) -> Iterator[Finding]:
-    """ND303: LD_LIBRARY_PATH puts another copy before the installed one."""
+    """LD_LIBRARY_PATH puts another copy before the installed one."""
     if not (stack.is_here and stack.environ.get(LIBRARY_PATH)):
         return
     plain = Libraries(stack)
@@ -103,7 +105,7 @@ def find_other_copies(stack: Stack) -> Iterator[Finding]:
         names.setdefault((folder, owner.name), []).append(name)
     for (folder, owner_name), others in names.items():
         owner = stack.distributions[owner_name]
-        yield Finding(
+        yield Finding.of(
             code="ND303",
             distribution=owner_name,
             path=os.path.join(folder, others[0]),

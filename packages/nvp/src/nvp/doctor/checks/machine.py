@@ -9,15 +9,8 @@ from nvidia_variant_provider.machine import reasons
 
 from ..libraries import LIBRARY_PATH
 from ..loader.process import split_library_path
-from ..model import Finding
+from ..model import Finding, check
 from ..stack import Stack
-
-__all__ = [
-    "find_compatibility_libraries",
-    "find_missing_capabilities",
-    "find_stub_driver",
-    "find_unreadable_driver",
-]
 
 _CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
 _NEEDED = ("compute", "utility")
@@ -33,8 +26,9 @@ _CONSUMER = ("GeForce", "TITAN")
 and on select NGC-Ready RTX boards"."""
 
 
+@check("ND101", "error")
 def find_unreadable_driver(stack: Stack) -> Iterator[Finding]:
-    """ND101: a driver is there that could not be asked."""
+    """A driver is there that could not be asked."""
     environment = stack.environment
     codes = [(environment.reason, "")]
     codes += [(gpu.reason, f"GPU {gpu.index}: ") for gpu in environment.gpus]
@@ -42,11 +36,12 @@ def find_unreadable_driver(stack: Stack) -> Iterator[Finding]:
         if reasons.is_failure(code):
             sentence, step = reasons.explain(code)
             message = f"{subject}{sentence} ({code})"
-            yield Finding(code="ND101", message=message, hint=step)
+            yield Finding.of(code="ND101", message=message, hint=step)
 
 
+@check("ND102", "error")
 def find_missing_capabilities(stack: Stack) -> Iterator[Finding]:
-    """ND102: a container without the capability ``compute`` or ``utility``."""
+    """A container without the capability compute or utility."""
     if not stack.is_here or not _is_container(stack):
         return
     given = stack.environ.get(_CAPABILITIES, "")
@@ -59,7 +54,7 @@ def find_missing_capabilities(stack: Stack) -> Iterator[Finding]:
     ]
     if lacking:
         wanted = ",".join(sorted({*names, *_NEEDED}))
-        yield Finding(
+        yield Finding.of(
             code="ND102",
             message="this container lacks the capability "
             f"{' and '.join(lacking)} of the NVIDIA driver",
@@ -67,14 +62,15 @@ def find_missing_capabilities(stack: Stack) -> Iterator[Finding]:
         )
 
 
+@check("ND103", "error")
 def find_stub_driver(stack: Stack) -> Iterator[Finding]:
-    """ND103: a stub of libcuda stands where programs find it."""
+    """A stub of libcuda stands where programs find it."""
     path = _first_driver(stack)
     if path is None:
         return
     real = os.path.realpath(path)
     if "stubs" in real.split(os.sep) or os.path.getsize(real) < _SMALLEST_DRIVER:
-        yield Finding(
+        yield Finding.of(
             code="ND103",
             path=path,
             message=f"programs find the stub {real} instead of the driver's libcuda: "
@@ -83,8 +79,9 @@ def find_stub_driver(stack: Stack) -> Iterator[Finding]:
         )
 
 
+@check("ND104", "error")
 def find_compatibility_libraries(stack: Stack) -> Iterator[Finding]:
-    """ND104: libraries of cuda-compat that a GPU does not support."""
+    """Libraries of cuda-compat that a GPU does not support."""
     environment = stack.environment
     path = _first_driver(stack)
     is_compat = path is not None and "compat" in os.path.realpath(path).split(os.sep)
@@ -94,7 +91,7 @@ def find_compatibility_libraries(stack: Stack) -> Iterator[Finding]:
     if not refused and not (is_compat and consumer):
         return
     gpu = f"a {consumer[0]}" if consumer else "this GPU"
-    yield Finding(
+    yield Finding.of(
         code="ND104",
         path=path if is_compat else None,
         message=f"programs find the libraries of cuda-compat, and {gpu} does not "

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..model import Code, Finding
+from ..model import Finding, check
 from ..stack import Stack
-
-__all__ = ["find_wrong_libraries", "find_wrong_triton"]
 
 _TRITON = frozenset({"triton", "triton-windows", "pytorch-triton"})
 
 
+@check("ND304", "error")
 def find_wrong_libraries(stack: Stack) -> Iterator[Finding]:
-    """ND304: an nvidia distribution is not of the version that METADATA requires."""
+    """An NVIDIA distribution is not of the version that METADATA requires."""
     yield from _find_unmet(stack, "ND304", _is_cuda)
 
 
+@check("ND403", "error")
 def find_wrong_triton(stack: Stack) -> Iterator[Finding]:
-    """ND403: Triton is not of the version that torch requires."""
+    """Triton is not of the version that torch requires."""
     yield from _find_unmet(stack, "ND403", _TRITON.__contains__)
 
 
@@ -27,7 +27,7 @@ def _is_cuda(name: str) -> bool:
 
 
 def _find_unmet(
-    stack: Stack, code: Code, counts: Callable[[str], bool]
+    stack: Stack, code: str, counts: Callable[[str], bool]
 ) -> Iterator[Finding]:
     for need in stack.requirements:
         if not counts(need.name):
@@ -36,7 +36,7 @@ def _find_unmet(
         if installed is not None and need.allows(installed.version):
             continue
         state = "not installed" if installed is None else installed.version
-        yield Finding(
+        yield Finding.of(
             code=code,
             distribution=need.name,
             path=need.user.folder if installed is None else installed.folder,

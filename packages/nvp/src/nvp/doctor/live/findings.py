@@ -14,11 +14,15 @@ from nvidia_variant_provider.machine.environment import (
 
 from ...gpu_code.units import split_units
 from ...knowledge.tables import PTX, driver_branches, parse_isa, toolkits
-from ..model import Finding
+from ..model import Finding, declare
 from ..stack import Stack
 from .model import GpuProof, Proof, Trial
 
 __all__ = ["find_live"]
+
+declare("ND601", "error", "No CUDA context can be made.")
+declare("ND602", "note", "The driver refuses a version of PTX.")
+declare("ND603", "error", "A kernel does not run.")
 
 _LOOK = "look for lines with NVRM or Xid in the kernel log: sudo dmesg"
 _HINTS = {
@@ -50,7 +54,7 @@ def _find_contexts(stack: Stack, proof: Proof) -> Iterator[Finding]:
     for item in proof.gpus:
         trial = item.context
         if trial.status != "passed":
-            yield Finding(
+            yield Finding.of(
                 code="ND601",
                 message=f"no CUDA context can be made on {_named(item.gpu)}: "
                 f"{_error(trial)}",
@@ -59,7 +63,7 @@ def _find_contexts(stack: Stack, proof: Proof) -> Iterator[Finding]:
     for gpu in stack.environment.gpus:
         if gpu.compute_capability is None:
             sentence, step = reasons.explain(gpu.reason or reasons.UNKNOWN_ERROR)
-            yield Finding(
+            yield Finding.of(
                 code="ND601",
                 message=f"no CUDA context was tried on {_named(gpu)}: {sentence} "
                 f"({gpu.reason})",
@@ -68,9 +72,9 @@ def _find_contexts(stack: Stack, proof: Proof) -> Iterator[Finding]:
     listed = len(stack.environment.gpus)
     counts = [item.count for item in proof.gpus if item.count is not None]
     if counts and max(counts) < listed:
-        yield Finding(
+        yield Finding.of(
             code="ND601",
-            own_severity="warning",
+            severity="warning",
             message=f"CUDA shows {max(counts)} GPU{'s' if max(counts) > 1 else ''} to "
             f"programs, and the driver lists {listed}",
             hint="nvidia-smi -L shows whether MIG is on, with which a program sees one "
@@ -88,7 +92,7 @@ def _find_refused(stack: Stack, proof: Proof) -> Iterator[Finding]:
             continue
         if refused not in told:
             told.add(refused)
-            yield Finding(
+            yield Finding.of(
                 code="ND602",
                 message=f"the driver does not compile PTX {_span(refused)} "
                 "(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222), that of CUDA "
@@ -117,9 +121,9 @@ def _find_blocked(
         if not blocked or (distribution.is_library and len(blocked) < len(units)):
             continue
         path, needed = blocked[0]
-        yield Finding(
+        yield Finding.of(
             code="ND602",
-            own_severity="error",
+            severity="error",
             distribution=distribution.name,
             path=distribution.locate(path),
             message=f"{distribution.title} has only PTX of CUDA "
@@ -145,7 +149,7 @@ def _find_kernels(item: GpuProof) -> Iterator[Finding]:
 
 
 def _broken(what: str, item: GpuProof, trial: Trial) -> Finding:
-    return Finding(
+    return Finding.of(
         code="ND603",
         message=f"{what} does not run on {_named(item.gpu)}: {_error(trial)}",
         hint=_hint(trial),
@@ -157,7 +161,7 @@ def _find_libraries(stack: Stack, item: GpuProof) -> Iterator[Finding]:
     for library in item.libraries:
         if library.trial.failed:
             distribution = stack.distributions[library.distribution]
-            yield Finding(
+            yield Finding.of(
                 code="ND603",
                 distribution=distribution.name,
                 path=distribution.locate(library.path),
@@ -174,7 +178,7 @@ def _find_torch(stack: Stack, steps: Mapping[str, Trial]) -> Iterator[Finding]:
     torch = stack.distributions["torch"]
     for name, trial in steps.items():
         if trial.failed:
-            yield Finding(
+            yield Finding.of(
                 code="ND603",
                 distribution="torch",
                 path=torch.folder,
@@ -191,7 +195,7 @@ def _find_torch(stack: Stack, steps: Mapping[str, Trial]) -> Iterator[Finding]:
     ):
         mask = stack.environ.get("CUDA_VISIBLE_DEVICES")
         given = "" if mask is None else f", with CUDA_VISIBLE_DEVICES={mask!r}"
-        yield Finding(
+        yield Finding.of(
             code="ND603",
             distribution="torch",
             path=torch.folder,

@@ -13,10 +13,12 @@ from typing import Any, Literal
 
 from nvidia_variant_provider.machine.environment import Environment
 
-from ..model import Finding
+from ..model import Finding, declare
 from .making import Receipt
 
 __all__ = ["CHANGES", "Comparison", "Lane", "compare", "find_differences"]
+
+declare("ND701", "warning", "The stack differs from the receipt.")
 
 Change = Literal["lost", "changed", "gained", "same"]
 
@@ -136,7 +138,7 @@ def find_differences(comparison: Comparison) -> Iterator[Finding]:
             now = "is not there" if lane.new is None else f"is {lane.new}"
             then = "has none" if lane.old is None else f"has {lane.old}"
             message = f"{subject} {now}, and the receipt {then}"
-        yield Finding(
+        yield Finding.of(
             code="ND701",
             distribution=lane.name if lane.kind == "distribution" else None,
             message=message,

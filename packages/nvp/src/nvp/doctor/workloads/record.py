@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from nvidia_variant_provider.errors import printable
 
-from ..model import Finding
+from ..model import Finding, declare
 from ..stack import Stack
 from .compile_log import CompileLog, split_prefix
 from .memory import Memory, watch_memory
@@ -27,6 +27,9 @@ __all__ = [
     "find_failed_workloads",
     "run_workloads",
 ]
+
+declare("ND604", "error", "A workload failed.")
+declare("ND605", "warning", "A workload broke its graph or fell back to eager.")
 
 DEADLINE = 600
 """The seconds that a workload has, unless the user says something else."""
@@ -148,7 +151,7 @@ def find_failed_workloads(stack: Stack, records: Sequence[Record]) -> Iterator[F
             continue
         last = record["last_lines"][-1:]
         ending = f": {last[0]}" if last else ""
-        yield Finding(
+        yield Finding.of(
             code="ND604",
             message=f"the workload {_shown(record)} {_verdict(record)}{ending}",
             hint=_next_step(stack, record),
@@ -175,7 +178,7 @@ def find_broken_graphs(records: Sequence[Record]) -> Iterator[Finding]:
             if more > 0:
                 places.append(f"{more} more")
             times = "once" if total == 1 else f"{total} times"
-            yield Finding(
+            yield Finding.of(
                 code="ND605",
                 path=entries[0]["path"] if entries else None,
                 message=f"the workload {_shown(record)} {verb} {times}: "
