@@ -158,7 +158,7 @@ def json_nodes() -> Iterator[str]:
 
 def yaml_nodes() -> Iterator[str]:
     """Yield the output of ``kubectl get nodes -o yaml``."""
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     yield "kind: List\n"
     yield "apiVersion: v1\nitems:\n"

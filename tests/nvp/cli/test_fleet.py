@@ -16,8 +16,6 @@ from support.html_page import Page
 from support.paths import ROOT
 from support.wheels import stub_wheel, write_page
 
-pytest.importorskip("ijson", reason="it reads long lists")
-
 INVENTORIES = ROOT / "fixtures" / "inventories"
 NODES = INVENTORIES / "kubernetes-nodes.json"
 WORKSTATION = (INVENTORIES / "workstation.xml", INVENTORIES / "workstation.csv")

@@ -12,9 +12,8 @@ from support.paths import FIXTURES
 
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvp import api
-from nvp.inventories import nvidia_smi, reading
+from nvp.inventories import nvidia_smi
 
-pytest.importorskip("ijson", reason="it reads long lists")
 pytest.importorskip("yaml", reason="it reads YAML")
 
 FIXTURES = FIXTURES / "inventories"
@@ -32,18 +31,6 @@ def test_every_fixture_has_an_expected_result() -> None:
     names = {path.name for path in FIXTURES.iterdir()}
     forms = {name for name in names if not name.endswith(".expected.json")}
     assert {f"{name}.expected.json" for name in forms} == names - forms
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["kubernetes-nodes.json", "kubernetes-resourceslices.json", "condor-slots.json"],
-)
-def test_a_list_is_read_alike_as_a_stream(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = api.read_machines(FIXTURES / name)
-    monkeypatch.setattr(reading, "HEAD", 64)
-    assert api.read_machines(FIXTURES / name) == expected
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def read_environment(path: str | os.PathLike[str]) -> Environment:
         that report alone. Its schema is ``schemas/environment.schema.json``.
     :raises InputError: the file cannot be read, or is not valid.
     """
-    from ..inventories.snapshots import environment_of_snapshot
+    from ..inventories.model import environment_of_snapshot
 
     name = str(path)
     try:

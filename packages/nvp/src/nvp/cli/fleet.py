@@ -80,7 +80,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Return the keys ``machines``, ``covering`` and ``smallest_set``."""
     from ..api import fleet
-    from ..inventories.several import read_inventories
+    from ..inventories.reading import read_inventories
     from .release_file import read_release
 
     _check(options)

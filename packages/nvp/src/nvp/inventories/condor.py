@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nvidia_variant_provider.errors import InputError, shown
+from nvidia_variant_provider.errors import shown
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 
 from .model import (
@@ -14,6 +14,7 @@ from .model import (
     Machine,
     as_mapping,
     as_text,
+    errors_at,
     make_environment,
     parse_capability,
     parse_cuda,
@@ -47,11 +48,8 @@ def read_slots(items: Iterable[Mapping[str, Any]]) -> Iterator[Machine]:
         name = as_text(item.get("Machine"))
         if name is None or not any(key.startswith("GPUs_") for key in item):
             continue
-        try:
+        with errors_at(f"machine {shown(name)}"):
             _add(machines.setdefault(name, _Slots()), item)
-        except InputError as error:
-            error.place = f"machine {shown(name)}"
-            raise
     for name, slots in machines.items():
         environment = make_environment(slots.cuda, slots.gpus.values())
         yield Machine(name=name, environment=environment)

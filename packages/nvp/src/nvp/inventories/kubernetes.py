@@ -23,6 +23,7 @@ from .model import (
     Machine,
     as_mapping,
     as_text,
+    errors_at,
     make_environment,
     parse_capability,
     parse_cuda,
@@ -161,7 +162,7 @@ def _add_device(node: _Node, attributes: Mapping[str, str], place: str) -> None:
         return
     if kind == "mig":
         node.notes["a GPU is split by MIG"] = None
-    with _at(place):
+    with errors_at(place):
         if text := attributes.get("cudaDriverVersion"):
             node.cuda.add(parse_cuda(text))
         capability = attributes.get("cudaComputeCapability")
@@ -199,7 +200,7 @@ def _read_node(item: Mapping[str, Any]) -> Iterator[Machine]:
     }
     name = as_text(metadata.get("name"))
     if name is not None and _has_gpu(labels):
-        with _at(f"node {shown(name)}"):
+        with errors_at(f"node {shown(name)}"):
             yield _node(name, labels, as_mapping(item.get("status")))
 
 
@@ -284,17 +285,3 @@ def _count(text: str | None) -> int:
     if text is None or not (text.isascii() and text.isdigit() and len(text) <= 6):
         return 0
     return min(int(text), MAX_GPUS)
-
-
-class _at:  # noqa: N801  # it reads as a word
-    """Say in an error which object of the document it is about."""
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if isinstance(error, InputError):
-            error.place = ": ".join(filter(None, (self._place, error.place)))

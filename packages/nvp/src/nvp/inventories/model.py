@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,12 +22,15 @@ __all__ = [
     "Machine",
     "as_mapping",
     "as_text",
+    "environment_of_snapshot",
+    "errors_at",
     "make_environment",
     "parse_capability",
     "parse_cuda",
     "refuse_repeated",
 ]
 
+_SNAPSHOT = "make one with: nvidia-variant-provider detect --json"
 _NUMBERS = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,6})*")
 MAX_GPUS = 256
 """GPUs of one machine; the largest known machines have 16, and 72 in one rack."""
@@ -129,6 +133,16 @@ def refuse_repeated(machines: Iterable[Machine]) -> Iterator[Machine]:
         yield machine
 
 
+@contextmanager
+def errors_at(place: str) -> Iterator[None]:
+    """Say in an `InputError` which object of the document it is about."""
+    try:
+        yield
+    except InputError as error:
+        error.place = ": ".join(filter(None, (place, error.place)))
+        raise
+
+
 def as_mapping(value: object) -> Mapping[str, Any]:
     """Return an object of a document; an empty one for anything else."""
     return value if isinstance(value, dict) else {}
@@ -142,5 +156,20 @@ def as_text(value: object) -> str | None:
         return None
     if isinstance(value, (int, float)):
         return str(value)
-    # ijson reads numbers with a point as decimals.
-    return str(value) if type(value).__name__ == "Decimal" else None
+    return None
+
+
+def environment_of_snapshot(document: object) -> Environment:
+    """Return the machine of a snapshot.
+
+    :param document: the report, or its ``data`` alone.
+    :raises InputError: it is something else, or is not valid.
+    """
+    if not isinstance(document, dict) or "schema_version" not in document:
+        if isinstance(document, dict) and "variants" in document:
+            message = "this is variant metadata, not a snapshot of a machine"
+            raise InputError(message, hint=_SNAPSHOT)
+        return Environment.from_dict(document)
+    if document.get("command") != "detect":
+        raise InputError("this is not the report of detect", hint=_SNAPSHOT)
+    return Environment.from_dict(document.get("data"), "data")

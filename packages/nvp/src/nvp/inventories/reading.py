@@ -1,4 +1,8 @@
-"""Reading an inventory, whose content tells its form."""
+"""Reading inventories, whose content tells their form.
+
+A cluster of Kubernetes has at most 5,000 nodes, which ``kubectl`` describes in some
+100 MB: a file is therefore read as a whole.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +13,21 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
-from nvidia_variant_provider.errors import InputError, MissingExtraError
+from nvidia_variant_provider.errors import (
+    InputError,
+    MissingExtraError,
+    ProviderError,
+    shown,
+)
 from nvidia_variant_provider.strict_json import open_regular, unreadable
 
 from . import conda, condor, dcgm, kubernetes, nvidia_smi
-from .model import Machine, as_mapping, refuse_repeated
-from .snapshots import environment_of_snapshot
-from .source import HEAD, SPACE, Source
-from .yaml_items import parse_objects
+from .model import Machine, as_mapping, environment_of_snapshot, refuse_repeated
 
-__all__ = ["FORMS", "read_inventory"]
+__all__ = ["FORMS", "parse_yaml", "read_inventories", "read_inventory"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,11 +37,55 @@ FORMS = (
     "nvidia-smi --query-gpu, or metrics of the DCGM exporter"
 )
 
-_File: TypeAlias = "io.BufferedReader[Source]"
+_LONGEST = 512 * 1024 * 1024
+"""The most bytes of an inventory, some five times those of 5,000 nodes: standard input
+may have no end."""
 
-_LONGEST_TEXT = 16 * 1024 * 1024
-"""The most bytes of a form that is about one machine; nvidia-smi writes some 20 kB for
-each GPU."""
+_START = 4 * 1024 * 1024
+"""The characters by which the form of a text is told."""
+
+_AGAIN = "make the file again"
+_MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_SPACE = b"\xef\xbb\xbf \t\r\n"
+"""Bytes that may stand before a document: a byte-order mark and blanks."""
+
+
+def read_inventories(
+    paths: Iterable[str],
+) -> tuple[Sequence[Machine], Sequence[ProviderError]]:
+    """Read the machines of several files.
+
+    The two outputs of nvidia-smi with one file stem are one machine.
+
+    :returns: the machines of the files that could be read, and an error for each other
+        file, and for each file with a machine of an earlier file.
+    """
+    machines: dict[tuple[str, int], Machine] = {}
+    by_stem: dict[str, tuple[str, int]] = {}
+    errors: list[ProviderError] = []
+    for path in paths:
+        try:
+            read = read_inventory(path)
+        except ProviderError as error:
+            errors.append(error)
+            continue
+        stem = os.path.splitext(path)[0]
+        if len(read) == 1 and stem in by_stem:
+            merged = nvidia_smi.merge(machines[by_stem[stem]], read[0])
+            if merged is not None:
+                machines[by_stem[stem]] = merged
+                continue
+        taken = {item.name for item in machines.values()}
+        repeated = [item.name for item in read if item.name in taken]
+        if repeated:
+            message = f"two machines have the name {shown(repeated[0])}"
+            hint = "another inventory has it; give each machine a name of its own"
+            errors.append(InputError(message, path=path, hint=hint))
+            continue
+        if len(read) == 1:
+            by_stem[stem] = path, 0
+        machines.update({(path, number): item for number, item in enumerate(read)})
+    return list(machines.values()), errors
 
 
 def read_inventory(path: str) -> list[Machine]:
@@ -48,8 +98,12 @@ def read_inventory(path: str) -> list[Machine]:
     name = "standard input" if path == "-" else path
     stem = os.path.splitext(os.path.basename(path))[0] if path != "-" else "stdin"
     try:
-        with _open(path) as source:
-            machines = list(refuse_repeated(_read(source, stem)))
+        with _open(path) as file:
+            data = file.read(_LONGEST + 1)
+        if len(data) > _LONGEST:
+            message = f"it is larger than {_LONGEST >> 20} MiB"
+            raise InputError(message, hint="select fewer machines")
+        machines = list(refuse_repeated(_read(data, stem)))
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             error.path = name
@@ -62,97 +116,59 @@ def read_inventory(path: str) -> list[Machine]:
     return machines
 
 
-def _open(path: str) -> Source:
+def _open(path: str) -> BinaryIO:
     if path != "-":
-        return Source(open_regular(path))
+        return open_regular(path)
     if sys.stdin is None:  # The shell has closed it: <&-
         raise InputError("cannot be read: closed", hint="name a file")
     # The stream stays open: it belongs to the process.
-    return Source(os.fdopen(os.dup(sys.stdin.fileno()), "rb", closefd=True))
+    return os.fdopen(os.dup(sys.stdin.fileno()), "rb", closefd=True)
 
 
-def _read(source: Source, stem: str) -> Iterable[Machine]:
-    file = io.BufferedReader(source, HEAD)
-    head = file.peek(HEAD)[:HEAD].lstrip(SPACE)
-    if head[:1] in (b"{", b"["):
-        return _read_json(file, source, stem)
-    if head[:1] == b"<":
-        data = _read_short(file)
-        return [nvidia_smi.read_log(data, stem, is_utf_8=source.is_decoded)]
+def _read(data: bytes, stem: str) -> Iterable[Machine]:
+    # Windows PowerShell redirects the output of a program as UTF-16.
+    encoding = _MARKS.get(data[:2])
+    if encoding is not None:
+        try:
+            data = data[2:].decode(encoding).encode()
+        except UnicodeError:
+            message = "it is not UTF-16, although it begins like that"
+            raise InputError(message, hint="save it as UTF-8") from None
+    first = data[: len(_SPACE) + 1024].lstrip(_SPACE)[:1]
+    if first in (b"{", b"["):
+        return _read_json(data, stem)
+    if first == b"<":
+        return [nvidia_smi.read_log(data, stem, is_utf_8=encoding is not None)]
     try:
-        # The last character of the head may be cut.
-        start = codecs.getincrementaldecoder("utf-8")().decode(head)
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise _other_form() from None
+    start = text[:_START]
     if nvidia_smi.is_query(start):
-        return [nvidia_smi.read_query(_text(_read_short(file)), stem)]
+        return [nvidia_smi.read_query(text, stem)]
     if dcgm.is_metrics(start):
-        return dcgm.read_metrics(_lines(file, source), stem)
+        return dcgm.read_metrics(io.StringIO(text), stem)
     if "apiVersion:" in start:
-        return _read_items(_counted(parse_objects(file, _import("yaml")), source))
+        return _read_items(parse_yaml(text))
     raise _other_form()
-
-
-def _read_short(file: _File) -> bytes:
-    data = file.read(_LONGEST_TEXT + 1)
-    if len(data) > _LONGEST_TEXT:
-        message = f"it is larger than {_LONGEST_TEXT >> 20} MiB"
-        raise InputError(message, hint="give one file for each machine")
-    return data
-
-
-def _lines(file: _File, source: Source) -> Iterator[str]:
-    for line in file:
-        source.start_element()
-        yield _text(line)
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError("it is not UTF-8", hint="save it as UTF-8") from None
-
-
-def _counted(
-    items: Iterator[Mapping[str, Any]], source: Source
-) -> Iterator[Mapping[str, Any]]:
-    """Yield ``items``, each of which has a limit of its own."""
-    for item in items:
-        source.start_element()
-        yield item
 
 
 def _other_form() -> InputError:
     return InputError("this is not an inventory", hint=f"an inventory is {FORMS}")
 
 
-def _read_json(file: _File, source: Source, stem: str) -> Iterable[Machine]:
-    head = file.peek(HEAD)
-    if len(head) < HEAD:
-        try:
-            document: Any = json.loads(file.read())
-        except RecursionError:
-            message = "not valid JSON: it is nested too deeply"
-            raise InputError(message, hint="make the file again") from None
-        except ValueError as error:
-            message = f"not valid JSON: {error}"
-            raise InputError(message, hint="make the file again") from None
-        if isinstance(document, dict) and not isinstance(document.get("items"), list):
-            return [_read_document(document, stem)]
-        items = document if isinstance(document, list) else document["items"]
-        return _read_items(map(as_mapping, items))
-    ijson = _import("ijson")
-    prefix = "item" if head.lstrip(SPACE)[:1] == b"[" else "items.item"
-
-    def stream() -> Iterator[Mapping[str, Any]]:
-        try:
-            yield from map(as_mapping, ijson.items(file, prefix, use_float=True))
-        except ijson.JSONError as error:
-            message = f"not valid JSON: {str(error).splitlines()[0]}"
-            raise InputError(message, hint="make the file again") from None
-
-    return _read_items(_counted(stream(), source))
+def _read_json(data: bytes, stem: str) -> Iterable[Machine]:
+    try:
+        document: Any = json.loads(data)
+    except RecursionError:
+        message = "not valid JSON: it is nested too deeply"
+        raise InputError(message, hint=_AGAIN) from None
+    except ValueError as error:
+        raise InputError(f"not valid JSON: {error}", hint=_AGAIN) from None
+    if isinstance(document, dict) and not isinstance(document.get("items"), list):
+        return [_read_document(document, stem)]
+    items = document if isinstance(document, list) else document["items"]
+    return _read_items(map(as_mapping, items))
 
 
 def _read_document(document: Mapping[str, Any], stem: str) -> Machine:
@@ -185,12 +201,52 @@ def _read_items(items: Iterator[Mapping[str, Any]]) -> Iterable[Machine]:
     raise _other_form()
 
 
-def _import(name: str) -> Any:
-    import importlib
+def parse_yaml(text: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the elements of ``items``, and the documents that have no such list.
 
+    All scalars are texts, so that the version ``12.10`` does not become the number
+    12.1. The values are made from events: PyYAML's own loaders take four times as long
+    for 5,000 nodes, and the one in C crashes where lists are nested deeply.
+
+    :raises InputError: it is not YAML, or has what ``kubectl`` does not write.
+    """
     try:
-        return importlib.import_module(name)
+        import yaml
     except ImportError:
-        message = f"this inventory needs the extra fleet: {name} is not installed"
+        message = "this inventory needs the extra fleet: yaml is not installed"
         hint = "pip install 'nvp[fleet]'"
         raise MissingExtraError(message, hint=hint) from None
+    # Of each collection that has begun its values; a mapping's keys are among them.
+    documents: list[Any] = []
+    begun = [documents]
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    try:
+        for event in yaml.parse(text, loader):
+            if isinstance(event, yaml.ScalarEvent):
+                begun[-1].append(event.value)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                begun.append([])
+            elif isinstance(event, yaml.MappingEndEvent):
+                values = begun.pop()
+                begun[-1].append(dict(zip(values[::2], values[1::2], strict=True)))
+            elif isinstance(event, yaml.SequenceEndEvent):
+                values = begun.pop()
+                begun[-1].append(values)
+            elif isinstance(event, yaml.AliasEvent):
+                raise _other_yaml("an alias", event)
+    except TypeError:
+        raise _other_yaml("a key that is no text", event) from None
+    except yaml.YAMLError as error:
+        message = f"not valid YAML: {str(error).splitlines()[0]}"
+        raise InputError(message, hint=_AGAIN) from None
+    for document in map(as_mapping, documents):
+        items = document.get("items")
+        yield from map(as_mapping, items) if isinstance(items, list) else [document]
+
+
+def _other_yaml(what: str, event: Any) -> InputError:
+    mark = event.start_mark
+    place = f"line {mark.line + 1}, column {mark.column + 1}"
+    message = f"not YAML of Kubernetes: it has {what}"
+    hint = f"{_AGAIN}, with: kubectl get nodes -o yaml"
+    return InputError(message, place=place, hint=hint)

@@ -1,8 +1,7 @@
-"""YAML that is read object by object is what PyYAML reads as a whole."""
+"""YAML of Kubernetes is read as PyYAML reads it."""
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import InputError
-from nvp.inventories.yaml_items import parse_objects
+from nvp.inventories.reading import parse_yaml
 
 yaml = pytest.importorskip("yaml", reason="it reads YAML")
 
@@ -37,7 +36,7 @@ def dump(document: Any, *, flow: bool) -> str:
 
 
 def parse(text: str) -> list[Any]:
-    return list(parse_objects(io.BytesIO(text.encode()), yaml))
+    return list(parse_yaml(text))
 
 
 @given(st.lists(OBJECTS, max_size=4), st.booleans())
