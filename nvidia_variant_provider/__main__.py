@@ -1,21 +1,29 @@
 """Print what the provider answers: ``python -m nvidia_variant_provider [FILE]``.
 
 Without FILE, the program prints the properties that this machine supports. With FILE,
-it prints the labels of a variants.json that fit this machine, best first. This program
-needs nothing but the provider. The commands for people are in the package nvp.
+it prints the labels of a variants.json that fit this machine, best first; ``-`` stands
+for standard input. ``--json`` prints a JSON object of features, or a list of labels.
+
+This program needs nothing but the provider. The commands for people are in the package
+nvp.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import warnings
 
-from .errors import ProviderError, printable, shown
+from .errors import InputError, ProviderError, UsageError, printable, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .machine.environment import Environment
 
 _USAGE = "usage: python -m nvidia_variant_provider [--json] [FILE]"
 
-_VERBS = frozenset(
+_MOVED = frozenset(
     [
         *("census", "detect", "diff", "doctor", "fleet", "inspect", "matrix", "pip"),
         *("properties", "releases", "resolve", "serve", "upgrade", "validate"),
@@ -23,80 +31,128 @@ _VERBS = frozenset(
 )
 """What this program did in version 0.1.0, and what is now done by the package nvp."""
 
+_NOTHING_FITS, _DETECTION_FAILED, _INTERRUPTED = 1, 4, 130
+
 
 def main(words: list[str]) -> int:
     """Run the program, and return its exit code.
 
-    0: fine; 1: no label fits; 2: wrong usage; 3: FILE is unreadable or invalid; 4: an
-    override is wrong.
+    0: fine; 1: no label fits; 2: wrong usage; 3: FILE is unreadable or invalid; 4: the
+    driver could not be asked, or a forced value is wrong; 130: Ctrl-C.
     """
-    if {"-h", "--help"} & set(words):
-        _print((__doc__ or "").strip(), "", _USAGE)
-        return 0
-    as_json = "--json" in words
-    files = [word for word in words if word != "--json"]
-    unknown = [word for word in files if word.startswith("-") and len(word) > 1]
-    if unknown or len(files) > 1:
-        return _complain(f"{_explain(files, unknown)}; {_USAGE}", code=2)
-    if files and files[0] in _VERBS and not os.path.exists(files[0]):
-        return _complain(f"this is now: nvp {files[0]}; pip install nvp", code=2)
-    warnings.showwarning = _show_warning  # type: ignore[assignment]  # no line of code
+    if sys.stderr is None:  # The caller has closed it: 2>&-
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the process's life
     try:
-        return _print_labels(files[0], as_json) if files else _print_answer(as_json)
+        lines, code = _run(words)
+        _print(lines)
     except ProviderError as error:
-        return _complain(str(error), code=error.exit_code)
-
-
-def _explain(files: list[str], unknown: list[str]) -> str:
-    if files[0] in _VERBS:
-        return f"this is now: nvp {files[0]}; pip install nvp"
-    if unknown:
-        return f"unknown option {shown(unknown[0])}"
-    return "give one FILE"
-
-
-def _print_answer(as_json: bool) -> int:
-    from .plugin import NvidiaVariantPlugin
-
-    configs = NvidiaVariantPlugin.get_supported_configs()
-    if as_json:
-        _print_json({config.name: config.values for config in configs})
-        return 0
-    space = NvidiaVariantPlugin.namespace
-    _print(*(f"{space} :: {c.name} :: {value}" for c in configs for value in c.values))
-    return 0
-
-
-def _print_labels(file: str, as_json: bool) -> int:
-    from .api import resolve
-
-    # The text of a document may come through a pipe.
-    resolution = resolve(sys.stdin.buffer.read() if file == "-" else file)
-    if as_json:
-        _print_json(list(resolution.compatible))
-    else:
-        _print(*map(printable, resolution.compatible))
-    return 0 if resolution.compatible else 1
-
-
-def _print_json(document: object) -> None:
-    import json
-
-    _print(json.dumps(document))
-
-
-def _print(*lines: str) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
-
-
-def _complain(message: str, *, code: int) -> int:
-    sys.stderr.write(f"error: {printable(message)}\n")
+        _complain(f"error: {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     return code
 
 
-def _show_warning(message: Warning | str, *_: object) -> None:
-    sys.stderr.write(f"warning: {printable(str(message))}\n")
+def _run(words: list[str]) -> tuple[list[str], int]:
+    """Return what to print, and the exit code."""
+    if {"-h", "--help"} & set(words):
+        return [*(__doc__ or "").strip().splitlines(), "", _USAGE], 0
+    as_json = "--json" in words
+    files = [word for word in words if word != "--json"]
+    if files and files[0] in _MOVED and (files[1:] or not os.path.exists(files[0])):
+        raise UsageError(f"this is now: nvp {files[0]}", hint="pip install nvp")
+    for word in files:
+        if word.startswith("-") and word != "-":
+            raise UsageError(f"unknown option {shown(word)}", hint=_USAGE)
+    if len(files) > 1:
+        raise UsageError("give one FILE", hint=_USAGE)
+    return _labels(files[0], as_json) if files else _properties(as_json)
+
+
+def _properties(as_json: bool) -> tuple[list[str], int]:
+    from .detection import detect
+    from .machine import reasons
+    from .machine.overrides import minor_version_compatibility
+    from .machine.supported import (
+        NAMESPACE,
+        VariantProperty,
+        left_out,
+        supported_features,
+    )
+
+    environment = detect(os.environ)
+    features, notes = supported_features(
+        environment,
+        minor_version_compatibility=minor_version_compatibility(os.environ),
+    )
+    notes += left_out(environment)
+    if not notes and environment.reason:
+        # No GPU is not an error, but empty output needs an explanation.
+        notes = [f"{environment.reason}: {reasons.explain(environment.reason)[0]}"]
+    if as_json:
+        lines = _json({feature.name: feature.values for feature in features})
+    else:
+        lines = [
+            str(VariantProperty(NAMESPACE, feature.name, value))
+            for feature in features
+            for value in feature.values
+        ]
+    return lines, _tell(environment, notes, 0)
+
+
+def _labels(file: str, as_json: bool) -> tuple[list[str], int]:
+    from .api import resolve
+    from .metadata import read_metadata
+    from .strict_json import read_bytes, read_stdin
+
+    # read_metadata() takes a path that starts with "{" for a JSON text.
+    data, path = (read_stdin(), "stdin") if file == "-" else (read_bytes(file), file)
+    resolution = resolve(read_metadata(data, path=path))
+    labels = list(resolution.compatible)
+    notes = list(resolution.notes)
+    if not labels:
+        notes.append("no label fits this machine")
+    code = _tell(resolution.environment, notes, 0 if labels else _NOTHING_FITS)
+    return _json(labels) if as_json else labels, code
+
+
+def _json(document: object) -> list[str]:
+    import json
+
+    return [json.dumps(document)]
+
+
+def _tell(environment: Environment, notes: Iterable[str], code: int) -> int:
+    """Print the notes, and return 4 instead of ``code`` if detection has failed."""
+    from .machine.reasons import is_failure
+
+    for note in notes:
+        _complain(f"warning: {note}")
+    return _DETECTION_FAILED if is_failure(environment.reason) else code
+
+
+def _print(lines: list[str]) -> None:
+    """Print lines of ASCII.
+
+    :raises InputError: stdout is closed, or cannot be written.
+    """
+    hint = "send the output to a file or a terminal that can take it"
+    if sys.stdout is None:  # The caller has closed it: >&-
+        raise InputError("cannot be written: it is closed", path="stdout", hint=hint)
+    try:
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+    except OSError as error:
+        # Python flushes once more at its exit, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # A reader such as head closes the pipe when it has what it wanted.
+        if not isinstance(error, BrokenPipeError):
+            message = f"cannot be written: {error.strerror}"
+            raise InputError(message, path="stdout", hint=hint) from None
+
+
+def _complain(line: str) -> None:
+    sys.stderr.write(f"{printable(line)}\n")
 
 
 if __name__ == "__main__":

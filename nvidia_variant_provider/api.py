@@ -12,8 +12,8 @@ import os
 
 from . import detection
 from .loggers import Logger
+from .machine import overrides
 from .machine.environment import Environment
-from .machine.overrides import minor_version_compatibility
 from .metadata import VariantsMetadata, read_metadata
 from .resolution.priorities import Priorities, load_priorities
 from .resolution.resolver import Resolution, resolve_metadata
@@ -70,6 +70,7 @@ def resolve(
     supported: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
     every_gpu: bool = False,
     enable_optional: bool | Collection[str] = False,
+    minor_version_compatibility: bool | None = None,
     priorities: Priorities | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Resolution:
@@ -86,15 +87,19 @@ def resolve(
         GPU.
     :param enable_optional: the namespaces of optional providers to ask, or ``True``
         for all of them.
+    :param minor_version_compatibility: whether builds count that only the driver's
+        minor-version compatibility can run; ``None`` leaves it to ``environ``.
     :param priorities: the priorities to use instead of those in ``variants.toml``.
     :param environ: environment variables, by default those of the process. `detect`
-        gets them, and they hold the opt-in to minor-version compatibility.
+        gets them, and they may hold the opt-in to minor-version compatibility.
     :return: ``selected`` is the best label or ``None``, ``compatible`` has all labels
         that fit, best first, and ``rejected`` has the reasons for each other label.
     :raises InputError: the metadata or ``variants.toml`` is not valid.
     :raises OverrideError: a forced value is malformed.
     """
     environ = os.environ if environ is None else environ
+    if minor_version_compatibility is None:
+        minor_version_compatibility = overrides.minor_version_compatibility(environ)
     metadata = metadata_of(variants_json)
     resolution = resolve_metadata(
         metadata,
@@ -102,7 +107,7 @@ def resolve(
         supported=supported,
         every_gpu=every_gpu,
         enable_optional=enable_optional,
-        minor_version_compatibility=minor_version_compatibility(environ),
+        minor_version_compatibility=minor_version_compatibility,
         priorities=load_priorities() if priorities is None else priorities,
     )
     _logger.info(

@@ -83,7 +83,7 @@ class UsageError(ProviderError):
 
 
 class MissingExtraError(ProviderError):
-    """A feature needs an extra of this package that is not installed."""
+    """A feature needs a package that is not installed, such as one of an extra."""
 
     exit_code = 2
 

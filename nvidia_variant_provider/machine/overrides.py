@@ -74,7 +74,8 @@ def forced_compute_capability(environ: Mapping[str, str]) -> ComputeCapability |
     if not text:
         return None
     try:
-        return ComputeCapability.parse(text)
+        # White space around a CUDA version does not count either.
+        return ComputeCapability.parse(text.strip())
     except ValueError:
         hint = "give MAJOR.MINOR such as 9.0, or unset it"
         message = f"{shown(text)} is not a compute capability"

@@ -88,7 +88,7 @@ def _toml_loads(path: str) -> Callable[[str], dict[str, Any]]:
         raise MissingExtraError(
             "reading this file needs tomli on Python 3.10",
             path=path,
-            hint="pip install 'nvidia-variant-provider[cli]'",
+            hint="pip install tomli",
         ) from None
     reader: Callable[[str], dict[str, Any]] = loads
     return reader

@@ -66,8 +66,9 @@ def test_empty_or_unset_is_absent(environ: dict[str, str]) -> None:
     assert forced_compute_capability(environ) is None
 
 
-def test_compute_capability() -> None:
-    assert forced_compute_capability({SM_ARCH: "12.1"}) == ComputeCapability(12, 1)
+@pytest.mark.parametrize("text", ["12.1", " 12.1", "12.1\t", "\n12.1 "])
+def test_compute_capability(text: str) -> None:
+    assert forced_compute_capability({SM_ARCH: text}) == ComputeCapability(12, 1)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,8 @@ def test_compute_capability() -> None:
         "9.0a",
         "\u0669.\u0660",
         "9.\u00b2",
-        " 9.0",
+        "9. 0",
+        " ",
     ],
 )
 def test_malformed_compute_capability(text: str) -> None:

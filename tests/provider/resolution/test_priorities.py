@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from support.builds import TORCH, gpu_build, machine, metadata
 
-from nvidia_variant_provider.errors import ConfigurationError, InputError
+from nvidia_variant_provider.errors import (
+    ConfigurationError,
+    InputError,
+    MissingExtraError,
+)
 from nvp import api
 
 
@@ -71,6 +76,13 @@ class TestVariantsToml:
             self.order(text)
         assert str(caught.value).startswith(f"{Path.cwd()}/variants.toml: {message}")
         assert "\n" not in str(caught.value)
+
+    def test_python_310_without_tomli(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        modern = sys.version_info >= (3, 11)
+        monkeypatch.setitem(sys.modules, "tomllib" if modern else "tomli", None)
+        with pytest.raises(MissingExtraError) as caught:
+            self.order("")
+        assert caught.value.hint == "pip install tomli"
 
     def test_a_file_that_is_not_utf_8_is_an_error(self) -> None:
         Path("variants.toml").write_bytes(b"\xff")
