@@ -9,7 +9,7 @@ from typing import Any
 __all__ = ["KNOWLEDGE", "MACHINE", "SOURCES", "read", "render"]
 
 ROOT = Path(__file__).resolve().parents[1]
-KNOWLEDGE = ROOT / "nvp" / "src" / "nvp" / "knowledge"
+KNOWLEDGE = ROOT / "packages" / "nvp" / "src" / "nvp" / "knowledge"
 MACHINE = ROOT / "nvidia_variant_provider" / "machine"
 SOURCES = ROOT / "tools" / "sources"
 

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 ROOT = Path(__file__).resolve().parents[1]
-TABLE = ROOT / "nvp" / "src" / "nvp" / "knowledge" / "builds.json"
+TABLE = ROOT / "packages" / "nvp" / "src" / "nvp" / "knowledge" / "builds.json"
 SCRIPTS = ROOT / "tools" / "sources" / "torch_builds.json"
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from support.containers import BINARIES, container, entry, library
+from support.paths import ROOT
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
@@ -113,7 +114,7 @@ def test_a_store_is_opened_again(tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = sys.argv[2:]
 from test_store import outcome
 from nvp.census.store import Store
 with Store(sys.argv[1]) as store:
@@ -128,9 +129,9 @@ with Store(sys.argv[1]) as store:
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
 def test_a_kill_loses_only_what_was_not_finished(tmp_path: Path) -> None:
     path = str(tmp_path / "census.sqlite")
-    tests = str(Path(__file__).parent)
+    folders = str(Path(__file__).parent), str(ROOT / "tests")
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, path, tests], check=False, timeout=60
+        [sys.executable, "-c", KILLED, path, *folders], check=False, timeout=60
     )
     assert done.returncode == -signal.SIGKILL
     with Store(path) as store:

@@ -58,7 +58,9 @@ class TestVerbose:
 
     def test_vv_says_why_labels_do_not_fit(self, run: Run, torch: Path) -> None:
         words = ("resolve", torch, "--cuda-driver", "12.8", "--sm-arch", "9.0")
-        line = "DEBUG nvp.api: cu129 does not fit: it needs a driver"
+        line = (
+            "DEBUG nvidia_variant_provider.api: cu129 does not fit: it needs a driver"
+        )
         assert line in run("-vv", *words).err
         assert line not in run("-v", *words).err
         assert "4 labels fit, the best is cu128" in run("-v", *words).err

@@ -1,6 +1,6 @@
-"""What ``-v`` and ``-vv`` do: log lines of this package on stderr.
+"""What ``-v`` and ``-vv`` do: log lines of both packages on stderr.
 
-The package itself only logs; nothing else configures ``logging``.
+The packages themselves only log; nothing else configures ``logging``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["log_start", "logging_to_stderr", "redact"]
 
 _logger = logging.getLogger(__name__)
 
-_PACKAGE = "nvidia_variant_provider"
+_PACKAGES = "nvp", "nvidia_variant_provider"
 _LEVELS = {1: logging.INFO}
 
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]*(?:@[^/\s@]+)*(?=@)")
@@ -41,23 +41,25 @@ class _Handler(logging.Handler):
 
 @contextlib.contextmanager
 def logging_to_stderr(verbosity: int) -> Iterator[None]:
-    """Print log lines of this package while the context lasts.
+    """Print log lines of nvp and of the provider while the context lasts.
 
     :param verbosity: how many ``-v`` were given: 1 for INFO, more for DEBUG.
     """
-    logger = logging.getLogger(_PACKAGE)
-    level, propagates = logger.level, logger.propagate
     handler = _Handler()
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))
-    logger.propagate = False
+    loggers = [logging.getLogger(name) for name in _PACKAGES]
+    before = [(logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))
+        logger.propagate = False
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = propagates
+        for logger, (level, propagates) in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagates
 
 
 def log_start(verb: str) -> None:
