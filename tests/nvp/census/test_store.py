@@ -23,10 +23,8 @@ from nvidia_variant_provider.errors import InputError
 from nvp import api
 from nvp.census import store as store_module
 from nvp.census.model import Claimed, Outcome, Status, Wheel
-from nvp.census.schema import APPLICATION, MIGRATIONS, VERSION
 from nvp.census.store import Store
-from nvp.lint.facts import Unread, WheelFacts
-from nvp.wheels.variant_json import WheelContent
+from nvp.census.tables import APPLICATION, MIGRATIONS, VERSION
 
 
 def wheel(number: int = 1) -> Wheel:
@@ -183,7 +181,7 @@ def test_a_locked_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_store_of_the_first_version_is_migrated(tmp_path: Path) -> None:
-    """What it has stays, and is read again when the rules need more of it."""
+    """What it has stays, and is read again, since a newer reader finds more."""
     path = str(tmp_path / "census.sqlite")
     with closing(sqlite3.connect(path, isolation_level=None)) as first:
         first.executescript(MIGRATIONS[0])
@@ -212,11 +210,32 @@ def test_a_store_of_the_first_version_is_migrated(tmp_path: Path) -> None:
         assert library.needed == ("libc.so.6",)
         assert library.lto == library.sections == {}
         assert len(list(store.rows("SELECT * FROM claims"))) == 1
+        assert not list(
+            store.rows("SELECT * FROM sqlite_master WHERE name = 'declared'")
+        )
         assert not store.is_known(known)
-        assert store.facts(known) is None
         store.add(outcome())
         assert len(list(store.wheels())) == 1
         assert len(list(store.rows("SELECT * FROM targets"))) == 4
+
+
+def test_a_store_of_the_second_version_keeps_its_wheels(tmp_path: Path) -> None:
+    """It has what wheels say about themselves, which nothing reads any more."""
+    path = str(tmp_path / "census.sqlite")
+    with Store(path) as store:
+        store.add(outcome())
+        report = store.report(1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as second:
+        for statement in MIGRATIONS[1].split(";")[-3:]:
+            second.execute(statement)
+        second.execute(
+            "INSERT INTO declared (wheel, every_file, requires) VALUES (1, 1, '')"
+        )
+        second.execute("PRAGMA user_version = 2")
+    with Store(path) as store:
+        assert next(store.rows("PRAGMA user_version"))[0] == VERSION
+        assert store.is_known(wheel())
+        assert store.report(1) == report
 
 
 def test_a_report_comes_back_as_it_was(store: Store, tmp_path: Path) -> None:
@@ -244,57 +263,6 @@ def test_a_report_comes_back_as_it_was(store: Store, tmp_path: Path) -> None:
     assert store.report(row["id"]) == replace(report, size=0)
 
 
-def facts() -> WheelFacts:
-    return WheelFacts(
-        sha256="0" * 64,
-        content=WheelContent(
-            variant_json=b"{\xff}",
-            folder="demo-1.1.dist-info",
-            name="demo",
-            version="1.1",
-            requires=("numpy; extra == 'x'",),
-            tags=["py3-none-any"],
-        ),
-        report=replace(api.inspect(BINARIES / "plain.so"), kind="wheel", size=0),
-        unread=Unread(message="no", hint="yes"),
-    )
-
-
-@pytest.mark.parametrize("tags", [None, []])
-def test_facts_come_back(store: Store, tags: list[str] | None) -> None:
-    given = facts()
-    assert given.content is not None
-    assert given.report is not None
-    report = replace(given.report, path=wheel().filename)
-    content = replace(given.content, tags=tags)
-    given = replace(given, report=report, content=content)
-    assert not store.has_facts(wheel())
-    store.add(
-        Outcome(
-            wheel=wheel(),
-            status="inspected",
-            report=given.report,
-            facts=given,
-            every_file=True,
-        )
-    )
-    assert store.facts(wheel()) == given
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"facts": None},
-        {"every_file": False},
-        {"status": "failed", "may_pass": True},
-    ],
-)
-def test_facts_that_are_not_enough(store: Store, changes: dict[str, Any]) -> None:
-    full = Outcome(wheel=wheel(), status="inspected", facts=facts(), every_file=True)
-    store.add(replace(full, **changes))
-    assert store.facts(wheel()) is None
-
-
 @pytest.mark.parametrize(
     ("before", "now", "known"),
     [
@@ -302,22 +270,15 @@ def test_facts_that_are_not_enough(store: Store, changes: dict[str, Any]) -> Non
         ({"size": 5}, {"size": 6}, False),
         ({"upload_time": "a"}, {"upload_time": "b"}, False),
         ({"size": 5, "upload_time": "a"}, {"size": 5, "upload_time": "a"}, True),
-        ({}, {}, False),
+        ({}, {}, True),
     ],
 )
 def test_a_file_without_a_hash_has_to_be_the_same(
     store: Store, before: dict[str, Any], now: dict[str, Any], known: bool
 ) -> None:
     unnamed = replace(wheel(), sha256=None)
-    store.add(
-        Outcome(
-            wheel=replace(unnamed, **before),
-            status="inspected",
-            facts=facts(),
-            every_file=True,
-        )
-    )
-    assert store.has_facts(replace(unnamed, **now)) is known
+    store.add(Outcome(wheel=replace(unnamed, **before), status="inspected"))
+    assert store.is_known(replace(unnamed, **now)) is known
 
 
 def test_a_failure_that_may_pass_replaces_no_inspected_wheel(store: Store) -> None:
@@ -364,11 +325,10 @@ def test_a_store_is_always_a_file(
 def test_names_that_are_not_text(store: Store) -> None:
     """A folder whose name is not UTF-8 has lone surrogates in Python."""
     odd = replace(wheel(), sha256=None, url="/i\udcff/x.whl", upload_time="a", size=1)
-    given = Outcome(wheel=odd, status="inspected", facts=facts(), every_file=True)
+    given = Outcome(wheel=odd, status="inspected")
     store.add(given)
     store.add(given)
     assert store.is_known(odd)
-    assert store.has_facts(odd)
     (row,) = store.wheels()
     assert row["url"] == "/i\\udcff/x.whl"
 

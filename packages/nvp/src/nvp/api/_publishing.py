@@ -72,9 +72,6 @@ def validate(
     select: Collection[str] = (),
     ignore: Collection[str] = (),
     hashes: bool = True,
-    store: str | os.PathLike[str] | None = None,
-    jobs: int | None = None,
-    dask: str | None = None,
 ) -> list[Finding]:
     """Check metadata, wheels, folders and project pages before they are published.
 
@@ -86,35 +83,18 @@ def validate(
     :param select: prefixes of the rules to keep, such as ``NV3``; empty for all rules.
     :param ignore: prefixes of the rules to leave out.
     :param hashes: download wheels of a page completely, to compare their sha256.
-    :param store: a file as `census` makes it. All paths are indexes then: URLs of pages
-        or folders. A wheel that the store has is not read; the others are read in other
-        processes, for which the same holds as for `census`, and the store has them from
-        then on.
-    :param jobs: how many processes read for the store, by default one for each core.
-    :param dask: the address of the scheduler of a Dask cluster that reads instead.
     :return: the findings, sorted by path, rule and place.
-    :raises UsageError: no rule begins with a given prefix, or a path is no index.
-    :raises InputError: the store cannot be used, or no worker be had.
+    :raises UsageError: no rule begins with a given prefix.
     """
     from ..index.connection import connect
     from ..lint.runner import check_paths
 
-    check_index = None
-    if store is not None:
-        from ..census.checking import StoredIndex, require_indexes
-
-        paths = list(paths)
-        require_indexes(paths)
-        check_index = StoredIndex(
-            store=os.fspath(store), environ=os.environ, jobs=jobs, dask=dask
-        ).check
     return check_paths(
         paths,
         select=select,
         ignore=ignore,
         connect=lambda: connect(os.environ),
         hashes=hashes,
-        check_index=check_index,
     )
 
 

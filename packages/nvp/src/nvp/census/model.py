@@ -10,7 +10,6 @@ from typing import Literal, TypeAlias
 from nvidia_variant_provider.redaction import redacted
 
 from ..gpu_code.report import WheelReport
-from ..lint.facts import WheelFacts
 
 __all__ = ["Outcome", "Status", "Wheel"]
 
@@ -77,9 +76,6 @@ class Outcome:
     :param reason: why it was skipped or failed, in a sentence without a full stop.
     :param may_pass: whether the reason may be gone the next time, as a time-out may.
     :param report: what was found in it.
-    :param facts: what the rules of `lint` need of it; ``None`` if that was not read.
-    :param every_file: whether all of its files were looked into, and not only those
-        that are libraries by their names.
     :param claims: what it could declare, by the name of the bound, ``strict`` or
         ``relaxed``.
     :param bytes_read: what was read from the index for it.
@@ -90,8 +86,6 @@ class Outcome:
     reason: str | None = None
     may_pass: bool = False
     report: WheelReport | None = None
-    facts: WheelFacts | None = None
-    every_file: bool = False
     claims: Mapping[str, Claimed] = field(default_factory=dict)
     cuda: str | None = None
     bytes_read: int = 0

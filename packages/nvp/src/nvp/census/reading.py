@@ -18,9 +18,6 @@ from ..gpu_code.inspection import inspect_listing, list_wheel
 from ..gpu_code.loose import is_text
 from ..gpu_code.report import WheelReport
 from ..gpu_code.units import split_units
-from ..lint.facts import Unread, WheelFacts
-from ..wheels.archive import explained
-from ..wheels.variant_json import WheelContent, read_content
 from .model import Claimed, Outcome, Wheel
 
 __all__ = [
@@ -28,9 +25,7 @@ __all__ = [
     "Readable",
     "StoppedError",
     "Watched",
-    "describe_report",
     "inspect_wheel",
-    "is_native",
 ]
 
 _NATIVE = re.compile(
@@ -63,8 +58,6 @@ class StoppedError(Exception):
 class Meter:
     """Counts what is read for a wheel, and ends the reading when its time is over.
 
-    Its ``sha256`` is that of a wheel that was read as a whole.
-
     :param seconds: how long it may take.
     """
 
@@ -73,7 +66,6 @@ class Meter:
         self.started = time.monotonic()
         self.until = self.started + seconds
         self.bytes_read = 0
-        self.sha256: str | None = None
 
     def add(self, count: int) -> None:
         """Count bytes that have arrived."""
@@ -168,37 +160,23 @@ def inspect_wheel(file: IO[bytes], wheel: Wheel, meter: Meter) -> Outcome:
     :param file: the open wheel, which can seek.
     :raises StoppedError: it took too long, or the file could not be read.
     """
-    content: WheelContent | None = None
-    unread: Unread | None = None
     native = False
 
     def look(archive: zipfile.ZipFile) -> None:
-        nonlocal content, unread, native
+        nonlocal native
         # Libraries that are damaged count: they are no reason to skip a wheel.
         native = any(map(is_native, archive.namelist()))
-        try:
-            with explained():
-                content = read_content(archive)
-        except InputError as error:
-            unread = Unread(message=error.message, hint=error.hint or "")
 
     listing = list_wheel(file, wheel.filename, look=look)
-    every_file = native or not listing.files
     if not native:
         listing.files.clear()
     report = inspect_listing(
         listing, wheel.filename, progress=lambda _done, _total: meter.check()
     )
-    facts = None
-    if content is not None or unread is not None:
-        facts = WheelFacts(
-            sha256=meter.sha256, content=content, report=report, unread=unread
-        )
-    outcome = describe_report(wheel, report, native=native)
-    return replace(outcome, facts=facts, every_file=every_file)
+    return _describe(wheel, report, native=native)
 
 
-def describe_report(wheel: Wheel, report: WheelReport, *, native: bool) -> Outcome:
+def _describe(wheel: Wheel, report: WheelReport, *, native: bool) -> Outcome:
     """Return what became of a wheel that was looked into.
 
     :param native: whether it has a native library, or another file with GPU code.

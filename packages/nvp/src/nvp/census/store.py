@@ -15,23 +15,21 @@ from types import TracebackType
 from typing import Any
 
 from nvidia_variant_provider.errors import InputError, ProviderError, shown
-from nvidia_variant_provider.redaction import redacted
 
 from .. import __version__
 from ..gpu_code.report import Defect, WheelReport, is_test
-from ..lint.facts import WheelFacts
 from .model import Outcome, Wheel
-from .rows import (
+from .tables import (
+    APPLICATION,
+    MIGRATIONS,
+    VERSION,
     claim_rows,
-    declared_rows,
     library_row,
-    read_facts,
     read_library,
     target_rows,
     wheel_row,
     with_copies,
 )
-from .schema import APPLICATION, MIGRATIONS, VERSION
 
 __all__ = ["READER", "Store"]
 
@@ -42,11 +40,6 @@ wheel, and wheels that an older reader has read are read again."""
 _HINT = "name a store that census has made, or another file"
 _BUSY = 10_000
 """Milliseconds to wait for another process that writes."""
-
-_DECLARED = """
-SELECT status, may_pass, inspected_by, size, upload_time, declared.*
-FROM wheels JOIN declared ON declared.wheel = wheels.id
-WHERE """
 
 
 class Store:
@@ -140,40 +133,6 @@ class Store:
         with self.intact():
             return not _is_older(row)
 
-    def facts(self, wheel: Wheel) -> WheelFacts | None:
-        """Return what the rules of `lint` need of a wheel; ``None`` if it is not there.
-
-        It counts as not there either where an older reader has read it, where not all
-        of its files were looked into, or where nothing tells whether the file is still
-        the same.
-        """
-        row = self._find_declared(wheel)
-        if row is None:
-            return None
-        with self.intact():
-            return read_facts(row, lambda: self.report(row["wheel"]))
-
-    def has_facts(self, wheel: Wheel) -> bool:
-        """Return whether `facts` has what the rules need of a wheel."""
-        return self._find_declared(wheel) is not None
-
-    def _find_declared(self, wheel: Wheel) -> sqlite3.Row | None:
-        row = self._first(_DECLARED + "wheels.key = ?", [wheel.key])
-        if wheel.hash is None:
-            if row is None:
-                # A page in the folder of a project may give the hash of a file there.
-                where = "wheels.url = ? AND wheels.key LIKE 'sha256:%'"
-                row = self._first(_DECLARED + where, [redacted(wheel.url)])
-            if row is not None and not _is_same_file(wheel, row):
-                return None
-        if row is None or not row["every_file"] or row["may_pass"]:
-            return None
-        with self.intact():
-            return None if _is_older(row) else row
-
-    def _first(self, sql: str, values: Iterable[object]) -> sqlite3.Row | None:
-        return next(self.rows(sql, values), None)
-
     def add(self, outcome: Outcome) -> None:
         """Write what became of a wheel, and replace what the store has about it.
 
@@ -199,7 +158,6 @@ class Store:
                     self._insert("libraries", [library_row(number, copy, library)])
                     self._insert("targets", target_rows(number, copy, library))
             self._insert("claims", claim_rows(number, outcome))
-            self._insert("declared", declared_rows(number, outcome))
 
     def rows(self, sql: str, values: Iterable[object] = ()) -> Iterator[sqlite3.Row]:
         """Yield the rows of a query, one by one."""
@@ -342,9 +300,3 @@ def _comparisons(wheel: Wheel, row: sqlite3.Row) -> Iterator[bool]:
         value = getattr(wheel, name)
         if value is not None:
             yield value == row[name]
-
-
-def _is_same_file(wheel: Wheel, row: sqlite3.Row) -> bool:
-    """Return whether a file without a hash is known to be the one that was read."""
-    comparisons = list(_comparisons(wheel, row))
-    return bool(comparisons) and all(comparisons)

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import IO
 
 from nvidia_variant_provider.errors import InputError
@@ -67,16 +66,12 @@ class Task:
     """A wheel to read.
 
     :param version: the version of the package that made the task.
-    :param for_rules: read what the rules of `lint` need, as `validate` reads it.
-    :param hashes: read all of a wheel then, to compare its hash with that of the page.
     :param credentials: user and password of the URL that the user gave, by server.
     """
 
     wheel: Wheel
     limits: Limits = field(default_factory=Limits)
     version: str = __version__
-    for_rules: bool = False
-    hashes: bool = True
     credentials: tuple[tuple[str, tuple[str, str]], ...] = field(default=(), repr=False)
 
 
@@ -99,11 +94,6 @@ def read_wheel(task: Task) -> Outcome:
         raise OtherVersionError(message, path=_own_name(), hint=hint)
     wheel, meter = task.wheel, Meter(task.limits.seconds)
     try:
-        if task.for_rules:
-            from .fact_reading import read_for_rules
-
-            client = partial(_client_for, task)
-            return read_for_rules(wheel, meter, client, hashes=task.hashes)
         opened = _open_remote if is_http(wheel.url) else _open_local
         with opened(task, meter) as file:
             outcome = inspect_wheel(file, wheel, meter)
@@ -217,7 +207,6 @@ def _downloaded(
             error = InputError(f"its sha256 is {digest}, and not that of the page")
             raise StoppedError(error, may_pass=False)
         _check_size(counted, wheel)
-        meter.sha256 = digest
         with _buffered(copy, meter, counts=False) as watched:
             yield watched
 

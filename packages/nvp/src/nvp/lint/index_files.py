@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import SUFFIX, parse_metadata_name
@@ -17,11 +17,9 @@ from .unchecked import UncheckedFiles
 
 if TYPE_CHECKING:
     from ..gpu_code.inspection import Progress
-    from .facts import WheelFacts
 
 __all__ = [
     "JOBS",
-    "FactsByFile",
     "IndexFile",
     "Listing",
     "OpenFile",
@@ -48,16 +46,6 @@ def nobody_watches(_: str) -> AbstractContextManager[Progress | None]:
     return nullcontext()
 
 
-class FactsByFile(Protocol):
-    """Knows what earlier readings of wheels have found, such as the store of a census.
-
-    The rules are the same whether a wheel is read for them or was read before.
-    """
-
-    def find(self, file: IndexFile, name: WheelName) -> WheelFacts | None:
-        """Return what was found in a wheel; ``None`` if it has to be read."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
     """How much of each wheel is read.
@@ -67,8 +55,6 @@ class Reading:
     :param jobs: how many members of a wheel are read at the same time.
     :param watch: shows how far the reading of one wheel is.
     :param unchecked: takes what is not checked.
-    :param known: knows wheels that do not have to be read.
-    :param arrived: called with the numbers of bytes that come from a server.
     """
 
     content: bool = True
@@ -76,8 +62,6 @@ class Reading:
     jobs: int = JOBS
     watch: Watch = nobody_watches
     unchecked: UncheckedFiles = field(default_factory=UncheckedFiles)
-    known: FactsByFile | None = None
-    arrived: Callable[[int], None] | None = None
 
 
 class SkippedError(Exception):

@@ -23,7 +23,6 @@ from .release import ProjectFiles, check_project
 
 if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient, RemoteFile, RemotePage
-    from ..index.http.downloading import Progress
 
 __all__ = ["Connect", "check_page", "list_page", "open_remote"]
 
@@ -188,7 +187,7 @@ def open_remote(
                 return
         unhashed = _TOO_LARGE
     try:
-        parts = client.open(url, page=page, arrived=reading.arrived)
+        parts = client.open(url, page=page)
     except NoRangesError as error:
         logger.info("%s: %s; reading all of it", path, error.message)
     else:
@@ -215,30 +214,11 @@ def _downloaded(
         limit = min(MAX_WHOLE, max(0, free - _SPARE))
         try:
             with reading.watch(redacted(url)) as progress:
-                tell = _told(progress, reading.arrived)
                 digest = client.download(
-                    url, copy, limit=limit, page=page, progress=tell
+                    url, copy, limit=limit, page=page, progress=progress
                 )
         except TooLargeError as error:
             logger.info("%s: %s", redacted(url), error.message)
             yield None
             return
         yield OpenFile(source=copy, sha256=digest, jobs=reading.jobs)
-
-
-def _told(
-    progress: Progress | None, arrived: Callable[[int], None] | None
-) -> Progress | None:
-    """Return what tells both of them; they count in different ways."""
-    if arrived is None:
-        return progress
-    counted = 0
-
-    def tell(done: int, total: int) -> None:
-        nonlocal counted
-        arrived(done - counted)
-        counted = done
-        if progress is not None:
-            progress(done, total)
-
-    return tell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from nvidia_variant_provider.errors import InputError, UsageError
 from nvidia_variant_provider.redaction import redacted
@@ -23,12 +23,9 @@ if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient
     from .pages import Connect
 
-__all__ = ["CheckIndex", "check_paths", "selected"]
+__all__ = ["check_paths", "selected"]
 
 logger = logging.getLogger(__name__)
-
-CheckIndex = Callable[[str, Reading], Iterable[Finding]]
-"""Checks the URL of a page, or a folder."""
 
 
 def check_paths(
@@ -41,7 +38,6 @@ def check_paths(
     connect: Connect | None = None,
     hashes: bool = True,
     unchecked: UncheckedFiles | None = None,
-    check_index: CheckIndex | None = None,
 ) -> list[Finding]:
     """Return the findings about all ``paths``, sorted by path, code and place.
 
@@ -56,7 +52,6 @@ def check_paths(
     :param hashes: read wheels of a page from start to end, to compare their sha256
         with that of the page; otherwise only the parts that other rules need.
     :param unchecked: takes what was not checked, and why.
-    :param check_index: checks each path as an index, in another way than this module.
     :raises UsageError: no rule has a prefix.
     """
     for prefix in (*select, *ignore):
@@ -78,11 +73,7 @@ def check_paths(
         name = _name(path)
         logger.info("checking %s", name)
         before = len(kept)
-        findings: Iterable[Finding]
-        if check_index is None:
-            findings = _check(path, reading, connect or _connect_without_pip)
-        else:
-            findings = check_index(path, reading)
+        findings = _check(path, reading, connect or _connect_without_pip)
         kept.update(f for f in findings if selected(f.code, select, ignore))
         count = len(kept) - before
         logger.info("%s: %d finding%s", name, count, "" if count == 1 else "s")

@@ -112,9 +112,7 @@ def check_hash(file: IndexFile, sha256: str | None, collector: Collector) -> Non
 def check_wheel(file: IndexFile, name: WheelName) -> CheckedWheel:
     """Check one wheel by itself: ``variant.json``, METADATA and GPU code."""
     reading = file.reading
-    facts = None if reading.known is None else reading.known.find(file, name)
-    if facts is None:
-        facts = read_facts(file)
+    facts = read_facts(file)
     unhashed = facts.unhashed
     if file.sha256 is not None and facts.sha256 is None and not reading.hashes:
         unhashed = _NO_HASH

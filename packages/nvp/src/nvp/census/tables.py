@@ -1,30 +1,160 @@
-"""The rows of a store, made of what was found in a wheel, and read back."""
+"""The tables of a store, and the rows that hold what was found in a wheel."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from typing import Any
 
 from nvidia_variant_provider.redaction import redacted
 
-from ..gpu_code.report import Defect, LibraryReport, WheelReport, target_key
-from ..lint.facts import Unread, WheelFacts
-from ..wheels.variant_json import WheelContent
+from ..gpu_code.report import Defect, LibraryReport, target_key
 from .model import Outcome
 
 __all__ = [
+    "APPLICATION",
+    "MIGRATIONS",
+    "VERSION",
     "claim_rows",
-    "declared_rows",
     "library_row",
-    "read_facts",
     "read_library",
     "target_rows",
     "wheel_row",
     "with_copies",
 ]
+
+APPLICATION = 0x4E565043
+"""``PRAGMA application_id`` of a store, which tells it from other SQLite files."""
+
+_FIRST = """
+CREATE TABLE wheels (
+    id INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    sha256 TEXT,
+    project TEXT NOT NULL,
+    version TEXT NOT NULL,
+    label TEXT,
+    filename TEXT NOT NULL,
+    tags TEXT NOT NULL,
+    url TEXT NOT NULL,
+    size INTEGER,
+    upload_time TEXT,
+    status TEXT NOT NULL CHECK (status IN ('inspected', 'skipped', 'failed')),
+    reason TEXT,
+    may_pass INTEGER NOT NULL,
+    complete INTEGER NOT NULL,
+    cuda TEXT,
+    requires TEXT NOT NULL,
+    members INTEGER NOT NULL,
+    defects TEXT NOT NULL,
+    bytes_read INTEGER NOT NULL,
+    seconds REAL NOT NULL,
+    inspected_at TEXT NOT NULL,
+    inspected_by TEXT NOT NULL
+);
+CREATE INDEX wheels_by_project ON wheels (project, version);
+CREATE TABLE libraries (
+    wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
+    path TEXT NOT NULL,
+    format TEXT NOT NULL,
+    machine TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    vendored INTEGER NOT NULL,
+    needed TEXT NOT NULL,
+    defects TEXT NOT NULL,
+    PRIMARY KEY (wheel, path)
+) WITHOUT ROWID;
+CREATE TABLE targets (
+    wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
+    path TEXT NOT NULL,
+    target TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    stubs INTEGER NOT NULL,
+    ptx_isa TEXT,
+    PRIMARY KEY (wheel, path, target)
+) WITHOUT ROWID;
+CREATE INDEX targets_by_target ON targets (target);
+CREATE TABLE claims (
+    wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
+    bound TEXT NOT NULL CHECK (bound IN ('strict', 'relaxed')),
+    cuda_version_lower_bound TEXT,
+    reason TEXT NOT NULL,
+    sm_arch TEXT NOT NULL,
+    PRIMARY KEY (wheel, bound)
+) WITHOUT ROWID;
+"""
+
+_SECOND = """
+CREATE TABLE new_libraries (
+    wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
+    path TEXT NOT NULL,
+    copy INTEGER NOT NULL,
+    format TEXT NOT NULL,
+    machine TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    vendored INTEGER NOT NULL,
+    needed TEXT NOT NULL,
+    lto TEXT NOT NULL,
+    unknown TEXT NOT NULL,
+    compression TEXT NOT NULL,
+    sections TEXT NOT NULL,
+    unchecked INTEGER NOT NULL,
+    defects TEXT NOT NULL,
+    PRIMARY KEY (wheel, path, copy)
+) WITHOUT ROWID;
+INSERT INTO new_libraries
+SELECT wheel, path, 0, format, machine, size, vendored, needed, '{}', '{}', '{}', '{}',
+       0, defects
+FROM libraries;
+DROP TABLE libraries;
+ALTER TABLE new_libraries RENAME TO libraries;
+CREATE TABLE new_targets (
+    wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
+    path TEXT NOT NULL,
+    copy INTEGER NOT NULL,
+    target TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    stubs INTEGER NOT NULL,
+    ptx_isa TEXT,
+    PRIMARY KEY (wheel, path, copy, target)
+) WITHOUT ROWID;
+INSERT INTO new_targets
+SELECT wheel, path, 0, target, count, stubs, ptx_isa FROM targets;
+DROP TABLE targets;
+ALTER TABLE new_targets RENAME TO targets;
+CREATE INDEX targets_by_target ON targets (target);
+CREATE INDEX wheels_by_url ON wheels (url);
+CREATE TABLE declared (
+    wheel INTEGER PRIMARY KEY REFERENCES wheels (id) ON DELETE CASCADE,
+    every_file INTEGER NOT NULL,
+    sha256 TEXT,
+    unhashed TEXT,
+    message TEXT,
+    hint TEXT,
+    folder TEXT,
+    name TEXT,
+    version TEXT,
+    requires TEXT NOT NULL,
+    tags TEXT,
+    variant_json BLOB
+);
+"""
+"""``copy`` tells members of an archive that have the same name."""
+
+_THIRD = """
+DROP TABLE declared;
+DROP INDEX wheels_by_url;
+"""
+"""``declared`` had what wheels say about themselves, for an option that is gone."""
+
+MIGRATIONS = (_FIRST, _SECOND, _THIRD)
+"""What makes version N of the tables from version N-1; 0 is an empty file. Never change
+an entry: people have stores that were made with it."""
+
+VERSION = len(MIGRATIONS)
+"""``PRAGMA user_version`` of a store that is up to date."""
 
 
 def with_copies(
@@ -120,33 +250,6 @@ def claim_rows(wheel: int, outcome: Outcome) -> Iterator[dict[str, object]]:
         }
 
 
-def declared_rows(wheel: int, outcome: Outcome) -> Iterator[dict[str, object]]:
-    """Yield the row of ``declared``, if the wheel was read for the rules of `lint`."""
-    facts = outcome.facts
-    if facts is None or facts.skipped is not None:
-        return
-    content, unread = facts.content, facts.unread
-    row: dict[str, object] = {
-        "wheel": wheel,
-        "every_file": outcome.every_file,
-        "sha256": facts.sha256,
-        "unhashed": facts.unhashed,
-        "message": None if unread is None else unread.message,
-        "hint": None if unread is None else unread.hint,
-        "requires": "[]",
-    }
-    if content is not None:
-        row |= {
-            "folder": content.folder,
-            "name": content.name,
-            "version": content.version,
-            "requires": json.dumps(list(content.requires)),
-            "tags": None if content.tags is None else json.dumps(list(content.tags)),
-            "variant_json": content.variant_json,
-        }
-    yield row
-
-
 def read_library(row: Any, targets: Iterable[Any]) -> LibraryReport:
     """Return a library from its row and those of its targets."""
     listed = sorted(targets, key=lambda item: target_key(item["target"]))
@@ -170,31 +273,4 @@ def read_library(row: Any, targets: Iterable[Any]) -> LibraryReport:
         unknown=json.loads(row["unknown"]),
         unchecked=row["unchecked"],
         defects=tuple(Defect(**item) for item in json.loads(row["defects"])),
-    )
-
-
-def read_facts(row: Any, report: Callable[[], WheelReport]) -> WheelFacts:
-    """Return what was found in a wheel from its row in ``declared``.
-
-    :param report: returns the GPU code, which takes more queries.
-    """
-    unread = None
-    if row["message"] is not None:
-        unread = Unread(message=row["message"], hint=row["hint"])
-    if row["folder"] is None:
-        return WheelFacts(sha256=row["sha256"], unread=unread)
-    tags = row["tags"]
-    return WheelFacts(
-        sha256=row["sha256"],
-        unhashed=row["unhashed"],
-        content=WheelContent(
-            variant_json=row["variant_json"],
-            folder=row["folder"],
-            name=row["name"],
-            version=row["version"],
-            requires=tuple(json.loads(row["requires"])),
-            tags=None if tags is None else json.loads(tags),
-        ),
-        report=report(),
-        unread=unread,
     )
