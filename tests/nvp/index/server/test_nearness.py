@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -12,8 +12,10 @@ import pytest
 from support.authority import HOST
 from support.documents import TORCH
 from support.loopback import JSON, Running, ask, start
+from support.processes import provider
 from support.proxy import serve_proxy
 from support.range_server import Answer, RangeServer, serve_answers
+from support.serving import fetch, serving
 from support.wheels import stub_wheel
 
 from nvp.index.http.blocking import BlockingClient
@@ -23,6 +25,7 @@ from nvp.index.http.settings import Settings
 METADATA = "torch-2.8.0-variants.json"
 WHEEL = "torch-2.8.0-py3-none-any-cu128.whl"
 PLAIN = "torch-2.8.0-py3-none-any.whl"
+MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "9.0")
 
 
 @pytest.fixture
@@ -56,11 +59,18 @@ def elsewhere(
     """
 
     @contextmanager
-    def serve(answers: dict[str, Answer]) -> Iterator[Running]:
+    def serve(
+        answers: dict[str, Answer], *, trusts_pages: bool = False
+    ) -> Iterator[Running]:
         with serve_answers(answers) as server, serve_proxy(server.url) as proxy:
             monkeypatch.setenv("http_proxy", proxy.url)
             monkeypatch.setenv("no_proxy", "127.0.0.1,localhost,::ffff:127.0.0.1")
-            settings = Settings(timeout=30, deadline=60, trusted_hosts=["*"])
+            settings = Settings(
+                timeout=30,
+                deadline=60,
+                trusted_hosts=["*"],
+                trusts_pages=trusts_pages,
+            )
             with start(f"http://{HOST}/simple/", settings=settings) as running:
                 yield running
 
@@ -99,6 +109,63 @@ def test_a_page_from_elsewhere_redirects_to_servers_of_this_machine(
             running.warnings
         )
     assert inner.requests == []
+
+
+def test_nothing_is_left_out_where_pages_are_trusted(
+    inner: RangeServer, elsewhere: Callable[..., AbstractContextManager[Running]]
+) -> None:
+    """A public index may name the files of a company, as it may for pip."""
+    with elsewhere({"/simple/torch/": page(inner.url)}, trusts_pages=True) as running:
+        files = running.page().files
+        assert "torch-2.8.0-1cu128-py3-none-any.whl" in files
+        assert files[PLAIN] == f"{inner.url}/{PLAIN}"
+
+
+@pytest.mark.parametrize(
+    ("words", "sees"),
+    [
+        (("pip", "download", "--no-deps", "-d", "out", "torch"), True),
+        (("releases", "torch", "--json"), False),
+    ],
+)
+def test_pip_trusts_pages(
+    words: Sequence[str],
+    sees: bool,
+    inner: RangeServer,
+    environ: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    """Other people may see what ``releases`` reads, such as those of a CI log."""
+    with serve_elsewhere(inner, environ) as options:
+        done = provider(*words, *options, *MACHINE, environ=environ, cwd=tmp_path)
+    assert (done.code == 0) is sees, done.text
+    assert any(METADATA in request for request in inner.requests) is sees
+
+
+@pytest.mark.parametrize("remote", [False, True], ids=["local", "remote"])
+def test_serve_trusts_pages_unless_other_machines_may_connect(
+    remote: bool, inner: RangeServer, environ: dict[str, str]
+) -> None:
+    with serve_elsewhere(inner, environ) as options:
+        words = ("--allow-remote",) if remote else ()
+        with serving(*options, *words, *MACHINE, environ=environ) as server:
+            body = fetch(f"{server.urls[0]}torch/")[2]
+    assert (b"torch-2.8.0-1cu128-" in body) is not remote
+    assert (PLAIN.encode() in body) is not remote
+
+
+@contextmanager
+def serve_elsewhere(
+    inner: RangeServer, environ: dict[str, str]
+) -> Iterator[tuple[str, ...]]:
+    """Serve an index elsewhere that names files of ``inner``.
+
+    Yields the options of a verb that name the index. ``environ`` gets its proxy.
+    """
+    answers = {"/simple/torch/": page(inner.url)}
+    with serve_answers(answers) as server, serve_proxy(server.url) as proxy:
+        environ |= {"http_proxy": proxy.url, "no_proxy": "127.0.0.1,localhost"}
+        yield "-i", f"http://{HOST}/simple/", "--trusted-host", HOST
 
 
 def test_an_index_of_this_machine_may_name_them(inner: RangeServer) -> None:

@@ -135,7 +135,8 @@ def _find_indexes(
         trusted_hosts=options.trusted_host,
         python=options.python,
     )
-    settings = make_settings(command, environ)
+    # Other machines must not reach servers of this one through a page of an index.
+    settings = make_settings(command, environ, trusts_pages=not options.allow_remote)
     return Client(settings, ask_credentials=ask_credentials), {
         url: command.credentials.get(url)
         for url in _without_own(command.indexes, options.port)

@@ -294,7 +294,7 @@ def _require_lead(
 
     :raises UpstreamError: the server is nearer than that of the page.
     """
-    if page is not None and not _wait(client.nearness.may_lead(page, url), loop):
+    if page is not None and not _wait(client.may_lead(page, url), loop):
         message = "only this machine or its network can reach the server"
         message += ", and the page that names the file is elsewhere"
         hint = "tell the owner of the index"

@@ -98,7 +98,7 @@ class Client:
         self._contexts: dict[bool, ssl.SSLContext] = {}
         # Streams have their own, so that pages do not wait until they end.
         self._clients: dict[tuple[bool, bool], httpx.AsyncClient] = {}
-        self.nearness = NearnessFinder()
+        self._nearness = NearnessFinder()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -117,6 +117,12 @@ class Client:
     def is_allowed(self, url: str) -> bool:
         """Return whether `Settings` allow reading ``url``."""
         return self._settings.is_allowed(url)
+
+    async def may_lead(self, start: str, end: str) -> bool:
+        """Return whether a page or a redirect at ``start`` may lead to ``end``."""
+        if self._settings.trusts_pages:
+            return True
+        return await self._nearness.may_lead(start, end)
 
     async def get(
         self,
@@ -288,7 +294,7 @@ class Client:
             # Ignore credentials in a redirect: they are the user's to give.
             url, _ = split_credentials(following)
             logger.debug("redirected to %s", redacted(url))
-            if not await self.nearness.may_lead(start, url):
+            if not await self.may_lead(start, url):
                 message = "redirects to a server that only this machine can reach"
                 raise make_error(message, start, hint="tell the owner of the server")
         raise make_error(f"more than {_REDIRECTS} redirects", url)

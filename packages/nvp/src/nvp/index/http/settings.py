@@ -27,6 +27,9 @@ class Settings:
         certificates are not verified, and they may use plain HTTP.
     :param plain_http: allow plain HTTP for every host. pip refuses an index that is
         not secure, but accepts the URL of a single file.
+    :param trusts_pages: follow pages and redirects to any server, as pip does.
+        Otherwise those from elsewhere must not lead to a server that only this machine,
+        or its network, can reach: other people may see what is read.
     :param cert: a file or folder of certificate authorities that replaces those of
         the system.
     :param client_cert: a file with a certificate and its private key.
@@ -39,6 +42,7 @@ class Settings:
     retries: int = 0
     trusted_hosts: Sequence[str] = ()
     plain_http: bool = False
+    trusts_pages: bool = False
     cert: str | None = None
     client_cert: str | None = None
     proxy: str | None = None

@@ -107,7 +107,7 @@ def run(
     fixed_proxy = bool(options["proxy"]) and not is_given(command, environ, "proxy")
     local_index = LocalIndex(
         Client(
-            make_settings(command, environ),
+            make_settings(command, environ, trusts_pages=True),
             ask_credentials=lambda url: pip.ask_credentials(url, options),
         ),
         selection,

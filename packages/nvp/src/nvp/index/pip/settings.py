@@ -28,11 +28,16 @@ logger = logging.getLogger(__name__)
 
 
 def make_settings(
-    command: PipCommand, environ: Mapping[str, str], *, plain_http: bool = False
+    command: PipCommand,
+    environ: Mapping[str, str],
+    *,
+    plain_http: bool = False,
+    trusts_pages: bool = False,
 ) -> Settings:
     """Return the settings by which this pip connects to indexes.
 
     :param plain_http: allow plain HTTP, as pip does for the URL of a single file.
+    :param trusts_pages: follow pages and redirects to any server, as pip does.
     """
     options = command.options
     # These are the variables of requests, the library that pip contains.
@@ -41,6 +46,7 @@ def make_settings(
         timeout=float(options.get("timeout") or 15.0),
         trusted_hosts=tuple(options.get("trusted_hosts") or ()),
         plain_http=plain_http,
+        trusts_pages=trusts_pages,
         cert=options.get("cert") or bundle,
         client_cert=options.get("client_cert"),
         proxy=options.get("proxy") or None,

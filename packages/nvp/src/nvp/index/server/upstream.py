@@ -239,15 +239,15 @@ async def _without_near_files(
 ) -> model.ProjectDetail:
     """Drop the files of this machine, which a page from elsewhere must not name.
 
-    These are files in its folders, and on servers that it alone, or its network, can
-    reach: this program would send requests there. An index that is itself on this
-    machine may name its servers.
+    These are files in its folders and, where other people may read what this program
+    reads, files on servers that only this machine or its network can reach. An index
+    that is itself on this machine may name its servers.
     """
     files = [f for f in page.files if f.url.startswith(("http://", "https://"))]
     refused = {
         server
         for server in {_server(file.url) for file in files}
-        if not await client.nearness.may_lead(index, server)
+        if not await client.may_lead(index, server)
     }
     if refused:
         logger.info("%s names files on %s: left out", redacted(index), sorted(refused))
