@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LARGE_BYTES",
+    "LIST_MEMORY",
     "MAX_BYTES",
+    "OBJECT_MEMORY",
+    "VALUE_MEMORY",
     "Flaw",
     "as_boolean",
     "as_integer",
@@ -48,7 +51,7 @@ _LEAST_MEMORY, _TIMES = 24 * 1024 * 1024, 4
 """The memory that the values of a JSON text may take: so many bytes, and so many times
 the length of the text."""
 
-_OBJECT, _LIST, _VALUE = 232, 90, 72
+OBJECT_MEMORY, LIST_MEMORY, VALUE_MEMORY = 232, 90, 72
 """Bytes of memory of an object, of a list, and of another short value, at most."""
 
 _OPENED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
@@ -190,7 +193,7 @@ def _check_memory(text: str, path: str | None) -> None:
     Brackets and commas are counted, which is fast. An empty list takes three bytes of
     text, but 64 bytes of memory.
     """
-    counts = ((_OBJECT, "{"), (_LIST, "["), (_VALUE, ","))
+    counts = ((OBJECT_MEMORY, "{"), (LIST_MEMORY, "["), (VALUE_MEMORY, ","))
     needed = sum(size * text.count(sign) for size, sign in counts)
     if needed > _LEAST_MEMORY + _TIMES * len(text):
         message = "has too many values for its length"

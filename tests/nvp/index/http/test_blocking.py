@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.range_server import Answer, serve_answers
 
+from nvidia_variant_provider.strict_json import LARGE_BYTES, MAX_BYTES
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.settings import Settings
-from nvp.index.http.urls import UpstreamError
+from nvp.index.http.urls import TooLargeError, UpstreamError
 
 
 def test_nothing_is_made_without_a_request() -> None:
@@ -66,6 +68,21 @@ def test_urls_that_cannot_be_read(url: str, message: str) -> None:
             with pytest.raises(UpstreamError, match=message) as caught:
                 read(url)
             assert caught.value.path == url
+
+
+def test_whatever_is_too_large_raises_one_error() -> None:
+    """Census and lint skip a file that raises it, whichever way they read it."""
+    answers = {
+        "/page": Answer(body=b"x" * (LARGE_BYTES + 1), ranges=False),
+        "/file": Answer(body=b"x" * (MAX_BYTES + 1), ranges=False),
+    }
+    with serve_answers(answers) as server, BlockingClient() as client:
+        with pytest.raises(TooLargeError, match="larger than 64 MiB"):
+            client.read_page(f"{server.url}/page")
+        with pytest.raises(TooLargeError, match="larger than 4 MiB"):
+            client.read(f"{server.url}/file")
+        with pytest.raises(TooLargeError, match="larger than 1 MiB"):
+            client.download(f"{server.url}/file", io.BytesIO(), limit=1024**2)
 
 
 def test_plain_http_can_be_refused() -> None:

@@ -10,17 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.range_server import Answer, serve_answers
 
-from nvp.index.http import retrying
+from nvp.index.http import client
 from nvp.index.http.blocking import BlockingClient
-from nvp.index.http.client import Client
-from nvp.index.http.retrying import (
+from nvp.index.http.client import (
     PASSING,
-    PassingError,
+    Client,
     pause_before,
     read_retry_after,
 )
 from nvp.index.http.settings import Settings
-from nvp.index.http.urls import UpstreamError
+from nvp.index.http.urls import PassingError, UpstreamError
 
 
 @given(st.integers(0, 10**8))
@@ -46,7 +45,7 @@ def test_the_time_between_attempts_grows() -> None:
     error = PassingError("busy")
     pauses = [pause_before(attempt, error) for attempt in range(1, 20)]
     for attempt, pause in enumerate(pauses):
-        longest = min(retrying._LONGEST, retrying._FIRST * 2**attempt)
+        longest = min(client._LONGEST, client._FIRST * 2**attempt)
         assert pause is not None
         assert longest / 2 <= pause <= longest
 
@@ -56,10 +55,10 @@ def test_how_often(status: int) -> None:
     headers = {"Retry-After": "0"}
     with (
         serve_answers({"/x": Answer(status=status, headers=headers)}) as server,
-        BlockingClient(lambda: Client(Settings(retries=2))) as client,
+        BlockingClient(lambda: Client(Settings(retries=2))) as reader,
     ):
         with pytest.raises(UpstreamError, match=f"HTTP {status}"):
-            client.read(f"{server.url}/x")
+            reader.read(f"{server.url}/x")
         assert len(server.requests) == 3
 
 
@@ -67,8 +66,8 @@ def test_how_often(status: int) -> None:
 def test_what_is_not_asked_again(status: int, retries: int) -> None:
     with (
         serve_answers({"/x": Answer(status=status)}) as server,
-        BlockingClient(lambda: Client(Settings(retries=retries))) as client,
+        BlockingClient(lambda: Client(Settings(retries=retries))) as reader,
     ):
         with pytest.raises(UpstreamError):
-            client.read(f"{server.url}/x")
+            reader.read(f"{server.url}/x")
         assert len(server.requests) == 1

@@ -180,7 +180,7 @@ class TestAfterwards:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Such as a mirror that has not got the file yet: the whole wheel is read."""
-        module = "nvp.index.http.client"
+        module = "nvp.index.http.ranges"
         monkeypatch.setattr(f"{module}._WHOLE_FILE", 100_000)
         padding = {"data.bin": os.urandom(200_000)}
         old, new = (

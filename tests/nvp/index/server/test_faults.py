@@ -332,7 +332,7 @@ class TestMarkers:
         """It may have variant markers, and pip would install it unchanged."""
         answers = answers_of(folder)
         if changes.pop("large", False):
-            module = "nvp.index.http.client"
+            module = "nvp.index.http.ranges"
             monkeypatch.setattr(f"{module}._WHOLE_FILE", 100_000)
             changes = {"body": b"x" * 200_000 + answers[WHEEL].body}
         answers[WHEEL] = replace(answers[WHEEL], ranges=False, **changes)

@@ -173,7 +173,7 @@ def _open_remote(task: Task, meter: Meter) -> Iterator[IO[bytes]]:
 def _downloaded(
     task: Task, client: BlockingClient, meter: Meter
 ) -> Iterator[IO[bytes]]:
-    from ..index.http.downloading import TooLargeError
+    from ..index.http.urls import TooLargeError
 
     wheel = task.wheel
     with tempfile.SpooledTemporaryFile(

@@ -207,7 +207,7 @@ def _downloaded(
     url: str, client: BlockingClient, reading: Reading, page: str | None
 ) -> Iterator[OpenFile | None]:
     """Provide a copy of a wheel that is removed again; ``None`` if it is too large."""
-    from ..index.http.downloading import TooLargeError
+    from ..index.http.urls import TooLargeError
 
     with tempfile.TemporaryFile(prefix="nvidia-variant-provider-") as copy:
         free = shutil.disk_usage(tempfile.gettempdir()).free

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
+import hashlib
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from types import TracebackType
-from typing import IO, Any, TypeVar
+from typing import IO
 
 from nvidia_variant_provider.strict_json import MAX_BYTES
 
-from ..threads import THREAD_NAME
-from .byte_ranges import RangeFile, RangeRequest
-from .client import Client, CompleteResponse, wait_until
-from .downloading import Progress, download
+from ..threads import LoopThread
+from .client import Client, CompleteResponse, too_large
 from .pages import ACCEPT, find_projects, parse_page
+from .ranges import RangeFile, open_range_file, wait_until
 from .settings import Settings
 from .urls import UpstreamError, redacted, split_credentials
 
-__all__ = ["BlockingClient", "RemoteFile", "RemotePage"]
+__all__ = ["BlockingClient", "Progress", "RemoteFile", "RemotePage"]
 
-T = TypeVar("T")
+Progress = Callable[[int, int], None]
+"""Called with the bytes that have arrived and their total, or 0 if that is unknown."""
 
-_STOP = 2.0
-"""Seconds in which the thread of the client should end."""
+_SLOWEST = 64 * 1024
+"""Bytes a second below which a download is given up."""
+
+_GRACE = 60.0
+"""Seconds before that counts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,10 +83,7 @@ class BlockingClient:
         self._make_client = make_client or (lambda: Client(Settings(plain_http=True)))
         # Several threads may make the first request at the same time.
         self._starting = threading.Lock()
-        self._client: Client | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped: asyncio.Event | None = None
-        self._thread: threading.Thread | None = None
+        self._running: tuple[Client, LoopThread] | None = None
 
     def __enter__(self) -> BlockingClient:
         return self
@@ -97,11 +98,10 @@ class BlockingClient:
 
     def close(self) -> None:
         """Close all connections and end the thread; nothing may be read meanwhile."""
-        if self._loop is None or self._stopped is None or self._thread is None:
-            return
-        self._loop.call_soon_threadsafe(self._stopped.set)
-        self._thread.join(_STOP)
-        self._client = self._loop = None
+        if self._running is not None:
+            client, thread = self._running
+            self._running = None
+            thread.close(client.close())
 
     def read(self, url: str, *, page: str | None = None) -> bytes:
         """Read a metadata file, of at most `MAX_BYTES`.
@@ -109,17 +109,16 @@ class BlockingClient:
         :param page: the page that names it.
         :raises UpstreamError: it cannot be read.
         """
-        client, loop, bare = self._prepare(url)
-        _require_lead(client, loop, page, bare)
-        return _wait(client.get(bare, limit=MAX_BYTES), loop).body
+        client, thread, bare = self._prepare(url, page)
+        return thread.call(client.get(bare, limit=MAX_BYTES)).body
 
     def read_page(self, url: str) -> RemotePage:
         """Read a page of an index, in HTML (PEP 503) or JSON (PEP 691).
 
         :raises UpstreamError: it cannot be read, or is not a page of an index.
         """
-        client, loop, bare = self._prepare(url)
-        return _parse(_wait(client.get(bare, {"Accept": ACCEPT}), loop))
+        client, thread, bare = self._prepare(url)
+        return _parse(thread.call(client.get(bare, {"Accept": ACCEPT})))
 
     def read_pages(
         self, urls: Iterable[str], *, at_once: int
@@ -144,11 +143,10 @@ class BlockingClient:
 
     def _request_page(self, url: str) -> Future[CompleteResponse] | UpstreamError:
         try:
-            client, loop, bare = self._prepare(url)
+            client, thread, bare = self._prepare(url)
         except UpstreamError as error:
             return error
-        work = client.get(bare, {"Accept": ACCEPT})
-        return asyncio.run_coroutine_threadsafe(work, loop)
+        return thread.submit(client.get(bare, {"Accept": ACCEPT}))
 
     def open(
         self,
@@ -169,12 +167,10 @@ class BlockingClient:
         :raises NoRangesError: the server sends only whole files, and this is larger.
         :raises UpstreamError: it cannot be read, now or by any later read.
         """
-        client, loop, bare = self._prepare(url)
-        _require_lead(client, loop, page, bare)
-        request = client.make_range_request(bare, loop, whole=whole, until=until)
-        if arrived is not None:
-            request = _counted(request, arrived)
-        return RangeFile(bare, request)
+        client, thread, bare = self._prepare(url, page)
+        return open_range_file(
+            client, bare, thread.loop, whole=whole, until=until, arrived=arrived
+        )
 
     def download(
         self,
@@ -194,48 +190,44 @@ class BlockingClient:
         :raises TooLargeError: the file is larger.
         :raises UpstreamError: it cannot be read to its end, or not be written.
         """
-        client, loop, bare = self._prepare(url)
-        _require_lead(client, loop, page, bare)
-        work = download(client, bare, target, limit=limit, progress=progress)
-        return wait_until(work, loop, until, bare)
+        client, thread, bare = self._prepare(url, page)
+        work = _download(client, bare, target, limit=limit, progress=progress)
+        return wait_until(work, thread.loop, until, bare)
 
     def add_credentials(self, url: str, pair: tuple[str, str]) -> None:
         """Send user and password with every request to the server of ``url``."""
         client, _, bare = self._prepare(url)
         client.add_credentials(bare, pair)
 
-    def _prepare(self, url: str) -> tuple[Client, asyncio.AbstractEventLoop, str]:
-        """Return client, loop and the URL without credentials, which the client has."""
+    def _prepare(
+        self, url: str, page: str | None = None
+    ) -> tuple[Client, LoopThread, str]:
+        """Return client, thread and the URL without credentials, which the client has.
+
+        :param page: the page that names the URL.
+        :raises UpstreamError: it is no URL, or its server is nearer than that of the
+            page, and the page must not lead there.
+        """
         try:
             bare, pair = split_credentials(url)
         except ValueError as error:
             message = f"is not a URL: {error}"
-            raise UpstreamError(
-                message, path=redacted(url), hint="check the URL"
-            ) from None
+            raise _error(message, url, "check the URL") from None
         with self._starting:
-            if self._client is None or self._loop is None:
-                self._client = self._make_client()
-                self._loop = self._start(self._client)
+            if self._running is None:
+                self._running = self._make_client(), LoopThread()
+            client, thread = self._running
             if pair is not None:
-                self._client.add_credentials(bare, pair)
-            return self._client, self._loop, bare
+                client.add_credentials(bare, pair)
+        if page is not None and not thread.call(client.may_lead(page, bare)):
+            message = "only this machine or its network can reach the server"
+            message += ", and the page that names the file is elsewhere"
+            raise _error(message, bare, "tell the owner of the index")
+        return client, thread, bare
 
-    def _start(self, client: Client) -> asyncio.AbstractEventLoop:
-        started: Future[asyncio.AbstractEventLoop] = Future()
 
-        async def work() -> None:
-            self._stopped = asyncio.Event()
-            started.set_result(asyncio.get_running_loop())
-            await self._stopped.wait()
-            await client.close()
-
-        # A daemon: a request that hangs does not keep the process alive.
-        self._thread = threading.Thread(
-            target=asyncio.run, args=[work()], name=THREAD_NAME, daemon=True
-        )
-        self._thread.start()
-        return started.result()
+def _error(message: str, url: str, hint: str) -> UpstreamError:
+    return UpstreamError(message, path=redacted(url), hint=hint)
 
 
 def _parse(response: CompleteResponse) -> RemotePage:
@@ -287,28 +279,49 @@ def _finished(
         return url, error
 
 
-def _require_lead(
-    client: Client, loop: asyncio.AbstractEventLoop, page: str | None, url: str
-) -> None:
-    """Refuse what a page from elsewhere must not lead to.
+async def _download(
+    client: Client,
+    url: str,
+    target: IO[bytes],
+    *,
+    limit: int,
+    progress: Progress | None = None,
+) -> str:
+    """Write a file to ``target``, and return its sha256 in hexadecimal digits.
 
-    :raises UpstreamError: the server is nearer than that of the page.
+    :param limit: the most bytes that are read.
+    :raises TooLargeError: the file is larger.
+    :raises UpstreamError: it cannot be read to its end, or arrives very slowly.
+    :raises OSError: ``target`` cannot be written.
     """
-    if page is not None and not _wait(client.may_lead(page, url), loop):
-        message = "only this machine or its network can reach the server"
-        message += ", and the page that names the file is elsewhere"
-        hint = "tell the owner of the index"
-        raise UpstreamError(message, path=redacted(url), hint=hint)
+    digest = hashlib.sha256()
+    done = 0
+    started = time.monotonic()
+    async with client.stream(url, {"Accept-Encoding": "identity"}) as response:
+        length = response.headers.get("content-length", "")
+        total = int(length) if length.isdecimal() and len(length) < 20 else 0
+        if total > limit:
+            raise too_large(url, limit, "download it first, and check the file")
+        async for chunk in response.aiter_raw():
+            done += len(chunk)
+            if done > limit:
+                raise too_large(url, limit, "download it first, and check the file")
+            seconds = time.monotonic() - started
+            if seconds > _GRACE and done < seconds * _SLOWEST:
+                message = f"only {done} bytes came in {seconds:.0f} s"
+                raise _error(message, url, "try again")
+            digest.update(chunk)
+            _write(target, chunk, url)
+            if progress is not None:
+                progress(done, max(total, done))
+    return digest.hexdigest()
 
 
-def _counted(request: RangeRequest, arrived: Callable[[int], None]) -> RangeRequest:
-    def counting(wanted: str, most: int) -> tuple[bytes, Mapping[str, str]]:
-        data, headers = request(wanted, most)
-        arrived(len(data))
-        return data, headers
-
-    return counting
-
-
-def _wait(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-    return asyncio.run_coroutine_threadsafe(work, loop).result()
+def _write(target: IO[bytes], chunk: bytes, url: str) -> None:
+    # The client takes an OSError in the block for one of the connection.
+    try:
+        target.write(chunk)
+    except OSError as error:
+        message = f"cannot be written to the temporary folder: {error.strerror}"
+        hint = "make room there, or set TMPDIR to another folder"
+        raise _error(message, url, hint) from None

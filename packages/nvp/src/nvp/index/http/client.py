@@ -1,42 +1,34 @@
 """HTTP requests as the user's pip makes them: its certificates, proxies, credentials.
 
-This is the only HTTP client of the package. Bounds on size and time, the rules for
-redirects are here, and the errors with their redacted URLs in `failures`.
+This is the only HTTP client of the package. Bounds on size and time and the rules for
+redirects and new attempts are here, and URLs are redacted where the errors are made.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import concurrent.futures
+import email.utils
 import logging
+import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import LARGE_BYTES
 
-from .byte_ranges import RangeRequest
-from .failures import (
-    TooLargeError,
-    check_status,
-    make_error,
-    make_passing_error,
-    no_ranges,
-    not_allowed,
-    too_large,
-    translate_error,
-)
-from .nearness import NearnessFinder
-from .retrying import PassingError, pause_before
 from .settings import Settings
 from .urls import (
+    NearnessFinder,
+    PassingError,
+    TooLargeError,
     UpstreamError,
     redacted,
     server_of,
@@ -44,7 +36,16 @@ from .urls import (
     with_user,
 )
 
-__all__ = ["AskCredentials", "Client", "CompleteResponse", "wait_until"]
+__all__ = [
+    "PASSING",
+    "AskCredentials",
+    "Client",
+    "CompleteResponse",
+    "make_passing_error",
+    "pause_before",
+    "read_retry_after",
+    "too_large",
+]
 
 T = TypeVar("T")
 
@@ -58,8 +59,15 @@ _REDIRECTS = 10
 _PAGES = 64
 """Connections for what is read as a whole, such as pages."""
 
-_WHOLE_FILE = 16 * 1024 * 1024
-"""The largest file that is downloaded from a server that does not serve ranges."""
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Statuses after which the same request may succeed (RFC 9110, section 15; RFC 6585 for
+429, RFC 8470 for 425)."""
+
+_FIRST = 0.5
+"""Seconds before the first new attempt; the time doubles with each further one."""
+
+_LONGEST = 60.0
+"""Seconds that a census waits at most, whatever the server asks for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,7 +185,7 @@ class Client:
             if coding not in ("", "identity", "gzip", "deflate"):
                 # Other codings, or several of them, may inflate a few bytes to any
                 # size in one step.
-                raise make_error("is compressed in a way that was not requested", url)
+                raise _make_error("is compressed in a way that was not requested", url)
             length = response.headers.get("content-length", "")
             if length.isdecimal() and len(length) < 20 and int(length) > limit:
                 raise too_large(url, limit)
@@ -192,57 +200,6 @@ class Client:
                 headers={key.lower(): text for key, text in response.headers.items()},
                 body=bytes(body),
             )
-
-    def make_range_request(
-        self,
-        url: str,
-        loop: asyncio.AbstractEventLoop,
-        *,
-        whole: int | None = None,
-        until: float | None = None,
-    ) -> RangeRequest:
-        """Make the function by which other threads request ranges of ``url``.
-
-        A server that does not serve ranges sends the whole file; that is good enough
-        for small files.
-
-        :param loop: the event loop that runs this client.
-        :param whole: the most bytes of such a file; 16 MiB by default.
-        :param until: when the last request has to be over, by `time.monotonic`.
-        """
-        most_whole = _WHOLE_FILE if whole is None else whole
-        file: list[bytes] = []
-
-        def request(wanted: str, most: int) -> tuple[bytes, Mapping[str, str]]:
-            if not file:
-                work = self._get_range(url, wanted, max(most, most_whole))
-                response = wait_until(work, loop, until, url)
-                if response.status == 206:
-                    return response.body, response.headers
-                if len(response.body) > most_whole:
-                    raise no_ranges("the server does not serve parts", url)
-                file.append(response.body)
-            start, end = wanted.removeprefix("bytes=").split("-")
-            size = len(file[0])
-            first = int(start) if start else max(0, size - int(end))
-            last = min(int(end), size - 1) if start else size - 1
-            piece = file[0][first : last + 1]
-            return piece, {"content-range": f"bytes {first}-{last}/{size}"}
-
-        return request
-
-    async def _get_range(self, url: str, wanted: str, limit: int) -> CompleteResponse:
-        logger.debug("%s: asking for %s", redacted(url), wanted)
-        try:
-            return await self.get(url, {"Range": wanted}, limit=limit)
-        except TooLargeError as error:
-            message = f"{error.message}, and the server does not serve parts"
-        except UpstreamError as error:
-            # Some servers refuse ranges of this form instead of ignoring them.
-            if error.status not in (416, 501):
-                raise
-            message = error.message
-        raise no_ranges(message, url)
 
     @asynccontextmanager
     async def stream(
@@ -270,16 +227,16 @@ class Client:
             response = await self._follow(url, dict(headers), streams=streams)
             try:
                 logger.info("%s: HTTP %d", redacted(url), response.status_code)
-                check_status(response, url)
+                _check_status(response, url)
                 yield response
             finally:
                 await response.aclose()
         except httpx.HTTPError as error:
-            raise translate_error(error, url, self._settings.timeout) from None
+            raise _translate_error(error, url, self._settings.timeout) from None
         except (httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
-            raise make_error(f"cannot be read: {redacted(str(error))}", url) from None
+            raise _make_error(f"cannot be read: {redacted(str(error))}", url) from None
 
     async def _follow(
         self, url: str, headers: dict[str, str], *, streams: bool
@@ -296,14 +253,14 @@ class Client:
             logger.debug("redirected to %s", redacted(url))
             if not await self.may_lead(start, url):
                 message = "redirects to a server that only this machine can reach"
-                raise make_error(message, start, hint="tell the owner of the server")
-        raise make_error(f"more than {_REDIRECTS} redirects", url)
+                raise _make_error(message, start, hint="tell the owner of the server")
+        raise _make_error(f"more than {_REDIRECTS} redirects", url)
 
     async def _send(
         self, url: str, headers: dict[str, str], *, streams: bool
     ) -> httpx.Response:
         if not self.is_allowed(url):
-            raise not_allowed(url)
+            raise _not_allowed(url)
         client = self._client_for(url, streams=streams)
         pair = self._credentials.get(server_of(url))
         response = await _send_with(client, url, headers, pair)
@@ -367,29 +324,6 @@ class Client:
         return self._clients[kind]
 
 
-def wait_until(
-    work: Coroutine[Any, Any, T],
-    loop: asyncio.AbstractEventLoop,
-    until: float | None,
-    url: str,
-) -> T:
-    """Return what ``work`` returns, which runs in the loop of another thread.
-
-    :param until: when it has to be over, by `time.monotonic`; ``None`` for no limit.
-    :raises PassingError: it was not.
-    """
-    task = asyncio.run_coroutine_threadsafe(work, loop)
-    left = None if until is None else max(0.0, until - time.monotonic())
-    try:
-        return task.result(left)
-    except concurrent.futures.TimeoutError:
-        # asyncio's error of the same name would mean that the work itself raised it.
-        if task.done():
-            raise
-        task.cancel()
-        raise make_passing_error("not read in time", url, hint="try again") from None
-
-
 async def _send_with(
     client: httpx.AsyncClient,
     url: str,
@@ -401,3 +335,101 @@ async def _send_with(
         headers = {**headers, "Authorization": f"Basic {basic}"}
     request = client.build_request("GET", url, headers=headers)
     return await client.send(request, stream=True, follow_redirects=False)
+
+
+def _check_status(response: httpx.Response, url: str) -> None:
+    """Raise an error where a server sends neither a file nor a part of one.
+
+    :raises UpstreamError: the status is not 200 or 206.
+    :raises PassingError: it is one that may pass, such as 503.
+    """
+    status = response.status_code
+    if status in (200, 206):
+        return
+    places: dict[str, str] = {}
+    if status == 401:
+        places["hint"] = "give credentials: in its URL, a netrc file or a keyring"
+    message = f"HTTP {status} {response.reason_phrase}".rstrip()
+    if status in PASSING:
+        error = make_passing_error(message, url, status=status)
+        error.wait = read_retry_after(response.headers)
+        raise error
+    raise _make_error(message, url, status=status, **places)
+
+
+def too_large(
+    url: str, limit: int, hint: str = "check that this is the right file"
+) -> TooLargeError:
+    """Return the error for a response of more than ``limit`` bytes."""
+    message = f"larger than {limit >> 20} MiB"
+    return TooLargeError(message, path=redacted(url), hint=hint)
+
+
+def _not_allowed(url: str) -> UpstreamError:
+    """Return the error for a URL that the settings do not allow."""
+    if urlsplit(url).scheme != "http":
+        return _make_error("only http and https are read", url, status=403)
+    message = "is neither https nor a trusted host"
+    return _make_error(message, url, status=403, hint="see pip's --trusted-host")
+
+
+def _translate_error(error: httpx.HTTPError, url: str, timeout: float) -> UpstreamError:
+    """Return an error of httpx as one of this package, without secrets.
+
+    :param timeout: the seconds after which a server counts as silent.
+    """
+    if isinstance(error, httpx.TimeoutException):
+        return make_passing_error(f"no response within {timeout:g} s", url)
+    message = f"cannot be read: {redacted(str(error)) or type(error).__name__}"
+    if isinstance(error, httpx.TransportError):
+        return make_passing_error(message, url, status=502)
+    return _make_error(message, url)
+
+
+def make_passing_error(message: str, url: str, **places: Any) -> PassingError:
+    """Return an error after which the request may be sent again.
+
+    :param places: ``hint`` and ``status``, where they are not the usual ones.
+    """
+    places = {"hint": "check the URL", "status": 504, **places}
+    return PassingError(message, path=redacted(url), **places)
+
+
+def _make_error(message: str, url: str, **places: Any) -> UpstreamError:
+    """Return an error about a URL.
+
+    :param places: ``hint`` and ``status``, where they are not the usual ones.
+    """
+    places.setdefault("hint", "check the URL")
+    return UpstreamError(message, path=redacted(url), **places)
+
+
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of ``Retry-After``; ``None`` without a valid one.
+
+    RFC 9110, section 10.2.3: "The Retry-After field value can be either an HTTP-date or
+    a number of seconds to delay after receiving the response."
+    """
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        date = email.utils.parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError):
+        return None
+    try:
+        return max(0.0, date.timestamp() - time.time())
+    except (OverflowError, ValueError):
+        return None
+
+
+def pause_before(attempt: int, error: PassingError) -> float | None:
+    """Return how many seconds to wait; ``None`` if the server asks for too many.
+
+    :param attempt: the number of the new attempt, from 1 on.
+    """
+    if error.wait is not None:
+        return error.wait if error.wait <= _LONGEST else None
+    pause: float = min(_LONGEST, _FIRST * 2 ** (attempt - 1))
+    # Workers that failed together do not all come again at the same moment.
+    return pause * random.uniform(0.5, 1.0)  # noqa: S311  # nothing secret

@@ -9,23 +9,30 @@ a usable URL.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import count
 from typing import Any
-from urllib.parse import unquote, urldefrag, urlsplit
+from urllib.parse import urldefrag
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from simple_repository import model
 
 from nvidia_variant_provider.errors import shown
+from nvidia_variant_provider.strict_json import LIST_MEMORY, OBJECT_MEMORY, VALUE_MEMORY
 
-from .html_links import Link, find_base, read_links
-from .json_pages import TooMuchError, load_page
-from .references import absolute_url, is_file_name, is_text
-from .urls import UpstreamError, redacted
+from .html_links import Link, TooMuchError, find_base, read_links
+from .urls import (
+    UpstreamError,
+    absolute_url,
+    file_name,
+    is_file_name,
+    is_text,
+    redacted,
+)
 
 __all__ = ["ACCEPT", "LABEL_KEY", "find_projects", "parse_page", "parse_projects"]
 
@@ -51,6 +58,13 @@ _FILES, _BYTES_OF_FILE = 25_000, 200
 A file takes a kilobyte of memory, however short its link is. The page of PyPI with the
 most files (ddtrace, November 2026) has 46,724 in 16.6 MB of HTML or 21.4 MB of JSON.
 """
+
+_LEAST_MEMORY = 32 * 1024 * 1024
+"""Memory that the values of any page in JSON may take, however short it is."""
+
+_TIMES = 4
+"""How many bytes of memory there may be for each byte of a long page; the body and its
+text take two more."""
 
 _PAGE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
@@ -82,7 +96,7 @@ def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectLis
     try:
         names: Iterable[Any]
         if is_json:
-            names = load_page(body, _name_of_project)["projects"]
+            names = _load_page(body, _name_of_project)["projects"]
         else:
             # Web servers list folders with a slash.
             names = {
@@ -110,7 +124,7 @@ def find_projects(body: bytes, content_type: str, url: str) -> list[str]:
     root = f"{urldefrag(url).url.partition('?')[0].rstrip('/')}/"
     try:
         if _is_json(content_type, url):
-            document = load_page(body, _name_of_project)
+            document = _load_page(body, _name_of_project)
             if not isinstance(document, dict) or "projects" not in document:
                 return []
             names = filter(_is_project, document["projects"])
@@ -135,6 +149,32 @@ def _name_of_project(item: dict[str, Any]) -> Any:
 
 def _is_project(name: object) -> bool:
     return isinstance(name, str) and bool(_PROJECT.fullmatch(name))
+
+
+def _load_page(body: bytes, replace: Callable[[dict[str, Any]], Any]) -> Any:
+    """Return the value of a page, in little memory, whatever it holds.
+
+    A list or an object of few bytes takes a hundred bytes of memory. So commas and
+    brackets are counted first, and objects are replaced as soon as they are complete.
+
+    :param replace: returns what is kept of an object, which may be the object itself.
+    :raises ValueError: the page is not JSON.
+    :raises TooMuchError: its values would take too much memory.
+    """
+    left = _LEAST_MEMORY + _TIMES * len(body)
+    if LIST_MEMORY * body.count(b"[") + VALUE_MEMORY * body.count(b",") > left:
+        raise TooMuchError("it has too many values for its length")
+
+    def keep(item: dict[str, Any]) -> Any:
+        nonlocal left
+        kept = replace(item)
+        if kept is item:
+            left -= OBJECT_MEMORY
+            if left < 0:
+                raise TooMuchError("it has too many objects for its length")
+        return kept
+
+    return json.loads(body, object_hook=keep)
 
 
 def _is_json(content_type: str, url: str) -> bool:
@@ -176,7 +216,7 @@ def _read_json(body: bytes, url: str, project: str) -> model.ProjectDetail:
         few()
         return _json_file(item, url) or _OMITTED
 
-    document = load_page(body, make_file)
+    document = _load_page(body, make_file)
     files = tuple(_files_of(document["files"]))
     version = Version(str(document.get("meta", {}).get("api-version", "1.0")))
     if version.major != 1:
@@ -220,11 +260,6 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     if target is None or not isinstance(name, str) or not is_file_name(name):
         return None
     requires = item.get("requires-python")
-    # PEP 714: "core-metadata" takes precedence over "dist-info-metadata".
-    metadata = item.get("core-metadata")
-    if metadata is None:
-        metadata = item.get("dist-info-metadata")
-    yanked = item.get("yanked")
     size = item.get("size")
     signed = item.get("gpg-sig")
     return model.File(
@@ -232,19 +267,29 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
         url=urldefrag(target).url if "#" in target else target,
         hashes=_hashes(item.get("hashes")),
         requires_python=requires if is_text(requires) else None,
-        dist_info_metadata=_hashes(metadata) or True
-        if isinstance(metadata, dict)
-        else metadata
-        if isinstance(metadata, bool)
-        else None,
+        dist_info_metadata=_json_metadata(item),
         gpg_sig=signed if isinstance(signed, bool) else None,
-        yanked=yanked
-        if yanked is None or (yanked and is_text(yanked))
-        else bool(yanked),
+        yanked=_json_yanked(item.get("yanked")),
         size=size if type(size) is int and size >= 0 else None,
         upload_time=_time(item.get("upload-time")),
         private_metadata=_private(item),
     )
+
+
+def _json_metadata(item: Mapping[str, Any]) -> bool | dict[str, str] | None:
+    # PEP 714: "core-metadata" takes precedence over "dist-info-metadata".
+    value = item.get("core-metadata")
+    if value is None:
+        value = item.get("dist-info-metadata")
+    if isinstance(value, dict):
+        return _hashes(value) or True
+    return value if isinstance(value, bool) else None
+
+
+def _json_yanked(value: Any) -> bool | str | None:
+    if value is None or (value and is_text(value)):
+        return value
+    return bool(value)
 
 
 def _hashes(value: Any) -> dict[str, str]:
@@ -326,7 +371,7 @@ def _html_file(link: Link, base: str) -> model.File | None:
     if not href or url is None:
         return None
     # The text of a link may be anything, such as "Download"; pip reads its URL only.
-    name = unquote(urlsplit(url).path.rpartition("/")[2])
+    name = file_name(url)
     if not name or not is_file_name(name):
         return None
     get = link.attributes.get

@@ -1,22 +1,33 @@
-"""What the modules of `nvp.index` share about URLs.
+"""URLs: what they name, what a page may refer to, and errors about them.
 
-This module imports nothing but the standard library, so that it loads quickly.
+This module imports little, because verbs import it that may read no URL at all.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
+from enum import IntEnum
+from functools import lru_cache
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.redaction import redacted
 
 __all__ = [
+    "Nearness",
+    "NearnessFinder",
     "NoRangesError",
+    "PassingError",
+    "TooLargeError",
     "UpstreamError",
+    "absolute_url",
+    "file_name",
+    "is_file_name",
     "is_http",
     "is_loopback",
+    "is_text",
     "path_of_file_url",
     "redacted",
     "server_of",
@@ -24,6 +35,15 @@ __all__ = [
     "why_no_index",
     "with_user",
 ]
+
+# Most references match this, and need no parsing: their port, for example, cannot be
+# wrong.
+_PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")
+# A file, possibly in another folder: only the folder has to be resolved, and once.
+_PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~%+-]*)")
+
+_LONGEST_NAME = 255
+"""Characters of a file name: the limit of the usual file systems."""
 
 
 class UpstreamError(InputError):
@@ -39,6 +59,19 @@ class UpstreamError(InputError):
 
 class NoRangesError(UpstreamError):
     """A server does not send the parts of a file that it was asked for."""
+
+
+class TooLargeError(UpstreamError):
+    """A response or a file is larger than the limit of its reader."""
+
+
+class PassingError(UpstreamError):
+    """A failure that may be gone when the same request is sent again.
+
+    :param wait: how many seconds the server asks to wait; ``None`` if it does not say.
+    """
+
+    wait: float | None = None
 
 
 def is_http(location: str) -> bool:
@@ -58,6 +91,11 @@ def why_no_index(location: str) -> tuple[str, str]:
     if mark and scheme != "file":
         return f"no index is read by {scheme}", "give an https URL or a folder"
     return "there is no such folder", "give an existing folder, or an https URL"
+
+
+def file_name(url: str) -> str:
+    """Return the name of the file that ``url`` is of, without its quoting."""
+    return unquote(urlsplit(url).path.rpartition("/")[2])
 
 
 def path_of_file_url(url: str) -> str:
@@ -99,3 +137,132 @@ def with_user(url: str, user: str) -> str:
     parts = urlsplit(url)
     netloc = f"{quote(user, safe='')}@{parts.netloc}"
     return urlunsplit(parts._replace(netloc=netloc))
+
+
+def absolute_url(reference: Any, base: str) -> str | None:
+    """Return the absolute URL of a link; ``None`` if it is not a URL."""
+    if not isinstance(reference, str):
+        return None
+    if _PLAIN_URL.fullmatch(reference):
+        return reference
+    if match := _PLAIN_PATH.fullmatch(reference):
+        folder = _folder(match[1] or "./", base)
+        return None if folder is None else folder + match[2]
+    return _join(reference, base)
+
+
+@lru_cache(maxsize=1024)
+def _folder(reference: str, base: str) -> str | None:
+    return _join(reference, base)
+
+
+def _join(reference: str, base: str) -> str | None:
+    try:
+        url = urljoin(base, reference.strip())
+        parts = urlsplit(url)
+        valid = parts.port is None or parts.port >= 0
+    except ValueError:
+        return None
+    return url if valid and parts.scheme and is_text(url) else None
+
+
+def is_text(value: Any) -> bool:
+    """Return whether a value is text without lone surrogates, which JSON may have."""
+    if not isinstance(value, str):
+        return False
+    try:
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def is_file_name(name: str) -> bool:
+    """Return whether a file system could have a file of that name.
+
+    A version in a longer name may have more digits than Python converts.
+    """
+    return len(name) <= _LONGEST_NAME and is_text(name)
+
+
+class Nearness(IntEnum):
+    """Where a server is, the nearest first."""
+
+    MACHINE = 0
+    """This machine, and addresses of the link, where clouds have their metadata."""
+
+    NETWORK = 1
+    """A private network (RFC 1918, RFC 4193) or another one that is not global."""
+
+    ELSEWHERE = 2
+
+
+class NearnessFinder:
+    """Finds out how near servers are, and remembers it.
+
+    A page from elsewhere must not make this program send requests to servers that only
+    this machine, or its network, can reach.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, Nearness] = {}
+
+    async def find(self, url: str) -> Nearness:
+        """Return how near the server of ``url`` is.
+
+        A name counts as the nearest of its addresses. One that cannot be resolved
+        here, as where a proxy resolves all names, is elsewhere.
+        """
+        host = urlsplit(url).hostname or ""
+        if host not in self._known:
+            self._known[host] = await _find(host)
+        return self._known[host]
+
+    async def may_lead(self, start: str, end: str) -> bool:
+        """Return whether a page or a redirect at ``start`` may lead to ``end``.
+
+        It may not lead to a nearer place. A name in a private network is an exception,
+        as a company's own mirror has one: with HTTPS, a server there receives nothing
+        unless it has a certificate for that name.
+        """
+        near = await self.find(end)
+        if near is Nearness.ELSEWHERE or near >= await self.find(start):
+            return True
+        parts = urlsplit(end)
+        named = not _is_address(parts.hostname or "")
+        return near is Nearness.NETWORK and named and parts.scheme == "https"
+
+
+async def _find(host: str) -> Nearness:
+    if _is_address(host):
+        return _of_address(host)
+    if host == "localhost" or host.endswith(".localhost"):  # RFC 6761, section 6.3
+        return Nearness.MACHINE
+    import asyncio
+    import socket
+
+    try:
+        # This reads short forms of addresses too, such as 127.1.
+        entries = await asyncio.get_running_loop().getaddrinfo(
+            host, None, type=socket.SOCK_STREAM
+        )
+    except (OSError, UnicodeError):
+        return Nearness.ELSEWHERE
+    addresses = [str(entry[4][0]) for entry in entries]
+    return min(map(_of_address, addresses), default=Nearness.ELSEWHERE)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _of_address(text: str) -> Nearness:
+    address = ipaddress.ip_address(text)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if address.is_loopback or address.is_unspecified or address.is_link_local:
+        return Nearness.MACHINE
+    return Nearness.ELSEWHERE if address.is_global else Nearness.NETWORK

@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-import threading
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -31,6 +29,7 @@ from ..selection.repository import VariantRepository
 from ..selection.stacking import stack
 from ..selection.wheel_files import is_large
 from ..server.upstream import FolderUpstream, HttpUpstream, LinksUpstream, local_path
+from ..threads import LoopThread
 from .rows import ReadPage, make_table
 
 __all__ = ["Inspect", "Watch", "make_indexes", "read_table", "read_tables"]
@@ -345,14 +344,8 @@ def _unwatched(_: str) -> Any:
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
     """Run ``work`` in a thread, since the caller may have an event loop of its own."""
-    result: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(asyncio.run(work))
-        except BaseException as error:  # noqa: BLE001
-            result.set_exception(error)
-
-    # A daemon: a request that hangs does not keep the process alive.
-    threading.Thread(target=run, daemon=True).start()
-    return result.result()
+    thread = LoopThread()
+    try:
+        return thread.call(work)
+    finally:
+        thread.close()

@@ -22,7 +22,7 @@ from dataclasses import replace
 from simple_repository import model
 
 from ...wheels.names import platform_of
-from ..http.range_support import RangeSupport
+from ..http.ranges import RangeSupport
 from ..http.urls import is_http, server_of
 from .core_metadata import CoreMetadataReader
 from .renaming import find_label

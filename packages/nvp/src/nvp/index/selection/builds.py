@@ -37,7 +37,7 @@ from ...builds.page import (
 )
 from ...wheels.names import is_for_platform
 from ..http.client import Client
-from ..http.range_support import RangeSupport
+from ..http.ranges import RangeSupport
 from .announcing import Announcer
 from .core_metadata import CoreMetadataReader
 from .files import UNAVAILABLE, FileReader

@@ -16,8 +16,8 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import MAX_BYTES, read_bytes
 
 from ...wheels.archive import open_wheel, read_dist_info
-from ..http.byte_ranges import RangeFile
 from ..http.client import Client
+from ..http.ranges import open_range_file
 from ..http.urls import NoRangesError, UpstreamError, redacted
 
 __all__ = ["UNAVAILABLE", "FileReader"]
@@ -79,10 +79,12 @@ class FileReader:
 
         elif isinstance(resource, model.HttpResource):
             url = resource.url
-            request = self._client.make_range_request(url, asyncio.get_running_loop())
+            loop = asyncio.get_running_loop()
 
             def work() -> T:
-                with io.BufferedReader(RangeFile(url, request)) as file:
+                with io.BufferedReader(
+                    open_range_file(self._client, url, loop)
+                ) as file:
                     return read(file)
 
         else:

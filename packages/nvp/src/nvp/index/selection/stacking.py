@@ -11,7 +11,7 @@ from nvidia_variant_provider import detection
 from nvidia_variant_provider.machine.environment import Environment
 
 from ..http.client import Client
-from ..http.range_support import RangeSupport
+from ..http.ranges import RangeSupport
 from .builds import BuildRepository
 from .options import Selection
 from .repository import VariantRepository

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -17,7 +16,7 @@ import uvicorn
 
 from nvidia_variant_provider.errors import InputError, UsageError
 
-from ..threads import THREAD_NAME
+from ..threads import LoopThread
 from .connections import (
     ACCEPTED_AT_ONCE,
     BoundedProtocol,
@@ -121,7 +120,7 @@ class Server:
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self._socket = _bind(host, port)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: LoopThread | None = None
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._socket.getsockname()[1]}"
 
@@ -155,24 +154,23 @@ class Server:
         started: Future[_Uvicorn] = Future()
 
         async def work() -> None:
-            self._loop = asyncio.get_running_loop()
-            self._loop.set_exception_handler(_Reports())
-            self._loop.set_default_executor(ThreadPoolExecutor(_THREADS))
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(_Reports())
+            loop.set_default_executor(ThreadPoolExecutor(_THREADS))
             server = _Uvicorn(config)
             started.set_result(server)
             await server.serve(sockets=[self._socket])
             await close()
 
-        thread = threading.Thread(
-            target=asyncio.run, args=[work()], name=THREAD_NAME, daemon=True
-        )
-        thread.start()
+        self._thread = LoopThread()
+        served = self._thread.submit(work())
         server = started.result()
         try:
             yield
         finally:
             server.stop(patient=patient)
-            thread.join(_STOP + 1)
+            wait([served], _STOP + 1)
+            self._thread.close()
             self._socket.close()
 
     def close(self) -> None:
@@ -181,15 +179,15 @@ class Server:
 
     def call_soon(self, work: Callable[[str], object], argument: str) -> None:
         """Let the thread that serves call ``work``."""
-        if self._loop is None:
+        if self._thread is None:
             raise RuntimeError("not serving")
-        self._loop.call_soon_threadsafe(work, argument)
+        self._thread.loop.call_soon_threadsafe(work, argument)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of ``work``, which runs in the thread that serves."""
-        if self._loop is None:
+        if self._thread is None:
             raise RuntimeError("not serving")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return self._thread.call(work)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -1,0 +1,324 @@
+"""Remote files that are read in parts, so that looking into a wheel is cheap."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import io
+import logging
+import re
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from nvidia_variant_provider.errors import InputError
+
+from .client import Client, CompleteResponse, make_passing_error
+from .urls import (
+    NoRangesError,
+    PassingError,
+    TooLargeError,
+    UpstreamError,
+    redacted,
+    server_of,
+)
+
+__all__ = ["RangeFile", "RangeSupport", "open_range_file", "wait_until"]
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+_RangeRequest = Callable[[str, int], "tuple[bytes, Mapping[str, str]]"]
+"""Requests a range of a file.
+
+Takes the value of the ``Range`` header and the most bytes that the range can have.
+Returns the bytes and the response headers, their names in small letters.
+"""
+
+_TAIL = 64 * 1024
+"""Bytes at the end of a file that the first request asks for."""
+
+_BLOCK = 256 * 1024
+"""Bytes of one block; blocks are what is requested and kept."""
+
+_MOST_BLOCKS = 16
+"""Blocks that one request may ask for while a file is read from start to end."""
+
+_KEPT_BLOCKS = 32
+
+_WHOLE_FILE = 16 * 1024 * 1024
+"""The largest file that is downloaded from a server that does not serve ranges."""
+
+_FRESH = 3600.0
+"""Seconds after which a server is asked again: `serve` may run for weeks."""
+
+_MOST = 1024
+"""Bytes that are read of the response that tells it."""
+
+_PATIENCE = 5.0
+"""Seconds for the request. An installer waits for the page meanwhile."""
+
+
+class RangeFile(io.RawIOBase):
+    """A remote file that is read in parts, where its reader asks for them.
+
+    Every read raises `NoRangesError` when the server does not serve ranges.
+
+    :param url: where the file is; errors show it redacted.
+    :param request: requests a range of that URL.
+    """
+
+    def __init__(self, url: str, request: _RangeRequest) -> None:
+        super().__init__()
+        self._shown_url = redacted(url)
+        self._request = request
+        self._position = 0
+        self._blocks: dict[int, bytes] = {}
+        # The block after the last request, and how many blocks that had.
+        self._following, self._count = -1, 0
+        self._size, self._tail = self._read_tail()
+
+    def readable(self) -> bool:
+        """Return true."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return true: a read may start anywhere."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position at which the next read starts."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position at which the next read starts."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}
+        self._position = max(0, base[whence] + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill ``buffer``; fill less of it only at the end of the file."""
+        end = min(self._position + len(buffer), self._size)
+        start = self._position
+        tail = self._size - len(self._tail)
+        while self._position < end:
+            if self._position >= tail:
+                piece = self._tail[self._position - tail : end - tail]
+            else:
+                block, skip = divmod(self._position, _BLOCK)
+                piece = self._read_block(block)[skip : skip + end - self._position]
+            at = self._position - start
+            buffer[at : at + len(piece)] = piece
+            self._position += len(piece)
+        return self._position - start
+
+    def _read_tail(self) -> tuple[int, bytes]:
+        """Return the size of the file, and its last bytes."""
+        # The list of a zip file is at its end, so the first request asks for that.
+        data, headers = self._request(f"bytes=-{_TAIL}", _TAIL)
+        match = re.fullmatch(
+            r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", headers.get("content-range", "")
+        )
+        if match is None:
+            raise self._error("the server does not say how long the file is")
+        self._version = _version(headers)
+        first, last, size = map(int, match.groups())
+        is_tail = last == size - 1 and first == size - len(data)
+        return size, data if is_tail else b""
+
+    def _read_block(self, number: int) -> bytes:
+        if number not in self._blocks:
+            # The list of a zip file is read here and there, a large member from
+            # start to end: ask for twice as much while the reads are consecutive.
+            ahead = 2 * self._count if number == self._following else 1
+            self._count = min(ahead, _MOST_BLOCKS)
+            self._following = number + self._count
+            start = number * _BLOCK
+            end = min(self._following * _BLOCK, self._size - len(self._tail)) - 1
+            data, headers = self._request(f"bytes={start}-{end}", end - start + 1)
+            if _differs(self._version, _version(headers)):
+                message = "it has changed while it was read"
+                raise PassingError(message, path=self._shown_url, hint="try again")
+            if len(data) != end - start + 1:
+                raise self._error("the server sent a range that was not requested")
+            if len(self._blocks) > _KEPT_BLOCKS:
+                self._blocks.clear()
+            for index in range(self._count):
+                piece = data[index * _BLOCK : (index + 1) * _BLOCK]
+                self._blocks[number + index] = piece
+        return self._blocks[number]
+
+    def _error(self, message: str) -> NoRangesError:
+        return _no_ranges(message, self._shown_url)
+
+
+def _version(headers: Mapping[str, str]) -> tuple[str, str]:
+    """Return what tells a version of a file from another one, as far as it is known.
+
+    A weak validator (``W/``) tells nothing.
+    """
+    tag = headers.get("etag", "")
+    size = headers.get("content-range", "").rpartition("/")[2]
+    return "" if tag.startswith("W/") else tag, size.replace("*", "")
+
+
+def _differs(first: tuple[str, str], second: tuple[str, str]) -> bool:
+    """Return whether two parts belong to different versions of a file.
+
+    RFC 9110, section 15.3.7.3: "These ranges can only be safely combined if they all
+    have in common the same strong validator".
+    """
+    return any(a and b and a != b for a, b in zip(first, second, strict=True))
+
+
+def open_range_file(
+    client: Client,
+    url: str,
+    loop: asyncio.AbstractEventLoop,
+    *,
+    whole: int | None = None,
+    until: float | None = None,
+    arrived: Callable[[int], None] | None = None,
+) -> RangeFile:
+    """Open a file that is read in parts, from another thread than that of the client.
+
+    A server that does not serve ranges sends the whole file; that is good enough for
+    small files.
+
+    :param loop: the event loop that runs the client.
+    :param whole: the most bytes of such a file; 16 MiB by default.
+    :param until: when the last request has to be over, by `time.monotonic`.
+    :param arrived: called with the number of bytes of each range that is read.
+    :raises NoRangesError: the server sends only whole files, and this is larger.
+    :raises UpstreamError: it cannot be read, now or by any later read.
+    """
+    most_whole = _WHOLE_FILE if whole is None else whole
+    file: list[bytes] = []
+
+    def request(wanted: str, most: int) -> tuple[bytes, Mapping[str, str]]:
+        if not file:
+            work = _get_range(client, url, wanted, max(most, most_whole))
+            response = wait_until(work, loop, until, url)
+            if response.status == 206:
+                return response.body, response.headers
+            if len(response.body) > most_whole:
+                raise _no_ranges("the server does not serve parts", url)
+            file.append(response.body)
+        start, end = wanted.removeprefix("bytes=").split("-")
+        size = len(file[0])
+        first = int(start) if start else max(0, size - int(end))
+        last = min(int(end), size - 1) if start else size - 1
+        piece = file[0][first : last + 1]
+        return piece, {"content-range": f"bytes {first}-{last}/{size}"}
+
+    def counted(wanted: str, most: int) -> tuple[bytes, Mapping[str, str]]:
+        data, headers = request(wanted, most)
+        if arrived is not None:
+            arrived(len(data))
+        return data, headers
+
+    return RangeFile(url, counted)
+
+
+def wait_until(
+    work: Coroutine[Any, Any, T],
+    loop: asyncio.AbstractEventLoop,
+    until: float | None,
+    url: str,
+) -> T:
+    """Return what ``work`` returns, which runs in the loop of another thread.
+
+    :param until: when it has to be over, by `time.monotonic`; ``None`` for no limit.
+    :raises PassingError: it was not.
+    """
+    task = asyncio.run_coroutine_threadsafe(work, loop)
+    left = None if until is None else max(0.0, until - time.monotonic())
+    try:
+        return task.result(left)
+    except concurrent.futures.TimeoutError:
+        # asyncio's error of the same name would mean that the work itself raised it.
+        if task.done():
+            raise
+        task.cancel()
+        raise make_passing_error("not read in time", url, hint="try again") from None
+
+
+async def _get_range(
+    client: Client, url: str, wanted: str, limit: int
+) -> CompleteResponse:
+    logger.debug("%s: asking for %s", redacted(url), wanted)
+    try:
+        return await client.get(url, {"Range": wanted}, limit=limit)
+    except TooLargeError as error:
+        message = f"{error.message}, and the server does not serve parts"
+    except UpstreamError as error:
+        # Some servers refuse ranges of this form instead of ignoring them.
+        if error.status not in (416, 501):
+            raise
+        message = error.message
+    raise _no_ranges(message, url)
+
+
+def _no_ranges(message: str, url: str) -> NoRangesError:
+    return NoRangesError(message, path=redacted(url), hint="download it first")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    reply: asyncio.Future[bool]
+    until: float
+
+
+class RangeSupport:
+    """Asks each server once whether it sends parts of files, with one small request.
+
+    :param client: sends the request.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._asked: dict[str, _Asked] = {}
+
+    async def has(self, url: str) -> bool:
+        """Return whether the server of a file sends its last bytes alone.
+
+        :param url: the file, whose last byte is asked for.
+        """
+        now = asyncio.get_running_loop().time()
+        asked = self._asked.get(server_of(url))
+        if asked is None or now > asked.until:
+            reply = asyncio.ensure_future(self._ask(url))
+            asked = self._asked[server_of(url)] = _Asked(reply, now + _FRESH)
+        # Several pages may wait for one request: the end of one does not cancel it.
+        return await asyncio.shield(asked.reply)
+
+    def deny(self, url: str) -> None:
+        """Note that a server did not send a part of a file although others came."""
+        loop = asyncio.get_running_loop()
+        denied: asyncio.Future[bool] = loop.create_future()
+        denied.set_result(False)
+        self._asked[server_of(url)] = _Asked(denied, loop.time() + _FRESH)
+
+    async def _ask(self, url: str) -> bool:
+        try:
+            # asyncio.timeout() exists since Python 3.11 only.
+            sends = await asyncio.wait_for(self._sends_part(url), _PATIENCE)
+        except (InputError, asyncio.TimeoutError) as error:
+            logger.info("%s: no part of it could be read: %s", redacted(url), error)
+            return False
+        logger.info("%s: parts are %s", server_of(url), "sent" if sends else "not sent")
+        return sends
+
+    async def _sends_part(self, url: str) -> bool:
+        # RFC 9110, section 14.1.2: a suffix range, as `RangeFile` starts with. Some
+        # servers send ranges, but not these.
+        wanted = {"Range": "bytes=-1", "Accept-Encoding": "identity"}
+        # The whole of a large file exceeds the limit, and is not read.
+        response = await self._client.get(url, wanted, limit=_MOST)
+        given = response.headers.get("content-range", "")
+        match = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", given)
+        if response.status != 206 or len(response.body) != 1 or match is None:
+            return False
+        return int(match[1]) == int(match[2]) == int(match[3]) - 1
