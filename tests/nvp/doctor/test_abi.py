@@ -11,13 +11,8 @@ import pytest
 from support.cxx_libraries import compile_library, needs_cxx, torch_library
 from support.stacks import Installed, make_stack, run_checks
 
-from nvp.doctor.abi import torch_symbols
-from nvp.doctor.abi.mangling import (
-    OF_TORCH,
-    abi_of,
-    qualified_name,
-    with_other_tag,
-)
+from nvp.doctor.abi import symbols as torch_symbols
+from nvp.doctor.abi.names import OF_TORCH, abi_of, qualified_name, with_other_tag
 from nvp.doctor.model import Finding
 from nvp.gpu_code.symbols import Symbol
 

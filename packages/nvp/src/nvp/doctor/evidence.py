@@ -21,7 +21,6 @@ from .workloads.record import (
 
 __all__ = ["Evidence", "add_evidence"]
 
-
 _LEFT_OUT = ("ND604", "ND605", "ND701")
 """Findings that are not kept in a receipt. The workloads in the receipt say the same
 without the output of the user's programs, and what another receipt said does not belong

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .stack import Stack
 
-__all__ = ["CHECKS", "Check", "Find", "Finding", "check", "declare"]
+__all__ = ["CHECKS", "Find", "Finding", "check", "declare"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,24 +1,87 @@
-"""The GPU code of installed distributions, read once for each content."""
+"""The GPU code of installed distributions, read once for each content.
+
+What is read of installed files is kept in a cache until one of the files changes.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from nvidia_variant_provider.errors import InputError
 
+from .. import __version__
 from ..gpu_code.inspection import Progress, inspect_recorded
 from ..gpu_code.loose import is_text
 from ..gpu_code.report import WheelReport
-from .cache import kept_path, read_kept, write_kept
-from .distributions import Distribution
+from ..kept_files import load, store
+from .distributions import Distribution, RecordedFile
 
-__all__ = ["CodeReader", "Watch", "may_have_gpu_code"]
+__all__ = ["CodeReader", "Watch", "kept_path", "read_kept", "write_kept"]
 
 logger = logging.getLogger(__name__)
+
+
+_LONGEST = 16 * 1024 * 1024
+"""The most bytes that are kept of one distribution. The report of 10,560 loose cubins
+has 6 MB."""
+
+
+def kept_path(
+    folder: str | None,
+    kind: str,
+    distribution: Distribution,
+    files: Iterable[RecordedFile],
+) -> str | None:
+    """Return where what was read of exactly these files is kept.
+
+    RECORD has the hash of each file. A file that was changed after it had been
+    installed has another size or another time.
+
+    :param folder: ``None`` keeps nothing.
+    :param kind: what was read.
+    :returns: ``None`` where nothing is kept, or a file is missing.
+    """
+    if folder is None:
+        return None
+    state = hashlib.sha256(f"{__version__}\n{kind}\n{distribution.name}\n".encode())
+    state.update(distribution.metadata)
+    for item in files:
+        try:
+            status = os.stat(distribution.locate(item.path))
+        except (OSError, ValueError):
+            return None
+        line = f"{item.path}\0{item.digest}\0{status.st_size}\0{status.st_mtime_ns}"
+        state.update(f"{line}\n".encode("utf-8", "surrogateescape"))
+    return os.path.join(folder, f"{state.hexdigest()}.json")
+
+
+def read_kept(path: str | None) -> Any:
+    """Read what is kept; ``None`` where there is nothing that can be used."""
+    content = load(path, _LONGEST)
+    if content is None:
+        return None
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        # A full disk may have cut it.
+        logger.info("%s cannot be used: %r", path, error)
+        return None
+
+
+def write_kept(path: str | None, document: object) -> None:
+    """Keep a document; a cache that cannot be written is not an error."""
+    # The report of 10,560 cubins takes long to write as JSON, so look first.
+    if path is None:
+        return
+    store(path, json.dumps(document, separators=(",", ":")).encode())
+
 
 Watch: TypeAlias = "Callable[[str], AbstractContextManager[Progress | None]]"
 """Called with the name of a distribution, and returns what is told the progress."""

@@ -20,7 +20,7 @@ from .model import Finding
 from .reading import CodeReader, Watch
 from .stack import Stack
 
-__all__ = ["Diagnosis", "diagnose", "diagnose_installation", "prove_live"]
+__all__ = ["Diagnosis", "diagnose", "diagnose_installation"]
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,9 @@ from nvidia_variant_provider.machine.environment import Environment
 from ..builds.needs import needs_of_report
 from ..gpu_code.report import WheelReport
 from ..knowledge.builds import Needs
-from .distributions import Distribution
+from .distributions import Distribution, Need, find_needs
 from .installation import Installation
 from .reading import CodeReader
-from .requirements import Need, find_needs
 
 __all__ = ["Software"]
 

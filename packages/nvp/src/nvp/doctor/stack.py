@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from .abi.extensions import Extension, find_extensions, libraries_of_extensions
-from .abi.torch_symbols import TorchSymbols, read_torch
-from .libraries import LIBRARY_PATH, Libraries
+from .abi.symbols import (
+    Extension,
+    TorchSymbols,
+    find_extensions,
+    libraries_of_extensions,
+    read_torch,
+)
+from .loading import LIBRARY_PATH, Libraries
 from .software import Software
 from .toolchain.finding import Toolchain
 

@@ -8,18 +8,9 @@ from __future__ import annotations
 from ..model import CHECKS, Find
 
 # Importing a module declares its checks.
-from . import abi, assemblers, builds, compilers, libraries, machine, requirements
+from . import abi, builds, libraries, machine, toolchain
 
-__all__ = [
-    "STATIC",
-    "abi",
-    "assemblers",
-    "builds",
-    "compilers",
-    "libraries",
-    "machine",
-    "requirements",
-]
+__all__ = ["STATIC", "abi", "builds", "libraries", "machine", "toolchain"]
 
 STATIC: tuple[tuple[str, Find], ...] = tuple(
     (check.code, check.find) for check in sorted(CHECKS.values()) if check.find

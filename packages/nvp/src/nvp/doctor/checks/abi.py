@@ -9,9 +9,8 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from ..abi.extensions import Extension, torch_libraries
-from ..abi.labels import Label, parse_label
-from ..abi.mangling import Abi, qualified_name
+from ..abi.names import Abi, Label, parse_label, qualified_name
+from ..abi.symbols import Extension, torch_libraries
 from ..distributions import Distribution
 from ..model import Finding, check
 from ..stack import Stack

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from nvidia_variant_provider.machine import reasons
 
-from ..libraries import LIBRARY_PATH
 from ..loader.process import split_library_path
+from ..loading import LIBRARY_PATH
 from ..model import Finding, check
 from ..stack import Stack
 

@@ -16,7 +16,7 @@ from ...gpu_code.units import split_units
 from ...knowledge.tables import PTX, driver_branches, parse_isa, toolkits
 from ..model import Finding, declare
 from ..stack import Stack
-from .model import GpuProof, Proof, Trial
+from .proof import GpuProof, Proof, Trial
 
 __all__ = ["find_live"]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from nvidia_variant_provider.errors import DetectionError, UsageError, printable
 from nvidia_variant_provider.machine import reasons
@@ -18,12 +20,155 @@ from nvidia_variant_provider.machine.environment import (
 )
 
 from ..stack import Stack
-from .kernels import isa_versions, ptx_of
-from .libraries import Library, find_libraries
-from .model import CONTEXT, GpuProof, LibraryTrial, Proof, Trial, time_of
+from .kernels import Library, find_libraries, isa_versions, ptx_of
 from .processes import Said, Task, ask_driver, ask_torch, bindings_folders
 
-__all__ = ["check_possible", "prove"]
+__all__ = ["GpuProof", "Proof", "Trial", "check_possible", "prove"]
+
+CONTEXT = "context"
+"""The name of the first trial on each GPU."""
+
+Status: TypeAlias = Literal[
+    "passed", "refused", "failed", "timeout", "crashed", "skipped"
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """What came of one trial.
+
+    :param status: ``refused`` is what the driver does with PTX that is newer than it.
+    :param error: the name of the driver's error, or a clause; ``None`` if it passed.
+    :param code: the number of the driver's error; -1 for other errors.
+    :param seconds: how long it took; ``None`` where it did not end.
+    """
+
+    status: Status
+    error: str | None = None
+    code: int = 0
+    seconds: float | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        """Whether something is wrong."""
+        return self.status in ("failed", "timeout", "crashed")
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the trial as it stands in the JSON report."""
+        return {"status": self.status, "error": self.error, "seconds": self.seconds}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LibraryTrial:
+    """One cubin of a library, loaded.
+
+    :param path: the library, in its distribution.
+    :param target: that of the cubin; ``None`` where none was loaded.
+    """
+
+    distribution: str
+    path: str
+    target: str | None
+    trial: Trial
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuProof:
+    """The trials on one GPU.
+
+    :param count: how many GPUs the driver shows; ``None`` where it did not say it.
+    :param bindings: the version of cuda-python; ``None`` where the child did not come
+        that far.
+    :param ptx: by version of PTX, ascending.
+    """
+
+    gpu: Gpu
+    count: int | None
+    bindings: str | None
+    context: Trial
+    machine_code: Trial
+    ptx: Mapping[str, Trial]
+    libraries: tuple[LibraryTrial, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the trials as they stand in the JSON report."""
+        capability = self.gpu.compute_capability
+        return {
+            "index": self.gpu.index,
+            "name": self.gpu.name,
+            "compute_capability": None if capability is None else str(capability),
+            "context": self.context.to_dict(),
+            "machine_code": self.machine_code.to_dict(),
+            "ptx": [
+                {
+                    "version": version,
+                    **trial.to_dict(),
+                    "compiled": time_of(trial.more, "compiled"),
+                }
+                for version, trial in self.ptx.items()
+            ],
+            "libraries": [
+                {
+                    "distribution": item.distribution,
+                    "path": item.path,
+                    "target": item.target,
+                    **item.trial.to_dict(),
+                }
+                for item in self.libraries
+            ],
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """All trials.
+
+    :param torch: the steps of torch by name; ``None`` where it is not installed.
+    """
+
+    gpus: tuple[GpuProof, ...]
+    torch: Mapping[str, Trial] | None
+    seconds: float
+
+    def to_dict(self) -> dict[str, object]:
+        """Return ``live`` of the JSON report."""
+        bindings = next((gpu.bindings for gpu in self.gpus if gpu.bindings), None)
+        return {
+            "cuda_python": bindings,
+            "seconds": round(self.seconds, 3),
+            "gpus": [gpu.to_dict() for gpu in self.gpus],
+            "torch": None if self.torch is None else _torch_dict(self.torch),
+        }
+
+
+def time_of(line: Mapping[str, Any], name: str) -> float | None:
+    """Return the seconds in a line of a child, which may have anything there."""
+    value = line.get(name)
+    return value if isinstance(value, float) and math.isfinite(value) else None
+
+
+def _torch_dict(trials: Mapping[str, Trial]) -> dict[str, object]:
+    """Return what torch said; it may have said anything."""
+    loaded = trials["import"].more
+    listed = (
+        trials["arch_list"].more.get("arch_list") if "arch_list" in trials else None
+    )
+    asked = trials["available"].more.get("available") if "available" in trials else None
+    return {
+        "version": _text(loaded.get("version")),
+        "cuda": _text(loaded.get("cuda")),
+        "arch_list": [str(item) for item in listed]
+        if isinstance(listed, list)
+        else None,
+        "available": asked if isinstance(asked, bool) else None,
+        "steps": [{"name": name, **t.to_dict()} for name, t in trials.items()],
+    }
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
 
 _UNSUPPORTED_PTX = 222
 """``CUDA_ERROR_UNSUPPORTED_PTX_VERSION``: "the provided PTX was compiled with an

@@ -14,13 +14,7 @@ from ...matrix.escaping import as_code, as_markdown
 from .comparing import CHANGES, Comparison, Lane
 from .making import Receipt
 
-__all__ = [
-    "check_target",
-    "comparison_lines",
-    "comparison_markdown",
-    "receipt_lines",
-    "to_text",
-]
+__all__ = ["check_target", "comparison_lines", "comparison_markdown", "to_text"]
 
 _JSON, _MARKDOWN = ".json", ".md"
 _PLACES = ("graph_breaks", "fallbacks", "recompilations")

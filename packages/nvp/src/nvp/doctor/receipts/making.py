@@ -15,12 +15,11 @@ from nvidia_variant_provider.errors import InputError, UsageError, shown
 from nvidia_variant_provider.metadata import read_metadata
 
 from ..._version import __version__
-from ..abi.extensions import torch_libraries
+from ..abi.symbols import torch_libraries
 from ..distributions import Distribution
 from ..stack import Stack
 
 __all__ = [
-    "OVERRIDES",
     "VERSION",
     "Reasons",
     "Receipt",

@@ -25,7 +25,7 @@ from nvidia_variant_provider.strict_json import open_regular
 from ..distributions import Distribution
 from .programs import Place, Program
 
-__all__ = ["TRITON", "Assembler", "Choice", "find_assemblers", "find_triton"]
+__all__ = ["Assembler", "Choice", "find_assemblers", "find_triton"]
 
 TRITON = ("triton", "triton-windows", "pytorch-triton")
 """The names of distributions with the package ``triton``."""

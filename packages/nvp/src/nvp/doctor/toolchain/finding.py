@@ -1,22 +1,169 @@
-"""Everything that makes GPU code for a stack, found and asked for its version."""
+"""Everything that makes GPU code for a stack, found and asked for its version.
+
+The installed torch says which CUDA it is for, without running its code. The nvcc that
+builds extensions of torch is a program; NVRTC is an installed library.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import os
+import re
+import shutil
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from packaging.version import InvalidVersion, Version
+
 from nvidia_variant_provider.errors import printable
+from nvidia_variant_provider.machine.environment import CudaVersion
+from nvidia_variant_provider.strict_json import open_regular
 
-from ..distributions import Distribution
+from ...builds.backends import parse_backend
+from ..distributions import Distribution, Need
 from ..software import Software
-from .architectures import VARIABLE, ArchitectureList, parse_architectures
 from .assemblers import Assembler, Choice, find_assemblers, find_triton
-from .compilers import Nvrtc, find_nvcc, find_nvrtc
 from .programs import Place, Program, ask_versions
-from .torch_build import TorchBuild, find_torch
+from .targets import VARIABLE, ArchitectureList, parse_architectures
 
-__all__ = ["Toolchain"]
+__all__ = ["Nvrtc", "Toolchain", "TorchBuild"]
+
+_VERSION_FILE = "torch/version.py"
+_LONGEST = 64 * 1024
+_CUDA = re.compile(
+    r"^cuda\b[^=\n]*=\s*(?:None|['\"](?P<cuda>[0-9]{1,3}\.[0-9]{1,3})[^'\"]*['\"])",
+    re.MULTILINE,
+)
+_CUDA_RUNTIME = re.compile(r"cuda-toolkit|nvidia-cuda-runtime(-cu[0-9]+)?")
+_PINNED = re.compile(r"==\s*([0-9]{1,3}\.[0-9]{1,3})")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TorchBuild:
+    """The installed torch.
+
+    :param cuda: ``None`` for a build without CUDA, and where nobody knows.
+    :param source: what says so: ``torch/version.py``, ``label``, ``METADATA`` or
+        ``None``.
+    """
+
+    version: str
+    cuda: CudaVersion | None
+    source: str | None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known which CUDA it is for, or that it is for none."""
+        return self.source is not None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the build as it stands in the JSON report."""
+        return {
+            "version": self.version,
+            "cuda": None if self.cuda is None else str(self.cuda),
+            "source": self.source,
+        }
+
+
+def find_torch(torch: Distribution | None, needs: Iterable[Need]) -> TorchBuild | None:
+    """Find out which CUDA the installed torch is for.
+
+    :param needs: the requirements that hold in the environment.
+    """
+    if torch is None:
+        return None
+    text = _read(torch.locate(_VERSION_FILE))
+    match = _CUDA.search(text)
+    if match is not None:
+        cuda = CudaVersion.parse(match["cuda"]) if match["cuda"] else None
+        return TorchBuild(version=torch.version, cuda=cuda, source=_VERSION_FILE)
+    backend = parse_backend(torch.version.partition("+")[2])
+    if backend is not None:
+        return TorchBuild(version=torch.version, cuda=backend.cuda, source="label")
+    for need in needs:
+        pinned = _PINNED.search(need.text)
+        if need.user.name == "torch" and _CUDA_RUNTIME.fullmatch(need.name) and pinned:
+            cuda = CudaVersion.parse(pinned[1])
+            return TorchBuild(version=torch.version, cuda=cuda, source="METADATA")
+    return TorchBuild(version=torch.version, cuda=None, source=None)
+
+
+def _read(path: str) -> str:
+    try:
+        with open_regular(path) as file:
+            return file.read(_LONGEST).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+_NVCC = "nvcc.exe" if sys.platform == "win32" else "nvcc"
+_NVRTC = re.compile(r"nvidia-cuda-nvrtc(-cu[0-9]+)?")
+_DEFAULT = ("usr", "local", "cuda")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nvrtc:
+    """An installed NVRTC, which compiles CUDA C++ while a program runs.
+
+    :param cuda: ``None`` where its version does not say it.
+    """
+
+    distribution: Distribution
+    cuda: CudaVersion | None
+
+    def fits(self, cuda: CudaVersion) -> bool:
+        """Return whether it is of the same major version as a build."""
+        return self.cuda is not None and self.cuda.major == cuda.major
+
+    def to_dict(self) -> dict[str, object]:
+        """Return NVRTC as it stands in the JSON report."""
+        return {
+            "distribution": self.distribution.name,
+            "version": self.distribution.version,
+            "cuda": None if self.cuda is None else str(self.cuda),
+        }
+
+
+def find_nvcc(environ: Mapping[str, str], root: str) -> Iterator[Place]:
+    """Yield where each nvcc is that a build may use.
+
+    torch takes the one in ``CUDA_HOME`` or ``CUDA_PATH``, then the one on ``PATH``,
+    then that of /usr/local/cuda, and the first of these is what this yields first.
+    CMake looks on ``PATH`` first.
+
+    :param root: the root folder of the system.
+    """
+    places: dict[str, str] = {}
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if folder := environ.get(variable):
+            places.setdefault(os.path.join(folder, "bin", _NVCC), variable)
+    path = shutil.which(_NVCC, path=environ.get("PATH", ""))
+    if path is not None:
+        places.setdefault(path, "PATH")
+    default = os.path.join(root, *_DEFAULT, "bin", _NVCC)
+    if not places and os.path.exists(default):
+        places[default] = "/usr/local/cuda"
+    for place, named_by in places.items():
+        yield Place(place, named_by)
+
+
+def find_nvrtc(distributions: Mapping[str, Distribution]) -> Iterator[Nvrtc]:
+    """Yield the installed NVRTC of each CUDA major version."""
+    for distribution in distributions.values():
+        if _NVRTC.fullmatch(distribution.name):
+            cuda = _cuda_of_version(distribution.version)
+            yield Nvrtc(distribution=distribution, cuda=cuda)
+
+
+def _cuda_of_version(version: str) -> CudaVersion | None:
+    """Return (12, 8) for the version 12.8.93."""
+    try:
+        release = Version(version).release
+    except InvalidVersion:
+        return None
+    return CudaVersion(*release[:2]) if len(release) > 1 else None
+
 
 _ELSEWHERE = (
     "the programs and the environment variables are those of this system, and the "

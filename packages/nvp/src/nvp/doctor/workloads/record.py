@@ -21,7 +21,6 @@ from .running import Outcome, environment_of, run_command, split_command
 __all__ = [
     "DEADLINE",
     "LONGEST_DEADLINE",
-    "Record",
     "Starting",
     "find_broken_graphs",
     "find_failed_workloads",
