@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import random
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -172,69 +171,6 @@ def test_two_names_of_one_file_are_loaded_once(tmp_path: Path) -> None:
         soname="libtwin-user.so",
         needed=["libtwin-link.so", "libtwin-real.so"],
         rpath="$ORIGIN",
-    ).compile(tmp_path)
-    assert len(agree(user, environ={}, below=tmp_path)) == 2
-
-
-needs_levels = pytest.mark.skipif(
-    not SYSTEM.levels, reason="needs a processor and a glibc with glibc-hwcaps"
-)
-
-
-def in_levels(folder: Path, name: str, *levels: str) -> None:
-    """Compile a library for some folders of ``glibc-hwcaps``."""
-    for level in levels:
-        SharedObject(soname=name).compile(folder / "glibc-hwcaps" / level)
-
-
-def test_the_levels_are_those_that_the_loader_names() -> None:
-    (loader,) = {
-        item for item in dlopen(environ={})[0] if Path(item).name.startswith("ld-")
-    }
-    result = subprocess.run(
-        [loader, "--help"], capture_output=True, text=True, check=False
-    )
-    if result.returncode:
-        pytest.skip("this loader does not say what it supports")
-    named = re.findall(
-        r"^  (x86-\S+) \(supported, searched\)$", result.stdout, re.MULTILINE
-    )
-    assert list(SYSTEM.levels) == named
-
-
-@needs_levels
-@pytest.mark.parametrize("way", ["rpath", "runpath", "LD_LIBRARY_PATH"])
-@pytest.mark.parametrize(
-    "levels",
-    [("x86-64-v2",), ("x86-64-v2", "x86-64-v3"), ("x86-64-v9", "avx512_9"), ()],
-)
-def test_copies_for_newer_processors_come_first(
-    way: str, levels: tuple[str, ...], tmp_path: Path
-) -> None:
-    name = f"liblevel{way}{len(levels)}.so"
-    SharedObject(soname=name).compile(tmp_path / "one")
-    SharedObject(soname=name).compile(tmp_path / "two")
-    in_levels(tmp_path / "one", name, *levels)
-    in_levels(tmp_path / "two", name, "x86-64-v2")
-    folders = f"{tmp_path}/one:{tmp_path}/two"
-    user = SharedObject(
-        soname="liblevel-user.so",
-        needed=[name],
-        rpath=folders if way != "LD_LIBRARY_PATH" else None,
-        new_tags=way == "runpath",
-    ).compile(tmp_path)
-    environ = {way: folders}
-    best = next((level for level in SYSTEM.levels if level in levels), None)
-    expected = f"one/glibc-hwcaps/{best}/{name}" if best else f"one/{name}"
-    files = agree(user, environ=environ, below=tmp_path)
-    assert files == {"liblevel-user.so", expected}
-
-
-@needs_levels
-def test_a_library_that_is_there_for_newer_processors_only(tmp_path: Path) -> None:
-    in_levels(tmp_path, "libonly-level.so", "x86-64-v2")
-    user = SharedObject(
-        soname="libonly-user.so", needed=["libonly-level.so"], rpath="$ORIGIN"
     ).compile(tmp_path)
     assert len(agree(user, environ={}, below=tmp_path)) == 2
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nvidia_variant_provider.errors import UsageError, shown
 from nvidia_variant_provider.strict_json import open_regular
 
-__all__ = ["Installation", "find_installation"]
+__all__ = ["Installation", "find_installation", "read_head"]
 
 _VERSION = re.compile(r"python(3\.[0-9]+)(t?)")
 _HINT = "give the path of an interpreter, or of the folder of an environment"
@@ -20,7 +20,6 @@ _HINT_OF_SCRIPT = (
     "where it is a script that starts an interpreter, such as one of pyenv's, give the "
     "path that its sys.executable says"
 )
-_LONGEST = 64 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -223,10 +222,18 @@ def _version(
 
 
 def _read_settings(path: str) -> dict[str, str]:
-    try:
-        with open_regular(path) as file:
-            lines = file.read(_LONGEST).decode("utf-8", "replace").splitlines()
-    except (OSError, ValueError):
-        return {}
+    lines = read_head(path).splitlines()
     pairs = (line.partition("=") for line in lines)
     return {key.strip().lower(): value.strip() for key, _, value in pairs}
+
+
+def read_head(path: str, limit: int = 1024 * 1024) -> str:
+    """Return the beginning of a text file; empty where it cannot be read.
+
+    :param limit: the most bytes that are read.
+    """
+    try:
+        with open_regular(path) as file:
+            return file.read(limit).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""

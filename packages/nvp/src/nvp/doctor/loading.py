@@ -183,7 +183,7 @@ class Libraries:
         )
 
     def _is_supplied(self, name: str) -> bool:
-        """Return whether a library that is missing is no finding.
+        """Return whether a library that is not found is no finding.
 
         The driver brings its own, and each system what wheels may expect of it. Of
         another machine, what it has is not known, but an environment has to bring what
@@ -192,9 +192,10 @@ class Libraries:
         if _DRIVER.fullmatch(name) or _BASE.fullmatch(name):
             return True
         if self._software.is_here:
-            return False
-        brought = is_of_nvidia(name) or is_of_torch(name) or _REPAIRED.fullmatch(name)
-        return not brought
+            return not self.system.is_cache_known
+        return not (
+            is_of_nvidia(name) or is_of_torch(name) or _REPAIRED.fullmatch(name)
+        )
 
 
 def is_of_torch(name: str) -> bool:

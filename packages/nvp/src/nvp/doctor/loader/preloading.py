@@ -13,8 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from nvidia_variant_provider.strict_json import open_regular
-
+from ..installation import read_head
 from .process import Failure, Process
 
 __all__ = ["load_jax", "load_torch"]
@@ -28,7 +27,6 @@ _JAX = re.compile(r"""_load\(\s*["'](\w+)["'],\s*\[([^\]]*)\]""")
 _JAX_NAME = re.compile(r"""["'](lib[\w-]+\.so[\w.]*)["']""")
 _CUDA = re.compile(r"""^cuda\b[^=]*=\s*["'](\d+)""", re.MULTILINE)
 _GLOBAL_DEPS = "libtorch_global_deps.so"
-_LONGEST = 1024 * 1024
 
 
 def load_torch(process: Process, folders: Sequence[str]) -> list[Failure]:
@@ -42,10 +40,10 @@ def load_torch(process: Process, folders: Sequence[str]) -> list[Failure]:
         return []
     package = os.path.join(home, "torch")
     library = os.path.join(package, "lib", _GLOBAL_DEPS)
-    source = _read(os.path.join(package, "__init__.py"))
+    source = read_head(os.path.join(package, "__init__.py"))
     before, _, loading = source.partition("def _load_global_deps")
     loading = loading.partition("\ndef ")[0]
-    major = _CUDA.search(_read(os.path.join(package, "version.py")))
+    major = _CUDA.search(read_head(os.path.join(package, "version.py")))
     layout = f"cu{major[1]}" if major else None
     listed = [(match[1], match[2]) for match in _PAIR.finditer(before)]
     failures = process.load(library)
@@ -73,7 +71,7 @@ def load_jax(process: Process, folders: Sequence[str]) -> None:
     for folder in folders:
         pattern = os.path.join(glob.escape(folder), "jax_plugins/xla_cuda*/__init__.py")
         for path in sorted(glob.glob(pattern)):
-            for match in _JAX.finditer(_read(path)):
+            for match in _JAX.finditer(read_head(path)):
                 for name in _JAX_NAME.findall(match[2]):
                     place = ("nvidia", match[1], "lib", name)
                     home = _first(folders, *place)
@@ -108,11 +106,3 @@ def _places(
 
 def _first(folders: Sequence[str], *path: str) -> str | None:
     return next((f for f in folders if os.path.exists(os.path.join(f, *path))), None)
-
-
-def _read(path: str) -> str:
-    try:
-        with open_regular(path) as file:
-            return file.read(_LONGEST).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return ""

@@ -3,8 +3,8 @@
 ld.so(8), DESCRIPTION: "If a shared object dependency does not contain a slash, then it
 is searched for in the following order": RPATH, ``LD_LIBRARY_PATH``, RUNPATH, the cache
 file, the default path. What ``LD_PRELOAD`` and ``/etc/ld.so.preload`` name is loaded
-before all of that. One thing of glibc is not followed: the older folders for certain
-processors, such as ``tls`` and ``haswell``, which glibc 2.37 has given up.
+before all of that. One thing of glibc is not followed: the folders for certain
+processors, such as ``glibc-hwcaps``. They hold copies of what is found anyway.
 
 The loader of musl has other rules, and NVIDIA's libraries do not run with it.
 """
@@ -197,8 +197,7 @@ class Process:
 
     def _candidates(self, name: str, user: Loaded | None) -> Iterator[tuple[str, str]]:
         for place, folder in self._folders(user):
-            for variety in self.system.varieties(folder):
-                yield place, os.path.join(variety, name)
+            yield place, os.path.join(folder, name)
         # "If, however, the binary was linked with the -z nodeflib linker option,
         # shared objects in the default paths are skipped."
         nodeflib = user is not None and user.dynamic.nodeflib
@@ -208,8 +207,7 @@ class Process:
             if not (nodeflib and path.startswith(below)):
                 yield "cache", path
         for folder in () if nodeflib else defaults:
-            for variety in self.system.varieties(folder):
-                yield "default", os.path.join(variety, name)
+            yield "default", os.path.join(folder, name)
 
     def _folders(self, user: Loaded | None) -> Iterator[tuple[str, str]]:
         """Yield the folders that are searched first, with what names them."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
@@ -11,46 +13,20 @@ from nvidia_variant_provider.strict_json import open_regular
 
 from ...gpu_code.dynamic import Dynamic, read_dynamic
 from ...gpu_code.ranges import read_seekable
-from .cache import read_cache
+from ..installation import read_head
 
-__all__ = ["LibraryError", "System"]
-
-FOLDER = "glibc-hwcaps"
-
-_LEVELS: Mapping[str, str] = {
-    "x86-64-v2": "cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3",
-    "x86-64-v3": "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave",
-    "x86-64-v4": "avx512f avx512bw avx512cd avx512dq avx512vl",
-}
-"""The flags of Linux that each level needs in addition to those of the level before."""
-
-_FIRST_GLIBC = (2, 33)
-
-
-def levels_of(cpuinfo: str, glibc: str | None) -> tuple[str, ...]:
-    """Return the names of the folders that the loader of a machine looks into.
-
-    :param cpuinfo: the contents of ``/proc/cpuinfo``.
-    :param glibc: its version, such as ``2.36``; ``None`` where it is not known.
-    :returns: the preferred one first; none before glibc 2.33, which has other folders.
-    """
-    numbers = tuple(int(part) for part in (glibc or "").split(".") if part.isdigit())
-    if glibc is not None and numbers < _FIRST_GLIBC:
-        return ()
-    line = next((x for x in cpuinfo.splitlines() if x.startswith("flags")), "")
-    flags = set(line.partition(":")[2].split())
-    levels: list[str] = []
-    for level, needed in _LEVELS.items():
-        if not flags.issuperset(needed.split()):
-            break
-        levels.insert(0, level)
-    return tuple(levels)
-
+__all__ = ["LibraryError", "System", "read_cache"]
 
 _CACHE = "etc/ld.so.cache"
 _PRELOAD = "etc/ld.so.preload"
-_LONGEST = 1024 * 1024
 _TRIPLETS = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
+_PROCESSORS = {"x86_64": "x86-64", "aarch64": "AArch64"}
+"""What ``ldconfig -p`` calls each processor."""
+
+_CACHED = re.compile(r"^\t(\S+) \((.*?)\) => (.*)$", re.MULTILINE)
+_FOLDERS_OF_LDCONFIG = os.pathsep.join(("/sbin", "/usr/sbin", "/usr/local/sbin"))
+_DEADLINE = 10.0
+"""Seconds that ``ldconfig`` has. It takes a hundredth of one."""
 
 
 class LibraryError(Exception):
@@ -73,8 +49,6 @@ class System:
         self.notes: list[str] = []
         self._root = root
         self._known = known
-        self._cache: dict[str, tuple[str, ...]] | None = None
-        self._varieties: dict[str, tuple[str, ...]] = {}
         self._files: dict[str, Dynamic | LibraryError | None] = {}
 
     @property
@@ -84,10 +58,16 @@ class System:
 
     def cached(self, name: str) -> Iterator[str]:
         """Yield the libraries of a name in ``ld.so.cache``, the preferred one first."""
-        if self._cache is None:
-            self._cache = self._read_cache() if self._known else {}
-        for path in self._cache.get(name, ()):
+        for path in (self._cache or {}).get(name, ()):
             yield os.path.join(self._root, path.lstrip("/"))
+
+    @property
+    def is_cache_known(self) -> bool:
+        """Whether the libraries in ``ld.so.cache`` are known; if not, a note says why.
+
+        Without it, nobody knows of a library that the loader does not find it.
+        """
+        return self._cache is not None
 
     def default_folders(self) -> Iterator[str]:
         """Yield ``/lib`` and ``/usr/lib``, by the names that distributions give them.
@@ -99,32 +79,13 @@ class System:
                 yield os.path.join(self._root, folder)
                 yield os.path.join(self._root, "usr", folder)
 
-    @cached_property
-    def levels(self) -> tuple[str, ...]:
-        """The folders of ``glibc-hwcaps`` that the loader looks into."""
-        if self.machine != "x86_64" or not self._known:
-            return ()
-        # "glibc 2.36"; other systems have no such function, or not this name.
-        asked = getattr(os, "confstr", None)
-        known = "CS_GNU_LIBC_VERSION" in getattr(os, "confstr_names", {})
-        named = asked("CS_GNU_LIBC_VERSION") if asked is not None and known else None
-        glibc = named.rpartition(" ")[2] if named else None
-        return levels_of(self._text("proc/cpuinfo"), glibc)
-
-    def varieties(self, folder: str) -> tuple[str, ...]:
-        """Return a folder, after those in it that have copies for newer processors."""
-        if folder not in self._varieties:
-            inner = [os.path.join(folder, FOLDER, level) for level in self.levels]
-            there = filter(os.path.isdir, inner)
-            self._varieties[folder] = (*there, folder)
-        return self._varieties[folder]
-
     def preloaded(self) -> tuple[str, ...]:
         """Return what ``/etc/ld.so.preload`` names."""
         if not self._known:
             return ()
         # "a whitespace-separated list"; glibc leaves out comments and takes colons too.
-        text = re.sub("#.*", "", self._text(_PRELOAD))
+        path = os.path.join(self._root, _PRELOAD)
+        text = re.sub("#.*", "", read_head(path))
         return tuple(filter(None, re.split(r"[\s:]", text)))
 
     def fits(self, path: str) -> bool:
@@ -158,28 +119,72 @@ class System:
 
         :param library_path: the folders of ``LD_LIBRARY_PATH``.
         """
-        listed = [x for folder in library_path for x in self.varieties(folder)]
-        defaults = [x for f in self.default_folders() for x in self.varieties(f)]
-        places = [os.path.join(folder, name) for folder in listed]
+        places = [os.path.join(folder, name) for folder in library_path]
         places += self.cached(name)
-        places += [os.path.join(folder, name) for folder in defaults]
+        places += [os.path.join(folder, name) for folder in self.default_folders()]
         return next(filter(self.fits, places), None)
 
-    def _text(self, name: str) -> str:
-        """Return the text of a file of the system; empty where there is none."""
-        try:
-            with open_regular(os.path.join(self._root, name)) as file:
-                return file.read(_LONGEST).decode("utf-8", "replace")
-        except (OSError, ValueError):
-            return ""
-
-    def _read_cache(self) -> dict[str, tuple[str, ...]]:
+    @cached_property
+    def _cache(self) -> Mapping[str, tuple[str, ...]] | None:
         path = os.path.join(self._root, _CACHE)
-        try:
-            return read_cache(path, self.machine, self.levels)
-        except ValueError as error:
-            self.notes.append(f"{path} cannot be read: {error}")
+        if not self._known or not os.path.exists(path):
             return {}
+        try:
+            return read_cache(path, self.machine)
+        except ValueError as error:
+            self.notes.append(
+                f"{path} cannot be read: {error}; a library that is found nowhere "
+                "else may be listed there, and is not reported as missing"
+            )
+            return None
+
+
+def read_cache(
+    path: str, machine: str, program: str | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Ask ``ldconfig`` for the libraries in a file ``ld.so.cache``.
+
+    :param machine: the processor whose libraries are looked for, such as ``x86_64``.
+    :param program: ``ldconfig``; by default that of this system.
+    :returns: the paths of the libraries of each name, the preferred one first. Copies
+        for certain processors come last: the loader takes one of them only where it
+        takes the plain one elsewhere.
+    :raises ValueError: there is no ``ldconfig``, or it cannot read the file.
+    """
+    program = program or shutil.which("ldconfig", path=_FOLDERS_OF_LDCONFIG)
+    if program is None:
+        raise ValueError("there is no ldconfig on this system")
+    try:
+        done = subprocess.run(  # noqa: S603  # the system's own program
+            [program, "-p", "-C", path],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            env={"LC_ALL": "C"},
+            timeout=_DEADLINE,
+            check=False,
+        )
+    except OSError as error:
+        raise ValueError(f"{program} cannot be run: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        message = f"{program} did not reply in {_DEADLINE:g} seconds"
+        raise ValueError(message) from None
+    if done.returncode:
+        # "/sbin/ldconfig: File is not a cache file."
+        text = " ".join(done.stderr.split()).removeprefix(f"{program}: ")
+        raise ValueError(f"{program} says: {text.rstrip('.')}")
+    wanted = _PROCESSORS.get(machine)
+    libraries: dict[str, list[tuple[bool, str]]] = {}
+    for name, kind, library in _CACHED.findall(done.stdout):
+        words = kind.split(", ")
+        if wanted is None or words[0] == f"libc6,{wanted}":
+            libraries.setdefault(name, []).append(("hwcap: " in kind, library))
+    return {
+        # Sorting is stable: of equal entries the loader takes the first.
+        name: tuple(path for _, path in sorted(paths, key=lambda item: item[0]))
+        for name, paths in libraries.items()
+    }
 
 
 def _read(path: str) -> Dynamic | LibraryError | None:

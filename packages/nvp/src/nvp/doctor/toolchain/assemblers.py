@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from nvidia_variant_provider.machine.environment import ComputeCapability
-from nvidia_variant_provider.strict_json import open_regular
 
 from ..distributions import Distribution
+from ..installation import read_head
 from .programs import Place, Program
 
 __all__ = ["Assembler", "Choice", "find_assemblers", "find_triton"]
@@ -36,7 +36,6 @@ _FOLDERS = ("triton/backends/nvidia/bin", "triton/third_party/cuda/bin")
 
 _PLAIN, _NEWER = "ptxas", "ptxas-blackwell"
 _FIRST_NEWER = 100
-_LONGEST = 1024 * 1024
 _FUNCTION = re.compile(r"^def get_ptxas\(.*\n(?:[ \t)].*\n|\n)*", re.MULTILINE)
 _SUFFIX = ".exe" if sys.platform == "win32" else ""
 
@@ -165,12 +164,7 @@ def _find_other(
 
 def _read_choice(path: str) -> ast.FunctionDef | None:
     """Read the function of Triton that chooses; ``None`` where there is none."""
-    try:
-        with open_regular(path) as file:
-            text = file.read(_LONGEST).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return None
-    match = _FUNCTION.search(text)
+    match = _FUNCTION.search(read_head(path))
     if match is None:
         return None
     try:

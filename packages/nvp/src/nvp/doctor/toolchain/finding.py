@@ -18,10 +18,10 @@ from packaging.version import InvalidVersion, Version
 
 from nvidia_variant_provider.errors import printable
 from nvidia_variant_provider.machine.environment import CudaVersion
-from nvidia_variant_provider.strict_json import open_regular
 
 from ...builds.backends import parse_backend
 from ..distributions import Distribution, Need
+from ..installation import read_head
 from ..software import Software
 from .assemblers import Assembler, Choice, find_assemblers, find_triton
 from .programs import Place, Program, ask_versions
@@ -30,7 +30,6 @@ from .targets import VARIABLE, ArchitectureList, parse_architectures
 __all__ = ["Nvrtc", "Toolchain", "TorchBuild"]
 
 _VERSION_FILE = "torch/version.py"
-_LONGEST = 64 * 1024
 _CUDA = re.compile(
     r"^cuda\b[^=\n]*=\s*(?:None|['\"](?P<cuda>[0-9]{1,3}\.[0-9]{1,3})[^'\"]*['\"])",
     re.MULTILINE,
@@ -73,7 +72,7 @@ def find_torch(torch: Distribution | None, needs: Iterable[Need]) -> TorchBuild 
     """
     if torch is None:
         return None
-    text = _read(torch.locate(_VERSION_FILE))
+    text = read_head(torch.locate(_VERSION_FILE))
     match = _CUDA.search(text)
     if match is not None:
         cuda = CudaVersion.parse(match["cuda"]) if match["cuda"] else None
@@ -87,14 +86,6 @@ def find_torch(torch: Distribution | None, needs: Iterable[Need]) -> TorchBuild 
             cuda = CudaVersion.parse(pinned[1])
             return TorchBuild(version=torch.version, cuda=cuda, source="METADATA")
     return TorchBuild(version=torch.version, cuda=None, source=None)
-
-
-def _read(path: str) -> str:
-    try:
-        with open_regular(path) as file:
-            return file.read(_LONGEST).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return ""
 
 
 _NVCC = "nvcc.exe" if sys.platform == "win32" else "nvcc"
