@@ -8,18 +8,15 @@ import sys
 
 import pytest
 
-_PATHS = ("nvp.index", "nvp.index.repository")
 
+def test_the_component_is_public() -> None:
+    from nvp.index.selection.component import VariantRepository
 
-@pytest.mark.parametrize("path", _PATHS)
-def test_the_repository_can_be_imported_by_both_paths(path: str) -> None:
-    from nvp.index.selection.repository import VariantRepository
-
-    assert importlib.import_module(path).VariantRepository is VariantRepository
+    assert importlib.import_module("nvp.index").VariantRepository is VariantRepository
 
 
 def test_other_names_do_not_exist() -> None:
-    module = importlib.import_module(_PATHS[0])
+    module = importlib.import_module("nvp.index")
     with pytest.raises(AttributeError, match="has no attribute 'Repository'"):
         _ = module.Repository
 

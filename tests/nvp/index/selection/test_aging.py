@@ -8,17 +8,16 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.version import Version
 from simple_repository import model
 from support.builds import machine
 from support.label_index import Pages
 
 from nvidia_variant_provider.machine.environment import Environment
-from nvp.builds.page import Build
 from nvp.index.http.client import Client
 from nvp.index.selection.aging import FRESH, Aging
-from nvp.index.selection.core_metadata import CoreMetadataReader
-from nvp.index.selection.files import FileReader
 from nvp.index.selection.judging import PageJudge
+from nvp.index.selection.reader import Reader
 
 TAG = "cp311-cp311-manylinux_2_28_x86_64"
 
@@ -88,9 +87,11 @@ def test_new_releases_of_a_required_project_are_seen() -> None:
     )
 
     async def verdict() -> str:
-        build: Build
-        (build,) = await judge.judge("torchvision", [file("torchvision", "9.0")])
-        return build.judgement.verdict
+        builds, required = await judge.judge(
+            "torchvision", [file("torchvision", "9.0")]
+        )
+        assert required == {Version("9.0"): {"torch": "torch>=2.14"}}
+        return builds[0].judgement.verdict
 
     async def work() -> list[str]:
         verdicts = [await verdict()]
@@ -99,9 +100,6 @@ def test_new_releases_of_a_required_project_are_seen() -> None:
         verdicts.append(await verdict())
         clock.now = FRESH
         verdicts.append(await verdict())
-        assert judge.required("torchvision")
-        clock.now = 2 * FRESH
-        assert judge.required("torchvision") == {}
         return verdicts
 
     assert asyncio.run(work()) == ["cannot", "cannot", "unknown"]
@@ -112,10 +110,14 @@ def test_a_file_without_a_hash_may_change_at_its_url() -> None:
     wheel = file("demo", "1.0")
     name = f"{wheel.filename}.metadata"
     source = Pages({"demo": ""}, {name: "Name: demo\n"})
-    reader = CoreMetadataReader(FileReader(source, Client()), clock=clock)
-    assert asyncio.run(reader.read("demo", wheel)) == b"Name: demo\n"
+    reader = Reader(Client(), clock=clock)
+
+    def read() -> bytes:
+        return asyncio.run(reader.read_metadata(source, "demo", wheel))
+
+    assert read() == b"Name: demo\n"
     source.contents = {name: "Name: other\n"}
-    assert asyncio.run(reader.read("demo", wheel)) == b"Name: demo\n"
+    assert read() == b"Name: demo\n"
     clock.now = FRESH
-    assert reader.find(wheel) is None
-    assert asyncio.run(reader.read("demo", wheel)) == b"Name: other\n"
+    assert reader.find_metadata(wheel) is None
+    assert read() == b"Name: other\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 import pytest
@@ -28,9 +28,9 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
 )
 from nvp.index.http.client import Client
-from nvp.index.selection.builds import BuildRepository
+from nvp.index.selection.component import VariantRepository, find_machine, select
 from nvp.index.selection.options import Pins, Selection
-from nvp.index.selection.repository import VariantRepository
+from nvp.index.selection.reader import Reader
 from nvp.knowledge.tables import can_exist
 
 MACHINES = [
@@ -42,28 +42,35 @@ MACHINES = [
 
 
 def repository(
-    *sources: Pages, environment: Environment, refuses: bool = True, **selection: object
-) -> BuildRepository:
+    *sources: Pages,
+    environment: Environment,
+    warn: Callable[[str], None] = pytest.fail,
+    **options: object,
+) -> VariantRepository:
     """Return the first source as it is shown, next to the others.
 
-    :param refuses: fail at a warning.
+    :param options: the other fields of `Selection`.
     """
-    first, *others = sources
-    return BuildRepository(
-        first,
-        selection=Selection(
-            machine=lambda: environment,
-            platform="linux_x86_64",
-            environ={},
-            **selection,  # type: ignore[arg-type]
-        ),
-        client=Client(),
-        others=others,
-        warn=pytest.fail if refuses else lambda _: None,
+    selection = Selection(
+        machine=lambda: environment,
+        platform="linux_x86_64",
+        environ={},
+        **options,  # type: ignore[arg-type]
     )
+    return select(
+        sources,
+        selection=selection,
+        reader=Reader(Client()),
+        find_environment=find_machine(selection),
+        warn=warn,
+    )[0]
 
 
-def show(repository: BuildRepository, project: str = "torch") -> list[model.File]:
+def ignore(_: str) -> None:
+    """Accept any warning."""
+
+
+def show(repository: VariantRepository, project: str = "torch") -> list[model.File]:
     return list(asyncio.run(repository.get_project_page(project)).files)
 
 
@@ -153,18 +160,13 @@ class TestLabels:
     def show(self, label: str) -> tuple[list[str], list[str]]:
         """Return the versions that are shown, and the warnings."""
         warnings: list[str] = []
-        selection = Selection(
-            machine=lambda: machine("12.8", "8.0"),
-            platform="linux_x86_64",
+        found = repository(
+            UNION,
+            environment=machine("12.8", "8.0"),
+            warn=warnings.append,
             pins=Pins(projects={"torch": label}),
-            environ={},
         )
-        builds = BuildRepository(
-            UNION, selection=selection, client=Client(), warn=warnings.append
-        )
-        shown = VariantRepository(builds, selection=selection, warn=warnings.append)
-        page = asyncio.run(shown.get_project_page("torch"))
-        return [str(version_of(file)) for file in page.files], warnings
+        return [str(version_of(file)) for file in show(found)], warnings
 
     def test_one_that_the_newest_release_lacks(self) -> None:
         versions, warnings = self.show("cu128")
@@ -207,10 +209,7 @@ def test_a_release_that_cannot_run_does_not_hide_an_older_variant() -> None:
         {"torch": html_page(names, hashes=False, metadata=lambda _: None)},
         {"torch-2.9.0-variants.json": json.dumps(variants)},
     )
-    builds = repository(source, environment=machine("12.8", "8.0"))
-    selection = Selection(machine=lambda: machine("12.8", "8.0"), environ={})
-    shown = VariantRepository(builds, selection=selection)
-    files = asyncio.run(shown.get_project_page("torch")).files
+    files = show(repository(source, environment=machine("12.8", "8.0")))
     fitting = [file for file in files if not file.yanked]
     wheels = [file.filename for file in fitting if file.filename.endswith(".whl")]
     # pip takes the highest build tag of the highest version.
@@ -273,7 +272,7 @@ class TestSeveralIndexes:
         shown = {}
         for index in folders:
             others = [other for other in folders if other is not index]
-            found = repository(index, *others, environment=environment, refuses=False)
+            found = repository(index, *others, environment=environment, warn=ignore)
             (file,) = show(found, "demo")
             shown[index.url.split("/")[-2]] = file.yanked
         assert shown.pop("cu126") is None
@@ -286,10 +285,10 @@ class TestSeveralIndexes:
             {"numpy": html_page([wheel_file("numpy", "2.0")])},
             url="https://wheels.example/cu130/",
         )
-        found = repository(index, environment=machine("12.8", "8.0"), refuses=False)
+        found = repository(index, environment=machine("12.8", "8.0"), warn=ignore)
         (file,) = show(found, "numpy")
         assert not file.yanked
-        assert found.judged("numpy").builds[0].backend is None
+        assert found.last("numpy").judged.builds[0].backend is None
 
     def test_metadata_is_read_from_the_index_that_has_the_file(self) -> None:
         vision = wheel_file("torchvision", "9.0")
@@ -314,7 +313,7 @@ class TestSeveralIndexes:
         )
         found = repository(first, second, environment=machine("12.8", "8.0"))
         show(found, "torchvision")
-        (build,) = found.judged("torchvision").builds
+        (build,) = found.last("torchvision").judged.builds
         assert build.judgement.verdict == "cannot"
         assert build.judgement.reasons[0].startswith("it requires torch==9.0, and none")
         assert f"{torch}.metadata" in second.asked
@@ -335,9 +334,9 @@ class TestSeveralIndexes:
         environment = machine("12.8", "8.0")
         verdicts = []
         for one, two in ((first, second), (second, first)):
-            found = repository(one, two, environment=environment, refuses=False)
+            found = repository(one, two, environment=environment, warn=ignore)
             show(found)
-            verdicts.append(found.judged("torch").builds[0].judgement.verdict)
+            verdicts.append(found.last("torch").judged.builds[0].judgement.verdict)
         assert verdicts == ["cannot", "unknown"]
 
 
@@ -362,7 +361,7 @@ class TestCompanions:
         found = repository(Pages(pages, contents), environment=machine("13.0", "7.0"))
         assert pick(show(found, "torch")) == "2.14.1+cu126"
         assert pick(show(found, "torchvision")) == "0.29.1+cu126"
-        page = found.judged("torchvision")
+        page = found.last("torchvision").judged
         assert (page.follows, page.strays) == ("torch", {})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,7 @@ from support.label_index import Pages
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
-from nvp.index.selection.core_metadata import CoreMetadataReader
-from nvp.index.selection.files import FileReader
+from nvp.index.selection.reader import Reader
 
 NAME = "demo-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
 TEXT = "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n"
@@ -29,16 +28,30 @@ def file(wheel: str = "a", metadata: bool | dict[str, str] = True) -> model.File
     )
 
 
-def reader(text: str, folder: Path | None = None) -> tuple[CoreMetadataReader, Pages]:
+@dataclass
+class Reading:
+    """Reads METADATA from an index that has it as a file."""
+
+    source: Pages
+    reader: Reader
+
+    def read(self, wheel: model.File) -> bytes:
+        return asyncio.run(self.reader.read_metadata(self.source, "demo", wheel))
+
+    def find(self, wheel: model.File) -> bytes | None:
+        return self.reader.find_metadata(wheel)
+
+
+def reader(text: str, folder: Path | None = None) -> tuple[Reading, Pages]:
     source = Pages({"demo": ""}, {f"{NAME}.metadata": text})
-    return CoreMetadataReader(FileReader(source, Client()), folder), source
+    return Reading(source, Reader(Client(), folder)), source
 
 
 def test_it_is_read_once_for_ever(tmp_path: Path) -> None:
     for _ in range(2):
         metadata, source = reader(TEXT, tmp_path)
         for _ in range(2):
-            content = asyncio.run(metadata.read("demo", file()))
+            content = metadata.read(file())
             assert content == TEXT.encode()
         assert metadata.find(file()) == content
     # The second reader has found it in the folder.
@@ -46,12 +59,12 @@ def test_it_is_read_once_for_ever(tmp_path: Path) -> None:
 
 
 def test_it_belongs_to_the_hash_of_the_wheel(tmp_path: Path) -> None:
-    asyncio.run(reader(TEXT, tmp_path)[0].read("demo", file("a")))
+    reader(TEXT, tmp_path)[0].read(file("a"))
     metadata, _ = reader(f"{TEXT}Summary: another\n", tmp_path)
-    assert b"another" not in asyncio.run(metadata.read("demo", file("a")))
-    assert b"another" in asyncio.run(metadata.read("demo", file("b")))
+    assert b"another" not in metadata.read(file("a"))
+    assert b"another" in metadata.read(file("b"))
     assert b"another" in (metadata.find(file("b")) or b"")
-    assert metadata.find(file("a")) is None
+    assert metadata.find(file("a")) == TEXT.encode()
 
 
 @pytest.mark.parametrize(
@@ -61,13 +74,13 @@ def test_a_damaged_file_of_the_cache_is_read_again(
     damage: bytes, tmp_path: Path
 ) -> None:
     """An installer would refuse the wheel for ever."""
-    asyncio.run(reader(TEXT, tmp_path)[0].read("demo", file()))
+    reader(TEXT, tmp_path)[0].read(file())
     (kept,) = (path for path in tmp_path.rglob("*") if path.is_file())
     whole = kept.read_bytes()
     for content in (damage, whole[:-1]):
         kept.write_bytes(content)
         metadata, source = reader(TEXT, tmp_path)
-        assert asyncio.run(metadata.read("demo", file())) == TEXT.encode()
+        assert metadata.read(file()) == TEXT.encode()
         assert source.asked
         assert kept.read_bytes() == whole
 
@@ -76,9 +89,9 @@ def test_a_page_says_nothing_of_the_files_of_another_one(tmp_path: Path) -> None
     """A page may give the hash of any wheel, with METADATA of its own making."""
     lie = f"{TEXT}Requires-Dist: bad\n"
     other = replace(file(), url=f"https://other.example/{NAME}")
-    asyncio.run(reader(lie, tmp_path)[0].read("demo", other))
+    reader(lie, tmp_path)[0].read(other)
     metadata, _ = reader(TEXT, tmp_path)
-    assert asyncio.run(metadata.read("demo", file())) == TEXT.encode()
+    assert metadata.read(file()) == TEXT.encode()
 
 
 @pytest.mark.parametrize("upper", [False, True])
@@ -86,13 +99,13 @@ def test_the_hash_that_the_page_gives(upper: bool) -> None:
     digest = hashlib.sha256(TEXT.encode()).hexdigest()
     announced = {"sha256": digest.upper() if upper else digest}
     metadata, _ = reader(TEXT)
-    assert asyncio.run(metadata.read("demo", file(metadata=announced)))
+    assert metadata.read(file(metadata=announced))
 
 
 def test_another_hash_than_the_page_gives(tmp_path: Path) -> None:
     metadata, _ = reader(TEXT, tmp_path)
     with pytest.raises(InputError, match="another sha256 than the page says"):
-        asyncio.run(metadata.read("demo", file(metadata={"sha256": "0" * 64})))
+        metadata.read(file(metadata={"sha256": "0" * 64}))
     assert metadata.find(file()) is None
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -100,5 +113,5 @@ def test_another_hash_than_the_page_gives(tmp_path: Path) -> None:
 def test_it_is_too_large(tmp_path: Path) -> None:
     metadata, _ = reader(TEXT + "x" * 10_000_000, tmp_path)
     with pytest.raises(InputError, match="larger than 4 MiB"):
-        asyncio.run(metadata.read("demo", file()))
+        metadata.read(file())
     assert metadata.find(file()) is None

@@ -86,7 +86,8 @@ class Index:
                 self.warnings.append,
                 patience=patience,
             )
-            return await judge.judge(project, self.pages[project])
+            builds, _ = await judge.judge(project, self.pages[project])
+            return builds
 
         return asyncio.run(work())
 

@@ -12,15 +12,21 @@ from support.loopback import H100
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution.priorities import Priorities
+from nvp.index.selection.component import find_machine
 from nvp.index.selection.options import Selection
-from nvp.index.selection.resolving import ReleaseResolver
+from nvp.index.selection.variants import ReleaseResolver
 
 OPT_IN = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
 
 
 @pytest.mark.parametrize(
     ("given", "fits"),
-    [({}, False), ({"environ": {}}, False), ({"environ": OPT_IN}, True)],
+    [
+        ({}, False),
+        ({"environ": {}}, False),
+        ({"environ": OPT_IN}, True),
+        ({"minor_version_compatibility": True}, True),
+    ],
 )
 def test_the_caller_passes_the_environment(
     given: dict[str, Any],
@@ -32,9 +38,8 @@ def test_the_caller_passes_the_environment(
     for name, text in OPT_IN.items():
         monkeypatch.setenv(name, text)
     older = H100.replace(cuda_driver_version=CudaVersion(12, 7))
-    resolver = ReleaseResolver(
-        Selection(machine=lambda: older, priorities=Priorities(), **given)
-    )
+    selection = Selection(machine=lambda: older, priorities=Priorities(), **given)
+    resolver = ReleaseResolver(selection, find_machine(selection))
     metadata = read_metadata(document(TORCH_LABELS))
     resolution = asyncio.run(resolver.resolve(metadata))
     assert ("cu128" in resolution.compatible) is fits

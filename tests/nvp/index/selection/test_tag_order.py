@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from packaging.tags import Tag, parse_tag
 from support.clients import CLIENTS, MINORS
 
-from nvp.index.selection.tag_order import find_outranking
+from nvp.index.selection.renaming import find_outranking
 
 _PLATFORMS = (
     "any",

@@ -27,8 +27,8 @@ from support.loopback import H100, JSON, Reply, ask
 from support.wheels import publish, stub_wheel, write_page
 
 from nvp.index import RewrittenWheels
+from nvp.index.selection.component import VariantRepository
 from nvp.index.selection.options import Selection
-from nvp.index.selection.repository import VariantRepository
 from nvp.index.server.server import Server
 
 pytestmark = pytest.mark.skipif(

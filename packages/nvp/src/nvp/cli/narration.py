@@ -12,9 +12,9 @@ from .taken_text import about_page, cannot_run, why_not_newest, without_gpu
 
 if TYPE_CHECKING:
     from ..index.pip.session import Outcome
-    from ..index.selection.builds import JudgedPage
+    from ..index.selection.choice import Choice
+    from ..index.selection.decisions import JudgedPage
     from ..index.selection.options import Pins
-    from ..index.selection.repository import Choice
 
 __all__ = ["Narration", "find_unused"]
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..builds.page import Build
     from ..builds.passing import PassedOver
     from ..index.pip.taking import Kept, Taken
-    from ..index.selection.builds import JudgedPage
+    from ..index.selection.decisions import JudgedPage
 
 __all__ = ["about_page", "cannot_run", "kept", "why_not_newest", "without_gpu"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .selection.repository import VariantRepository
+    from .selection.component import VariantRepository
     from .server.rewritten_files import RewrittenWheels
 
 __all__ = ["RewrittenWheels", "VariantRepository"]
@@ -16,7 +16,7 @@ __all__ = ["RewrittenWheels", "VariantRepository"]
 def __getattr__(name: str) -> object:
     # Most importers of this package need neither.
     if name == "VariantRepository":
-        from .selection.repository import VariantRepository
+        from .selection.component import VariantRepository
 
         return VariantRepository
     if name == "RewrittenWheels":

@@ -17,8 +17,8 @@ from simple_repository import model
 from nvidia_variant_provider.errors import InputError
 
 from ...wheels.names import parse_wheel_name
+from ..selection.choice import ShownPage
 from ..server.local_index import LocalIndex
-from ..server.shown import ShownPage
 from .command import PipCommand
 from .named_labels import read_lines
 

@@ -15,9 +15,9 @@ from packaging.utils import canonicalize_name
 
 from ..http.client import Client
 from ..http.urls import redacted
-from ..selection.builds import JudgedPage
+from ..selection.choice import Choice
+from ..selection.decisions import JudgedPage
 from ..selection.options import Selection
-from ..selection.repository import Choice
 from ..server.access import Access
 from ..server.local_index import LocalIndex
 from .command import Pip, PipCommand

@@ -20,7 +20,7 @@ from ...builds.passing import (
 )
 from ...knowledge.builds import PROJECTS
 from ...metadata.requirements import parse_requirement
-from ..selection.builds import JudgedPage
+from ..selection.decisions import JudgedPage
 from .reports import Installed
 
 __all__ = [

@@ -21,7 +21,7 @@ from nvidia_variant_provider.errors import ProviderError
 
 from ...metadata.requirements import parse_requirement
 from ..http.urls import split_credentials
-from ..selection.locking import LockableRelease
+from ..selection.lockable import LockableRelease
 from ..server.local_index import LocalIndex
 from ..server.upstream import local_path
 from .interpreter import Interpreter

@@ -22,15 +22,14 @@ from ..http.client import Client
 from ..http.urls import is_http, redacted, split_credentials, why_no_index
 from ..pip.command import PipCommand
 from ..pip.interpreter import Interpreter
-from ..selection.builds import BuildRepository
-from ..selection.inspected import Progress
+from ..selection.choice import ShownPage
+from ..selection.component import find_machine, select
 from ..selection.options import Selection
-from ..selection.repository import VariantRepository
-from ..selection.stacking import stack
+from ..selection.reader import Progress, Reader
 from ..selection.wheel_files import is_large
 from ..server.upstream import FolderUpstream, HttpUpstream, LinksUpstream, local_path
 from ..threads import LoopThread
-from .rows import ReadPage, make_table
+from .rows import make_table
 
 __all__ = ["Inspect", "Watch", "make_indexes", "read_table", "read_tables"]
 
@@ -70,6 +69,7 @@ def read_table(
         make_indexes(command, client),
         client=client,
         selection=selection,
+        reader=Reader(client, selection.cache),
         interpreter=interpreter,
         first_links=len(command.indexes),
     )
@@ -109,12 +109,14 @@ def read_tables(
     """
 
     async def read_all() -> list[ReleaseTable]:
+        files = Reader(client, selections[0].cache)
         readers = [
             _Reader(
                 project,
                 indexes,
                 client=client,
                 selection=selection,
+                reader=files,
                 interpreter=interpreter,
                 first_links=first_links,
             )
@@ -193,6 +195,7 @@ class _Reader:
         *,
         client: Client,
         selection: Selection,
+        reader: Reader,
         interpreter: Interpreter,
         first_links: int,
     ) -> None:
@@ -203,8 +206,12 @@ class _Reader:
         self._client = client
         self._interpreter = interpreter
         self._notes: list[str] = []
-        self._builds, self._variants = stack(
-            indexes, selection=selection, client=client, warn=self._notes.append
+        self._repositories = select(
+            indexes,
+            selection=selection,
+            reader=reader,
+            find_environment=find_machine(selection),
+            warn=self._notes.append,
         )
 
     async def read(self, *, inspect: Inspect, watch: Watch) -> ReleaseTable:
@@ -264,17 +271,9 @@ class _Reader:
         message = f"no index has a project {self._project}"
         raise InputError(message, hint="check the name, or give --index-url")
 
-    async def _read_page(self, number: int) -> ReadPage:
-        builds: BuildRepository = self._builds[number]
-        variants: VariantRepository = self._variants[number]
-        shown = await variants.get_project_page(self._project)
-        files = await self._indexes[number].get_project_page(self._project)
-        return ReadPage(
-            files=files.files,
-            shown=shown.files,
-            judged=builds.judged(self._project),
-            choices=variants.choices(self._project),
-        )
+    async def _read_page(self, number: int) -> ShownPage:
+        _, shown = await self._repositories[number].show(self._project)
+        return shown
 
     async def _inspect(self, number: int, watch: Watch, *, everything: bool) -> None:
         """Inspect wheels of which nothing is known, newest release first.
@@ -282,7 +281,7 @@ class _Reader:
         Releases older than one that runs are left out, and so are all after the first
         ten, unless ``everything`` is to be inspected.
         """
-        builds = self._builds[number]
+        repository = self._repositories[number]
         tried: set[tuple[str, str | None]] = set()
         while everything or len(tried) < _MOST_INSPECTED:
             page = await self._read_page(number)
@@ -292,7 +291,7 @@ class _Reader:
             name = file.filename
             try:
                 with watch(name) as progress:
-                    complete = await builds.inspect(self._project, file, progress)
+                    complete = await repository.inspect(self._project, file, progress)
             except InputError as error:
                 self._notes.append(str(error))
                 continue
@@ -301,7 +300,7 @@ class _Reader:
 
     def _find_unknown(
         self,
-        page: ReadPage,
+        page: ShownPage,
         tried: set[tuple[str, str | None]],
         *,
         everything: bool,
@@ -313,7 +312,7 @@ class _Reader:
             for release in make_table(self._project, [page], self._interpreter).releases
             for build in release.builds
         }
-        platform = self._builds[0].platform
+        platform = self._repositories[0].platform
         for build in page.judged.builds:
             if not everything and build.judgement.verdict in ("runs", "partly"):
                 if build.platform == platform:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from packaging.utils import (
@@ -31,28 +30,11 @@ from ...knowledge.builds import How
 from ...matrix.cells import find_how
 from ...wheels.names import WheelName, parse_wheel_name
 from ..pip.interpreter import Interpreter
-from ..selection.builds import JudgedPage
-from ..selection.repository import Choice
+from ..selection.choice import Choice, ShownPage
 
-__all__ = ["ReadPage", "make_table"]
+__all__ = ["make_table"]
 
 _LOWER_BOUND = "cuda_version_lower_bound"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReadPage:
-    """What is known of a project's page on one index.
-
-    :param files: those of the index.
-    :param shown: what an installer sees.
-    :param judged: what is known of its ordinary wheels.
-    :param choices: what is known of its variants, by version.
-    """
-
-    files: Sequence[model.File]
-    shown: Sequence[model.File]
-    judged: JudgedPage
-    choices: Mapping[str, Choice]
 
 
 class _Key(NamedTuple):
@@ -72,7 +54,7 @@ class _Name(NamedTuple):
 
 def make_table(
     project: str,
-    pages: Sequence[ReadPage],
+    pages: Sequence[ShownPage],
     interpreter: Interpreter,
     notes: Iterable[str] = (),
     *,
@@ -119,7 +101,7 @@ _Order = tuple[Version, int, "tuple[()] | tuple[int, str]"]
 
 
 def _candidates(
-    page: ReadPage, names: Sequence[_Name], interpreter: Interpreter
+    page: ShownPage, names: Sequence[_Name], interpreter: Interpreter
 ) -> Iterable[tuple[Version, _Order, str]]:
     """Yield the wheels that pip compares, with their names on the index."""
     renamed = {
@@ -142,7 +124,7 @@ def _candidates(
 
 
 def _list_builds(
-    page: ReadPage, names: Sequence[_Name], interpreter: Interpreter
+    page: ShownPage, names: Sequence[_Name], interpreter: Interpreter
 ) -> Iterable[tuple[Version, _Key, ListedBuild]]:
     """Yield the builds of a page that are for the platform of this machine."""
     platforms = interpreter.platforms

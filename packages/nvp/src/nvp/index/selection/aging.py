@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["FRESH", "Aging"]
+__all__ = ["FOREVER", "FRESH", "Aging"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -15,6 +16,9 @@ V = TypeVar("V")
 FRESH = 600.0
 """Seconds for which a server relies on what an index has said. PyPI's own pages are
 cached for as long."""
+
+FOREVER = math.inf
+"""The age for entries that stay until there are too many."""
 
 
 class Aging(Generic[K, V]):
@@ -53,6 +57,11 @@ class Aging(Generic[K, V]):
         self._entries[key] = self._clock(), value
         if len(self._entries) > self._most:
             self._entries.popitem(last=False)
+
+    def values(self) -> list[V]:
+        """Return all entries that are fresh, in the order in which they were put."""
+        now = self._clock()
+        return [v for since, v in self._entries.values() if now - since < self._age]
 
     def __len__(self) -> int:
         return len(self._entries)

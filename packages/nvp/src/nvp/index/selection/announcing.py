@@ -15,16 +15,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from simple_repository import model
+from simple_repository.components.core import SimpleRepository
 
 from ...wheels.names import platform_of
 from ..http.ranges import RangeSupport
 from ..http.urls import is_http, server_of
-from .core_metadata import CoreMetadataReader
+from .reader import Reader
 from .renaming import find_label
 from .wheel_files import SMALLEST
 
@@ -35,30 +35,28 @@ logger = logging.getLogger(__name__)
 METADATA_KEY = "_nvidia_variant_provider_metadata"
 """Marks a file whose METADATA is sent from here although the upstream has none."""
 
-_PAGES = 128
-
 
 class Announcer:
     """Announces METADATA of wheels, and reads it on demand.
 
-    :param metadata: reads it.
+    :param reader: reads it.
     :param ranges: knows which servers send parts of files.
     :param platform: the platform of the wheels, such as ``linux_x86_64``.
     """
 
-    def __init__(
-        self, metadata: CoreMetadataReader, ranges: RangeSupport, platform: str
-    ) -> None:
-        self._metadata = metadata
+    def __init__(self, reader: Reader, ranges: RangeSupport, platform: str) -> None:
+        self._reader = reader
         self._ranges = ranges
         self._platform = platform
-        self._files: OrderedDict[str, Mapping[str, model.File]] = OrderedDict()
-        self._reading: dict[str, asyncio.Task[bytes]] = {}
+        self._reading: dict[tuple[str, str], asyncio.Task[bytes]] = {}
 
     async def announce(
-        self, project: str, files: Sequence[model.File]
-    ) -> list[model.File]:
-        """Return the files of a page; those whose METADATA can be read say so."""
+        self, files: Sequence[model.File]
+    ) -> tuple[list[model.File], dict[str, model.File]]:
+        """Return the files of a page; those whose METADATA can be read say so.
+
+        :returns: the files, and those whose METADATA is announced here, by name.
+        """
         large = {file.filename: file for file in files if self._is_for_here(file)}
         servers = {server_of(file.url): file.url for file in large.values()}
         replies = await asyncio.gather(*map(self._ranges.has, servers.values()))
@@ -66,45 +64,38 @@ class Announcer:
         shown = []
         announced = {}
         for file in files:
-            kept = None if file.dist_info_metadata else self._metadata.find(file)
+            kept = None if file.dist_info_metadata else self._reader.find_metadata(file)
             readable = file.filename in large and sends[server_of(file.url)]
             if kept is None and not readable:
                 shown.append(file)
                 continue
             announced[file.filename] = file
             shown.append(_with_metadata(file, kept))
-        self._files[project] = announced
-        self._files.move_to_end(project)
-        if len(self._files) > _PAGES:
-            self._files.popitem(last=False)
-        return shown
+        return shown, announced
 
-    def knows(self, project: str) -> bool:
-        """Return whether the page of a project has been seen, and is remembered."""
-        return project in self._files
-
-    async def read(self, project: str, name: str) -> str | None:
-        """Return METADATA of a wheel; ``None`` where it was not announced.
+    async def read(
+        self, index: SimpleRepository, project: str, file: model.File
+    ) -> str:
+        """Return METADATA of a wheel that was announced.
 
         :raises InputError: it cannot be read, or is that of another wheel.
         """
-        file = self._files.get(project, {}).get(name)
-        if file is None:
-            return None
         # An installer that has waited for too long asks again: it waits for the same
         # work then, which goes on when its request ends.
-        key = file.hashes.get("sha256") or file.url
+        key = file.hashes.get("sha256", ""), file.url
         if key not in self._reading:
-            work = asyncio.ensure_future(self._read(project, file))
+            work = asyncio.ensure_future(
+                self._reader.read_metadata(
+                    index,
+                    project,
+                    file,
+                    without_ranges=lambda: self._ranges.deny(file.url),
+                )
+            )
             self._reading[key] = work
             work.add_done_callback(lambda _: self._reading.pop(key, None))
         content = await asyncio.shield(self._reading[key])
         return content.decode("utf-8", "replace")
-
-    async def _read(self, project: str, file: model.File) -> bytes:
-        return await self._metadata.read(
-            project, file, without_ranges=lambda: self._ranges.deny(file.url)
-        )
 
     def _is_for_here(self, file: model.File) -> bool:
         """Return whether METADATA of a file is worth a request.

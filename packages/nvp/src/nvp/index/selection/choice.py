@@ -1,21 +1,33 @@
-"""What a machine gets of a release, and the page that says so."""
+"""What a machine gets of a project's page, and the files that say so."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
 from simple_repository import model
 
+from ...builds.backends import parse_backend
 from ..http.pages import LABEL_KEY
-from .file_labels import has_label
+from .decisions import JudgedPage
 from .renaming import Offer, Release
+from .wheel_files import find_labels, has_label
 
 if TYPE_CHECKING:
     from nvidia_variant_provider.resolution.resolver import Resolution
 
-__all__ = ["Choice", "keep_label", "select_files", "with_files"]
+__all__ = [
+    "Choice",
+    "ShownPage",
+    "all_labels",
+    "explain_refused",
+    "is_needed",
+    "keep_label",
+    "select_files",
+    "with_files",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +61,93 @@ class Choice:
     def labels(self) -> tuple[str, ...]:
         """The labels that are shown, best first."""
         return tuple(dict.fromkeys(offer.label for offer in self.offers))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownPage:
+    """A page of an index, what an installer sees of it, and why.
+
+    :param files: the files of the index.
+    :param shown: the files that an installer sees.
+    :param judged: what is known of its ordinary wheels.
+    :param choices: what is shown of each release with variants, by version.
+    :param announced: by their own names, the files whose METADATA is sent from here.
+    :param labels: the labels of its files on all indexes; ``None`` unless the user
+        asks for one.
+    """
+
+    files: Sequence[model.File] = ()
+    shown: Sequence[model.File] = ()
+    judged: JudgedPage
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    announced: Mapping[str, model.File] = field(default_factory=dict)
+    labels: frozenset[str] | None = None
+
+    def find_offer(self, name: str) -> tuple[Choice, Offer] | None:
+        """Find the variant wheel that installers see as ``name``."""
+        for choice in self.choices.values():
+            for offer in choice.offers:
+                if offer.name == name:
+                    return choice, offer
+        return None
+
+    def find_release(self, name: str) -> tuple[Choice, str | None] | None:
+        """Find the release with variants that a wheel is of, and its label.
+
+        :param name: the name that installers see.
+        :returns: ``None`` for a wheel that is not shown, or of another release.
+        """
+        if (found := self.find_offer(name)) is not None:
+            return found[0], found[1].label
+        for choice in self.choices.values():
+            if name in choice.plain:
+                return choice, None
+        return None
+
+
+def all_labels(file_names: Iterable[str], judged: JudgedPage) -> frozenset[str]:
+    """Return the labels by which a user can ask for the wheels of a project."""
+    labels = set(find_labels(file_names))
+    for build in judged.builds:
+        labels |= {build.version.local} if build.version.local else set()
+        labels |= {build.backend.label} if build.backend else set()
+    return frozenset(labels)
+
+
+def is_needed(label: str, labels: Iterable[str], *, alone: bool) -> bool:
+    """Return whether a project without the label must not be installed.
+
+    A label for all projects is for those that have it. Builds for another CUDA than
+    the one that was asked for must not come in all the same.
+
+    :param labels: those that the project has.
+    :param alone: the user asks for the label of this project alone.
+    """
+    if alone:
+        return True
+    return parse_backend(label) is not None and any(map(parse_backend, labels))
+
+
+def explain_refused(
+    pinned: str, judged: JudgedPage, choices: Iterable[Choice]
+) -> str | None:
+    """Say why the newest build with a label does not fit the machine."""
+    refused: list[tuple[Version, str]] = []
+    for choice in choices:
+        rejected = choice.resolution.rejected if choice.resolution else {}
+        if pinned in rejected:
+            reasons = "; ".join(reason.sentence for reason in rejected[pinned])
+            refused.append((Version(choice.version), reasons))
+    refused += [
+        (build.release, "; ".join(build.judgement.reasons))
+        for build in judged.builds
+        if build.has_label(pinned) and build.judgement.verdict == "cannot"
+    ]
+    if not refused:
+        return None
+    version, reasons = max(refused, key=lambda item: item[0])
+    release = f"{judged.project}=={version}"
+    return f"{release}: {pinned} does not fit this machine: {reasons}"
 
 
 def keep_label(

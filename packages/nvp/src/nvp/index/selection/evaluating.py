@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from simple_repository import model
+from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
 
-from .core_metadata import CoreMetadataReader
-from .files import UNAVAILABLE, FileReader
+from .reader import UNAVAILABLE, Reader
 
 if TYPE_CHECKING:
     from ...metadata.markers import SelectedVariant
@@ -47,13 +47,12 @@ class EvaluatedWheel(model.Resource):
 class Evaluator:
     """Settles the variant markers of the wheels of one repository.
 
-    :param files: reads the wheels.
-    :param metadata: reads their METADATA.
+    :param reader: reads the wheels and their METADATA.
     """
 
-    def __init__(self, files: FileReader, metadata: CoreMetadataReader) -> None:
-        self._files = files
-        self._metadata = metadata
+    def __init__(self, index: SimpleRepository, reader: Reader) -> None:
+        self._index = index
+        self._reader = reader
 
     async def evaluate(
         self, project: str, file: model.File, variant: SelectedVariant
@@ -64,7 +63,7 @@ class Evaluator:
         """
         from ...wheels.core_metadata import evaluate_core_metadata
 
-        metadata = await self._metadata.read(project, file)
+        metadata = await self._reader.read_metadata(self._index, project, file)
         evaluated = evaluate_core_metadata(metadata, variant)
         return None if evaluated == metadata else evaluated
 
@@ -78,7 +77,7 @@ class Evaluator:
         from ...wheels.archive import parse_requires
         from ...wheels.core_metadata import evaluate_core_metadata
 
-        metadata = await self._metadata.read(project, file)
+        metadata = await self._reader.read_metadata(self._index, project, file)
         return parse_requires(evaluate_core_metadata(metadata, variant))
 
     async def rewrite(
@@ -98,8 +97,11 @@ class Evaluator:
         from ...wheels.rewriting import plan_rewrite
 
         evaluate = functools.partial(evaluate_core_metadata, variant=variant)
-        plan = await self._files.open(
-            project, file.filename, lambda opened: plan_rewrite(opened, evaluate)
+        plan = await self._reader.open(
+            self._index,
+            project,
+            file.filename,
+            lambda opened: plan_rewrite(opened, evaluate),
         )
         if plan is None:
             return None

@@ -35,10 +35,10 @@ from ...builds.verdicts import (
 from ...knowledge.builds import PROJECTS, Needs, find_record, required_projects
 from ...wheels.archive import parse_requires
 from .aging import Aging
-from .files import UNAVAILABLE
-from .wheel_files import Wheel, check_metadata, find_wheels, is_large
+from .reader import UNAVAILABLE
+from .wheel_files import OrdinaryWheel, check_metadata, find_wheels, is_large
 
-__all__ = ["PageJudge"]
+__all__ = ["FindEnvironment", "PageJudge", "Required"]
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +61,10 @@ Required = Mapping[Version, Mapping[str, str]]
 """What each release of a project requires of projects with GPU builds: the text of the
 requirement by project."""
 
+_Key = tuple[Version, "str | None"]
+"""The version with its label, and the platform: what tells the builds of a release
+apart."""
+
 ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
 """Reads METADATA of a file of a project."""
 
@@ -76,15 +80,17 @@ ReadPage = Callable[[str], Awaitable[Sequence[model.File]]]
 
 @dataclass(kw_only=True, slots=True)
 class _Reading:
-    """How much METADATA may still be read for a page.
+    """How much METADATA may still be read for a page, and what has been read.
 
     :param wheels: that are left to be read.
     :param until: the time of the event loop at which reading ends.
+    :param environment: the machine, once it is known that it matters.
     :param required: by project, what its releases were seen to require.
     """
 
     wheels: int
     until: float
+    environment: Environment = field(default_factory=Environment)
     required: dict[str, dict[Version, dict[str, str]]] = field(default_factory=dict)
 
     @property
@@ -127,7 +133,6 @@ class PageJudge:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._find_environment = find_environment
-        self._environment = Environment()
         self._platform = platform
         self._read_metadata = read_metadata
         self._read_page = read_page
@@ -140,7 +145,6 @@ class PageJudge:
         self._judged: Aging[str, Mapping[Version, list[Judgement]]] = Aging(
             _REMEMBERED, clock=clock
         )
-        self._required: Aging[str, Required] = Aging(_REMEMBERED, clock=clock)
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def judge(
@@ -150,23 +154,19 @@ class PageJudge:
         asked_by: tuple[str, ...] = (),
         *,
         asks: bool = True,
-    ) -> list[Build]:
-        """Judge the wheels of a page, newest release first.
+    ) -> tuple[list[Build], Required]:
+        """Judge the wheels of a page.
 
         :param asked_by: the projects whose requirements led here, which are not
             followed again.
         :param asks: METADATA may be read.
+        :returns: the wheels, newest release first, and what releases whose METADATA
+            was read require.
         """
         until = asyncio.get_running_loop().time() + self._patience
         reading = _Reading(wheels=_MOST_READ if asks else 0, until=until)
         builds = await self._judge_all(project, files, asked_by, reading)
-        if asks:
-            self._required.put(project, reading.required.get(project, {}))
-        return builds
-
-    def required(self, project: str) -> Required:
-        """Return what the releases of a project that was judged last require."""
-        return self._required.get(project) or {}
+        return builds, reading.required.get(project, {})
 
     async def _judge_all(
         self,
@@ -179,14 +179,16 @@ class PageJudge:
         if not self._may_hold_builds(project, wheels):
             wheels.sort(key=lambda wheel: wheel.release, reverse=True)
             return [_build(wheel, UNKNOWN) for wheel in wheels]
-        self._environment = await self._find_environment()
-        releases: dict[Version, dict[tuple[Version, str | None], list[Wheel]]] = {}
+        reading.environment = await self._find_environment()
+        releases: dict[
+            Version, dict[tuple[Version, str | None], list[OrdinaryWheel]]
+        ] = {}
         for wheel in wheels:
             key = wheel.version, wheel.platform
             release = releases.setdefault(wheel.release, {})
             release.setdefault(key, []).append(wheel)
         builds: list[Build] = []
-        asking = self._environment.cuda_driver_version is not None
+        asking = reading.environment.cuda_driver_version is not None
         is_known = canonicalize_name(project) in PROJECTS
         for version in sorted(releases, reverse=True):
             groups = releases[version]
@@ -215,7 +217,7 @@ class PageJudge:
                     asking = asking and _is_foreign(group[0])
         return builds
 
-    def _may_hold_builds(self, project: str, wheels: Sequence[Wheel]) -> bool:
+    def _may_hold_builds(self, project: str, wheels: Sequence[OrdinaryWheel]) -> bool:
         """Return whether any of the wheels may get another verdict than unknown."""
         is_known = canonicalize_name(project) in PROJECTS
         ours = [wheel for wheel in wheels if wheel.platform is not None]
@@ -229,7 +231,7 @@ class PageJudge:
     async def _judge_group(
         self,
         project: str,
-        group: Sequence[Wheel],
+        group: Sequence[OrdinaryWheel],
         asked_by: tuple[str, ...],
         reading: _Reading,
         *,
@@ -257,24 +259,24 @@ class PageJudge:
                     return judgement
         elif needs is None:
             return self._unknown(first, reading)
-        return judge(needs, self._environment)
+        return judge(needs, reading.environment)
 
-    def _may_be_read(self, wheel: Wheel) -> bool:
+    def _may_be_read(self, wheel: OrdinaryWheel) -> bool:
         """Return whether METADATA of a wheel may say that it is a build for here."""
         ours = wheel.platform is not None and wheel.platform == self._platform
         return ours and is_large(wheel.file) and not _is_foreign(wheel)
 
-    def _unknown(self, wheel: Wheel, reading: _Reading) -> Judgement:
+    def _unknown(self, wheel: OrdinaryWheel, reading: _Reading) -> Judgement:
         """Return the verdict on a wheel of which nothing is known without a request."""
         if not self._may_be_read(wheel):
             return UNKNOWN
-        if self._environment.cuda_driver_version is None:
+        if reading.environment.cuda_driver_version is None:
             return not_asked("this machine has no NVIDIA driver")
         if reading.is_over:
             return not_asked("reading that of newer wheels has taken long enough")
         return not_asked("a newer release may run")
 
-    def _inspected(self, group: Sequence[Wheel]) -> Needs | None:
+    def _inspected(self, group: Sequence[OrdinaryWheel]) -> Needs | None:
         """Return what was found in one of the wheels of a build."""
         for wheel in group:
             needs = self._find_inspected(wheel.file)
@@ -283,7 +285,7 @@ class PageJudge:
         return None
 
     async def _read_needs(
-        self, project: str, wheel: Wheel, known: Needs | None, reading: _Reading
+        self, project: str, wheel: OrdinaryWheel, known: Needs | None, reading: _Reading
     ) -> Needs | None:
         name = wheel.file.filename
         if reading.is_over:
@@ -379,7 +381,7 @@ class PageJudge:
         return known
 
 
-def _known_needs(project: str, wheel: Wheel) -> Needs | None:
+def _known_needs(project: str, wheel: OrdinaryWheel) -> Needs | None:
     """Take the needs of a wheel from the table, or else from its label."""
     if wheel.platform is not None:
         record = find_record(
@@ -394,11 +396,11 @@ def _known_needs(project: str, wheel: Wheel) -> Needs | None:
     return needs_of_backend(wheel.backend)
 
 
-def _is_foreign(wheel: Wheel) -> bool:
+def _is_foreign(wheel: OrdinaryWheel) -> bool:
     return wheel.backend is not None and wheel.backend.is_foreign
 
 
-def _build(wheel: Wheel, judgement: Judgement) -> Build:
+def _build(wheel: OrdinaryWheel, judgement: Judgement) -> Build:
     return Build(
         file=wheel.file.filename,
         version=wheel.version,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from nvidia_variant_provider.errors import UsageError, shown
 
@@ -12,7 +14,30 @@ if TYPE_CHECKING:
     from nvidia_variant_provider.machine.environment import Environment
     from nvidia_variant_provider.resolution.priorities import Priorities
 
-__all__ = ["Pins", "Selection", "parse_pins"]
+__all__ = ["Later", "Pins", "Selection", "parse_pins"]
+
+T = TypeVar("T")
+
+
+class Later(Generic[T]):
+    """Finds a value out once, in a thread, when it is first asked for.
+
+    A driver takes a moment to answer, and most pages have nothing that depends on it.
+
+    :param find: finds it out; it is called again after a failure.
+    """
+
+    def __init__(self, find: Callable[[], T]) -> None:
+        self._find = find
+        self._found: tuple[()] | tuple[T] = ()
+        self._finding = asyncio.Lock()
+
+    async def __call__(self) -> T:
+        """Return the value."""
+        async with self._finding:
+            if not self._found:
+                self._found = (await asyncio.to_thread(self._find),)
+            return self._found[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +86,8 @@ class Selection:
     :param every_gpu: select only builds with code for each GPU of the machine.
     :param priorities: what the user prefers; by default, the user's
         ``variants.toml`` is read when the first variant wheel is seen.
+    :param minor_version_compatibility: variants of a newer CUDA of the same major fit
+        too, as the variable in ``environ`` of that name says.
     :param environ: the environment variables that force values or opt in to something,
         such as `os.environ`; by default there are none.
     """
@@ -79,6 +106,7 @@ class Selection:
     cache: str | None = None
     every_gpu: bool = False
     priorities: Priorities | None = None
+    minor_version_compatibility: bool = False
     environ: Mapping[str, str] = field(default_factory=dict)
 
 

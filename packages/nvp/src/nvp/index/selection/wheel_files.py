@@ -1,4 +1,4 @@
-"""The wheels of a page that are no variants, with what their names say."""
+"""What the names of the wheels of a page say: builds, and labels of any kind."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from nvidia_variant_provider.errors import InputError, shown
 from ...builds.backends import Backend, parse_backend
 from ...knowledge.builds import PROJECTS
 from ...wheels.names import platform_of
+from .renaming import find_label
 
 __all__ = [
     "SMALLEST",
-    "Wheel",
+    "OrdinaryWheel",
     "check_metadata",
+    "find_labels",
     "find_wheels",
+    "has_label",
     "is_large",
     "may_be_build",
 ]
@@ -31,8 +34,8 @@ SMALLEST = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wheel:
-    """A wheel of a page, with what its name says.
+class OrdinaryWheel:
+    """A wheel of a page that is no variant, with what its name says.
 
     :param version: with the local version label.
     :param release: without it.
@@ -53,7 +56,7 @@ def find_wheels(
     files: Iterable[model.File],
     project: str,
     folder_of: Callable[[model.File], Backend | None] = lambda _: None,
-) -> list[Wheel]:
+) -> list[OrdinaryWheel]:
     """Return the wheels without a variant label, of all files of a page.
 
     A page may have ten thousand files, so that names are taken apart at their dashes
@@ -76,7 +79,7 @@ def find_wheels(
         if platform is not None and version.local is None:
             backend = folder_of(file)
         wheels.append(
-            Wheel(
+            OrdinaryWheel(
                 file=file,
                 version=version,
                 release=release,
@@ -134,3 +137,29 @@ def _versions(text: str) -> tuple[Version, Version] | None:
     except InvalidVersion:
         return None
     return version, Version(version.public) if version.local else version
+
+
+def find_labels(names: Iterable[str]) -> frozenset[str]:
+    """Return the variant labels and the local version labels of files."""
+    labels = {label for name in names if (label := _label_of(name)) is not None}
+    return frozenset(labels)
+
+
+def has_label(name: str, label: str) -> bool:
+    """Return whether a wheel is the build that a user asks for by its label."""
+    return _label_of(name) == label.lower()
+
+
+def _label_of(name: str) -> str | None:
+    label = find_label(name)
+    if label is not None or "+" not in name or not name.endswith(".whl"):
+        return label
+    return _local(name.split("-", 2)[1])
+
+
+@lru_cache(maxsize=4096)
+def _local(text: str) -> str | None:
+    try:
+        return Version(text.replace("_", "-")).local
+    except InvalidVersion:
+        return None

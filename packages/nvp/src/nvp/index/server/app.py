@@ -28,10 +28,10 @@ from starlette.routing import Mount, Route, Router
 from nvidia_variant_provider.errors import InputError
 
 from ..http.urls import UpstreamError, redacted
-from ..selection.builds import JudgedPage
+from ..selection.choice import Choice, ShownPage
+from ..selection.decisions import JudgedPage
 from ..selection.evaluating import EvaluatedWheel
 from ..selection.renaming import find_label, project_of
-from ..selection.repository import Choice
 from ..selection.wheel_files import may_be_build
 from .callers import TokenCheck
 from .linking import NO_LABEL, link
@@ -168,15 +168,15 @@ class _Handlers:
             raise errors.PackageNotFoundError(ascii(name))
         self._take_credentials(request)
         try:
-            page = await self._source.repository.get_project_page(name)
+            page, shown = await self._source.repository.show(name)
         except UpstreamError as error:
             if error.status == 401 and self._source.access.asks:
                 self._asked_for_credentials = True
                 return PlainTextResponse(f"{error}\n", 401, headers=HEADERS)
             raise
-        if self._on_page is not None and self._source.find_judged is not None:
-            self._on_page(self._source.find_judged(name))
-        self._report_plain(name)
+        if self._on_page is not None:
+            self._on_page(shown.judged)
+        self._report_plain(shown)
         # Only pip downloads a whole wheel to look at its dependencies.
         reads_parts = not request.headers.get("user-agent", "").startswith("pip/")
         files = tuple(
@@ -230,7 +230,7 @@ class _Handlers:
             resource = await self._source.repository.get_resource(project, name)
         except errors.ResourceUnavailable:
             label = request.path_params["label"].lstrip(NO_LABEL)
-            choices = self._source.repository.choices(project).values()
+            choices = self._source.repository.last(project).choices.values()
             renamed = find_renamed(choices, label, name)
             if renamed is not None:
                 # The file has another rank in the selection of this machine.
@@ -348,21 +348,16 @@ class _Handlers:
         self._source.client.add_credentials(self._source.url, (user, password))
 
     def _report_pick(self, project: str, name: str) -> None:
-        if self._on_pick is None:
-            return
-        for choice in self._source.repository.choices(project).values():
-            for offer in choice.offers:
-                if offer.name == name:
-                    self._on_pick(choice, offer.label)
-            if name in choice.plain:
-                self._on_pick(choice, None)
+        found = self._source.repository.last(project).find_release(name)
+        if self._on_pick is not None and found is not None:
+            self._on_pick(*found)
 
-    def _report_plain(self, project: str) -> None:
+    def _report_plain(self, shown: ShownPage) -> None:
         """Report the non-variant wheel of the newest release, if no variant fits.
 
         Where that wheel has its own URL, no request for it arrives here.
         """
-        choices = self._source.repository.choices(project).values()
+        choices = shown.choices.values()
         if self._on_pick is None or not choices or self._source.access.local:
             return
         newest = max(choices, key=lambda choice: Version(choice.version))

@@ -22,7 +22,7 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 from nvidia_variant_provider.errors import InputError
 
 from ..http.client import Client
-from ..selection.files import UNAVAILABLE
+from ..selection.reader import UNAVAILABLE
 from ..selection.renaming import find_label
 
 __all__ = ["HashingRepository"]

@@ -18,18 +18,17 @@ from nvidia_variant_provider.errors import InputError
 
 from ..http.client import Client
 from ..http.urls import is_http, redacted, split_credentials
-from ..selection.builds import BuildRepository, JudgedPage
-from ..selection.files import UNAVAILABLE
+from ..selection.choice import Choice, ShownPage
+from ..selection.component import VariantRepository, find_machine, select
+from ..selection.decisions import JudgedPage
 from ..selection.options import Selection
+from ..selection.reader import UNAVAILABLE, Reader
 from ..selection.renaming import find_label
-from ..selection.repository import Choice, VariantRepository
-from ..selection.stacking import find_once, stack
 from ..selection.wheel_files import may_be_build
 from .access import Access
 from .app import OnPage, OnPick, make_app
 from .locking import LockFiles
 from .server import Server
-from .shown import ShownPage
 from .source import Source
 from .upstream import (
     FolderUpstream,
@@ -39,7 +38,7 @@ from .upstream import (
 )
 
 if TYPE_CHECKING:
-    from ..selection.locking import LockableRelease
+    from ..selection.lockable import LockableRelease
 
 __all__ = ["LocalIndex"]
 
@@ -106,12 +105,10 @@ class LocalIndex:
         self.rewritten: dict[str, str] = {}
         """The SHA-256 of the original by that of a wheel that was rewritten."""
         self._urls: dict[tuple[str, bool], str] = {}
-        self.locks = LockFiles(self._server, self._prefix, client, warn)
+        self.locks = LockFiles(self._server, self._prefix, warn)
         """Lock files whose files are served too."""
         # These are made when it is known how many upstreams there are.
         self._repositories: list[VariantRepository] = []
-        self._builds: list[BuildRepository] = []
-        self._plain: list[SimpleRepository] = []
 
     @property
     def url(self) -> str:
@@ -196,29 +193,27 @@ class LocalIndex:
     @contextmanager
     def serve(self) -> Iterator[None]:
         """Serve while the block lasts."""
-        self._plain = [self._with_hashes(upstream) for upstream in self._upstreams]
-        selection = replace(
-            self._selection,
-            machine=find_once(self._selection),
-            rewrites=True,
-            announces=True,
-        )
-        self._builds, self._repositories = stack(
-            self._plain, selection=selection, client=self._client, warn=self._warn
+        selection = replace(self._selection, rewrites=True, announces=True)
+        reader = Reader(self._client, selection.cache)
+        find_environment = find_machine(selection)
+        self._repositories = select(
+            [self._with_hashes(upstream) for upstream in self._upstreams],
+            selection=selection,
+            reader=reader,
+            find_environment=find_environment,
+            warn=self._warn,
         )
         sources = [
             self._make_source(
-                upstream.path,
-                upstream.url,
-                repository,
-                links=upstream.links,
-                find_judged=self._builds[number].judged if self._builds else None,
+                upstream.path, upstream.url, repository, links=upstream.links
             )
-            for number, (upstream, repository) in enumerate(
-                zip(self._upstreams, self._repositories, strict=True)
+            for upstream, repository in zip(
+                self._upstreams, self._repositories, strict=True
             )
         ]
-        locked = self.locks.open(selection, len(sources), self._make_source)
+        locked = self.locks.open(
+            selection, len(sources), reader, find_environment, self._make_source
+        )
         app = make_app(
             [*sources, *locked],
             prefix=self._prefix,
@@ -244,7 +239,6 @@ class LocalIndex:
         repository: VariantRepository,
         *,
         links: LinksUpstream | None = None,
-        find_judged: Callable[[str], JudgedPage] | None = None,
     ) -> Source:
         # A server that runs for long would remember ever more files.
         remembers = self._access.local
@@ -255,7 +249,6 @@ class LocalIndex:
             client=self._client,
             access=self._access,
             links=links,
-            find_judged=find_judged,
             originals=self._originals if remembers else None,
             passing=self.passing,
             rewritten=self.rewritten if remembers else None,
@@ -288,7 +281,7 @@ class LocalIndex:
 
         :returns: ``None`` for a URL of anything but a variant wheel.
         """
-        from ..selection.locking import read_lockable
+        from ..selection.lockable import read_lockable
 
         path = url.removeprefix(f"{self.url}/")
         place, project, name = path.split("/")[0], *path.split("/")[-4::3]
@@ -310,38 +303,37 @@ class LocalIndex:
         return [
             choice
             for item in (*self._repositories, *self.locks.repositories)
-            for choice in item.all_choices()
+            for page in item.all_shown()
+            for choice in page.choices.values()
         ]
 
     def asked_labels(self) -> dict[str, frozenset[str]]:
         """Return the labels of each project for which the user asked for one."""
         asked: dict[str, frozenset[str]] = {}
         for item in self._repositories:
-            for project, labels in item.asked_labels.items():
-                asked[project] = asked.get(project, frozenset()) | labels
+            for page in item.all_shown():
+                if page.labels is not None:
+                    project = page.judged.project
+                    asked[project] = asked.get(project, frozenset()) | page.labels
         return asked
 
     def all_judged(self) -> list[JudgedPage]:
         """Return what was found out about ordinary wheels, index by index."""
-        return [
-            page
-            for item in (*self._builds, *self.locks.judged)
-            for page in item.all_judged()
+        pages = [
+            page.judged
+            for item in (() if self._selection.unchecked else self._repositories)
+            for page in item.all_shown()
         ]
+        return [*pages, *self.locks.judged]
 
     def find_judged(self, project: str) -> list[JudgedPage]:
         """Return what is known of a project's page in each index that has it.
 
         Call it only while the index serves.
         """
-        pages = []
-        for repository in (*self._builds, *self.locks.judged):
-            try:
-                self._server.call(repository.get_project_page(project))
-            except (InputError, errors.PackageNotFoundError):
-                continue
-            pages.append(repository.judged(project))
-        return pages
+        shown = () if self._selection.unchecked else self.find_shown(project)
+        locked = [page for page in self.locks.judged if page.project == project]
+        return [*(page.judged for page in shown), *locked]
 
     def find_shown(self, project: str) -> list[ShownPage]:
         """Return the page of a project in each index that has it.
@@ -349,21 +341,12 @@ class LocalIndex:
         Call it only while the index serves.
         """
         pages = []
-        for number, repository in enumerate(self._repositories):
+        for repository in self._repositories:
             try:
-                page = self._server.call(self._plain[number].get_project_page(project))
-                shown = self._server.call(repository.get_project_page(project))
+                _, shown = self._server.call(repository.show(project))
             except (InputError, *UNAVAILABLE):
                 continue
-            judged = self._builds[number].judged(project) if self._builds else None
-            pages.append(
-                ShownPage(
-                    files=page.files,
-                    shown=shown.files,
-                    choices=repository.choices(project),
-                    judged=judged,
-                )
-            )
+            pages.append(shown)
         return pages
 
     def find_choices(self, project: str) -> Mapping[str, Choice]:
@@ -372,11 +355,12 @@ class LocalIndex:
         Call it only while the index serves.
         """
         for repository in self._repositories:
+            shown = repository.last(project)
             try:
-                if not repository.choices(project):
-                    self._server.call(repository.get_project_page(project))
+                if not shown.choices:
+                    _, shown = self._server.call(repository.show(project))
             except (InputError, errors.PackageNotFoundError):
                 continue
-            if choices := repository.choices(project):
-                return choices
+            if shown.choices:
+                return shown.choices
         return {}

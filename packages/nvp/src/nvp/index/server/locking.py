@@ -12,12 +12,13 @@ from simple_repository import errors, model
 
 from nvidia_variant_provider.errors import InputError
 
-from ..http.client import Client
-from ..selection.builds import BuildRepository
 from ..selection.choice import Choice
+from ..selection.component import VariantRepository, select
+from ..selection.decisions import BuildJudge, JudgedPage
 from ..selection.evaluating import EvaluatedWheel
+from ..selection.judging import FindEnvironment
 from ..selection.options import Selection
-from ..selection.repository import VariantRepository
+from ..selection.reader import Reader
 from .linking import link
 from .server import Server
 from .source import Source
@@ -47,21 +48,19 @@ class LockFiles:
 
     Methods other than `add` and `open` are for the time in which the index serves.
 
-    :param client: reads the files.
     :param warn: called with a sentence for each thing that is ignored.
     """
 
     def __init__(
-        self, server: Server, prefix: str, client: Client, warn: Callable[[str], None]
+        self, server: Server, prefix: str, warn: Callable[[str], None]
     ) -> None:
         self._server = server
         self._prefix = prefix
-        self._client = client
         self._warn = warn
         self._upstreams: list[ListedUpstream] = []
         self._sources: list[Source] = []
-        self._selection: Selection | None = None
-        self.judged: list[BuildRepository] = []
+        self._judges: list[BuildJudge] = []
+        self.judged: list[JudgedPage] = []
         """What `judge` has found out."""
 
     @property
@@ -81,6 +80,8 @@ class LockFiles:
         self,
         selection: Selection,
         first: int,
+        reader: Reader,
+        find_environment: FindEnvironment,
         make_source: Callable[[str, str, VariantRepository], Source],
     ) -> list[Source]:
         """Return what the server shows of each lock file.
@@ -88,13 +89,28 @@ class LockFiles:
         :param first: the number of the first one on the server.
         :param make_source: is given a path, a name for people, and a repository.
         """
-        self._selection = selection
+        self._judges = [
+            BuildJudge(
+                [upstream],
+                selection=selection,
+                reader=reader,
+                find_environment=find_environment,
+                warn=self._warn,
+            )
+            for upstream in self._upstreams
+        ]
         # The hashes of the lock file are compared here, and wheels that are rewritten
-        # get another one.
-        unhashed = replace(selection, requires_hashes=False, keeps_hashes=False)
+        # get another one. Its ordinary wheels are shown as they are.
+        unhashed = replace(
+            selection, requires_hashes=False, keeps_hashes=False, unchecked=True
+        )
         for number, upstream in enumerate(self._upstreams, first):
-            repository = VariantRepository(
-                upstream, selection=unhashed, client=self._client, warn=self._warn
+            (repository,) = select(
+                [upstream],
+                selection=unhashed,
+                reader=reader,
+                find_environment=find_environment,
+                warn=self._warn,
             )
             self._sources.append(make_source(f"/{number}", "a lock file", repository))
         return self._sources
@@ -107,16 +123,12 @@ class LockFiles:
 
     def judge(self, number: int, project: str) -> None:
         """Find out what the builds of a project of a lock file need."""
-        if self._selection is None:
-            raise RuntimeError("not serving")
-        repository = BuildRepository(
-            self._upstreams[number],
-            selection=self._selection,
-            client=self._client,
-            warn=self._warn,
-        )
-        self._server.call(repository.get_project_page(project))
-        self.judged.append(repository)
+        self.judged.append(self._server.call(self._judge(number, project)))
+
+    async def _judge(self, number: int, project: str) -> JudgedPage:
+        upstream = self._upstreams[number]
+        page = await upstream.get_project_page(project)
+        return await self._judges[number].judge(upstream, page.name, page.files)
 
     def save(self, number: int, project: str, name: str, folder: Path) -> str:
         """Save a wheel of a lock file that is rewritten; return its new SHA-256.
@@ -133,7 +145,9 @@ class LockFiles:
         :raises InputError: it cannot be read.
         """
         repository = self._sources[number].repository
-        return self._server.call(repository.file_reader.read(project, name))
+        return self._server.call(
+            repository.reader.read(repository.source, project, name)
+        )
 
 
 async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
@@ -141,11 +155,10 @@ async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
 
     :param url: what the URLs of the source start with.
     """
-    page = await source.repository.get_project_page(project)
-    choices = source.repository.choices(project)
+    page, shown = await source.repository.show(project)
     names = {
         offer.name: offer.wheel.file_name
-        for choice in choices.values()
+        for choice in shown.choices.values()
         for offer in choice.offers
     }
     files: dict[str, model.File] = {}
@@ -155,7 +168,7 @@ async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
             names.get(file.filename, file.filename),
             link(source, file, project, urlsplit(url).path, shown=url),
         )
-    return LockedPage(files=files, choices=choices)
+    return LockedPage(files=files, choices=shown.choices)
 
 
 async def _save_rewritten(source: Source, project: str, name: str, folder: Path) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from packaging.version import InvalidVersion, Version
 
-from ..selection.repository import Choice
+from ..selection.choice import Choice
 
 __all__ = ["explain_missing", "find_renamed"]
 

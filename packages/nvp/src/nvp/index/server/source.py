@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..http.client import Client
-from ..selection.builds import JudgedPage
-from ..selection.repository import VariantRepository
+from ..selection.component import VariantRepository
 from .access import Access
 from .upstream import LinksUpstream, local_path
 
@@ -32,7 +31,6 @@ class Source:
     :param access: what the installer can reach without this server.
     :param links: the upstream itself, if it is a page of links (pip's
         ``--find-links``) rather than an index.
-    :param find_judged: returns what is known of the last page of a project.
     :param originals: gets the URL of the real file for each path that stands for one.
     :param passing: gets, for each project with files whose URLs are those of this
         server, the reason why.
@@ -47,7 +45,6 @@ class Source:
     client: Client
     access: Access
     links: LinksUpstream | None = None
-    find_judged: Callable[[str], JudgedPage] | None = None
     originals: MutableMapping[str, str] | None = None
     passing: MutableMapping[str, str] = field(default_factory=dict)
     rewritten: MutableMapping[str, str] | None = None

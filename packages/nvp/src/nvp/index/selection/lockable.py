@@ -12,9 +12,9 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.resolution.resolver import Resolution
 
 from ...metadata.markers import NON_VARIANT, SelectedVariant
-from .files import UNAVAILABLE
+from .component import VariantRepository
+from .reader import UNAVAILABLE
 from .renaming import Wheel, group
-from .repository import VariantRepository
 
 __all__ = ["LockableRelease", "LockableWheel", "read_lockable"]
 
@@ -55,17 +55,12 @@ async def read_lockable(
     :param name: the name that the page shows.
     :returns: ``None`` for a wheel that is no variant.
     """
-    choice = next(
-        (
-            choice
-            for choice in repository.choices(project).values()
-            if any(offer.name == name for offer in choice.offers)
-        ),
-        None,
-    )
-    if choice is None or choice.resolution is None:
+    page = repository.last(project)
+    found = page.find_offer(name)
+    if found is None or found[0].resolution is None:
         return None
-    resolution, files = choice.resolution, repository.files(project)
+    choice, resolution = found[0], found[0].resolution
+    files = {file.filename: file for file in page.judged.apply(page.files)}
     release = group(files, choice.project)[choice.version]
     order = {label: rank for rank, label in enumerate(resolution.compatible)}
     labelled = sorted(
@@ -126,7 +121,8 @@ async def _read_metadata(
     if file is None or file.hashes:
         return file
     try:
-        content = await repository.file_reader.read(project, file.filename)
+        reader = repository.reader
+        content = await reader.read(repository.source, project, file.filename)
     except (InputError, *UNAVAILABLE):
         return None
     return replace(file, hashes={"sha256": hashlib.sha256(content).hexdigest()})

@@ -1,0 +1,375 @@
+"""The component that shows installers what a machine can run.
+
+`VariantRepository` wraps any repository of the library simple-repository. A page goes
+through these steps: ordinary wheels are judged (`judging`), and shown, yanked or hidden
+(`decisions`); METADATA that the index lacks is announced (`announcing`); the labels of
+each release are resolved (`variants`), and the variants that fit get the names that
+`renaming` describes. A page to which none of this applies passes through unchanged, and
+a request for a new name returns the wheel itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from packaging.utils import canonicalize_name
+from simple_repository import model
+from simple_repository.components.core import RepositoryContainer, SimpleRepository
+
+from nvidia_variant_provider import detection
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.machine.environment import Environment
+
+from ..http.client import Client
+from ..http.ranges import RangeSupport
+from .aging import FOREVER, Aging
+from .announcing import Announcer
+from .choice import (
+    Choice,
+    ShownPage,
+    all_labels,
+    explain_refused,
+    is_needed,
+    keep_label,
+    select_files,
+    with_files,
+)
+from .decisions import BuildJudge, JudgedPage
+from .judging import FindEnvironment
+from .options import Later, Selection
+from .reader import UNAVAILABLE, Progress, Reader
+from .renaming import find_highest_builds, group
+from .variants import ReleaseResolver, VariantSelector
+
+__all__ = ["VariantRepository", "find_machine", "select"]
+
+logger = logging.getLogger(__name__)
+
+_PAGES = 512
+"""Pages of which it is remembered what they show, for requests for their files."""
+
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Shared:
+    """What the components of all indexes of an installer have in common.
+
+    :param judge: decides about ordinary wheels; without it, all are shown.
+    :param announcer: announces METADATA of large wheels.
+    """
+
+    reader: Reader
+    resolver: ReleaseResolver
+    judge: BuildJudge | None = None
+    announcer: Announcer | None = None
+
+
+def select(
+    indexes: Sequence[SimpleRepository],
+    *,
+    selection: Selection,
+    reader: Reader,
+    find_environment: FindEnvironment,
+    warn: Warn,
+) -> list[VariantRepository]:
+    """Return a component for each index, which knows the others.
+
+    :param indexes: in the order in which the user gave them.
+    :param find_environment: see `find_machine`.
+    """
+    judge = announcer = None
+    if not selection.unchecked:
+        judge = BuildJudge(
+            indexes,
+            selection=selection,
+            reader=reader,
+            find_environment=find_environment,
+            warn=warn,
+        )
+        if selection.announces:
+            announcer = Announcer(reader, RangeSupport(reader.client), judge.platform)
+    shared = _Shared(
+        reader=reader,
+        resolver=ReleaseResolver(selection, find_environment),
+        judge=judge,
+        announcer=announcer,
+    )
+    return [
+        VariantRepository(
+            index,
+            selection=selection,
+            before=indexes[:number],
+            after=indexes[number + 1 :],
+            warn=warn,
+            shared=shared,
+        )
+        for number, index in enumerate(indexes)
+    ]
+
+
+def find_machine(selection: Selection) -> Later[Environment]:
+    """Return what finds out the machine of a selection, once."""
+
+    def find() -> Environment:
+        machine = selection.machine
+        environment = machine() if machine else detection.detect(selection.environ)
+        logger.info("selecting for %s", environment.to_dict())
+        return environment
+
+    return Later(find)
+
+
+class VariantRepository(RepositoryContainer):
+    """Shows ordinary installers the variants that fit a machine.
+
+    Alone, it shows ordinary wheels as they are; `select` makes components that keep
+    installers away from builds that cannot run too.
+
+    :param source: the repository whose pages are changed.
+    :param machine: returns the machine; a short form of ``selection``.
+    :param selection: what is selected for; the default is this machine.
+    :param client: reads the files that ``source`` names on other servers.
+    :param before: repositories that the installer reads as well, and prefers.
+    :param after: repositories that the installer reads as well, and that should lose
+        against this one; best first.
+    :param warn: called once for each thing that is ignored, with a sentence.
+    :param shared: what it has in common with the components of other indexes.
+    """
+
+    def __init__(
+        self,
+        source: SimpleRepository,
+        *,
+        machine: Callable[[], Environment] | None = None,
+        selection: Selection | None = None,
+        client: Client | None = None,
+        before: Sequence[SimpleRepository] = (),
+        after: Sequence[SimpleRepository] = (),
+        warn: Warn | None = None,
+        shared: _Shared | None = None,
+    ) -> None:
+        super().__init__(source)
+        options = selection or Selection()
+        if machine is not None:
+            options = replace(options, machine=machine)
+        if shared is None:
+            shared = _Shared(
+                reader=Reader(client or Client(), options.cache),
+                resolver=ReleaseResolver(options, find_machine(options)),
+            )
+        self._selection = options
+        self._shared = shared
+        self.reader = shared.reader
+        self._variants = VariantSelector(
+            source, shared.reader, shared.resolver, options, self._warn_once
+        )
+        self.evaluator = self._variants.evaluator
+        self._before, self._after = tuple(before), tuple(after)
+        self._warn = warn or (lambda _: None)
+        self._warned: set[str] = set()
+        self._pages: Aging[str, ShownPage] = Aging(_PAGES, FOREVER)
+
+    async def get_project_page(
+        self,
+        project_name: str,
+        *,
+        request_context: model.RequestContext | None = None,
+    ) -> model.ProjectDetail:
+        """Return the page with what fits, or an unchanged page."""
+        page, _ = await self.show(project_name, request_context=request_context)
+        return page
+
+    async def show(
+        self,
+        project_name: str,
+        *,
+        request_context: model.RequestContext | None = None,
+    ) -> tuple[model.ProjectDetail, ShownPage]:
+        """Return the page that installers see, and what explains it."""
+        page = await self.source.get_project_page(
+            project_name, request_context=request_context
+        )
+        project = canonicalize_name(project_name)
+        files, judged, announced = await self._select_builds(project, page.files)
+        pinned, labels = await self._find_label(project, files, judged)
+        releases = group((file.filename for file in files), project)
+        choices: dict[str, Choice] = {}
+        changed = page if self._shared.judge is None else replace(page, files=files)
+        if releases:
+            # PEP 825 leaves the order of several indexes to installers. pip compares
+            # the files of all indexes, so the order has to be in the names.
+            others = await _read_names(self._after, project)
+            choices = await self._variants.select(
+                project,
+                releases,
+                files,
+                bases=find_highest_builds(others, project),
+                pinned=pinned,
+                named=judged.with_label(pinned),
+            )
+            changed = with_files(
+                page,
+                select_files(
+                    files,
+                    releases,
+                    choices,
+                    keeps_hashes=self._selection.keeps_hashes,
+                ),
+            )
+        else:
+            logger.debug("%s: %d files, no variants", project, len(files))
+        if pinned is not None:
+            changed = keep_label(changed, pinned, judged.with_label(pinned))
+            if not changed.files:
+                refusal = explain_refused(pinned, judged, choices.values())
+                if refusal is not None:
+                    self._warn_once(refusal)
+        shown = ShownPage(
+            files=page.files,
+            shown=changed.files,
+            judged=judged,
+            choices=choices,
+            announced=announced,
+            labels=labels,
+        )
+        # The files of a page without variants are not needed again, and are many.
+        self._pages.put(
+            project, shown if choices else replace(shown, files=(), shown=())
+        )
+        return changed, shown
+
+    async def get_resource(
+        self,
+        project_name: str,
+        resource_name: str,
+        *,
+        request_context: model.RequestContext | None = None,
+    ) -> model.Resource:
+        """Return a file, or its METADATA, by the name that the page shows.
+
+        :raises InvalidPackageError: an installer could not read its METADATA.
+        """
+        project = canonicalize_name(project_name)
+        suffix = ".metadata" if resource_name.endswith(".metadata") else ""
+        name = resource_name.removesuffix(suffix)
+        announcer = self._shared.announcer
+        page = self._pages.get(project)
+        if page is None and (_has_build_tag(name) or (suffix and announcer)):
+            # An installer that has kept the page asks for the file alone.
+            _, page = await self.show(project)
+        found = page.find_offer(name) if page is not None else None
+        if page is not None and found is not None:
+            evaluated = await self._variants.evaluate(
+                page.files, *found, metadata=bool(suffix)
+            )
+            if evaluated is not None:
+                return evaluated
+            name = found[1].wheel.file_name
+        if suffix and announcer and page is not None and name in page.announced:
+            text = await announcer.read(self.source, project, page.announced[name])
+            return model.TextResource(text=text)
+        return await self.source.get_resource(
+            project_name,
+            resource_name if found is None else name + suffix,
+            request_context=request_context,
+        )
+
+    def last(self, project: str) -> ShownPage:
+        """Return what the last page of a project showed.
+
+        A page without variants is returned without its files.
+        """
+        name = canonicalize_name(project)
+        return self._pages.get(name) or ShownPage(judged=JudgedPage(project=name))
+
+    def all_shown(self) -> list[ShownPage]:
+        """Return what the last page of each project showed, as `last` does."""
+        return self._pages.values()
+
+    async def inspect(
+        self, project: str, file: model.File, progress: Progress | None = None
+    ) -> bool:
+        """Read the GPU code of a wheel, by which the next page is judged.
+
+        :returns: whether the wheel could be read completely.
+        :raises InputError: it cannot be read at all.
+        """
+        judge = self._shared.judge
+        return judge is not None and await judge.inspect(
+            self.source, project, file, progress
+        )
+
+    @property
+    def platform(self) -> str | None:
+        """The platform that ordinary wheels are judged for, if they are."""
+        return self._shared.judge.platform if self._shared.judge else None
+
+    async def _select_builds(
+        self, project: str, files: tuple[model.File, ...]
+    ) -> tuple[tuple[model.File, ...], JudgedPage, Mapping[str, model.File]]:
+        """Judge the ordinary wheels of a page, and announce METADATA that it lacks.
+
+        :returns: the files of the page, what is known of its wheels, and the files
+            whose METADATA is announced here, by name.
+        """
+        judge, announcer = self._shared.judge, self._shared.announcer
+        if judge is None:
+            return files, JudgedPage(project=project), {}
+        judged = await judge.judge(self.source, project, files)
+        files = tuple(judged.apply(files))
+        if announcer is None:
+            return files, judged, {}
+        shown, announced = await announcer.announce(files)
+        return tuple(shown), judged, announced
+
+    async def _find_label(
+        self, project: str, files: Sequence[model.File], judged: JudgedPage
+    ) -> tuple[str | None, frozenset[str] | None]:
+        """Find the label that all wheels of a page must have, if there is one.
+
+        :returns: it, and the labels of the project if the user asks for one.
+        """
+        pins = self._selection.pins
+        pinned = pins.get(project)
+        if pinned is None:
+            return None, None
+        pages = await _read_names([*self._before, *self._after], project)
+        names = [file.filename for file in files]
+        labels = all_labels([*names, *(n for page in pages for n in page)], judged)
+        if pinned in labels:
+            return pinned, labels
+        if not is_needed(pinned, labels, alone=project in pins.projects):
+            return None, labels
+        has = f"it has {', '.join(sorted(labels))}" if labels else "it has no labels"
+        self._warn_once(f"no release of {project} has the label {pinned}: {has}")
+        return pinned, labels
+
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            self._warn(message)
+
+
+def _has_build_tag(name: str) -> bool:
+    """Return whether a wheel has a build tag, as every renamed wheel does."""
+    parts = name.split("-", 3)
+    return name.endswith(".whl") and len(parts) == 4 and parts[2][:1].isdigit()
+
+
+async def _read_names(
+    repositories: Sequence[SimpleRepository], project: str
+) -> list[list[str]]:
+    """Read the file names of a project; none where the project cannot be read."""
+
+    async def read(repository: SimpleRepository) -> list[str]:
+        try:
+            page = await repository.get_project_page(project)
+        except (InputError, *UNAVAILABLE):
+            return []
+        return [file.filename for file in page.files]
+
+    return await asyncio.gather(*map(read, repositories))

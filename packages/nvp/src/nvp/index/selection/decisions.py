@@ -1,0 +1,297 @@
+"""Which ordinary wheels of a page installers see, next to those of other indexes.
+
+`BuildJudge` keeps installers away from builds that cannot run: wheels without a variant
+label are shown, yanked (PEP 592) or hidden as `nvp.builds.page` says.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sysconfig
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from urllib.parse import unquote, urlsplit
+
+from packaging.version import Version
+from simple_repository import model
+from simple_repository.components.core import RepositoryContainer, SimpleRepository
+
+from nvidia_variant_provider.errors import InputError
+
+from ...builds.backends import Backend, parse_backend
+from ...builds.page import (
+    Build,
+    Decision,
+    Decisions,
+    decide,
+    decide_elsewhere,
+    find_strays,
+    follow,
+)
+from ...wheels.names import is_for_platform
+from .aging import FOREVER, Aging
+from .judging import FindEnvironment, PageJudge, Required
+from .options import Selection
+from .reader import UNAVAILABLE, Progress, Reader
+from .wheel_files import is_large
+
+__all__ = ["BuildJudge", "JudgedPage"]
+
+logger = logging.getLogger(__name__)
+
+_ORIGINS = 100_000
+"""Files of which it is remembered which index has them: more than one page has."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgedPage:
+    """What is known of the builds of a project, and what becomes of them.
+
+    :param builds: the wheels for this platform and those that run anywhere, newest
+        first.
+    :param follows: the project whose backend this one takes.
+    :param strays: by release that cannot follow it, the backend that is shown, and the
+        one that it should be of.
+    """
+
+    project: str
+    builds: Sequence[Build] = ()
+    decisions: Decisions = field(
+        default_factory=lambda: Decisions(files={}, newest=None, chosen={})
+    )
+    follows: str | None = None
+    strays: Mapping[Version, tuple[Backend, Backend]] = field(default_factory=dict)
+
+    def with_label(self, label: str | None) -> frozenset[str]:
+        """Return the names of the wheels that a user means by a label."""
+        if label is None:
+            return frozenset()
+        return frozenset(build.file for build in self.builds if build.has_label(label))
+
+    def apply(self, files: Sequence[model.File]) -> list[model.File]:
+        """Return files as the page shows them: without hidden ones, others yanked."""
+        decisions = self.decisions.files
+        return [
+            changed
+            for file in files
+            if (changed := _apply(file, decisions.get(file.filename))) is not None
+        ]
+
+
+class BuildJudge:
+    """Decides about the ordinary wheels of all indexes of an installer.
+
+    Installers compare the files of all indexes, so that the decisions about the page
+    of one index rest on what the others offer.
+
+    :param indexes: all that the installer reads. What a build requires may be on
+        another index than the build.
+    :param find_environment: finds out the machine, when a page may have builds.
+    :param warn: called with a sentence for each thing that cannot be used.
+    """
+
+    def __init__(
+        self,
+        indexes: Sequence[SimpleRepository],
+        *,
+        selection: Selection,
+        reader: Reader,
+        find_environment: FindEnvironment,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._indexes = tuple(indexes)
+        self._selection = selection
+        self._reader = reader
+        self._find_environment = find_environment
+        self.platform = selection.platform or sysconfig.get_platform().replace("-", "_")
+        self._folders = {index: _folder_of_index(index) for index in self._indexes}
+        # Which index has a file, where there are several.
+        self._origins: Aging[tuple[str, str], SimpleRepository] = Aging(
+            _ORIGINS, FOREVER
+        )
+        self._judge = PageJudge(
+            find_environment,
+            self.platform,
+            self._read_metadata,
+            self._read_everywhere,
+            warn,
+            folder_of=self._folder_of,
+            find_inspected=reader.find_inspected,
+        )
+
+    async def judge(
+        self, index: SimpleRepository, project: str, files: Sequence[model.File]
+    ) -> JudgedPage:
+        """Judge the wheels of a page of an index, and decide what becomes of them.
+
+        :param project: the normalized name.
+        """
+        self._note_origins(index, files)
+        judged, required = await self._judge.judge(project, files)
+        ours = self._for_here(judged)
+        if all(b.judgement.verdict == "unknown" and not b.backend for b in ours):
+            return JudgedPage(project=project, builds=ours)
+        driver = (await self._find_environment()).cuda_driver_version is not None
+        follows, followed = await self._find_backends(project, ours, required, driver)
+        decisions = decide(
+            [*ours, *await self._judge_others(index, project)],
+            driver=driver,
+            named=self._selection.named.get(project, ()),
+            label=self._selection.pins.get(project),
+            follow=followed,
+        )
+        names = {build.file for build in ours}
+        by_file = {name: d for name, d in decisions.files.items() if name in names}
+        if self._selection.several_platforms:
+            elsewhere = [build for build in judged if build.file not in names]
+            by_file |= decide_elsewhere(ours, by_file, elsewhere, driver=driver)
+        decisions = replace(decisions, files=by_file)
+        for name, decision in decisions.files.items():
+            if decision.action != "show":
+                logger.debug("%s: %s: %s", name, decision.action, decision.reason)
+        logger.info(
+            "%s: %d builds, the newest release that runs is %s",
+            project,
+            len(ours),
+            decisions.newest,
+        )
+        return JudgedPage(
+            project=project,
+            builds=ours,
+            decisions=decisions,
+            follows=follows,
+            strays=find_strays(decisions, followed),
+        )
+
+    async def inspect(
+        self,
+        index: SimpleRepository,
+        project: str,
+        file: model.File,
+        progress: Progress | None = None,
+    ) -> bool:
+        """Read the GPU code of a wheel for this platform, and keep what is found.
+
+        The next page of the project is judged by it.
+
+        :returns: whether the wheel could be read completely.
+        :raises InputError: it cannot be read at all.
+        """
+        needs = await self._reader.inspect(
+            index, project, file, self.platform, progress
+        )
+        return needs is not None
+
+    async def _judge_others(self, index: SimpleRepository, project: str) -> list[Build]:
+        """Judge what the other indexes have of a project, without reading METADATA."""
+        builds: list[Build] = []
+        others = (other for other in self._indexes if other is not index)
+        for number, other in enumerate(others):
+            files = await self._read_files(other, project)
+            # Indexes may have different files of one name.
+            judged, _ = await self._judge.judge(project, files, asks=False)
+            builds += [
+                replace(build, file=f"{number}/{build.file}")
+                for build in self._for_here(judged)
+            ]
+        return builds
+
+    def _for_here(self, builds: Sequence[Build]) -> list[Build]:
+        """Return the builds for this platform, and those that run anywhere.
+
+        A wheel for macOS counts as none of them: it would stand for a release that
+        is shown although nothing of it can be installed here.
+        """
+        return [
+            build
+            for build in builds
+            if is_for_platform(build.file.rpartition("-")[2], self.platform)
+        ]
+
+    async def _read_everywhere(self, project: str) -> Sequence[model.File]:
+        files: list[model.File] = []
+        for index in self._indexes:
+            files += await self._read_files(index, project)
+        return files
+
+    async def _read_files(
+        self, index: SimpleRepository, project: str
+    ) -> Sequence[model.File]:
+        """Read the page of one index; without files where it cannot be read."""
+        try:
+            page = await index.get_project_page(project)
+        except (InputError, *UNAVAILABLE):
+            return ()
+        self._note_origins(index, page.files)
+        return page.files
+
+    def _note_origins(
+        self, index: SimpleRepository, files: Sequence[model.File]
+    ) -> None:
+        if len(self._indexes) > 1:
+            for file in files:
+                self._origins.put((file.filename, file.url), index)
+
+    def _origin(self, file: model.File) -> SimpleRepository:
+        return self._origins.get((file.filename, file.url)) or self._indexes[0]
+
+    async def _read_metadata(self, project: str, file: model.File) -> bytes:
+        return await self._reader.read_metadata(self._origin(file), project, file)
+
+    def _folder_of(self, file: model.File) -> Backend | None:
+        """Return the backend by which the folder of the index calls a file.
+
+        Such a folder also has copies of files that are the same for every backend,
+        so that the file's own URL has to name the backend too.
+        """
+        backend = self._folders[self._origin(file)]
+        if backend is None or not is_large(file):
+            return None
+        words = re.split(r"[/-]", unquote(urlsplit(file.url).path).lower())
+        return backend if backend.label.lower() in words else None
+
+    async def _find_backends(
+        self, project: str, ours: Sequence[Build], required: Required, driver: bool
+    ) -> tuple[str | None, Mapping[Version, Backend]]:
+        """Find the project that this one depends on, such as torch, and its backends.
+
+        :param required: what the releases of the project require.
+        :returns: its name, and by release of this project the backend to be of.
+        """
+        for name in sorted({name for texts in required.values() for name in texts}):
+            files = await self._read_everywhere(name)
+            judged, _ = await self._judge.judge(name, files, (project,))
+            leader = self._for_here(judged)
+            label = self._selection.pins.get(name)
+            decisions = decide(leader, driver=driver, label=label)
+            requirements = {
+                release: texts[name]
+                for release, texts in required.items()
+                if name in texts
+            }
+            if followed := follow(ours, requirements, leader, decisions):
+                return name, followed
+        return None, {}
+
+
+def _folder_of_index(index: SimpleRepository) -> Backend | None:
+    """Read the last folder of an index's URL, such as ``cu126``."""
+    while isinstance(index, RepositoryContainer):
+        index = index.source
+    place = getattr(index, "url", None) or getattr(index, "folder", "")
+    parts = [part for part in urlsplit(str(place)).path.split("/") if part]
+    # PEP 503 has indexes end with any name, and many end with this one.
+    while parts and parts[-1] == "simple":
+        parts.pop()
+    return parse_backend(parts[-1]) if parts else None
+
+
+def _apply(file: model.File, decision: Decision | None) -> model.File | None:
+    """Return the file as the page shows it; ``None`` for one that is hidden."""
+    if decision is None or decision.action == "show":
+        return file
+    if decision.action == "hide":
+        return None
+    # Keep the reason of the index, which yanked the file for everybody.
+    return file if file.yanked else replace(file, yanked=decision.reason)

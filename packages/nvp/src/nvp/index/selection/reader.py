@@ -1,0 +1,424 @@
+"""Reading the files of indexes: in full, in parts, and METADATA of wheels.
+
+One `Reader` serves all indexes of an installer, so that its limit holds for all of
+them together, and nothing is read twice because two indexes have it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO, TypeVar, cast
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from simple_repository import errors, model
+from simple_repository.components.core import SimpleRepository
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.strict_json import MAX_BYTES, read_bytes
+
+from ...kept_files import load, store
+from ...knowledge.builds import BuildRecord, Needs, needs_in_table
+from ...wheels.archive import open_wheel, read_dist_info
+from ...wheels.names import parse_wheel_name
+from ..http.client import Client
+from ..http.ranges import open_range_file
+from ..http.urls import NoRangesError, UpstreamError, redacted, split_credentials
+from .aging import FOREVER, FRESH, Aging
+
+__all__ = ["UNAVAILABLE", "Progress", "Reader", "stream_pieces"]
+
+logger = logging.getLogger(__name__)
+
+UNAVAILABLE = (
+    errors.PackageNotFoundError,
+    errors.ResourceUnavailable,
+    errors.SourceRepositoryUnavailable,
+)
+"""What the components of other authors raise when they cannot send a file."""
+
+T = TypeVar("T")
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes of a wheel that have been read, and their total."""
+
+_MOST_AT_ONCE = 8
+"""Wheels that are read at the same time."""
+
+_REMEMBERED = 256
+"""Wheels whose METADATA is remembered."""
+
+_INSPECTED = 20_000
+"""Files of which it is remembered for some minutes what was found in them."""
+
+_LONGEST = 4 * 1024 * 1024
+_LONGEST_RECORD = 1024 * 1024
+_HEX = frozenset("0123456789abcdef")
+_PIECE = 1024 * 1024
+
+
+async def stream_pieces(
+    resource: model.Resource, client: Client, stack: AsyncExitStack
+) -> AsyncIterator[bytes]:
+    """Open a resource; return an iterator over its bytes.
+
+    :param stack: closes the connection.
+    :raises ResourceUnavailable: it is of a kind that has no bytes.
+    """
+    if isinstance(resource, model.LocalResource):
+        return _read_pieces(resource.path)
+    if isinstance(resource, model.TextResource):
+        return _one_piece(resource.text.encode())
+    if not isinstance(resource, model.HttpResource):
+        raise errors.ResourceUnavailable("a file of an unknown kind")
+    # Ask for raw bytes: a Content-Encoding would change them.
+    wanted = {"Accept-Encoding": "identity"}
+    opened = client.stream(resource.url, wanted)
+    return (await stack.enter_async_context(opened)).aiter_raw()
+
+
+async def _read_pieces(path: Path) -> AsyncIterator[bytes]:
+    with path.open("rb") as file:
+        while piece := await asyncio.to_thread(file.read, _PIECE):
+            yield piece
+
+
+async def _one_piece(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+class Reader:
+    """Reads the files that repositories name, and METADATA of wheels.
+
+    METADATA is kept for ever by the SHA-256 that a page gives of the wheel. A page can
+    give the hash of a wheel of another index, with METADATA of its own making, so that
+    what was read is kept for the URL of the wheel too.
+
+    :param client: reads what repositories name on other servers.
+    :param cache: the folder in which METADATA, and what was found in inspected wheels,
+        is kept; ``None`` keeps them in memory only.
+    :param clock: returns the time in seconds, by which METADATA of files without a
+        SHA-256 ages.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        cache: str | Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.client = client
+        self._folder = Path(cache, "metadata") if cache else None
+        self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
+        # By the SHA-256 of the wheel, with the place that METADATA was read for.
+        self._lasting: Aging[str, tuple[str, bytes]] = Aging(_REMEMBERED, FOREVER)
+        # By URL: what is at the URL of a file without a hash may change.
+        self._passing: Aging[str, bytes] = Aging(_REMEMBERED, FRESH, clock)
+        self._inspected = Path(cache, "inspected") if cache else None
+        self._needs: Aging[tuple[str, str], tuple[Needs | None]] = Aging(_INSPECTED)
+        # Seldom listed: a page has thousands of wheels, and few were inspected.
+        self._records: Aging[Path, frozenset[str]] = Aging(1)
+
+    async def read(self, index: SimpleRepository, project: str, name: str) -> bytes:
+        """Read a metadata file in full, of at most `MAX_BYTES`.
+
+        :raises ResourceUnavailable: the page does not list the file.
+        :raises InputError: it cannot be read.
+        """
+        resource = await index.get_resource(project, name)
+        if isinstance(resource, model.HttpResource):
+            return (await self.client.get(resource.url, limit=MAX_BYTES)).body
+        if isinstance(resource, model.LocalResource):
+            return await asyncio.to_thread(read_bytes, resource.path)
+        if isinstance(resource, model.TextResource):
+            return resource.text.encode()
+        raise _unknown(name)
+
+    async def open(
+        self,
+        index: SimpleRepository,
+        project: str,
+        name: str,
+        read: Callable[[BinaryIO], T],
+    ) -> T:
+        """Return what ``read`` finds in a file, of which only parts are downloaded.
+
+        :raises InputError: it cannot be read.
+        """
+        resource = await index.get_resource(project, name)
+        if isinstance(resource, model.LocalResource):
+            path = resource.path
+
+            def work() -> T:
+                with open(path, "rb") as file:
+                    return read(file)
+
+        elif isinstance(resource, model.HttpResource):
+            url = resource.url
+            loop = asyncio.get_running_loop()
+
+            def work() -> T:
+                with io.BufferedReader(open_range_file(self.client, url, loop)) as file:
+                    return read(file)
+
+        else:
+            raise _unknown(name)
+        try:
+            async with self._turns:
+                return await asyncio.to_thread(work)
+        except OSError as error:
+            message = f"cannot be read: {error.strerror or error}"
+            raise InputError(message, path=name) from None
+
+    def find_metadata(self, file: model.File) -> bytes | None:
+        """Return METADATA of a file if it has been read."""
+        digest = file.hashes.get("sha256")
+        if not digest:
+            return self._passing.get(file.url)
+        known = self._lasting.get(digest)
+        return known[1] if known is not None and known[0] == _place(file) else None
+
+    async def read_metadata(
+        self,
+        index: SimpleRepository,
+        project: str,
+        file: model.File,
+        *,
+        without_ranges: Callable[[], None] | None = None,
+    ) -> bytes:
+        """Read METADATA of a wheel.
+
+        :param without_ranges: called before the whole of a large wheel is downloaded
+            because its server sends no parts of it; without it, that is an error.
+        :raises InputError: it cannot be read, or is not what the page announces.
+        """
+        name = file.filename
+        known = self.find_metadata(file)
+        if known is not None:
+            return known
+        path = self._path(file)
+        content = _unseal(load(path, _LONGEST + len(_seal(b""))))
+        if content is None:
+            content = await self._fetch_metadata(index, project, name, without_ranges)
+            if len(content) > _LONGEST:
+                message = f"its METADATA is larger than {_LONGEST >> 20} MiB"
+                raise InputError(message, path=name, hint="report it to the index")
+            _check(file, content)
+            # Make it text: it is sent as such, and its hash has to agree.
+            text = content.decode("utf-8", "replace").encode()
+            if text != content and file.dist_info_metadata:
+                # pip compares what it gets with the hash of the page: the index has
+                # to send it.
+                return text
+            content = text
+            logger.info("%s: read %d bytes of METADATA", name, len(content))
+            store(path, _seal(content))
+        if digest := file.hashes.get("sha256"):
+            self._lasting.put(digest, (_place(file), content))
+        else:
+            self._passing.put(file.url, content)
+        return content
+
+    async def _fetch_metadata(
+        self,
+        index: SimpleRepository,
+        project: str,
+        name: str,
+        without_ranges: Callable[[], None] | None,
+    ) -> bytes:
+        """Read METADATA from the index or else out of the wheel."""
+        try:
+            return await self.read(index, project, f"{name}.metadata")
+        except errors.ResourceUnavailable:
+            pass  # The index does not serve METADATA as a file (PEP 658).
+        except UpstreamError as error:
+            if error.status not in (404, 410):
+                raise
+            # Some mirrors pass on the attribute of PEP 658, but not the files.
+
+        def find(file: BinaryIO) -> bytes:
+            with open_wheel(file) as archive:
+                return read_dist_info(archive, "METADATA") or b""
+
+        try:
+            return await self.open(index, project, name, find)
+        except NoRangesError:
+            if without_ranges is None:
+                raise
+        without_ranges()
+        return await self._open_copy(index, project, name, find)
+
+    async def _open_copy(
+        self,
+        index: SimpleRepository,
+        project: str,
+        name: str,
+        read: Callable[[BinaryIO], T],
+    ) -> T:
+        """Return what ``read`` finds in a file, which is downloaded in full.
+
+        :raises InputError: it cannot be read.
+        """
+        resource = await index.get_resource(project, name)
+        if not isinstance(resource, model.HttpResource):
+            return await self.open(index, project, name, read)
+        logger.info("%s: downloading it to look into it", redacted(resource.url))
+        try:
+            with tempfile.TemporaryFile(prefix="nvidia-variant-provider-") as copy:
+                async with AsyncExitStack() as stack:
+                    async for piece in await stream_pieces(
+                        resource, self.client, stack
+                    ):
+                        await asyncio.to_thread(copy.write, piece)
+                # On Windows it is a wrapper of such a file.
+                return await asyncio.to_thread(read, cast(BinaryIO, copy))
+        except OSError as error:
+            message = f"cannot be read: {error.strerror or error}"
+            raise InputError(message, path=name) from None
+
+    def _path(self, file: model.File) -> Path | None:
+        digest = _sha256(file)
+        if self._folder is None or digest is None:
+            return None
+        mark = hashlib.sha256(_place(file).encode()).hexdigest()[:16]
+        return self._folder / digest[:2] / f"{digest}-{mark}.metadata"
+
+    def find_inspected(self, file: model.File) -> Needs | None:
+        """Return what an earlier inspection of a wheel has found."""
+        key = file.url, file.hashes.get("sha256", "")
+        known = self._needs.get(key)
+        if known is None:
+            known = (self._load_needs(file),)
+            self._needs.put(key, known)
+        return known[0]
+
+    async def inspect(
+        self,
+        index: SimpleRepository,
+        project: str,
+        file: model.File,
+        platform: str,
+        progress: Progress | None = None,
+    ) -> Needs | None:
+        """Read the GPU code of a wheel, by ranges of bytes, and keep what is found.
+
+        :param platform: the platform of the wheel, as the table of builds names it.
+        :returns: ``None`` where the wheel could not be read completely.
+        :raises InputError: it cannot be read at all.
+        """
+        from datetime import datetime, timezone
+
+        from ...builds.needs import needs_of_report
+        from ...gpu_code.inspection import inspect_path
+
+        name = file.filename
+
+        def read(source: BinaryIO) -> Needs | None:
+            return needs_of_report(inspect_path(source, name=name, progress=progress))
+
+        needs = await self.open(index, project, name, read)
+        if needs is None:
+            return None
+        version = Version(parse_wheel_name(name).version.replace("_", "-"))
+        digest = file.hashes.get("sha256", "").lower()
+        date = datetime.now(timezone.utc).date().isoformat()
+        record = BuildRecord(
+            project=canonicalize_name(project),
+            version=version.public,
+            label=version.local,
+            platform=platform,
+            needs=needs_in_table(needs, date),
+            wheels={name: digest} if digest else {},
+            source="inspected",
+            date=date,
+        )
+        text = json.dumps(record.to_dict(), separators=(",", ":"))
+        store(self._record_path(file), text.encode())
+        needs = _needs(record)
+        self._needs.put((file.url, file.hashes.get("sha256", "")), (needs,))
+        pieces = len(needs.pieces or ())
+        logger.info("%s: inspected, %d pieces of GPU code", name, pieces)
+        return needs
+
+    def _load_needs(self, file: model.File) -> Needs | None:
+        path = self._record_path(file)
+        if path is None or path.name not in self._list_records(path.parent):
+            return None
+        content = load(path, _LONGEST_RECORD)
+        if content is None:
+            return None
+        try:
+            return _needs(BuildRecord.from_dict(json.loads(content)))
+        except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:
+            # An older version may have written it, or a full disk has cut it.
+            logger.info("%s: its record cannot be used: %r", file.filename, error)
+            return None
+
+    def _list_records(self, folder: Path) -> frozenset[str]:
+        names = self._records.get(folder)
+        if names is None:
+            try:
+                names = frozenset(os.listdir(folder))
+            except OSError:
+                names = frozenset()
+            self._records.put(folder, names)
+        return names
+
+    def _record_path(self, file: model.File) -> Path | None:
+        digest = _sha256(file)
+        if self._inspected is None or digest is None:
+            return None
+        return self._inspected / f"{digest}.json"
+
+
+def _needs(record: BuildRecord) -> Needs:
+    source = f"inspected here, {record.date}"
+    return replace(record.needs, evidence="inspected", source=source)
+
+
+def _place(file: model.File) -> str:
+    """Return the URL of a file without its query, which may differ each time."""
+    return split_credentials(file.url)[0].partition("?")[0].partition("#")[0]
+
+
+def _sha256(file: model.File) -> str | None:
+    """Return the SHA-256 that a page gives of a file, if it is one."""
+    digest = file.hashes.get("sha256", "").lower()
+    return digest if len(digest) == 64 and _HEX.issuperset(digest) else None
+
+
+def _seal(content: bytes) -> bytes:
+    """Put the hash before METADATA: a crash of the machine can leave a file empty."""
+    return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+
+
+def _unseal(sealed: bytes | None) -> bytes | None:
+    """Return METADATA of a file of the cache; ``None`` where it is damaged."""
+    content = (sealed or b"").partition(b"\n")[2]
+    return content if sealed == _seal(content) else None
+
+
+def _check(file: model.File, content: bytes) -> None:
+    """Compare METADATA with the hash that the page gives of it (PEP 658)."""
+    announced = file.dist_info_metadata
+    if not isinstance(announced, Mapping):
+        return
+    expected = announced.get("sha256")
+    if expected and hashlib.sha256(content).hexdigest() != expected.lower():
+        message = "its METADATA has another sha256 than the page says"
+        raise InputError(message, path=file.filename, hint="report it to the index")
+
+
+def _unknown(name: str) -> UpstreamError:
+    return UpstreamError("the index sends it in an unknown way", path=name)

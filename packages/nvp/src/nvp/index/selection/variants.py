@@ -1,0 +1,407 @@
+"""The variants of a release: reading and ordering them, and what a machine gets.
+
+The metadata is in a file beside the wheels or, without one, in the wheels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import logging
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import replace
+from typing import TYPE_CHECKING, BinaryIO
+
+from packaging.utils import canonicalize_version
+from packaging.version import Version
+from simple_repository import errors, model
+from simple_repository.components.core import SimpleRepository
+
+from nvidia_variant_provider.errors import InputError, ProviderError
+from nvidia_variant_provider.machine.overrides import minor_version_compatibility
+
+from ...metadata.markers import SelectedVariant
+from .aging import FOREVER, Aging
+from .choice import Choice
+from .evaluating import Evaluator
+from .judging import FindEnvironment
+from .options import Later, Selection
+from .reader import UNAVAILABLE, Reader
+from .renaming import Offer, Release, Wheel, make_offers
+from .wheel_files import has_label
+
+if TYPE_CHECKING:
+    from nvidia_variant_provider.metadata import VariantsMetadata
+    from nvidia_variant_provider.resolution.priorities import Priorities
+    from nvidia_variant_provider.resolution.resolver import Resolution
+
+__all__ = ["ReleaseReader", "ReleaseResolver", "VariantSelector"]
+
+logger = logging.getLogger(__name__)
+
+_MOST_LABELS = 64
+"""Labels of a release whose wheels are opened when there is no metadata file."""
+
+_REMEMBERED = 1024
+"""Releases whose variants are remembered."""
+
+
+class ReleaseReader:
+    """Reads the variants of releases from a repository.
+
+    Metadata is remembered by its hash, or by the names of the wheels it is from.
+    """
+
+    def __init__(self, index: SimpleRepository, reader: Reader) -> None:
+        self._index = index
+        self._reader = reader
+        self._documents: Aging[str, VariantsMetadata] = Aging(_REMEMBERED, FOREVER)
+
+    async def read(
+        self, project: str, release: Release, files: Mapping[str, model.File]
+    ) -> VariantsMetadata:
+        """Read the metadata file, or else the ``variant.json`` of the wheels.
+
+        :param files: the files of the page, by name.
+        :raises InputError: neither can be used.
+        """
+        if release.metadata is None:
+            return await self._combine(project, release)
+        file = files[release.metadata]
+        expected = file.hashes.get("sha256", "").lower()
+        if (known := self._documents.get(expected)) is not None:
+            return known
+        body = await self._reader.read(self._index, project, file.filename)
+        from nvidia_variant_provider.metadata import read_metadata
+
+        digest = hashlib.sha256(body).hexdigest()
+        if expected and digest != expected:
+            message = "its sha256 is not the one that the page gives"
+            hint = "report it to the index"
+            raise InputError(message, path=file.filename, hint=hint)
+        metadata = self._documents.get(digest)
+        if metadata is None:
+            metadata = await asyncio.to_thread(read_metadata, body, path=file.filename)
+            self._documents.put(digest, metadata)
+        return metadata
+
+    async def _combine(self, project: str, release: Release) -> VariantsMetadata:
+        from ...wheels.merging import combine
+
+        # One wheel of each label is enough: PEP 825 requires that all wheels with the
+        # same label declare the same properties.
+        first = {w.parts.label or "": w for w in reversed(release.labelled)}
+        key = "\n".join(sorted(wheel.file_name for wheel in first.values()))
+        if (known := self._documents.get(key)) is not None:
+            return known
+        if len(first) > _MOST_LABELS:
+            message = f"there is no metadata file, and wheels of {len(first)} labels"
+            raise InputError(message, hint="ask the index for the metadata file")
+        logger.info(
+            "%s %s has no metadata file: reading %d wheels",
+            project,
+            release.version,
+            len(first),
+        )
+        parts = await asyncio.gather(
+            *(self._read_wheel(project, wheel) for wheel in first.values())
+        )
+        merged, problems = combine(parts)
+        for problem in problems:
+            raise problem
+        self._documents.put(key, merged)
+        return merged
+
+    async def _read_wheel(
+        self, project: str, wheel: Wheel
+    ) -> tuple[str, VariantsMetadata]:
+        from ...wheels.variant_json import read_wheel_metadata
+
+        def read(file: BinaryIO) -> VariantsMetadata:
+            label = wheel.parts.label or ""
+            return read_wheel_metadata(wheel.file_name, label, file)[0]
+
+        name = wheel.file_name
+        return name, await self._reader.open(self._index, project, name, read)
+
+
+class ReleaseResolver:
+    """Resolves releases with the options of a `Selection`.
+
+    :param find_environment: finds out the machine; it is called when a release has
+        variants.
+    """
+
+    def __init__(
+        self,
+        selection: Selection,
+        find_environment: FindEnvironment,
+    ) -> None:
+        self._find_environment = find_environment
+        self._find_priorities = Later(lambda: _load_priorities(selection))
+        self._every_gpu = selection.every_gpu
+        self._compatible = (
+            selection.minor_version_compatibility
+            or minor_version_compatibility(selection.environ)
+        )
+
+    async def resolve(self, metadata: VariantsMetadata) -> Resolution:
+        """Order the labels of a release.
+
+        :raises ProviderError: the machine or ``variants.toml`` cannot be read.
+        """
+        from nvidia_variant_provider.resolution.resolver import resolve_metadata
+
+        return await asyncio.to_thread(
+            resolve_metadata,
+            metadata,
+            await self._find_environment(),
+            every_gpu=self._every_gpu,
+            minor_version_compatibility=self._compatible,
+            priorities=await self._find_priorities(),
+        )
+
+
+def _load_priorities(selection: Selection) -> Priorities:
+    if selection.priorities is not None:
+        return selection.priorities
+    from nvidia_variant_provider.resolution.priorities import load_priorities
+
+    return load_priorities()
+
+
+class VariantSelector:
+    """Finds out what a machine gets of the variants of an index.
+
+    :param resolver: orders the labels of a release.
+    :param warn: called with a sentence for each thing that is ignored.
+    """
+
+    def __init__(
+        self,
+        index: SimpleRepository,
+        reader: Reader,
+        resolver: ReleaseResolver,
+        selection: Selection,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._index = index
+        self._reader = ReleaseReader(index, reader)
+        self._resolver = resolver
+        self._selection = selection
+        self._warn = warn
+        self.evaluator = Evaluator(index, reader)
+
+    async def select(
+        self,
+        project: str,
+        releases: Mapping[str, Release],
+        page_files: Sequence[model.File],
+        *,
+        bases: Mapping[str, int],
+        pinned: str | None = None,
+        named: Collection[str] = (),
+    ) -> dict[str, Choice]:
+        """Find out what the machine gets of each release.
+
+        :param bases: the number above which the ranks of each version start.
+        :param pinned: the label that all wheels must have.
+        :param named: the ordinary wheels that the user means by the label.
+        """
+        files = {file.filename: file for file in page_files}
+        choices = await asyncio.gather(
+            *(
+                self._choose(
+                    project,
+                    release,
+                    files,
+                    pinned=pinned,
+                    named=named,
+                    base=bases.get(canonicalize_version(release.version), 0),
+                )
+                for release in releases.values()
+            )
+        )
+        for choice in choices:
+            logger.info(
+                "%s %s: showing %s of labels %s",
+                project,
+                choice.version,
+                ", ".join(choice.labels) or "none",
+                ", ".join(sorted(choice.available)),
+            )
+            if choice.problem:
+                self._warn(f"{project} {choice.version}: {choice.problem}")
+        self._warn_of_unread(project, choices)
+        return {choice.version: choice for choice in choices}
+
+    def _warn_of_unread(self, project: str, choices: Sequence[Choice]) -> None:
+        """Warn of wheels whose METADATA cannot be read, in one sentence."""
+        unread = [choice for choice in choices if choice.unread]
+        if not unread:
+            return
+        newest = max(unread, key=lambda choice: Version(choice.version))
+        ((label, reason), *_) = newest.unread.items()
+        more = sum(len(choice.unread) for choice in unread) - 1
+        others = f", like {more} more" if more else ""
+        self._warn(
+            f"{project} {newest.version}: variant {label} is passed over{others}, "
+            "because its METADATA cannot be read, and may have variant markers that "
+            f"no released installer reads: {reason}"
+        )
+
+    async def _choose(
+        self,
+        project: str,
+        release: Release,
+        files: Mapping[str, model.File],
+        *,
+        pinned: str | None,
+        named: Collection[str],
+        base: int,
+    ) -> Choice:
+        choice = Choice(
+            project=project,
+            version=release.version,
+            available=release.labels,
+            pinned=pinned,
+            # With a pinned label, a newer release without it must not be installed.
+            plain=frozenset(
+                wheel.file_name
+                for wheel in release.plain
+                if pinned is None
+                or has_label(wheel.file_name, pinned)
+                or wheel.file_name in named
+            ),
+        )
+        if pinned is not None and pinned not in release.labels:
+            return choice
+        try:
+            metadata = await self._reader.read(project, release, files)
+            resolution = await self._resolver.resolve(metadata)
+        except (ProviderError, *UNAVAILABLE) as error:
+            # PEP 825 leaves this case to tools. A defect of the index is not a reason
+            # to install nothing: the non-variant wheel is still there.
+            reason = str(error) or "the index does not send a file that its page lists"
+            return replace(choice, problem=f"its variants are ignored: {reason}")
+        unknown = sorted(release.labels - metadata.variants.keys())
+        if unknown:
+            where = release.metadata or "the variant.json of its wheels"
+            self._warn(
+                f"{project} {release.version}: wheels are ignored because {where} "
+                f"does not have their labels: {', '.join(unknown[:5])}"
+            )
+        # PEP 825 does not let a variant that does not fit be selected.
+        labels = [label for label in resolution.compatible if pinned in (None, label)]
+        make = functools.partial(
+            make_offers,
+            release,
+            base=base,
+            conditions={
+                name: (file.requires_python, bool(file.yanked))
+                for name, file in files.items()
+            },
+        )
+        offers, hidden = await asyncio.to_thread(make, labels)
+        markers = await self._find_markers(project, offers, resolution, files)
+        unread = {label: why for label, why in markers.items() if isinstance(why, str)}
+        if unread:
+            # An installer that gets such a wheel unchanged cannot read its markers.
+            readable = [label for label in labels if label not in unread]
+            offers, hidden = await asyncio.to_thread(make, readable)
+        return replace(
+            choice,
+            resolution=resolution,
+            rewritten=frozenset(label for label, has in markers.items() if has is True),
+            unread=unread,
+            offers=tuple(offers),
+            plain=choice.plain.difference(hidden),
+        )
+
+    async def _find_markers(
+        self,
+        project: str,
+        offers: Sequence[Offer],
+        resolution: Resolution,
+        files: Mapping[str, model.File],
+    ) -> dict[str, bool | str]:
+        """Find out by label whether the dependencies of wheels depend on the variant.
+
+        One wheel of each label is read: wheels of one label are built from one project.
+        """
+        if not self._selection.rewrites:
+            return {}
+        first = {offer.label: offer for offer in reversed(offers)}
+        replies = await asyncio.gather(
+            *(
+                self.evaluator.depends_on_variant(
+                    project,
+                    files[offer.wheel.file_name],
+                    SelectedVariant.of(offer.label, resolution),
+                )
+                for offer in first.values()
+            )
+        )
+        return dict(zip(first, replies, strict=True))
+
+    async def evaluate(
+        self,
+        files: Iterable[model.File],
+        choice: Choice,
+        offer: Offer,
+        *,
+        metadata: bool,
+    ) -> model.Resource | None:
+        """Return a wheel or its METADATA without variant markers, if it has any.
+
+        :param files: those of the page.
+        :param metadata: return METADATA.
+        :raises InvalidPackageError: it cannot be evaluated, or must not be changed.
+        """
+        name = offer.wheel.file_name
+        file = next((file for file in files if file.filename == name), None)
+        if file is None or choice.resolution is None:
+            return None
+        variant = SelectedVariant.of(offer.label, choice.resolution)
+        try:
+            content = await self.evaluator.evaluate(choice.project, file, variant)
+        except InputError as error:
+            if "PEP 825" in (error.hint or "") or offer.label in choice.rewritten:
+                raise self._refused(name, str(error)) from None
+            self._warn(f"{name}: its METADATA could not be checked: {error}")
+            return None
+        except UNAVAILABLE as error:
+            self._warn(f"{name}: its METADATA could not be checked: {error}")
+            return None
+        if content is None:
+            return None
+        if not self._selection.rewrites:
+            raise self._refused(
+                name,
+                "its METADATA has variant markers that no released installer reads, "
+                "and this server cannot rewrite wheels; take another build, or serve "
+                "it with: nvidia-variant-provider serve",
+            )
+        if self._selection.requires_hashes:
+            raise self._refused(
+                name,
+                "its METADATA has variant markers, which are evaluated by rewriting "
+                "it, and the hashes that you require do not allow that; install "
+                "without required hashes, or without variants: --no-variants",
+            )
+        if metadata:
+            return model.TextResource(text=content.decode())
+        original = await self._index.get_resource(choice.project, name)
+        return await self.evaluator.rewrite(choice.project, file, variant, original)
+
+    def _refused(self, name: str, reason: str) -> errors.InvalidPackageError:
+        message = f"{name}: refused, because {reason}"
+        self._warn(message)
+        return errors.InvalidPackageError(message)
