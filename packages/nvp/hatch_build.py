@@ -22,8 +22,10 @@ _PLACES = {"schemas": "nvp/schemas", "docs/rules.md": "nvp/lint/rules.md"}
 class SharedFilesHook(BuildHookInterface[Any]):
     """Adds the shared files to the sdist, and to the package in the wheel."""
 
-    def initialize(self, _: str, build_data: dict[str, Any]) -> None:
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the copies beside this file, or in a checkout the files themselves."""
+        if version == "editable":
+            return  # Such an installation reads the files of the checkout.
         here = Path(self.root)
         for name, in_wheel in _PLACES.items():
             copy = here / name
