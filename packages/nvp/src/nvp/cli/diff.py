@@ -10,8 +10,8 @@ from nvidia_variant_provider.errors import UsageError
 
 from . import machine, receipt_diff
 from .parsers import add_examples, add_format
+from .render import terminal_width
 from .result import Result
-from .wrapping import terminal_width
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,10 +1,10 @@
-"""The options that name indexes, of verbs that ask for them as pip does."""
+"""The options that name indexes and builds on them, as pip does where pip has them."""
 
 from __future__ import annotations
 
 import argparse
 
-__all__ = ["add_index_options"]
+__all__ = ["add_index_options", "add_label_option"]
 
 
 def add_index_options(
@@ -36,3 +36,13 @@ def _add_list(
     group: argparse._ArgumentGroup, name: str, *, metavar: str, text: str
 ) -> None:
     group.add_argument(name, metavar=metavar, action="append", default=[], help=text)
+
+
+def add_label_option(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add ``--label``, whose values `selection.options.parse_pins` parses.
+
+    :param text: what the help says of it.
+    """
+    parser.add_argument(
+        "--label", metavar="[PROJECT=]LABEL", action="append", default=[], help=text
+    )

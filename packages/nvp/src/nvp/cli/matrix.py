@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from . import machine
 from .parsers import add_examples, add_format
-from .render import render
+from .render import render, terminal_width, wrap_line
 from .result import Result, Table
-from .wrapping import terminal_width, wrap_line
 
 __all__ = ["configure_parser", "execute"]
 

@@ -13,7 +13,7 @@ from nvidia_variant_provider.errors import UsageError
 
 from . import machine
 from .build_text import rejected
-from .labels import add_label_option
+from .indexes import add_label_option
 from .narration import Narration, find_unused
 from .parsers import add_examples
 from .result import Result

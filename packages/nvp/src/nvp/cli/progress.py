@@ -28,8 +28,7 @@ def progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
     """Show a bar with the file's name and bytes while the context lasts.
 
     The value of the context is a function that takes the bytes that are done and
-    their total. It is ``None`` where stderr is not a terminal, or where rich is not
-    installed.
+    their total. It is ``None`` where stderr is not a terminal.
 
     :param name: the file's name, without credentials. It is shortened in the middle,
         since a wheel's name begins with its project and ends with its label.
@@ -37,13 +36,10 @@ def progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-        from rich.table import Column
-    except ImportError:
-        yield None
-        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    from rich.table import Column
+
     console = Console(stderr=True)
     room = max(_SHORTEST_NAME, console.width - _BYTES_AND_BAR)
     with Progress(
@@ -75,24 +71,20 @@ class CensusBar(Protocol):
 def census_bar() -> Iterator[CensusBar | None]:
     """Show one bar with wheels, bytes, rate and time left while the context lasts.
 
-    The value of the context is ``None`` where stderr is not a terminal, or where rich
-    is not installed.
+    The value of the context is ``None`` where stderr is not a terminal.
     """
     if not sys.stderr.isatty():
         yield None
         return
-    try:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-    except ImportError:
-        yield None
-        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     started = time.monotonic()
     with Progress(
         MofNCompleteColumn(),

@@ -11,8 +11,7 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ..api import releases
 from . import machine
-from .indexes import add_index_options
-from .labels import add_label_option
+from .indexes import add_index_options, add_label_option
 from .parsers import add_examples
 from .progress import progress_bar
 from .result import Result, Table

@@ -1,29 +1,49 @@
 """Printing: text for people, or the JSON report.
 
-On a terminal, sentences are wrapped at words and rich draws the tables if it is
-installed. Piped output is plain and has one line for each sentence and each row, so
-that it stays the same for scripts, whatever the width of the window.
+On a terminal, sentences are wrapped at words and rich draws the tables. Piped output
+is plain and has one line for each sentence and each row, so that ``grep`` and scripts
+find it whole, whatever the width of the window.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from typing import IO
 
 from nvidia_variant_provider.errors import printable
 
 from .result import Result, Table
-from .wrapping import column_widths, terminal_width, wrap_cell, wrap_line
 
-__all__ = ["SCHEMA_VERSION", "complain", "render", "say"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "complain",
+    "render",
+    "say",
+    "terminal_width",
+    "wrap_line",
+]
 
 SCHEMA_VERSION = 1
 """The version of the JSON report, which ``schemas/report.schema.json`` describes."""
 
+_DEFAULT_WIDTH = 80
+"""The columns of a terminal that does not say how wide it is."""
+
+_NARROWEST = 20
+"""Columns below which lines are left to the terminal, which cuts them anywhere."""
+
 _GAP = 2
 """Columns between two cells of a table."""
+
+_LONG = 24
+"""Letters beyond which a word, such as a path, may be cut where a table is too wide.
+
+A shorter word stays whole, since each part of a version reads as another version.
+"""
 
 
 def render(result: Result, *, command: str | None, as_json: bool) -> None:
@@ -89,52 +109,93 @@ def _lines(line: str, width: int | None) -> list[str]:
     return [line] if width is None else wrap_line(line, width)
 
 
+def terminal_width(stream: IO[str]) -> int | None:
+    """Return the columns of a terminal, or ``None`` where ``stream`` is not one."""
+    try:
+        if not stream.isatty():
+            return None
+    except ValueError:  # it was closed
+        return None
+    try:
+        # shutil.get_terminal_size would ask stdout, which may be a pipe.
+        columns = int(os.environ.get("COLUMNS") or 0) or _columns_of(stream)
+    except ValueError:
+        columns = _columns_of(stream)
+    return columns if columns >= _NARROWEST else None
+
+
+def _columns_of(stream: IO[str]) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        return _DEFAULT_WIDTH
+
+
+def wrap_line(line: str, width: int, *, hang: str = "  ") -> list[str]:
+    """Break a line at its spaces.
+
+    A word that is longer than the line, such as a path, is left whole. So is the
+    frame of ``#`` around the properties of a build, which is 80 columns wide.
+
+    :param hang: what all lines but the first begin with, after the line's own indent.
+    """
+    if len(line) <= width or line.startswith("####"):
+        return [line]
+    import textwrap
+
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=f"{indent}{hang}",
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    ) or [line]
+
+
 def _print_table(table: Table, width: int | None) -> None:
     """Print a table, or its rows one below the other where it does not fit."""
     rows = [[printable(cell) for cell in row] for row in (table.header, *table.rows)]
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, cells)) for cells in columns]
     if width is None:
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
-            print(_aligned(row, widths))
+            cells = (cell.ljust(size) for cell, size in zip(row, widths, strict=True))
+            print((" " * _GAP).join(cells).rstrip())
         return
-    fitting = column_widths(rows, width, gap=_GAP)
-    if fitting is None:
+    least = [max(map(_longest_word, cells)) for cells in columns]
+    room = width - _GAP * (len(columns) - 1)
+    if sum(least) > room:
         _print_stacked(rows, width)
-    elif not _print_drawn(rows, fitting):
-        for row in rows:
-            _print_row(row, fitting)
+        return
+    while sum(widths) > room:  # the widest column gives way first
+        wide = [i for i, size in enumerate(widths) if size > least[i]]
+        widths[max(wide, key=widths.__getitem__)] -= 1
+    _draw(rows, widths)
 
 
-def _print_drawn(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> bool:
-    """Print a table as rich draws it; ``False`` where rich is not installed."""
-    try:
-        from rich.box import SIMPLE_HEAD
-        from rich.console import Console
-        from rich.table import Table as RichTable
-        from rich.text import Text
-    except ImportError:
-        return False
-    drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
-    header, *others = rows
-    for index, width in enumerate(widths):
-        # The box itself draws one column between two cells.
-        gap = _GAP - 1 if index < len(widths) - 1 else 0
-        title = "\n".join(wrap_cell(header[index], width))
-        drawn.add_column(Text(title), width=width + gap, overflow="fold")
-    for row in others:
+def _longest_word(text: str) -> int:
+    return min(_LONG, max(map(len, text.split()), default=0))
+
+
+def _draw(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    # The gap is one column of padding, and one that the box draws.
+    drawn = RichTable(
+        box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0)
+    )
+    for title, width in zip(rows[0], widths, strict=True):
+        drawn.add_column(Text(title), width=width, overflow="fold")
+    for row in rows[1:]:
         # Plain strings would be read as markup, such as [bold].
-        cells = zip(row, widths, strict=True)
-        drawn.add_row(*(Text("\n".join(wrap_cell(*cell))) for cell in cells))
+        drawn.add_row(*map(Text, row))
     # rich itself honours NO_COLOR.
     Console().print(drawn)
-    return True
-
-
-def _print_row(row: Sequence[str], widths: Sequence[int]) -> None:
-    cells = [wrap_cell(cell, width) for cell, width in zip(row, widths, strict=True)]
-    for number in range(max(map(len, cells))):
-        line = [cell[number] if number < len(cell) else "" for cell in cells]
-        print(_aligned(line, widths))
 
 
 def _print_stacked(rows: Sequence[Sequence[str]], width: int) -> None:
@@ -146,8 +207,3 @@ def _print_stacked(rows: Sequence[Sequence[str]], width: int) -> None:
                 line = f"{title}: {cell}" if title else f"  {cell}"
                 print("\n".join(wrap_line(line, width)))
         print()
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-    return (" " * _GAP).join(cells).rstrip()

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from nvidia_variant_provider.errors import UsageError
 
 from . import machine
-from .indexes import add_index_options
-from .labels import add_label_option
+from .indexes import add_index_options, add_label_option
 from .narration import Narration
 from .parsers import add_examples, whole_number
 from .render import complain, render
