@@ -18,8 +18,9 @@ import pytest
 from support.client_outcomes import CASES, CONTENT, ON_PAGES, OTHER_MACHINES
 from support.documents import forced
 from support.grids import some_of
+from support.lint_cases import CASES as LINT_CASES
+from support.lint_cases import lint_document, lint_text, write_case
 from support.outcomes import REFUSED, uv_outcome
-from support.paths import FIXTURES
 from support.release_cases import edit_wheel
 from support.uv_installer import InstallError, UvIndex, uv_index
 from support.variantlib_peer import isolate, run_command, variantlib_outcome
@@ -30,7 +31,6 @@ from nvp.lint.rules import RULES
 from nvp.lint.runner import check_paths
 from nvp.wheels.variant_json import read_wheel
 
-FOLDER = FIXTURES / "lint"
 H100 = forced("12.9", "9.0")
 
 MEASURED: set[str] = set()
@@ -72,28 +72,28 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", some_of(((case,) for case in CASES), 3))
 def test_selection_from_a_defective_document(case: str, index: UvIndex) -> None:
-    document = json.loads((FOLDER / f"{case}.json").read_bytes())
+    document = lint_document(case)
     assert uv_outcome(index, document, H100) == CASES[case][0]
     assert variantlib_outcome(document) == CASES[case][1]
 
 
 @pytest.mark.parametrize("case", OTHER_MACHINES)
 def test_selection_on_the_machines_that_a_rule_is_about(
-    case: str, index: UvIndex, monkeypatch: pytest.MonkeyPatch
+    case: str, index: UvIndex, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     cuda, sm, label = OTHER_MACHINES[case]
     machine = forced(cuda, sm)
     for name, value in machine.items():
         monkeypatch.setenv(name, value)
-    document = json.loads((FOLDER / f"{case}.json").read_bytes())
-    assert case[:5] in {f.code for f in check_paths([FOLDER / f"{case}.json"])}
+    document = lint_document(case)
+    assert case[:5] in {f.code for f in check_paths([write_case(case, tmp_path)])}
     assert uv_outcome(index, document, machine) == label
     assert variantlib_outcome(document) == label
 
 
 @measures("NV210")
 def test_uv_ignores_a_provider_with_a_malformed_requirement(index: UvIndex) -> None:
-    document = json.loads((FOLDER / "clean.json").read_bytes())
+    document = lint_document("clean")
     document["providers"]["nvidia"]["requires"] = ["nvidia-variant-provider >> 0.0.1"]
     assert uv_outcome(index, document, H100) == "null"
     # variantlib does not look at the requirement of a plugin that is installed.
@@ -108,12 +108,12 @@ def test_only_errors_are_refused() -> None:
 
 
 # The near miss of NV211 is of an old version, since it needs a marker.
-NEAR_MISSES = {path.name[:5] for path in FOLDER.glob("*-near-miss.json")} - {"NV211"}
+NEAR_MISSES = {case[:5] for case in LINT_CASES if "near-miss" in case} - {"NV211"}
 
 
 @pytest.mark.parametrize("code", some_of(((c,) for c in sorted(NEAR_MISSES)), 3))
 def test_clients_accept_near_misses(code: str, index: UvIndex) -> None:
-    document = json.loads((FOLDER / f"{code}-near-miss.json").read_bytes())
+    document = lint_document(f"{code}-near-miss")
     assert uv_outcome(index, document, H100) != REFUSED
     assert variantlib_outcome(document) != REFUSED
 
@@ -124,7 +124,7 @@ def test_unknown_features_and_values_give_the_cpu_build(
     feature: str, index: UvIndex, tmp_path: Path
 ) -> None:
     """Neither client reports anything, and the GPU is not used."""
-    document = json.loads((FOLDER / "clean.json").read_bytes())
+    document = lint_document("clean")
     for properties in document["variants"].values():
         if properties:
             properties["nvidia"][feature] = ["9.0"]
@@ -139,7 +139,7 @@ def test_unknown_features_and_values_give_the_cpu_build(
 @measures("NV208")
 def test_variantlib_drops_a_feature_without_values(index: UvIndex) -> None:
     """A build for Blackwell is selected for a Hopper GPU."""
-    document = json.loads((FOLDER / "clean.json").read_bytes())
+    document = lint_document("clean")
     document["variants"] = {
         "null": {},
         "cu12": {
@@ -152,7 +152,7 @@ def test_variantlib_drops_a_feature_without_values(index: UvIndex) -> None:
 
 # Folders of releases
 
-CLEAN: Any = json.loads((FOLDER / "clean.json").read_bytes())
+CLEAN: Any = lint_document("clean")
 FAILS = "fails"
 
 
@@ -195,7 +195,7 @@ class Release:
 
 def copy_fixture(name: str) -> Callable[[Release], object]:
     """Return a function that makes a document of fixtures/lint the metadata."""
-    data = (FOLDER / f"{name}.json").read_bytes()
+    data = lint_text(name)
     return lambda release: release.metadata.write_bytes(data)
 
 
@@ -263,7 +263,7 @@ def test_uv_installs_from_a_damaged_release(
     ],
 )
 def test_variantlib_reads_with_the_parser_of_python(case: str, outcome: str) -> None:
-    data = (FOLDER / f"{case}.json").read_bytes()
+    data = lint_text(case)
     try:
         document = json.loads(data.decode())
     except ValueError:
@@ -402,7 +402,7 @@ def test_variantlib_writes_metadata_with_defects_of_meaning(tmp_path: Path) -> N
 @measures("NV407")
 def test_variantlib_keeps_the_first_of_two_wheels_that_differ(tmp_path: Path) -> None:
     """uv would believe the metadata, which is wrong for one of the wheels."""
-    document = json.loads((FOLDER / "clean.json").read_bytes())
+    document = lint_document("clean")
     for tag, target in ("py3-none-any", "80_real"), ("py3-none-win32", "90_real"):
         features = {"cuda_version_lower_bound": ["12.0"], "sm_arch": [target]}
         own = {**document, "variants": {"cu12": {"nvidia": features}}}
@@ -417,7 +417,7 @@ def test_variantlib_keeps_the_first_of_two_wheels_that_differ(tmp_path: Path) ->
 
 @measures("NV406")
 def test_variantlib_keeps_the_first_of_two_orders(tmp_path: Path) -> None:
-    document = json.loads((FOLDER / "clean.json").read_bytes())
+    document = lint_document("clean")
     document["providers"]["x86_64"] = {"requires": ["provider-variant-x86-64"]}
     for label, names in (
         ("cu12", ["nvidia", "x86_64"]),

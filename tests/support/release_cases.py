@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.paths import FIXTURES
+from support.lint_cases import lint_document
 from support.wheels import publish, stub_wheel, variants_json_name
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "without",
 ]
 
-CLEAN: Any = json.loads((FIXTURES / "lint" / "clean.json").read_bytes())
+CLEAN: Any = lint_document("clean")
 NAME, VERSION = "torch", "2.9.1"
 LINUX = "py3-none-manylinux_2_28_x86_64"
 WHEEL = "torch-2.9.1-py3-none-any-{}.whl"

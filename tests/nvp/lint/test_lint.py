@@ -11,6 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from support.lint_cases import (
+    CASES,
+    FOLDER,
+    expected,
+    lint_document,
+    lint_text,
+)
 from support.paths import ROOT
 
 from nvidia_variant_provider.errors import InputError
@@ -21,9 +28,6 @@ from nvp.lint.documents import check_text
 from nvp.lint.findings import Finding
 from nvp.lint.rules import RULES
 
-FOLDER = ROOT / "fixtures" / "lint"
-EXPECTED = ".expected.json"
-CASES = sorted(path.name.removesuffix(EXPECTED) for path in FOLDER.glob(f"*{EXPECTED}"))
 CODES = [code for code in RULES if code < "NV4"]
 NEAR_MISS = "-near-miss"
 
@@ -40,14 +44,8 @@ def lint(data: bytes | object) -> list[Finding]:
     return collector.findings
 
 
-def expected(case: str) -> list[dict[str, str]]:
-    text = (FOLDER / f"{case}{EXPECTED}").read_text(encoding="utf-8")
-    findings: list[dict[str, str]] = json.loads(text)["findings"]
-    return findings
-
-
 def clean() -> Any:
-    return json.loads((FOLDER / "clean.json").read_bytes())
+    return lint_document("clean")
 
 
 @cache
@@ -60,20 +58,22 @@ def schema() -> Draft202012Validator:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_findings_of_a_fixture(case: str) -> None:
-    findings = [
-        {"code": f.code, "severity": f.severity, "place": f.place}
-        for f in lint((FOLDER / f"{case}.json").read_bytes())
-    ]
-    order = ("code", "place")
-    assert sorted(findings, key=lambda f: [f[key] for key in order]) == sorted(
-        expected(case), key=lambda f: [f[key] for key in order]
-    )
+def test_findings_of_a_case(case: str) -> None:
+    found = [(f.code, f.severity, f.place) for f in lint(lint_text(case))]
+    assert sorted(found) == expected(case)
 
 
-def test_every_document_has_a_file_with_its_findings() -> None:
-    documents = {path.stem for path in FOLDER.glob("*.json")}
-    assert {name for name in documents if not name.endswith(".expected")} == set(CASES)
+def test_the_clean_document_has_not_even_a_note() -> None:
+    assert lint(lint_text("clean")) == []
+
+
+def test_a_file_is_a_case_of_the_table_and_changes_nothing_there() -> None:
+    """What a file shows, the table does not say a second time."""
+    files = {path.stem for path in FOLDER.glob("*.json")} - {"clean", "mutations"}
+    for name in files:
+        assert not CASES[name].keys() & {"rename", "remove", "set"}, name
+    for name, case in CASES.items():
+        assert case.keys() <= {"rename", "remove", "set", "note", "findings"}, name
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -84,15 +84,14 @@ def test_every_rule_has_a_trigger_and_a_near_miss(code: str) -> None:
     triggers.remove(near)
     assert triggers
     for case in triggers:
-        assert code in {finding["code"] for finding in expected(case)}
-    assert code not in {finding["code"] for finding in expected(near)}
+        assert code in {found for found, _, _ in expected(case)}
+    assert code not in {found for found, _, _ in expected(near)}
 
 
 def test_a_case_with_findings_of_other_rules_has_a_note() -> None:
     for case in CASES:
-        text = (FOLDER / f"{case}{EXPECTED}").read_text(encoding="utf-8")
-        others = {f["code"] for f in expected(case)} - {case[:5]}
-        assert not others or json.loads(text)["note"], case
+        others = {code for code, _, _ in expected(case)} - {case[:5]}
+        assert not others or CASES[case]["note"], case
 
 
 # Arbitrary documents
@@ -208,7 +207,7 @@ def test_arbitrary_bytes_are_an_error(data: bytes) -> None:
 @given(st.data())
 @settings(max_examples=200, deadline=None)
 def test_damage_that_the_reader_refuses_is_an_error(data: st.DataObject) -> None:
-    text = bytearray((FOLDER / "clean.json").read_bytes())
+    text = bytearray(lint_text("clean"))
     for _ in range(data.draw(st.integers(1, 3))):
         text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
     findings = lint(bytes(text))

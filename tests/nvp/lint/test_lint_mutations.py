@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.paths import FIXTURES
+from support.lint_cases import lint_document
 
 from nvp.findings import NOTE
 from nvp.lint.collector import Collector
 from nvp.lint.documents import check_document
 
-CLEAN = FIXTURES / "lint" / "clean.json"
 LOWER, UPPER = "cuda_version_lower_bound", "cuda_version_upper_bound"
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -51,7 +50,7 @@ VALUES = outside("[a-z0-9_.]+")
 @st.composite
 def clean_documents(draw: st.DrawFn) -> Any:
     """Return documents without defects, some of them with a second namespace."""
-    document = json.loads(CLEAN.read_bytes())
+    document = lint_document("clean")
     variants = document["variants"]
     variants["ptx"] = {"nvidia": {"sm_arch": ["50_virtual"]}}
     labels = ["cu12", "cu13", "ptx"]
@@ -69,7 +68,7 @@ def build(document: Any, draw: Draw) -> Any:
     """Return the ``nvidia`` features of one label, which has no upper bound."""
     variants = document["variants"]
     if not variants.keys() & {"cu12", "cu13"}:
-        variants["cu12"] = json.loads(CLEAN.read_bytes())["variants"]["cu12"]
+        variants["cu12"] = lint_document("clean")["variants"]["cu12"]
     labels = sorted(variants.keys() & {"cu12", "cu13"})
     return variants[draw(st.sampled_from(labels))]["nvidia"]
 

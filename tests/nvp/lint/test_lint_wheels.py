@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.paths import FIXTURES
+from support.lint_cases import lint_document
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvp.lint.runner import check_paths
 from nvp.wheels.variant_json import read_wheel
 
-CLEAN: Any = json.loads((FIXTURES / "lint" / "clean.json").read_bytes())
+CLEAN: Any = lint_document("clean")
 OWN = json.dumps({**CLEAN, "variants": {"cu12": CLEAN["variants"]["cu12"]}})
 FILE = "torch-2.9.1-py3-none-any-cu12.whl"
 INFO = "torch-2.9.1.dist-info"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.paths import ROOT
+from support.lint_cases import lint_document, write_case
 
 from nvp.cli import main
 from nvp.findings import SEVERITIES
@@ -19,11 +19,10 @@ from nvp.lint.findings import Finding
 from nvp.lint.output import as_github, as_text
 from nvp.lint.runner import check_paths, selected
 
-FOLDER = ROOT / "fixtures" / "lint"
-CLEAN = FOLDER / "clean.json"
-ERRORS = FOLDER / "NV304-empty-range.json"  # NV304 and the warning NV315
-WARNINGS = FOLDER / "NV305-upper-bound.json"
-NOTES = FOLDER / "NV310-strict-bound.json"
+CLEAN = "clean.json"
+ERRORS = "NV304-empty-range.json"  # NV304 and the warning NV315
+WARNINGS = "NV305-upper-bound.json"
+NOTES = "NV310-strict-bound.json"
 TEXTS = ["code", "severity", "path", "place", "message", "hint"]
 KEYS = [*TEXTS, "member", "line", "column"]
 
@@ -40,6 +39,14 @@ NASTY = [
     "\udcff",
     "é",
 ]
+
+
+@pytest.fixture(autouse=True)
+def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start each test in a folder with the documents."""
+    for name in (CLEAN, ERRORS, WARNINGS, NOTES):
+        write_case(name.removesuffix(".json"), tmp_path)
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -146,9 +153,9 @@ def test_findings_are_sorted_and_without_duplicates() -> None:
     findings = check_paths(paths)
     assert findings == check_paths(paths[::-1])
     assert [(Path(f.path).name, f.code) for f in findings] == [
-        (ERRORS.name, "NV304"),
-        (ERRORS.name, "NV315"),
-        (WARNINGS.name, "NV305"),
+        (ERRORS, "NV304"),
+        (ERRORS, "NV315"),
+        (WARNINGS, "NV305"),
     ]
 
 
@@ -224,7 +231,7 @@ def test_labels_and_file_names_inject_no_workflow_command(
     validate: Any, tmp_path: Path
 ) -> None:
     label = "cu12\n::error file=x::injected\r::warning::too"
-    document = json.loads(CLEAN.read_bytes())
+    document = lint_document("clean")
     document["variants"][label] = document["variants"]["cu12"]
     path = tmp_path / "a\n::error title=b::c, d.json"
     path.write_text(json.dumps(document), encoding="utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.paths import FIXTURES
+from support.lint_cases import CASES, FOLDER, write_case
 from support.wheels import publish
 
 from nvp.json_positions import find_position, find_positions
@@ -17,7 +17,6 @@ from nvp.lint.findings import Finding
 from nvp.lint.output import as_github, as_text
 from nvp.lint.runner import check_paths
 
-FOLDER = FIXTURES / "lint"
 UPPER = FOLDER / "NV305-upper-bound.json"
 PLACE = "variants.cu12.nvidia.cuda_version_upper_bound"
 
@@ -35,7 +34,7 @@ def only(path: Path, code: str) -> Finding:
         ("NV305-upper-bound", 23, "["),
         ("NV206-not-sorted", 23, "["),
         # These point at the key, since the key is what is wrong.
-        ("NV109-unknown-key", 32, '"comment"'),
+        ("NV109-unknown-key", 46, '"comment"'),
         ("NV102-key-twice", 19, '"cu12"'),
         # A missing key points at the object that lacks it.
         ("NV107-key-missing", 1, "{"),
@@ -43,8 +42,10 @@ def only(path: Path, code: str) -> Finding:
         ("NV100-not-json", 16, ""),
     ],
 )
-def test_line_and_column_of_a_finding(name: str, line: int, text: str) -> None:
-    path = FOLDER / f"{name}.json"
+def test_line_and_column_of_a_finding(
+    name: str, line: int, text: str, tmp_path: Path
+) -> None:
+    path = write_case(name, tmp_path)
     finding = only(path, name[:5])
     assert finding.line == line
     assert finding.column is not None
@@ -52,8 +53,8 @@ def test_line_and_column_of_a_finding(name: str, line: int, text: str) -> None:
     assert source[finding.column - 1 :].startswith(text)
 
 
-def test_every_position_is_in_the_file() -> None:
-    for finding in check_paths(FOLDER.glob("NV*.json")):
+def test_every_position_is_in_the_file(tmp_path: Path) -> None:
+    for finding in check_paths([write_case(case, tmp_path) for case in CASES]):
         if finding.line is None:
             assert "not UTF-8" in finding.message
             assert finding.column is None
@@ -117,7 +118,7 @@ def test_findings_about_files_have_no_position(tmp_path: Path) -> None:
 
 
 def test_positions_are_looked_up_once_and_only_for_findings(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     calls: list[int] = []
 
@@ -128,7 +129,7 @@ def test_positions_are_looked_up_once_and_only_for_findings(
     monkeypatch.setattr(collector, "find_positions", count)
     assert check_paths([FOLDER / "clean.json"], ignore=["NV313"]) == []
     assert calls == []
-    findings = check_paths([FOLDER / "NV304-empty-range.json"])
+    findings = check_paths([write_case("NV304-empty-range", tmp_path)])
     assert calls == [len({finding.place for finding in findings})]
 
 

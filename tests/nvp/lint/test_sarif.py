@@ -9,15 +9,13 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from support.paths import FIXTURES
+from support.lint_cases import CASES, FOLDER, write_case
 from support.wheels import publish
 
 from nvp.lint.findings import Finding
 from nvp.lint.rules import RULES, explain
 from nvp.lint.runner import check_paths
 from nvp.lint.sarif import as_sarif
-
-FOLDER = FIXTURES / "lint"
 
 
 def finding(**changes: Any) -> Finding:
@@ -30,12 +28,13 @@ def sarif(findings: list[Finding]) -> Any:
     return json.loads("\n".join(as_sarif(findings)))
 
 
-def every_finding() -> list[Finding]:
-    return check_paths(FOLDER.glob("NV*.json"))
+@pytest.fixture
+def every_finding(tmp_path: Path) -> list[Finding]:
+    return check_paths([write_case(case, tmp_path) for case in CASES])
 
 
-def test_sarif_structure() -> None:
-    findings = every_finding()
+def test_sarif_structure(every_finding: list[Finding]) -> None:
+    findings = every_finding
     log = sarif(findings)
     assert log["version"] == "2.1.0"
     assert log["$schema"].endswith("sarif-2.1.0.json")
@@ -98,8 +97,8 @@ def test_sarif_keeps_the_url_of_a_page() -> None:
     assert location["artifactLocation"]["uri"] == url
 
 
-def test_rules_of_the_log_explain_themselves() -> None:
-    (run,) = sarif(every_finding())["runs"]
+def test_rules_of_the_log_explain_themselves(every_finding: list[Finding]) -> None:
+    (run,) = sarif(every_finding)["runs"]
     for entry in run["tool"]["driver"]["rules"]:
         rule, texts = RULES[entry["id"]], explain(entry["id"])
         assert re.fullmatch(r"[A-Z][A-Za-z0-9]+", entry["name"])
