@@ -69,7 +69,7 @@ def _detect_or_load(environ: Mapping[str, str], traces: Sequence[str]) -> Enviro
 
 
 def _logged(environment: Environment) -> Environment:
-    # An installer has not imported `logging`, and does not load `_logs` either.
+    # An installer has not imported `logging`, and does not load `loggers` either.
     if "logging" in sys.modules:
         from ..loggers import Logger
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from support.paths import FIXTURES
 
+from nvidia_variant_provider import api
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
@@ -23,7 +24,6 @@ from nvidia_variant_provider.machine.environment import (
     Gpu,
 )
 from nvidia_variant_provider.resolution.priorities import Priorities
-from nvp import api
 
 FOLDER = FIXTURES / "variants-json"
 METADATA = sorted(FOLDER.rglob("*-variants.json"))

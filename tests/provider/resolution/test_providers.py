@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.builds import gpu_build, machine, metadata
 
-from nvp import api
+from nvidia_variant_provider import api
 
 
 class TestOtherNamespaces:

@@ -13,9 +13,9 @@ import pytest
 from support.paths import FIXTURES
 
 from benchmarks.selection import DRIVERS, GPUS, works
+from nvidia_variant_provider import api
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution.priorities import Priorities
-from nvp import api
 
 FOLDER = FIXTURES / "published"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.builds import TORCH, gpu_build, machine, metadata
 
+from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import OverrideError
-from nvp import api
 
 CUDA = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
 SM = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"

@@ -9,9 +9,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from support.paths import ROOT
 
+from nvidia_variant_provider import api
 from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.machine.supported import left_out, supported_features
-from nvp import api
 
 FOLDER = ROOT / "fixtures" / "environments"
 SNAPSHOTS = sorted(
@@ -28,7 +28,7 @@ def read(name: str) -> Any:
 
 def resolve(name: str, version: str, **options: Any) -> list[str]:
     path = ROOT / "fixtures" / "variants-json" / f"torch-{version}-variants.json"
-    environment = api.read_environment(FOLDER / f"{name}.json")
+    environment = Environment.from_dict(read(name))
     return list(api.resolve(path, environment=environment, **options).compatible)
 
 
