@@ -26,7 +26,7 @@ MATRIX = CHECKOUT / "fixtures/variants-json/build-matrix/pytorch-2.8.0-variants.
 TIMES = """
 import sys, time
 from pathlib import Path
-from nvp.lint.collector import Collector
+from nvp.lint.findings import Collector
 from nvp.lint.documents import check_text
 for name in sys.argv[1:]:
     data = Path(name).read_bytes()

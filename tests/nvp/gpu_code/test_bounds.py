@@ -13,8 +13,8 @@ from nvp.gpu_code.bounds import newest_runtime
 from nvp.gpu_code.claims import find_claim
 from nvp.gpu_code.report import LibraryReport
 from nvp.gpu_code.runtimes import required_runtimes
-from nvp.lint.collector import Collector
-from nvp.lint.meaning import check_meaning
+from nvp.lint.findings import Collector
+from nvp.lint.labels import check_meaning
 
 
 @pytest.mark.parametrize(

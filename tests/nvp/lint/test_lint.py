@@ -23,9 +23,8 @@ from support.paths import ROOT
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata import read_metadata
 from nvp.findings import ERROR, NOTE
-from nvp.lint.collector import Collector
 from nvp.lint.documents import check_text
-from nvp.lint.findings import Finding
+from nvp.lint.findings import Collector, Finding
 from nvp.lint.rules import RULES
 
 CODES = [code for code in RULES if code < "NV4"]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support.lint_cases import lint_document
 
 from nvp.findings import NOTE
-from nvp.lint.collector import Collector
 from nvp.lint.documents import check_document
+from nvp.lint.findings import Collector
 
 LOWER, UPPER = "cuda_version_lower_bound", "cuda_version_upper_bound"
 

@@ -12,9 +12,10 @@ from support.release_cases import CASES, CLEAN, NAME, Folder, rename_index, with
 from support.wheels import publish
 
 from nvp.findings import ERROR
-from nvp.lint import fact_reading, folders
+from nvp.lint import folders
+from nvp.lint import wheel as wheel_module
+from nvp.lint.files import Reading
 from nvp.lint.findings import Finding
-from nvp.lint.index_files import Reading
 from nvp.lint.rules import RULES
 from nvp.lint.runner import check_paths
 from nvp.wheels.variant_json import read_wheel
@@ -237,7 +238,7 @@ def test_findings_of_an_index_root_come_one_project_at_a_time(
         opened.append(Path(path).parent.name)
         return read_wheel(path)
 
-    monkeypatch.setattr(fact_reading, "read_wheel", note)
+    monkeypatch.setattr(wheel_module, "read_wheel", note)
     findings = folders.check_folder(str(tmp_path), Reading(content=False))
     assert next(f for f in findings if f.severity == ERROR).code == "NV402"
     assert set(opened) == {"alpha"}

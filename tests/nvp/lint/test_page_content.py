@@ -24,9 +24,9 @@ from support.wheels import publish, stub_wheel
 
 from nvp.index.http import client
 from nvp.lint import pages
+from nvp.lint.files import Unchecked, UncheckedFiles
 from nvp.lint.findings import Finding
 from nvp.lint.runner import check_paths
-from nvp.lint.unchecked import Unchecked, UncheckedFiles
 
 VERB = "validate"
 

@@ -20,7 +20,7 @@ from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.settings import Settings
 from nvp.lint import pages
-from nvp.lint.index_files import Reading
+from nvp.lint.files import Reading
 from nvp.lint.pages import check_page
 from nvp.lint.runner import check_paths
 

@@ -10,11 +10,10 @@ import pytest
 from support.lint_cases import CASES, FOLDER, write_case
 from support.wheels import publish
 
-from nvp.json_positions import find_position, find_positions
-from nvp.lint import collector
-from nvp.lint.collector import Collector
-from nvp.lint.findings import Finding
+from nvp.lint import findings
+from nvp.lint.findings import Collector, Finding
 from nvp.lint.output import as_github, as_text
+from nvp.lint.positions import find_position, find_positions
 from nvp.lint.runner import check_paths
 
 UPPER = FOLDER / "NV305-upper-bound.json"
@@ -126,15 +125,15 @@ def test_positions_are_looked_up_once_and_only_for_findings(
         calls.append(len(places))
         return find_positions(text, places)
 
-    monkeypatch.setattr(collector, "find_positions", count)
+    monkeypatch.setattr(findings, "find_positions", count)
     assert check_paths([FOLDER / "clean.json"], ignore=["NV313"]) == []
     assert calls == []
-    findings = check_paths([write_case("NV304-empty-range", tmp_path)])
-    assert calls == [len({finding.place for finding in findings})]
+    found = check_paths([write_case("NV304-empty-range", tmp_path)])
+    assert calls == [len({finding.place for finding in found})]
 
 
 def test_a_finding_without_a_document_keeps_its_place() -> None:
-    findings = Collector("file")
-    findings.add("NV410", "", "message", "hint")
-    (finding,) = findings.findings
+    collector = Collector("file")
+    collector.add("NV410", "", "message", "hint")
+    (finding,) = collector.findings
     assert (finding.place, finding.line, finding.column) == ("", None, None)

@@ -13,7 +13,7 @@ from support.paths import ROOT
 
 from nvidia_variant_provider.metadata.versions import READ_BY_CLIENTS, WRITTEN
 from nvp import lint
-from nvp.lint.collector import Checks, Collector, Problem
+from nvp.lint.findings import Checks, Collector, Problem
 from nvp.lint.rules import RULES, explain
 
 PAGE = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")

@@ -13,9 +13,9 @@ from support.lint_cases import CASES, FOLDER, write_case
 from support.wheels import publish
 
 from nvp.lint.findings import Finding
+from nvp.lint.output import as_sarif
 from nvp.lint.rules import RULES, explain
 from nvp.lint.runner import check_paths
-from nvp.lint.sarif import as_sarif
 
 
 def finding(**changes: Any) -> Finding:

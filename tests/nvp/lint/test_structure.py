@@ -11,9 +11,9 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import metadata_from_dict
 from nvidia_variant_provider.metadata.fields import Kind
 from nvp.findings import ERROR
-from nvp.lint.collector import Collector
+from nvp.lint.documents import CODES, check_structure
+from nvp.lint.findings import Collector
 from nvp.lint.rules import RULES
-from nvp.lint.structure import CODES, check_structure
 from nvp.metadata.checking import check_document
 
 

@@ -14,8 +14,8 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata import read_metadata, versions
 from nvidia_variant_provider.metadata.versions import SchemaVersion, find_version
 from nvp import api
-from nvp.lint.collector import Collector
 from nvp.lint.documents import check_document
+from nvp.lint.findings import Collector
 from nvp.metadata.writing import to_dict
 
 TODAY = versions.WRITTEN

@@ -69,10 +69,9 @@ def execute(
     """Check the paths; ``data`` has ``findings``, sorted, and ``unchecked``."""
     from ..findings import fails
     from ..index.connection import connect
-    from ..lint.output import as_github, as_text
+    from ..lint.files import UncheckedFiles
+    from ..lint.output import as_github, as_sarif, as_text
     from ..lint.runner import check_paths
-    from ..lint.sarif import as_sarif
-    from ..lint.unchecked import UncheckedFiles
 
     unchecked = UncheckedFiles()
     findings = check_paths(

@@ -17,8 +17,7 @@ from ..gpu_code.claims import TrueClaim, find_claim, gpus_of, property_value
 from ..gpu_code.report import WheelReport
 from ..gpu_code.units import Unit, parse_target, split_units
 from ..wheels.names import WheelName
-from .labels import Claim, claim_of
-from .structure import labels_of
+from .labels import Claim, claim_of, labels_of
 
 __all__ = [
     "DeclaringWheel",

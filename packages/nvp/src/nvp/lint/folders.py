@@ -10,9 +10,8 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import SUFFIX
 
 from ..wheels.names import parse_wheel_name
-from .collector import Collector
-from .findings import Finding
-from .index_files import IndexFile, Reading, local_file
+from .files import IndexFile, Reading, local_file
+from .findings import Collector, Finding
 from .release import ProjectFiles, check_project
 from .wheel import check_wheel
 

@@ -17,7 +17,7 @@ from ..gpu_code.runtimes import (
 )
 from ..gpu_code.units import split_units
 from ..wheels.names import WheelName
-from .collector import Checks, Problem
+from .findings import Checks, Problem
 
 __all__ = ["LIBRARY_CHECKS", "WheelLibraries"]
 

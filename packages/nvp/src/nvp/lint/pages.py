@@ -15,10 +15,9 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import SUFFIX
 
 from ..index.http.urls import redacted
-from .collector import Collector
-from .findings import Finding
+from .files import IndexFile, OpenFile, Reading, SkippedError
+from .findings import Collector, Finding
 from .folders import MAX_PROJECTS, too_many_projects
-from .index_files import IndexFile, OpenFile, Reading, SkippedError
 from .release import ProjectFiles, check_project
 
 if TYPE_CHECKING:

@@ -11,17 +11,15 @@ from nvidia_variant_provider.errors import InputError, join, shown
 from nvidia_variant_provider.metadata.document import SUFFIX
 
 from ..metadata.requirements import parse_requirement
-from .collector import Checks, Collector, Problem
-from .documents import check_text
-from .findings import Finding
-from .index_files import (
+from .documents import Scope, check_text
+from .files import (
     IndexFile,
     Listing,
     Release,
     list_files,
 )
-from .scope import Scope
-from .structure import labels_of
+from .findings import Checks, Collector, Finding, Problem
+from .labels import labels_of
 from .wheel import check_hash, check_wheel
 
 __all__ = [

@@ -10,13 +10,11 @@ from nvidia_variant_provider.errors import InputError, UsageError
 from nvidia_variant_provider.redaction import redacted
 from nvidia_variant_provider.strict_json import read_bytes, read_stdin
 
-from .collector import Collector
 from .documents import check_text
-from .findings import Finding
+from .files import JOBS, Reading, UncheckedFiles, Watch, nobody_watches
+from .findings import Collector, Finding
 from .folders import check_folder, check_wheel_path
-from .index_files import JOBS, Reading, Watch, nobody_watches
 from .rules import RULES
-from .unchecked import UncheckedFiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

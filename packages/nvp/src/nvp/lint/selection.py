@@ -19,7 +19,7 @@ from nvidia_variant_provider.resolution.providers import own_answer
 
 from ..knowledge.tables import gpu_models, toolkits
 from ..matrix.cells import all_drivers, all_places, every_value, machine
-from .collector import Checks, Problem
+from .findings import Checks, Problem
 from .labels import Claim, claim_of
 
 __all__ = ["SELECTION_CHECKS", "find_shadowed"]

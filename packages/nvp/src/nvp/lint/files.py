@@ -1,4 +1,4 @@
-"""The files of a folder or a project page, sorted into releases."""
+"""The files of a folder or a project page, by release, and what was not checked."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import SUFFIX, parse_metadata_name
 from nvidia_variant_provider.strict_json import read_bytes
 
 from ..wheels.names import WheelName, parse_wheel_name
-from .unchecked import UncheckedFiles
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..gpu_code.inspection import Progress
 
@@ -26,11 +26,63 @@ __all__ = [
     "Reading",
     "Release",
     "SkippedError",
+    "Unchecked",
+    "UncheckedFiles",
     "Watch",
     "list_files",
     "local_file",
     "nobody_watches",
 ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unchecked:
+    """One thing that was not checked, with the same reason for all of its files.
+
+    :param what: a noun, such as ``GPU code``; it is ``everything`` for whole files.
+    :param reason: why, as a clause.
+    :param files: how many files it is about.
+    :param example: the path or the URL of one of them.
+    """
+
+    what: str
+    reason: str
+    files: int
+    example: str
+
+    def __str__(self) -> str:
+        wheels = "1 file" if self.files == 1 else f"{self.files} files"
+        return f"not checked: {self.what} of {wheels}: {self.reason}"
+
+    def to_dict(self) -> dict[str, str | int]:
+        """Return the fields under their own names."""
+        return {
+            "what": self.what,
+            "reason": self.reason,
+            "files": self.files,
+            "example": self.example,
+        }
+
+
+class UncheckedFiles:
+    """Counts the files that were not checked, without a list of them."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], tuple[int, str]] = {}
+
+    def add(self, what: str, reason: str, example: str, files: int = 1) -> None:
+        """Count ``files`` more for which something was not checked."""
+        count, first = self._counts.get((what, reason), (0, example))
+        self._counts[what, reason] = (count + files, first)
+
+    @property
+    def all(self) -> list[Unchecked]:
+        """What was counted so far, in the order of the first files."""
+        return [
+            Unchecked(what=what, reason=reason, files=count, example=example)
+            for (what, reason), (count, example) in self._counts.items()
+        ]
+
 
 JOBS = min(4, os.cpu_count() or 1)
 """How many members of a wheel are read at the same time."""

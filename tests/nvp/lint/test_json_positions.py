@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import join
-from nvp.json_positions import find_position, find_positions
+from nvp.lint.positions import find_position, find_positions
 
 DOCUMENT = """\
 {
