@@ -220,7 +220,7 @@ def test_torch_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(torch_symbols, "read_library", read_library)
     assert run_checks(make_stack(tmp_path / "env", *installed, cache=cache)) == first
-    assert read == []
+    assert not [path for path in read if "torch/lib" in path]
     for kept in cache.iterdir():
         kept.write_text('{"abi": "new", "hashes": "AA"}')
     assert run_checks(make_stack(tmp_path / "env", *installed, cache=cache)) == first

@@ -380,10 +380,10 @@ _LINES = st.sampled_from(
 
 @given(lines=st.lists(_LINES | st.binary(max_size=20)))
 def test_whatever_a_child_prints_is_read(lines: list[bytes]) -> None:
-    said = processes._parse(b"\n".join(lines), "crashed")
+    report = processes._parse(b"\n".join(lines), "crashed")
     # Only the last line of a child says that it came to its end.
-    assert (said.stopped is None) == (
+    assert (report.stopped is None) == (
         b'{"done": true}' in b"\n".join(lines).split(b"\n")
     )
-    assert set(said.ends) <= {"context"}
-    assert said.unfinished in (None, "context")
+    assert set(report.ends) <= {"context"}
+    assert report.unfinished in (None, "context")

@@ -299,7 +299,7 @@ from nvp.doctor.workloads.compile_log import CompileLog
 from nvp.doctor.workloads.running import run_command
 
 class Interrupting(CompileLog):
-    def wants(self, stream, data):
+    def is_relevant(self, stream, data):
         os.kill(os.getpid(), 2)
         return False
 

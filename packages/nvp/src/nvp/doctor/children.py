@@ -17,7 +17,7 @@ __all__ = ["end_family", "pipe_name", "started"]
 
 _SIGNALS = (signal.SIGINT, *ENDING)
 
-_PATIENCE = 5.0
+_GRACE = 5.0
 """The seconds that a killed process has to end."""
 
 _ROUNDS = 10
@@ -78,7 +78,7 @@ def end_family(
     """Kill a process and those that it has started.
 
     A daemon leaves the session, but it keeps its variables or its output, which only
-    Linux shows. One that clears both cannot be told from the processes of others.
+    Linux shows. A process that clears both looks like a process of somebody else.
 
     :param pipes: the names of the pipes that only this family writes to.
     :param variable: ``NAME=VALUE``, which only this family has.
@@ -105,7 +105,7 @@ def end_family(
                 break
     # A process that is stuck in the driver cannot be killed; it is abandoned.
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=_PATIENCE)
+        process.wait(timeout=_GRACE)
 
 
 def _find(variable: bytes | None, pipes: Collection[str]) -> Iterator[int]:

@@ -84,7 +84,7 @@ class Libraries:
             report = self._software.code_of(distribution)
             if report is None:
                 continue
-            choices = _choices(report)
+            alternatives = _alternatives(report)
             for library in report.libraries:
                 if not self._counts(distribution, library):
                     continue
@@ -93,7 +93,7 @@ class Libraries:
                 yield Loading(
                     distribution=distribution,
                     library=library,
-                    alternatives=choices.get(library.path, (library.path,)),
+                    alternatives=alternatives.get(library.path, (library.path,)),
                     failures=tuple(process.load(path)),
                 )
 
@@ -213,10 +213,10 @@ def _machine(software: Software) -> str:
     return _MACHINES[0]
 
 
-def _choices(report: WheelReport) -> dict[str, tuple[str, ...]]:
-    choices = {}
+def _alternatives(report: WheelReport) -> dict[str, tuple[str, ...]]:
+    alternatives = {}
     for unit in split_units(report):
         if unit.by_cuda:
             paths = tuple(library.path for library in unit.libraries)
-            choices.update(dict.fromkeys(paths, paths))
-    return choices
+            alternatives.update(dict.fromkeys(paths, paths))
+    return alternatives

@@ -84,7 +84,7 @@ def write_kept(path: str | None, document: object) -> None:
 
 
 Watch: TypeAlias = "Callable[[str], AbstractContextManager[Progress | None]]"
-"""Called with the name of a distribution, and returns what is told the progress."""
+"""Called with the name of a distribution, and returns what takes the progress."""
 
 
 class CodeReader:
@@ -92,7 +92,7 @@ class CodeReader:
 
     :param folder: where reports are kept; ``None`` keeps none.
     :param jobs: how many files are read at the same time.
-    :param watch: returns what is told how far the reading of a distribution is.
+    :param watch: returns what takes the progress of reading it.
     """
 
     def __init__(

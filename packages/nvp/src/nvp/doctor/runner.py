@@ -134,11 +134,11 @@ def diagnose(stack: Stack) -> Diagnosis:
             time.monotonic() - started,
         )
         findings += reported
-    told = {finding.path for finding in findings}
+    paths = {finding.path for finding in findings}
     return Diagnosis(
         stack=stack,
         findings=tuple(findings),
-        notes=(*_unreadable(stack), *stack.toolchain.problems(told)),
+        notes=(*_unreadable(stack), *stack.toolchain.problems(paths)),
         toolchain=stack.toolchain.to_dict(),
     )
 

@@ -139,18 +139,18 @@ class Software:
         return users
 
     @cached_property
-    def brought(self) -> Mapping[str, list[tuple[Distribution, str]]]:
+    def nvidia_files(self) -> Mapping[str, list[tuple[Distribution, str]]]:
         """The libraries in NVIDIA's distributions, by the names of their files.
 
         Each has its distribution, and its path in RECORD.
         """
-        brought: dict[str, list[tuple[Distribution, str]]] = {}
+        files: dict[str, list[tuple[Distribution, str]]] = {}
         for distribution in self.distributions.values():
             for item in distribution.files if distribution.is_library else ():
                 name = item.path.rpartition("/")[2]
                 if ".so" in name:
-                    brought.setdefault(name, []).append((distribution, item.path))
-        return brought
+                    files.setdefault(name, []).append((distribution, item.path))
+        return files
 
     @cached_property
     def needed_names(self) -> Mapping[str, frozenset[str]]:

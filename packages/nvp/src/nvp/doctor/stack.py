@@ -21,7 +21,7 @@ __all__ = ["Stack"]
 
 @dataclass(frozen=True, kw_only=True)
 class Stack(Software):
-    """A machine with its software, and what its programs load, compile and want.
+    """A machine with its software, and what its programs load, compile and need.
 
     Each part is made when a check asks for it, and once.
     """
@@ -44,7 +44,7 @@ class Stack(Software):
 
     @cached_property
     def extensions(self) -> tuple[Extension, ...]:
-        """What the distributions that are linked with torch want of it."""
+        """What the distributions that are linked with torch need of it."""
         libraries = tuple(libraries_of_extensions(self))
         torch = self.torch_symbols if libraries else None
         return () if torch is None else tuple(find_extensions(libraries, torch))

@@ -138,7 +138,6 @@ _PART = re.compile(
     r"|cxx11abi(?P<abi>true|false))"
     r"(?:\.(?!$))?"
 )
-_LONGEST = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,7 +163,7 @@ def parse_label(text: str) -> Label | None:
         kind.
     """
     text = text.lower().replace("-", ".").replace("_", ".")
-    if not text or len(text) > _LONGEST:
+    if not text:
         return None
     parts: dict[str, str] = {}
     at = 0

@@ -126,7 +126,7 @@ _TORCH = ("libtorch", "libc10")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Extension:
-    """A library of an extension that wants names which torch does not define.
+    """A library of an extension that needs names which torch does not define.
 
     :param path: where the library is.
     :param other_abi: the names that belong to another C++ ABI than torch's.
@@ -165,7 +165,7 @@ def libraries_of_extensions(software: Software) -> Iterator[tuple[Distribution, 
 def find_extensions(
     libraries: Collection[tuple[Distribution, str]], torch: TorchSymbols
 ) -> Iterator[Extension]:
-    """Yield the libraries that want names of torch which nobody defines.
+    """Yield the libraries that need names of torch which nobody defines.
 
     A name that another extension defines is not missing: torchaudio has a library for
     its functions, and another one that makes them known to Python.

@@ -54,17 +54,17 @@ def _of_programs(find: Find) -> Find:
     def find_of_programs(stack: Stack) -> Iterator[Finding]:
         findings = list(find(stack))
         reported = {item.distribution for item in findings}
-        kept = []
+        rest = []
         for item in findings:
             name = item.distribution or ""
             is_library = stack.distributions[name].is_library
             if not (is_library and reported & stack.required_by(name)):
-                kept.append(item)
-        names = tuple(dict.fromkeys(item.distribution or "" for item in kept))
+                rest.append(item)
+        names = tuple(dict.fromkeys(item.distribution or "" for item in rest))
         if len(names) > _MOST_TOGETHER:
-            yield from kept
+            yield from rest
             return
-        for item in kept:
+        for item in rest:
             command = stack.reinstall(item.distribution or "")
             hint = item.hint.replace(command, stack.reinstall(*names))
             yield replace(item, hint=hint)
@@ -95,7 +95,7 @@ def find_newer_builds(stack: Stack) -> Iterator[Finding]:
 @_of_programs
 def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
     """An installed build has no code for a GPU."""
-    for distribution, pieces in _judged(stack):
+    for distribution, pieces in _pieces_by_build(stack):
         for capability, bad in _by_gpu(pieces, "nothing"):
             rest = [p for p in pieces if p.capability == capability and p not in bad]
             if any(p.state in ("native", "ptx") and not p.code.minor for p in rest):
@@ -118,7 +118,7 @@ def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
 @check("ND203", "warning")
 def find_partial_builds(stack: Stack) -> Iterator[Finding]:
     """Some of a build's own libraries have no code for a GPU."""
-    for distribution, pieces in _judged(stack):
+    for distribution, pieces in _pieces_by_build(stack):
         for capability, bad in _by_gpu(pieces, "nothing"):
             rest = [p for p in pieces if p.capability == capability and p not in bad]
             if not any(p.state in ("native", "ptx") and not p.code.minor for p in rest):
@@ -140,7 +140,7 @@ def find_partial_builds(stack: Stack) -> Iterator[Finding]:
 @_of_programs
 def find_only_ptx(stack: Stack) -> Iterator[Finding]:
     """A build has only PTX for a GPU."""
-    for distribution, pieces in _judged(stack):
+    for distribution, pieces in _pieces_by_build(stack):
         for capability, ptx in _by_gpu(pieces, "ptx"):
             yield Finding.of(
                 code="ND204",
@@ -158,7 +158,7 @@ def find_only_ptx(stack: Stack) -> Iterator[Finding]:
 def find_newer_ptx(stack: Stack) -> Iterator[Finding]:
     """A build has only PTX for a GPU, and the driver is older than it."""
     driver = stack.environment.cuda_driver_version
-    for distribution, pieces in _judged(stack):
+    for distribution, pieces in _pieces_by_build(stack):
         for capability, newer in _by_gpu(pieces, "newer ptx"):
             needed = min(p.needed for p in newer if p.needed is not None)
             yield Finding.of(
@@ -239,7 +239,7 @@ def _builds(stack: Stack) -> Iterator[tuple[Distribution, Needs]]:
             yield distribution, needs
 
 
-def _judged(stack: Stack) -> Iterator[tuple[Distribution, list[_Piece]]]:
+def _pieces_by_build(stack: Stack) -> Iterator[tuple[Distribution, list[_Piece]]]:
     """Yield how each GPU runs each piece of each build.
 
     A build that the driver refuses altogether is left out, with the libraries that it

@@ -132,18 +132,18 @@ def _failures(stack: Stack) -> Iterator[tuple[Loading, Failure]]:
     torch_fails = any(x.failures for x in loadings if x.distribution.name == "torch")
     for loading in loadings:
         name = loading.distribution.name
-        choices = [x for p in loading.alternatives if (x := paths.get((name, p)))]
-        if loading is not _chosen(stack, choices):
+        alternatives = [x for p in loading.alternatives if (x := paths.get((name, p)))]
+        if loading is not _loaded_one(stack, alternatives):
             continue
         for failure in loading.failures:
             if torch_fails and is_of_torch(failure.name):
                 continue
             looks_itself = _PATHFINDER in loading.distribution.required
-            if not (looks_itself and find_bringer(stack, failure.name)):
+            if not (looks_itself and find_installed(stack, failure.name)):
                 yield loading, failure
 
 
-def _chosen(stack: Stack, choices: list[Loading]) -> Loading:
+def _loaded_one(stack: Stack, alternatives: list[Loading]) -> Loading:
     """Return the library that a program takes of several for different CUDA versions.
 
     It takes the one for its CUDA, which can be loaded; where none can, the newest that
@@ -152,20 +152,20 @@ def _chosen(stack: Stack, choices: list[Loading]) -> Loading:
     driver = stack.environment.cuda_driver_version
     fitting = [
         item
-        for item in choices
+        for item in alternatives
         if driver is None or max(item.library.cuda_runtime, default=0) <= driver.major
     ]
-    working = [item for item in choices if not item.failures]
-    return (working or fitting or choices)[-1]
+    working = [item for item in alternatives if not item.failures]
+    return (working or fitting or alternatives)[-1]
 
 
 def _outcome(stack: Stack, failure: Failure) -> str:
     if failure.reason:
         return failure.reason
-    bringer = find_bringer(stack, failure.name)
-    if bringer is None:
+    installed = find_installed(stack, failure.name)
+    if installed is None:
         return "which the loader finds nowhere"
-    return f"and the loader does not look where {bringer[0].name} has it"
+    return f"and the loader does not look where {installed[0].name} has it"
 
 
 def _severity(
@@ -173,7 +173,7 @@ def _severity(
 ) -> Severity:
     if need_of(stack, failure.name, owner) is not None or failure.reason:
         return "error"
-    if find_bringer(stack, failure.name) is not None:
+    if find_installed(stack, failure.name) is not None:
         # A program that is imported before may load it.
         return "warning"
     if loading.distribution.name in stack.libraries.working:
@@ -187,11 +187,11 @@ def _hint(stack: Stack, owner: Distribution, failures: list[Failure]) -> str:
     if failures[0].reason:
         broken = stack.libraries.owner(failures[0].path or "") or owner
         return stack.pip("install", "--force-reinstall", "--no-deps", broken.name)
-    bringer = find_bringer(stack, failures[0].name)
-    if bringer is not None:
+    installed = find_installed(stack, failures[0].name)
+    if installed is not None:
         return (
             "import a program first that loads it, such as torch, or add its folder to "
-            f"LD_LIBRARY_PATH: {bringer[1]}"
+            f"LD_LIBRARY_PATH: {installed[1]}"
         )
     needs = [need_of(stack, failure.name, owner) for failure in failures]
     again = sorted({n.name for n in needs if n and n.name in stack.distributions})
@@ -307,13 +307,13 @@ def cuda_of_name(distribution: Distribution) -> tuple[str, int] | None:
     return None
 
 
-def find_bringer(stack: Stack, name: str) -> tuple[Distribution, str] | None:
+def find_installed(stack: Stack, name: str) -> tuple[Distribution, str] | None:
     """Return the installed distribution that has a library, and the file's folder.
 
     Only the distributions of NVIDIA count, which bring libraries for others, and only
     files that are there.
     """
-    for distribution, recorded in stack.brought.get(name, ()):
+    for distribution, recorded in stack.nvidia_files.get(name, ()):
         path = distribution.locate(recorded)
         if os.path.isfile(path):
             return distribution, os.path.dirname(path)

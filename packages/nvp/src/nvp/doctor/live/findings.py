@@ -84,14 +84,14 @@ def _find_contexts(stack: Stack, proof: Proof) -> Iterator[Finding]:
 
 def _find_refused(stack: Stack, proof: Proof) -> Iterator[Finding]:
     """ND602: the driver refuses a version of PTX."""
-    told: set[tuple[str, ...]] = set()
+    reported: set[tuple[str, ...]] = set()
     for item in proof.gpus:
         refused = tuple(v for v, t in item.ptx.items() if t.status == "refused")
         capability = item.gpu.compute_capability
         if not refused or capability is None:
             continue
-        if refused not in told:
-            told.add(refused)
+        if refused not in reported:
+            reported.add(refused)
             yield Finding.of(
                 code="ND602",
                 message=f"the driver does not compile PTX {_span(refused)} "

@@ -115,32 +115,34 @@ def _library(
             "it has only PTX for this GPU" if has_ptx else "it has no code for this GPU"
         )
         return Library(distribution=distribution.name, path=unit.name, why=why)
-    chosen = fitting[0]
+    library = fitting[0]
     driver = stack.environment.cuda_driver_version
     if unit.by_cuda and driver is not None:
         # A program loads the one that is for its CUDA.
-        chosen = next(
+        library = next(
             (
                 item
                 for item in fitting
                 if all(major <= driver.major for major in item.cuda_runtime)
             ),
-            chosen,
+            library,
         )
-    place = distribution.locate(chosen.path)
+    place = distribution.locate(library.path)
     try:
         cubin = extract_cubin(place, lambda t: runs_machine_code(t, capability))
         if cubin is not None:
             with open(path, "wb") as file:
                 file.write(cubin.data)
     except (ExtractionError, OSError, ValueError) as error:
-        return Library(distribution=distribution.name, path=chosen.path, why=str(error))
+        return Library(
+            distribution=distribution.name, path=library.path, why=str(error)
+        )
     if cubin is None:
         why = "it has only code that has to be linked first"
-        return Library(distribution=distribution.name, path=chosen.path, why=why)
+        return Library(distribution=distribution.name, path=library.path, why=why)
     return Library(
         distribution=distribution.name,
-        path=chosen.path,
+        path=library.path,
         target=cubin.target,
         task=Task(name=os.path.basename(path), kind="load", path=path),
     )

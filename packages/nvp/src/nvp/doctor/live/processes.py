@@ -1,4 +1,4 @@
-"""The child processes of the live proof, and what they say.
+"""The child processes of the live proof, and what they report.
 
 Nothing of the driver and nothing of torch is loaded into the process of `doctor`. A
 child that hangs, crashes or prints something else gives an outcome like any other.
@@ -23,7 +23,7 @@ from nvidia_variant_provider.errors import MissingExtraError
 
 from ..installation import Installation
 
-__all__ = ["Said", "Task", "ask_driver", "ask_torch", "bindings_folders"]
+__all__ = ["ChildReport", "Task", "ask_driver", "ask_torch", "bindings_folders"]
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +58,8 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Said:
-    """What a child said.
+class ChildReport:
+    """What a child has reported.
 
     :param first: its first line.
     :param ends: the lines of the steps that ended, by the name of the step.
@@ -109,7 +109,7 @@ def ask_driver(
     environ: Mapping[str, str],
     seconds: float,
     folder: str,
-) -> Said:
+) -> ChildReport:
     """Start a child that makes a context on a GPU, and carries out tasks there.
 
     :param index: the number of the GPU, by its place on the bus.
@@ -139,7 +139,7 @@ def ask_torch(
     environ: Mapping[str, str],
     seconds: float,
     folder: str,
-) -> Said:
+) -> ChildReport:
     """Start the interpreter of a stack, and run a few lines of torch.
 
     It sees the user's own variables, as programs of the stack do.
@@ -159,19 +159,21 @@ def ask_torch(
     return _ask(command, variables, seconds)
 
 
-def _ask(command: list[str], variables: Mapping[str, str], seconds: float) -> Said:
+def _ask(
+    command: list[str], variables: Mapping[str, str], seconds: float
+) -> ChildReport:
     end = time.monotonic() + seconds
     try:
         # A compiler of torch starts programs, which must not outlive it.
         output, in_time = run(command, variables, seconds, group=True)
     except (OSError, ValueError) as error:
         logger.info("the child process cannot be started: %s", error)
-        return Said(stopped="crashed", done=False)
+        return ChildReport(stopped="crashed", done=False)
     late = not in_time and time.monotonic() >= end
     return _parse(output, "timeout" if late else "crashed")
 
 
-def _parse(output: bytes, stopped: Stop) -> Said:
+def _parse(output: bytes, stopped: Stop) -> ChildReport:
     """Read the lines of a child; lines that are something else are left out.
 
     :param stopped: why the child ended, where its last line is missing.
@@ -194,7 +196,7 @@ def _parse(output: bytes, stopped: Stop) -> Said:
         elif begun is not None and line.get("end") == begun:
             ends[begun], begun = line, None
         elif isinstance(line.get("done"), bool):
-            return Said(first=first, ends=ends, done=line["done"])
-    return Said(
+            return ChildReport(first=first, ends=ends, done=line["done"])
+    return ChildReport(
         first=first or {}, ends=ends, unfinished=begun, done=False, stopped=stopped
     )

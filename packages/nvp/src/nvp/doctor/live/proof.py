@@ -21,7 +21,7 @@ from nvidia_variant_provider.machine.environment import (
 
 from ..stack import Stack
 from .kernels import Library, find_libraries, isa_versions, ptx_of
-from .processes import Said, Task, ask_driver, ask_torch, bindings_folders
+from .processes import ChildReport, Task, ask_driver, ask_torch, bindings_folders
 
 __all__ = ["GpuProof", "Proof", "Trial", "check_possible", "prove"]
 
@@ -149,7 +149,7 @@ def time_of(line: Mapping[str, Any], name: str) -> float | None:
 
 
 def _torch_dict(trials: Mapping[str, Trial]) -> dict[str, object]:
-    """Return what torch said; it may have said anything."""
+    """Return what torch has reported, which may be anything."""
     loaded = trials["import"].more
     listed = (
         trials["arch_list"].more.get("arch_list") if "arch_list" in trials else None
@@ -226,8 +226,8 @@ def prove(stack: Stack, seconds: float) -> Proof:
             gpus.append(_prove_gpu(stack, gpu, libraries[capability], seconds, folder))
         torch = None
         if "torch" in stack.distributions and stack.installation.python:
-            said = ask_torch(stack.installation, stack.environ, seconds, folder)
-            trials = _trials(said, ("import",), seconds)
+            report = ask_torch(stack.installation, stack.environ, seconds, folder)
+            trials = _trials(report, ("import",), seconds)
             torch = {n: t for n, t in trials.items() if _STEP.fullmatch(n)}
     return Proof(gpus=tuple(gpus), torch=torch, seconds=time.monotonic() - started)
 
@@ -250,11 +250,11 @@ def _prove_gpu(
     # The oldest PTX is what every driver reads.
     linked = Task(name="machine code", kind="link", path=tasks[0].path)
     loads = [item.task for item in libraries if item.task is not None]
-    trials, said = _run(
+    trials, report = _run(
         gpu.index, [linked, *loads, *tasks], stack.environ, seconds, folder
     )
     count = trials[CONTEXT].more.get("count")
-    bindings = said.first.get("ready")
+    bindings = report.first.get("ready")
     return GpuProof(
         gpu=gpu,
         count=count if isinstance(count, int) and count >= 0 else None,
@@ -282,25 +282,27 @@ def _run(
     environ: Mapping[str, str],
     seconds: float,
     folder: str,
-) -> tuple[dict[str, Trial], Said]:
+) -> tuple[dict[str, Trial], ChildReport]:
     """Carry out tasks on a GPU, in as many children as that takes."""
     end = time.monotonic() + seconds
     trials: dict[str, Trial] = {}
-    first = Said()
+    first = ChildReport()
     left = list(tasks)
     for start in range(_MOST_STARTS):
-        said = ask_driver(index, left, environ, max(0, end - time.monotonic()), folder)
-        news = _trials(said, (CONTEXT,), seconds)
+        report = ask_driver(
+            index, left, environ, max(0, end - time.monotonic()), folder
+        )
+        news = _trials(report, (CONTEXT,), seconds)
         has_context = news[CONTEXT].status == "passed"
         # The first context tells how long one takes. A later one counts where it fails:
         # the GPU may have been lost.
         if start == 0:
-            first = said
+            first = report
         elif has_context:
             del news[CONTEXT]
         trials |= news
         left = [task for task in left if task.name not in trials]
-        if said.done or said.stopped == "timeout" or not has_context or not news:
+        if report.done or report.stopped == "timeout" or not has_context or not news:
             break
     why = "no context" if trials[CONTEXT].status != "passed" else "no try was left"
     for task in left:
@@ -308,19 +310,21 @@ def _run(
     return trials, first
 
 
-def _trials(said: Said, expected: Sequence[str], seconds: float) -> dict[str, Trial]:
+def _trials(
+    report: ChildReport, expected: Sequence[str], seconds: float
+) -> dict[str, Trial]:
     """Return the trials of a child by name.
 
     :param expected: what a child begins with, whatever happens.
     """
-    trials = {name: _ended(line) for name, line in said.ends.items()}
-    stuck = said.unfinished
-    if stuck is None and said.stopped:
+    trials = {name: _ended(line) for name, line in report.ends.items()}
+    stuck = report.unfinished
+    if stuck is None and report.stopped:
         stuck = next((name for name in expected if name not in trials), "end")
-    if stuck is not None and said.stopped is not None:
-        late = said.stopped == "timeout"
+    if stuck is not None and report.stopped is not None:
+        late = report.stopped == "timeout"
         trials[stuck] = Trial(
-            status=said.stopped,
+            status=report.stopped,
             error=f"it did not end within {seconds:g} seconds"
             if late
             else "the process that ran it crashed",

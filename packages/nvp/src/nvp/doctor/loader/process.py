@@ -33,8 +33,6 @@ LIBRARY_PATH = "LD_LIBRARY_PATH"
 _TOKEN = re.compile(
     r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z]))"
 )
-_MOST = 4096
-"""Libraries of one process. torch with all of CUDA loads some sixty."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,7 +153,7 @@ class Process:
         """Load what the libraries need that have been loaded since ``at``."""
         # Of a tree, the loader takes first what is near its root: it goes breadth
         # first. What is appended to the list is visited later.
-        while at < len(self.loaded) < _MOST:
+        while at < len(self.loaded):
             user = self.loaded[at]
             for name in user.dynamic.needed:
                 self._open(name, user, user.path, failures)

@@ -25,7 +25,7 @@ from ..distributions import Distribution
 from ..installation import read_head
 from .programs import Place, Program
 
-__all__ = ["Assembler", "Choice", "find_assemblers", "find_triton"]
+__all__ = ["Assembler", "Candidate", "find_assemblers", "find_triton"]
 
 TRITON = ("triton", "triton-windows", "pytorch-triton")
 """The names of distributions with the package ``triton``."""
@@ -79,7 +79,7 @@ class Assembler:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class Candidate:
     """An `Assembler` before its programs are asked for their versions."""
 
     tool: str
@@ -94,7 +94,7 @@ class Choice:
         return (self.bundled,) if self.other is None else (self.bundled, self.other)
 
     def assembler(self, programs: Mapping[Place, Program]) -> Assembler:
-        """Return the assembler with what its programs have said."""
+        """Return the assembler with the versions of its programs."""
         return Assembler(
             tool=self.tool,
             variable=self.variable,
@@ -114,7 +114,7 @@ def find_assemblers(
     torch: Distribution | None,
     environ: Mapping[str, str],
     capabilities: Iterable[ComputeCapability],
-) -> Iterator[Choice]:
+) -> Iterator[Candidate]:
     """Yield the programs that Triton may run, and for which GPUs it does.
 
     :param environ: the environment variables that programs of the stack see.
@@ -123,7 +123,7 @@ def find_assemblers(
     folder = next(
         (item for item in _FOLDERS if os.path.isdir(triton.locate(item))), _FOLDERS[0]
     )
-    function = _read_choice(triton.locate(_COMPILER))
+    function = _read_function(triton.locate(_COMPILER))
     has_newer = os.path.exists(triton.locate(f"{folder}/{_NEWER}{_SUFFIX}"))
     gpus: dict[str, list[ComputeCapability]] = {_PLAIN: []}
     if has_newer:
@@ -134,15 +134,15 @@ def find_assemblers(
         if tool is None:
             tool = _NEWER if has_newer and number >= _FIRST_NEWER else _PLAIN
         gpus.setdefault(tool, []).append(capability)
-    for tool, chosen in gpus.items():
+    for tool, used_for in gpus.items():
         variable = f"TRITON_{tool.upper().replace('-', '_')}_PATH"
         path = triton.locate(f"{folder}/{tool}{_SUFFIX}")
-        yield Choice(
+        yield Candidate(
             tool=tool,
             variable=variable,
             bundled=Place(path, triton.name),
             other=_find_other(tool, variable, torch, environ),
-            gpus=tuple(chosen),
+            gpus=tuple(used_for),
         )
 
 
@@ -162,7 +162,7 @@ def _find_other(
     return Place(path, "torch") if os.access(path, os.X_OK) else None
 
 
-def _read_choice(path: str) -> ast.FunctionDef | None:
+def _read_function(path: str) -> ast.FunctionDef | None:
     """Read the function of Triton that chooses; ``None`` where there is none."""
     match = _FUNCTION.search(read_head(path))
     if match is None:

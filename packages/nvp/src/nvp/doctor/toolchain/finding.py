@@ -23,7 +23,7 @@ from ...builds.backends import parse_backend
 from ..distributions import Distribution, Need
 from ..installation import read_head
 from ..software import Software
-from .assemblers import Assembler, Choice, find_assemblers, find_triton
+from .assemblers import Assembler, Candidate, find_assemblers, find_triton
 from .programs import Place, Program, ask_versions
 from .targets import VARIABLE, ArchitectureList, parse_architectures
 
@@ -185,7 +185,7 @@ class Toolchain:
     @cached_property
     def assemblers(self) -> tuple[Assembler, ...]:
         """The programs that Triton runs."""
-        return tuple(item.assembler(self._programs) for item in self._choices)
+        return tuple(item.assembler(self._programs) for item in self._candidates)
 
     @cached_property
     def nvcc(self) -> tuple[Program, ...]:
@@ -195,11 +195,11 @@ class Toolchain:
     @cached_property
     def _programs(self) -> Mapping[Place, Program]:
         """All programs, asked for their versions side by side."""
-        places = [place for choice in self._choices for place in choice.places]
+        places = [place for item in self._candidates for place in item.places]
         return ask_versions([*places, *self._compilers])
 
     @cached_property
-    def _choices(self) -> tuple[Choice, ...]:
+    def _candidates(self) -> tuple[Candidate, ...]:
         software = self.software
         if self.triton is None:
             return ()
@@ -252,10 +252,10 @@ class Toolchain:
             )
         return sentences
 
-    def problems(self, told: Collection[str | None] = ()) -> list[str]:
+    def problems(self, reported: Collection[str | None] = ()) -> list[str]:
         """Return what is wrong with programs, in sentences.
 
-        :param told: the paths of programs that are left out.
+        :param reported: the paths of findings; their programs are left out.
         """
         programs = [
             program
@@ -266,5 +266,5 @@ class Toolchain:
         return [
             f"{printable(program.path)}, by {program.named_by}: {program.problem}"
             for program in (*programs, *self.nvcc)
-            if program.problem is not None and program.path not in told
+            if program.problem is not None and program.path not in reported
         ]

@@ -88,7 +88,6 @@ _NAMES = {
 the plain ones: torch replaces them as text, one after the other."""
 
 _ENTRY = re.compile(r"([0-9]{1,2})\.([0-9])([af]?)(\+PTX)?")
-_LONGEST = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,7 +131,7 @@ def parse_architectures(text: str) -> ArchitectureList | None:
     """
     if not text or text == "native":
         return None
-    expanded = text[:_LONGEST].replace(" ", ";")
+    expanded = text.replace(" ", ";")
     for name, entries in _NAMES.items():
         expanded = expanded.replace(name, entries)
     machine_code: dict[str, None] = {}

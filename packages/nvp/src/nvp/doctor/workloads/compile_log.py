@@ -23,11 +23,6 @@ _LONGEST_TEXT = 500
 _LONGEST_RECORD = 400
 """The most lines that a message with a traceback takes."""
 
-_MOST_PROCESSES = 256
-
-_PATIENCE = 4
-"""How many pieces of output without a mark may still belong to an open record."""
-
 _PREFIX = re.compile(
     r"(?:\[rank\d+\]:)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ (?P<process>\d+) [^\]]*?:\d+\]"
     r"(?: \[[!\d][^\]]*\])?(?: \[__\w+\])?(?: |$)"
@@ -106,19 +101,15 @@ class CompileLog:
     _fallbacks: _Table = field(default_factory=_Table)
     _autotuning: _Table = field(default_factory=_Table)
     _open: dict[tuple[str, str], tuple[int, _Continue]] = field(default_factory=dict)
-    _patience: dict[str, int] = field(default_factory=dict)
 
-    def wants(self, stream: str, data: bytes) -> bool:
+    def is_relevant(self, stream: str, data: bytes) -> bool:
         """Return whether complete lines could say something, without splitting them.
 
         Most output says nothing about compilation, and there may be gigabytes of it.
         """
-        if any(mark in data for mark in _MARKS):
-            self._patience[stream] = _PATIENCE
-            return True
-        left = self._patience.get(stream, 0)
-        self._patience[stream] = max(0, left - 1)
-        return left > 0 and any(key[0] == stream for key in self._open)
+        return any(mark in data for mark in _MARKS) or any(
+            key[0] == stream for key in self._open
+        )
 
     def read_line(self, stream: str, line: str) -> None:
         """Read one line, without its end.
@@ -130,8 +121,6 @@ class CompileLog:
         key = (stream, process)
         begun = self._begin(text)
         if begun is not None:
-            if len(self._open) >= _MOST_PROCESSES:
-                self._open.clear()
             self._open[key] = (0, begun)
             return
         waiting = self._open.get(key)

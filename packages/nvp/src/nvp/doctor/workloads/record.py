@@ -34,7 +34,7 @@ DEADLINE = 600
 """The seconds that a workload has, unless the user says something else."""
 
 LONGEST_DEADLINE = 365 * 86400
-"""A year; a timer cannot take much larger numbers."""
+"""A year; ``alarm`` takes no number of more than 31 bits."""
 
 _LAST_LINES = 20
 _SHOWN = 3

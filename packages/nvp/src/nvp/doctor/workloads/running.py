@@ -195,7 +195,7 @@ class _Reader:
             if self._skips:  # the end of a line that is too long
                 lines = lines.partition(b"\n")[2]
                 self._skips = False
-            if self._log.wants(self.name, lines):
+            if self._log.is_relevant(self.name, lines):
                 for line in lines.split(b"\n"):
                     text = line.removesuffix(b"\r").decode("utf-8", "replace")
                     self._log.read_line(self.name, text)
