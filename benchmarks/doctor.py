@@ -52,7 +52,7 @@ LIST = """
 import json, os, sys
 from nvp.doctor.distributions import find_distributions
 from nvp.doctor.installation import find_installation
-from nvp.doctor.reading import may_have_gpu_code
+from nvp.doctor.software import may_have_gpu_code
 recorded, looked_into = set(), set()
 for item in find_distributions(find_installation(sys.argv[1], {}).folders).values():
     files = {file.path: item.locate(file.path) for file in item.files}

@@ -14,7 +14,7 @@ from nvp.doctor.distributions import (
     Distribution,
     find_distributions,
 )
-from nvp.doctor.reading import CodeReader
+from nvp.doctor.software import CodeReader
 from nvp.gpu_code.report import WheelReport
 
 FILES = {"demo/__init__.py": b"", "demo/lib.so": binary("plain.so")}

@@ -15,9 +15,8 @@ from support.stacks import Installed, machine, make_stack
 
 from nvp.doctor.distributions import Distribution
 from nvp.doctor.installation import Installation
-from nvp.doctor.reading import CodeReader
 from nvp.doctor.runner import diagnose
-from nvp.doctor.software import Software
+from nvp.doctor.software import CodeReader, Software
 
 NAMES = "abcde"
 

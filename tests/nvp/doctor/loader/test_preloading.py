@@ -12,8 +12,7 @@ import pytest
 from support.shared_objects import SharedObject, needs_compiler
 
 from nvp.doctor.loader.preloading import load_jax, load_torch
-from nvp.doctor.loader.process import Process
-from nvp.doctor.loader.system import System
+from nvp.doctor.loader.process import Process, System
 
 pytestmark = needs_compiler
 

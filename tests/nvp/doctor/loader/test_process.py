@@ -14,10 +14,10 @@ from support.shared_objects import SharedObject, dlopen, needs_compiler
 
 from nvp.doctor.loader.process import (
     Process,
+    System,
     split_library_path,
     split_preload,
 )
-from nvp.doctor.loader.system import System
 
 pytestmark = needs_compiler
 

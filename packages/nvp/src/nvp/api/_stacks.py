@@ -11,10 +11,10 @@ from nvidia_variant_provider.machine.environment import Environment
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..doctor.evidence import Evidence
-    from ..doctor.reading import Watch as WatchReading
     from ..doctor.receipts.comparing import Comparison
     from ..doctor.receipts.making import Receipt
     from ..doctor.runner import Diagnosis
+    from ..doctor.software import Watch as WatchReading
 
 
 __all__ = ["diff_receipts", "doctor"]

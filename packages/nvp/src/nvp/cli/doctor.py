@@ -1,13 +1,19 @@
-"""``doctor``: whether the installed stack can use the GPUs of a machine."""
+"""``doctor``: whether the installed stack can use the GPUs of a machine.
+
+It runs the user's own workloads too, and writes the receipt of what they have shown.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from nvidia_variant_provider.errors import UsageError
+from nvidia_variant_provider.errors import InputError, UsageError, printable, shown
 
-from . import doctor_evidence, machine
+from . import machine
 from .live_text import live_lines
 from .parsers import add_examples, add_jobs, require_jobs
 from .progress import progress_bar
@@ -17,9 +23,11 @@ __all__ = ["configure_parser", "execute"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..doctor.evidence import Evidence
     from ..doctor.runner import Diagnosis
     from ..doctor.toolchain.finding import Toolchain
     from ..doctor.toolchain.programs import Program
+
 
 _LONGEST = 86_400
 """A day, in seconds."""
@@ -48,7 +56,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="the most seconds of --live for each GPU, and for torch "
         "(default: %(default)g)",
     )
-    doctor_evidence.add_options(parser)
+    _add_evidence_options(parser)
     machine.add_options(parser)
     add_examples(
         parser,
@@ -69,8 +77,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         hint = f"give seconds, up to {_LONGEST}"
         raise UsageError("--live-timeout must be more than 0", hint=hint)
     is_here = not _names_another_machine(options)
-    evidence = doctor_evidence.evidence_of(options, is_here=is_here)
-    with doctor_evidence.ending_children():
+    evidence = _evidence_of(options, is_here=is_here)
+    with _ending_children():
         diagnosis = doctor(
             options.python,
             environment=machine.find_environment(options, environ),
@@ -82,7 +90,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             live=options.live_timeout if options.live else None,
             evidence=evidence,
         )
-    written, errors = doctor_evidence.write_receipts(diagnosis, options.receipt)
+    written, errors = _write_receipts(diagnosis, options.receipt)
     exit_code = 1 if diagnosis.has_errors else 0
     return Result(
         exit_code=errors[0].exit_code if errors else exit_code,
@@ -114,7 +122,7 @@ def _text(diagnosis: Diagnosis, written: Sequence[str]) -> Iterator[str]:
         yield f"Toolchain:   {tools}"
     if diagnosis.live is not None:
         yield from live_lines(diagnosis.live)
-    yield from doctor_evidence.text(diagnosis)
+    yield from _workload_lines(diagnosis)
     yield from written
     for finding in diagnosis.findings:
         yield ""
@@ -162,3 +170,169 @@ def _summary(diagnosis: Diagnosis) -> str:
         if count:
             counts.append(f"{count} {severity}{'s' if count > 1 else ''}")
     return f"Found {', '.join(counts)}."
+
+
+def _add_evidence_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--workload``, ``--receipt`` and what belongs to them."""
+    group = parser.add_argument_group("workloads and receipts")
+    group.add_argument(
+        "--workload",
+        metavar="COMMAND",
+        action="append",
+        default=[],
+        help="run this command in the environment, and report whether it passes, where "
+        "it breaks its graph, and how much GPU memory is in use; may be repeated",
+    )
+    group.add_argument(
+        "--deadline",
+        metavar="SECONDS",
+        type=_seconds,
+        help="kill a workload after this time (default: 600, or what the receipt says)",
+    )
+    group.add_argument(
+        "--receipt",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="write a receipt of the stack to FILE.json, or to FILE.md for people; may "
+        "be repeated",
+    )
+    group.add_argument(
+        "--reason",
+        metavar="TEXT",
+        action="append",
+        default=[],
+        help="why the stack is as it is, for the receipt; NAME=TEXT is about one "
+        "distribution or one environment variable; may be repeated",
+    )
+    group.add_argument(
+        "--against",
+        metavar="FILE",
+        help="compare the stack with the receipt in this file, and run its workloads "
+        "again",
+    )
+
+
+def _evidence_of(options: argparse.Namespace, *, is_here: bool) -> Evidence | None:
+    """Return what the options ask for; ``None`` where they ask for nothing.
+
+    :param is_here: whether the diagnosis is about this machine.
+    :raises UsageError: the options do not go together, or a command is malformed.
+    :raises InputError: there is no such receipt, or none can be written.
+    """
+    if options.reason and not options.receipt:
+        message = "--reason: there is no receipt that would have it"
+        raise UsageError(message, hint="add --receipt FILE.json")
+    if not (options.workload or options.receipt or options.against is not None):
+        if options.deadline is not None:
+            message = "--deadline: there is no workload"
+            raise UsageError(message, hint="add --workload COMMAND")
+        return None
+    from ..doctor.evidence import Evidence
+    from ..doctor.receipts.document import check_target
+    from ..doctor.receipts.reading import read_receipt
+    from ..doctor.workloads.running import split_command
+
+    if options.workload and not is_here:
+        message = "--workload: the options name another machine, and it would run here"
+        hint = "leave out --cuda-driver, --sm-arch and --environment"
+        raise UsageError(message, hint=hint)
+    for command in options.workload:
+        split_command(command)
+    for path in options.receipt:
+        check_target(path)
+    against = None if options.against is None else read_receipt(options.against)
+    return Evidence(
+        workloads=options.workload,
+        deadline=options.deadline,
+        reasons=options.reason,
+        with_receipt=bool(options.receipt),
+        against=against,
+        starting=_tell if sys.stderr.isatty() else None,
+    )
+
+
+@contextlib.contextmanager
+def _ending_children() -> Iterator[None]:
+    """End the programs that doctor runs when this program is told to end.
+
+    The signal becomes an exception, and what runs a child process kills it on the way.
+    """
+    from ..signals import ENDING, handling
+
+    told: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        told.append(number)
+        raise SystemExit(128 + number)
+
+    with handling(dict.fromkeys(ENDING, end)):
+        yield
+    if told:
+        # Python swallows an exception while it deletes an object.
+        raise SystemExit(128 + told[0])
+
+
+def _workload_lines(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield a line for each workload."""
+    for record in diagnosis.workloads:
+        words = [f"{record['outcome']} after {record['seconds']:.1f} s"]
+        for name in ("graph_breaks", "fallbacks", "recompilations"):
+            count = record["totals"][name]
+            if count:
+                singular = name.replace("_", " ").removesuffix("s")
+                words.append(f"{count} {singular}{'s' if count > 1 else ''}")
+        words += [
+            f"at most {gpu['peak'] >> 20:,} MiB in use on GPU {gpu['index']}"
+            for gpu in record["gpu_memory"] or ()
+        ]
+        yield f"Workload:    {printable(record['command'])}: {', '.join(words)}"
+
+
+def _write_receipts(
+    diagnosis: Diagnosis, paths: Sequence[str]
+) -> tuple[list[str], list[InputError]]:
+    """Write the receipt of a diagnosis, each file completely or not at all.
+
+    :returns: what people read about it, and the errors.
+    """
+    from ..doctor.receipts.document import to_text
+    from ..kept_files import replace_file
+
+    receipt = diagnosis.receipt
+    errors: list[InputError] = []
+    lines: list[str] = []
+    if receipt is None:
+        return lines, errors
+    for path in paths:
+        with _collecting(errors):
+            replace_file(path, to_text(receipt, path))
+            lines.append(f"Receipt:     {printable(path)}")
+    return lines, errors
+
+
+@contextlib.contextmanager
+def _collecting(errors: list[InputError]) -> Iterator[None]:
+    """Keep an error: the findings and the other files must not be lost for it."""
+    try:
+        yield
+    except InputError as error:
+        errors.append(error)
+
+
+def _tell(command: str, deadline: float) -> None:
+    from .render import say
+
+    say([f"running for at most {deadline:g} seconds: {printable(command)}"], aside=True)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    from ..doctor.workloads.record import LONGEST_DEADLINE
+
+    if not 0 < seconds <= LONGEST_DEADLINE:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number of seconds")
+    return seconds

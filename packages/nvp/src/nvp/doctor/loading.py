@@ -17,10 +17,10 @@ from .loader.process import (
     LIBRARY_PATH,
     Failure,
     Process,
+    System,
     split_library_path,
     split_preload,
 )
-from .loader.system import System
 from .software import Software
 
 __all__ = ["LIBRARY_PATH", "Libraries", "Loading", "is_of_torch"]

@@ -13,11 +13,11 @@ from nvidia_variant_provider.detection.presence import system_root
 from nvidia_variant_provider.machine.environment import Environment
 
 from ..findings import fails
-from .checks import STATIC
+from .checks import CHECKS
 from .distributions import find_distributions, find_leftovers
 from .installation import find_installation
 from .model import Finding
-from .reading import CodeReader, Watch
+from .software import CodeReader, Watch
 from .stack import Stack
 
 __all__ = ["Diagnosis", "diagnose", "diagnose_installation"]
@@ -124,9 +124,11 @@ def diagnose_installation(
 def diagnose(stack: Stack) -> Diagnosis:
     """Run all checks that need no GPU."""
     findings: list[Finding] = []
-    for code, find in STATIC:
+    for code, check in sorted(CHECKS.items()):
+        if check.find is None:
+            continue
         started = time.monotonic()
-        reported = list(find(stack))
+        reported = list(check.find(stack))
         logger.info(
             "%s: %d findings in %.3f seconds",
             code,

@@ -17,8 +17,7 @@ from nvidia_variant_provider.strict_json import open_regular
 
 from ...gpu_code.symbols import Symbol, read_symbols
 from ..distributions import Distribution
-from ..reading import kept_path, read_kept, write_kept
-from ..software import Software
+from ..software import Software, kept_path, read_kept, write_kept
 from .names import OF_TORCH, Abi, abi_of, with_other_tag
 
 __all__ = [

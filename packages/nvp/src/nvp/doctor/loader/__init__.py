@@ -1,5 +1,5 @@
 """The dynamic loader's rules (ld.so(8)), followed on paper: nothing is loaded.
 
-`cache` reads ``ld.so.cache``, `system` says where a machine looks, `process` loads
-libraries as one process would, and `preloading` does what torch and jax do first.
+`process` loads libraries as one process would, and `preloading` does what torch and jax
+do first.
 """
