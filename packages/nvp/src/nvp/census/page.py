@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..matrix.escaping import as_html
-from ..matrix.page import as_page
+from ..matrix.style import as_html, as_page
 from .summary import ProjectSummary, ReleaseSummary
 
 __all__ = ["census_page"]

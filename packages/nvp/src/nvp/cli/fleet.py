@@ -150,7 +150,7 @@ def _document(
     title: str | None,
 ) -> Sequence[str | Table]:
     """Make the document that was asked for out of the text."""
-    from ..fleet.documents import csv_lines, markdown_lines
+    from ..fleet.documents import csv_lines, html_lines, markdown_lines
 
     table = text[0]
     if options.format in ("text", "json") or not isinstance(table, Table):
@@ -160,8 +160,6 @@ def _document(
     notes = [line.strip() for line in text[1:] if isinstance(line, str) and line]
     if options.format == "markdown":
         return markdown_lines(table.header, table.rows, notes)
-    from ..fleet.page import html_lines
-
     chooses = title is not None
     return html_lines(
         fleet,

@@ -15,9 +15,9 @@ from nvidia_variant_provider.metadata.model import NULL_LABELS
 
 from .cells import CPU
 from .changes import CHANGES, LOST, SAME, Differences, Lane
-from .escaping import as_code, as_markdown
 from .grid import caption, meaning
 from .lanes import list_gpus
+from .style import as_code, as_markdown
 
 __all__ = ["WIDTH", "Group", "make_groups", "markdown_lines", "text_lines"]
 

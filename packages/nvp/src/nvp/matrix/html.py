@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..knowledge.tables import PTX
 from .cells import CPU, NO_BUILD, UNKNOWN, Cell
-from .escaping import as_html
 from .grid import (
     UNSUPPORTED,
     Drivers,
@@ -19,8 +18,7 @@ from .grid import (
     products,
 )
 from .lanes import span
-from .page import as_page
-from .style import tone_classes
+from .style import as_html, as_page, tone_classes
 
 __all__ = ["html_page", "legend_items", "tile_classes"]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from .escaping import as_html
 from .grid import Grid, architectures, branches, caption, meaning
 from .html import legend_items, tile_classes
 from .lanes import span
-from .style import svg_css, tone_classes
+from .style import as_html, svg_css, tone_classes
 
 __all__ = ["svg_drawing"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, UsageError, printable
 from nvidia_variant_provider.machine.environment import Environment
 
-from ...matrix.escaping import as_code, as_markdown
+from ...matrix.style import as_code, as_markdown
 from .comparing import CHANGES, Comparison, Lane
 from .making import Receipt
 
