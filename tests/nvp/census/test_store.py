@@ -208,7 +208,7 @@ def test_a_store_of_the_first_version_is_migrated(tmp_path: Path) -> None:
         assert (library.path, library.machine) == ("demo/lib.so", "x86_64")
         assert (library.targets, library.stubs) == ({"80_real": 2}, {"80_real": 1})
         assert library.needed == ("libc.so.6",)
-        assert library.lto == library.sections == {}
+        assert library.lto == {}
         assert len(list(store.rows("SELECT * FROM claims"))) == 1
         assert not list(
             store.rows("SELECT * FROM sqlite_master WHERE name = 'declared'")

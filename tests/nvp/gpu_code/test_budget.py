@@ -1,29 +1,13 @@
-"""What the files of one report share, and what an archive costs."""
+"""What an archive costs, and what its METADATA hides."""
 
 from __future__ import annotations
 
-import threading
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from nvp import api
-from nvp.gpu_code.budget import Budget
-
-
-def test_what_a_file_has_told_is_forgotten_when_it_is_read_again() -> None:
-    budget = Budget()
-    assert budget.is_news("told by another file")
-    told = budget.told()
-    assert budget.is_news("told in vain")
-    other = threading.Thread(target=budget.is_news, args=("told by a thread",))
-    other.start()
-    other.join()
-    budget.forget_since(told)
-    assert budget.is_news("told in vain")
-    assert not budget.is_news("told by another file")
-    assert not budget.is_news("told by a thread")
 
 
 def test_an_archive_is_listed_once(

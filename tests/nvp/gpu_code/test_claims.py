@@ -412,4 +412,9 @@ def test_the_relaxed_bound_leaves_out_newer_ptx() -> None:
         "12.0",
         ("80_real", "80_virtual", "90_real"),
     )
+    # PTX of exactly that version is compiled by each of them, too.
+    assert relaxed(lib("80_real", "80_virtual", isa="8.0", needed=runtime)) == (
+        "12.0",
+        ("80_real", "80_virtual"),
+    )
     assert relaxed(lib("80_virtual", isa="8.7", needed=runtime)) == ("None", ())

@@ -15,7 +15,7 @@ from support.containers import (
 )
 
 from nvp import api
-from nvp.gpu_code import budget, fatbin
+from nvp.gpu_code import compression, fatbin
 from nvp.gpu_code.fatbin import MAGIC
 from nvp.gpu_code.report import LibraryReport
 
@@ -33,7 +33,6 @@ def test_containers_are_found_anywhere_in_a_file() -> None:
     assert result.format == "data"
     assert result.targets == {"80_real": 2, "90_virtual": 2}
     assert result.ptx_isa == {"90_virtual": ("8.7",)}
-    assert result.sections == {"": 2}
     assert result.defects == ()
 
 
@@ -191,10 +190,10 @@ def test_targets_beyond_the_limit_are_not_listed() -> None:
 
 
 def test_the_number_of_containers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "STEPS", 50)
-    data = container() * 1000
+    monkeypatch.setattr(compression, "STEPS", 50)
+    data = container(entry()) * 1000
     result = report(data)
-    assert result.sections[""] <= 50
+    assert sum(result.targets.values()) <= 50
     (defect,) = result.defects
     assert "too many containers" in defect.message
     borders = range(0, len(data), 100)
@@ -204,7 +203,7 @@ def test_the_number_of_containers_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_number_of_cubins_looked_at_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(budget, "CHECKED", 3)
+    monkeypatch.setattr(compression, "CHECKED", 3)
     result = report(container(*[entry(payload=TestStubs.stub)] * 5))
     assert (result.stubs, result.unchecked) == ({"90_real": 3}, 2)
     # There is one defect, however many cubins are left.
@@ -253,7 +252,7 @@ def test_groups_are_decompressed_for_small_cubins_alone(
 def test_the_files_of_a_wheel_share_one_budget(
     limit: str, value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, limit, value)
+    monkeypatch.setattr(compression, limit, value)
     one = container(group(SMALL_CUBIN, payload=LZ4_BOMB, flags=0x2000))
     members = {f"demo/{index}.so": one for index in range(40)}
     path = write_wheel(tmp_path / "demo-1.0-py3-none-any.whl", members)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import struct
 import zipfile
@@ -17,12 +16,8 @@ from hypothesis import strategies as st
 from support.containers import BINARIES, container, entry, in_pieces, write_wheel
 
 from nvp import api
-from nvp.gpu_code import inflating
-from nvp.gpu_code.library import (
-    BrokenError,
-    SuspectError,
-    inspect_library,
-)
+from nvp.gpu_code import zip_members
+from nvp.gpu_code.library import BrokenError, inspect_library
 from nvp.gpu_code.zip_members import Member, Source
 
 isal_zlib = pytest.importorskip("isal.isal_zlib")
@@ -51,16 +46,14 @@ def read(
     )
     source = Source(io.BytesIO(archive(packed)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inflating, "_module", lambda: module)
-        with contextlib.suppress(SuspectError):
-            return b"".join(member.pieces(source)), None
-    out = b""
-    try:
-        for piece in member.carefully(source):
-            out += piece
-    except BrokenError as error:
-        return out, str(error)
-    pytest.fail("zlib finds nothing wrong")
+        patch.setattr(zip_members, "_module", lambda: module)
+        out = b""
+        try:
+            for piece in member.pieces(source):
+                out += piece
+        except BrokenError as error:
+            return out, str(error)
+        return out, None
 
 
 def squeeze(data: bytes, level: int = 6) -> bytes:
@@ -89,7 +82,7 @@ def test_both_inflate_the_same(data: bytes, level: int) -> None:
     st.none() | st.integers(0, 1 << 20),
     st.integers(-3, 3),
 )
-def test_both_say_the_same_of_damage(
+def test_both_find_the_same_damage(
     data: bytes,
     level: int,
     changes: list[tuple[int, int]],
@@ -102,22 +95,15 @@ def test_both_say_the_same_of_damage(
     if cut is not None:
         del packed[cut % len(packed) :]
     claims = max(0, len(data) + longer)
-    results = [
+    (out, message), (other, same) = (
         read(module, bytes(packed), zlib.crc32(data), claims)
         for module in (isal_zlib, zlib)
-    ]
-    assert results[0] == results[1]
-
-
-def test_all_bytes_before_the_damage_are_read() -> None:
-    first = bytes(range(256)) * 300
-    packer = zlib.compressobj(6, zlib.DEFLATED, -15)
-    packed = packer.compress(first) + packer.flush(zlib.Z_FULL_FLUSH)
-    damaged = packed + b"\x07" + bytes(70_000)  # a block of a type that is reserved
-    for module in (isal_zlib, zlib):
-        out, message = read(module, damaged, 0, 1 << 20)
-        assert out == first
-        assert message == "it cannot be decompressed: its data is damaged"
+    )
+    # Their texts and what they inflate before the damage may differ.
+    assert (message is None) == (same is None)
+    assert max(len(out), len(other)) <= claims
+    if message is None:
+        assert out == other
 
 
 @pytest.mark.parametrize("claims", [1000, 1 << 22])
@@ -140,10 +126,10 @@ def test_reports_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         if path.is_file()
     }
     path = write_wheel(tmp_path / "demo-1.0-py3-none-any.whl", members)
-    assert inflating.inflater_name() == "isal"
+    assert zip_members.inflater_name() == "isal"
     with_isal = api.inspect(path, jobs=2)
-    monkeypatch.setattr(inflating, "_module", lambda: zlib)
-    assert inflating.inflater_name() == "zlib"
+    monkeypatch.setattr(zip_members, "_module", lambda: zlib)
+    assert zip_members.inflater_name() == "zlib"
     assert api.inspect(path, jobs=2) == with_isal
     assert any(library.targets for library in with_isal.libraries)
 
@@ -184,51 +170,23 @@ def library_of_lld(
 class Stream:
     """Pieces of a file, which counts the bytes that it gives."""
 
-    def __init__(self, data: bytes, borders: list[int] | None = None) -> None:
+    def __init__(self, data: bytes) -> None:
         self.data = data
         self.given = 0
-        self._borders = borders or list(range(0, len(data), 200_000))
 
     def __call__(self) -> Iterator[bytes]:
-        for piece in in_pieces(self.data, self._borders):
+        for piece in in_pieces(self.data, list(range(0, len(self.data), 200_000))):
             self.given += len(piece)
             yield piece
 
 
 @pytest.mark.parametrize("with_code", [True, False])
-@pytest.mark.parametrize("shift", [0, -5, 5])
-def test_names_far_from_the_headers_are_read_once(
-    shift: int, *, with_code: bool
-) -> None:
+def test_a_library_of_lld_is_read_once(*, with_code: bool) -> None:
+    """The names of its sections, which are far before the headers, are not needed."""
     data = library_of_lld(with_code=with_code)
-    middle = data.index(b".shstrtab") + shift
-    stream = Stream(data, [4096, 200_000, middle, middle + MIB])
-    report = inspect_library("demo.so", len(data), stream)
-    assert report is not None
-    assert report.sections == ({".nv_fatbin": 1} if with_code else {})
-    assert report.defects == ()
-    assert stream.given == len(data)
-
-
-def test_names_that_are_not_recognised_are_read_again_up_to_their_end() -> None:
-    data = library_of_lld(with_code=True)
-    data = data.replace(b".shstrtab", b".otherone")
     stream = Stream(data)
     report = inspect_library("demo.so", len(data), stream)
     assert report is not None
-    assert report.sections == {".nv_fatbin": 1}
-    # The names end a little behind the first MiB, and a piece has 200,000 bytes.
-    assert len(data) < stream.given <= len(data) + MIB + 400_000
-
-
-@pytest.mark.parametrize("count", [1, 500])
-def test_texts_that_look_like_names_do_no_harm(count: int) -> None:
-    data = bytearray(library_of_lld(with_code=True))
-    place = data.index(b"sss") + 3 * MIB
-    text = b"\0.shstrtab\0" * count
-    data[place : place + len(text)] = text
-    stream = Stream(bytes(data))
-    report = inspect_library("demo.so", len(data), stream)
-    assert report is not None
-    assert report.sections == {".nv_fatbin": 1}
+    assert report.has_gpu_code == with_code
+    assert report.defects == ()
     assert stream.given == len(data)

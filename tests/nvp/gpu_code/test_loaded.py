@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.containers import BINARIES, binaries, container, entry
 
-from nvp.gpu_code import library, loaded
+from nvp.gpu_code import dynamic, library
+from nvp.gpu_code.dynamic import read_other_parts
 from nvp.gpu_code.library import inspect_local
-from nvp.gpu_code.loaded import read_other_parts
 from nvp.gpu_code.ranges import read_all
 from nvp.gpu_code.report import LibraryReport
 
@@ -146,13 +146,13 @@ def test_a_container_that_begins_before_such_a_part_is_read_to_its_end(
 def test_real_binaries_have_the_same_report(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loaded, "_WORTHWHILE", 1)
+    monkeypatch.setattr(dynamic, "_WORTHWHILE", 1)
     data = path.read_bytes()
     assert inspect(data, tmp_path) == inspect(data, tmp_path, loaded_only=False)
 
 
 def test_parts_of_a_real_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loaded, "_WORTHWHILE", 1)
+    monkeypatch.setattr(dynamic, "_WORTHWHILE", 1)
     data = (BINARIES / "plain.so").read_bytes()
     parts = read_all(read_other_parts(), data)
     assert parts
@@ -191,8 +191,8 @@ class _Model:
 )
 def test_sections_that_overlap(rows: list[tuple[int, int, int, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loaded, "_WORTHWHILE", 1)
-        parts = tuple(loaded._parts(rows))
+        patch.setattr(dynamic, "_WORTHWHILE", 1)
+        parts = tuple(dynamic._parts(rows))
     model = _Model(rows)
     left_out = {place for start, end in parts for place in range(start, end)}
     assert left_out == set(filter(model.is_left_out, range(100)))

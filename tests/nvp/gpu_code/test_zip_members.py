@@ -213,15 +213,6 @@ def test_memory_does_not_grow_with_a_member(head: bytes, claims: int) -> None:
         assert "it is longer than the 1024 bytes that it claims" in texts
 
 
-def test_the_number_of_listed_containers_is_bounded() -> None:
-    piece = container() * 4096
-    data, crc, size = deflated([piece] * 64)
-    report = api.inspect(io.BytesIO(raw_wheel(data, crc, size)))
-    (library,) = report.libraries
-    assert library.sections == {"": 262_144}
-    assert library.targets == {}
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_one_wrong_bit_in_the_headers(wheel: Path, jobs: int) -> None:
     """Each wrong bit gives a report, with or without a defect."""

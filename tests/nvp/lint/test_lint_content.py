@@ -14,7 +14,7 @@ from support.containers import container, library
 from support.content_cases import CASES
 from support.gpu_wheels import PLAIN, PLAIN_SO, Wheel
 
-from nvp.gpu_code import budget, inspection
+from nvp.gpu_code import compression, inspection
 from nvp.gpu_code.inspection import Progress
 from nvp.lint.findings import Finding
 from nvp.lint.rules import RULES
@@ -109,7 +109,7 @@ def test_a_wheel_that_costs_too_much_to_read_is_not_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few kilobytes could take minutes, so NV512 says that reading was stopped."""
-    monkeypatch.setattr(budget, "STEPS", 5)
+    monkeypatch.setattr(compression, "STEPS", 5)
     wheel = Wheel(libraries={"demo/lib.so": container() * 1000}, sm=["90_real"])
     findings = [f for f in check_paths([wheel.write(tmp_path)]) if f.code[:3] == "NV5"]
     assert [item.code for item in findings] == ["NV512"]

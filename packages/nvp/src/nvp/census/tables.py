@@ -149,7 +149,33 @@ DROP INDEX wheels_by_url;
 """
 """``declared`` had what wheels say about themselves, for an option that is gone."""
 
-MIGRATIONS = (_FIRST, _SECOND, _THIRD)
+_FOURTH = """
+CREATE TABLE new_libraries (
+    wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
+    path TEXT NOT NULL,
+    copy INTEGER NOT NULL,
+    format TEXT NOT NULL,
+    machine TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    vendored INTEGER NOT NULL,
+    needed TEXT NOT NULL,
+    lto TEXT NOT NULL,
+    unknown TEXT NOT NULL,
+    compression TEXT NOT NULL,
+    unchecked INTEGER NOT NULL,
+    defects TEXT NOT NULL,
+    PRIMARY KEY (wheel, path, copy)
+) WITHOUT ROWID;
+INSERT INTO new_libraries
+SELECT wheel, path, copy, format, machine, size, vendored, needed, lto, unknown,
+       compression, unchecked, defects
+FROM libraries;
+DROP TABLE libraries;
+ALTER TABLE new_libraries RENAME TO libraries;
+"""
+"""The column ``sections`` went: nothing used it."""
+
+MIGRATIONS = (_FIRST, _SECOND, _THIRD, _FOURTH)
 """What makes version N of the tables from version N-1; 0 is an empty file. Never change
 an entry: people have stores that were made with it."""
 
@@ -215,7 +241,6 @@ def library_row(wheel: int, copy: int, library: LibraryReport) -> dict[str, obje
         "lto": json.dumps(dict(library.lto)),
         "unknown": json.dumps(dict(library.unknown)),
         "compression": json.dumps(dict(library.compression)),
-        "sections": json.dumps(dict(library.sections)),
         "unchecked": library.unchecked,
         "defects": json.dumps([item.to_dict() for item in library.defects]),
     }
@@ -268,7 +293,6 @@ def read_library(row: Any, targets: Iterable[Any]) -> LibraryReport:
             if item["ptx_isa"]
         },
         compression=json.loads(row["compression"]),
-        sections=json.loads(row["sections"]),
         needed=tuple(json.loads(row["needed"])),
         unknown=json.loads(row["unknown"]),
         unchecked=row["unchecked"],

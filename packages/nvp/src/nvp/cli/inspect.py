@@ -251,7 +251,7 @@ def _notes(report: WheelReport) -> list[str]:
     if unchecked := sum(item.unchecked for item in report.libraries):
         why = "they could not be decompressed"
         if not has_zstd():
-            why = "to find out, pip install 'nvidia-variant-provider[wheels]'"
+            why = "to find out, pip install zstandard"
         pieces = "piece" if unchecked == 1 else "pieces"
         notes.append(
             f"{shown(report.path, 200)[1:-1]}: {unchecked} {pieces} of machine code "

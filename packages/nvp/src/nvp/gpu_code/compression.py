@@ -1,14 +1,13 @@
-"""Decompressing pieces of GPU code, never beyond a bound.
+"""Decompressing pieces of GPU code, never beyond a bound or what a report may cost.
 
 nvcc up to 12.x writes LZ4 blocks. They are decoded here, after
 https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md, and not by the package
 ``lz4``: that one only decodes whole blocks into a buffer that has to be large enough,
 while here the first 2 KiB of a block usually tell enough, and a hostile block has to
 end at a limit. Little is decoded at all, cubins of at most 16 KiB and groups of at most
-1 MiB, so that Python is fast enough and wheels of up to CUDA 12 need no extra.
+1 MiB, so that Python is fast enough.
 
-Zstandard comes with Python 3.14, or with the package ``zstandard`` of the extra
-``wheels``.
+Zstandard comes with Python 3.14, or with the package ``zstandard``.
 """
 
 from __future__ import annotations
@@ -19,13 +18,56 @@ import threading
 from types import ModuleType
 from typing import Any
 
-from .budget import Budget
-
-__all__ = ["LZ4", "NONE", "ZSTD", "decode_lz4", "decompress", "has_zstd"]
+__all__ = ["LZ4", "NONE", "ZSTD", "Budget", "decode_lz4", "decompress", "has_zstd"]
 
 NONE, LZ4, ZSTD = "none", "lz4", "zstd"
 
 _own = threading.local()
+
+STEPS = 1_000_000
+"""Steps of the scanner: entries, starts and ends of containers. cuFFT takes 73,000."""
+
+CHECKED = 20_000
+"""Cubins that are searched for kernels. cuFFT has 1,086."""
+
+UNPACKED = 256 * 1024 * 1024
+"""Bytes that are decompressed for that. cuSPARSELt takes 14 MiB."""
+
+SEQUENCES = 4_000_000
+"""Sequences of LZ4, which is decoded in Python. cuSPARSELt has 219,000."""
+
+
+class Budget:
+    """What is left to spend. The files of one report share a budget, in all threads.
+
+    A hostile archive of a few kilobytes can cost much. To spend all of the budget takes
+    about 15 seconds. Real wheels stay far below: each limit says what the wheel that
+    needs the most takes of it.
+
+    There is no lock: if two threads count one step together, that is one step too many
+    at most.
+    """
+
+    __slots__ = ("_told", "checked", "sequences", "steps", "unpacked")
+
+    def __init__(self) -> None:
+        self.steps = STEPS
+        self.checked = CHECKED
+        self.unpacked = UNPACKED
+        self.sequences = SEQUENCES
+        self._told: set[str] = set()
+
+    @property
+    def may_unpack(self) -> bool:
+        """Whether enough is left to decompress another piece."""
+        return self.checked > 0 and self.unpacked > 0 and self.sequences > 0
+
+    def is_news(self, message: str) -> bool:
+        """Return whether ``message`` is new in this report, and remember it."""
+        if message in self._told:
+            return False
+        self._told.add(message)
+        return True
 
 
 def decompress(

@@ -10,7 +10,7 @@ Generic ABI: https://gabi.xinuos.com, chapters 2, 5 and 8.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from .ranges import Range, Reader
@@ -23,7 +23,6 @@ __all__ = [
     "PT_LOAD",
     "Header",
     "Image",
-    "NamesWatch",
     "Section",
     "Sections",
     "parse_header",
@@ -59,16 +58,6 @@ MAX_NAMES = 256 * 1024
 """The most bytes that are read of the names of all sections together."""
 
 MAX_NAME = 256
-_OWN_NAME = b"\0.shstrtab\0"
-"""What is in each table of the names of sections: the name of the table's section."""
-
-_AROUND = 16 * 1024
-"""Bytes on either side that are kept with it. Tables of libraries have about 400."""
-
-_MAX_KEPT = 16
-"""How many ranges are kept at most."""
-
-_NO_END = 1 << 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,9 +216,11 @@ class Header:
         return _MACHINES.get(self.machine, f"machine {self.machine}")
 
 
-def read_sections() -> Reader[Image]:
+def read_sections(*, named: bool = True) -> Reader[Image]:
     """Read machine and sections of an ELF file.
 
+    :param named: whether to read the names of the sections, too. The linker lld writes
+        them up to a hundred megabytes before the section headers.
     :raises ValueError: it is not an ELF file. Tables that cannot be read are defects.
     """
     (head,) = yield (HEAD,)
@@ -239,8 +230,10 @@ def read_sections() -> Reader[Image]:
     if len(table) < header.sections[1]:
         defects.append("its section headers are cut off")
     rows = list(header.layout.sections(table, header.section_size))
-    _, _, start, length = rows[header.names] if header.names < len(rows) else (0,) * 4
-    (names,) = yield ((start, min(length, MAX_NAMES)),)
+    names = b""
+    if named and header.names < len(rows):
+        _, _, start, length = rows[header.names]
+        (names,) = yield ((start, min(length, MAX_NAMES)),)
     return Image(
         format="elf",
         machine=header.machine_name,
@@ -249,70 +242,6 @@ def read_sections() -> Reader[Image]:
         osabi=header.osabi,
         defects=tuple(defects),
     )
-
-
-class NamesWatch:
-    """Recognises the names of sections in a stream, before it says where they are.
-
-    The linker lld writes them before the symbol names, which can take a hundred
-    megabytes, and the section headers, which point back at the names, come last. The
-    names are not loaded into memory when the library is used, so that this looks at the
-    parts of the file only that the program headers leave out. It may recognise bytes
-    that are something else: these are kept in vain, and nothing else happens.
-
-    :param is_needed: whether anybody will ask for the names, as far as is known.
-    """
-
-    def __init__(self, is_needed: Callable[[], bool]) -> None:
-        self._is_needed = is_needed
-        self._parts: list[Range] = []
-        self._left = _MAX_KEPT
-        self._last = b""
-
-    def __call__(self, start: int, data: bytes) -> Iterator[Range]:
-        """Yield the ranges around what may be the names, as `ranges.Watch` has it."""
-        if start == 0:
-            self._parts = list(_not_loaded(data))
-        if self._is_looked_into(start, start + len(data)) and self._is_needed():
-            text, text_start = self._last + data, start - len(self._last)
-            at = text.find(_OWN_NAME)
-            while at >= 0 and self._left:
-                self._left -= 1
-                yield text_start + at - _AROUND, 2 * _AROUND
-                at = text.find(_OWN_NAME, at + _AROUND)
-        # The end of a piece may cut the name in two.
-        self._last = data[1 - len(_OWN_NAME) :]
-
-    def _is_looked_into(self, start: int, end: int) -> bool:
-        return any(first < end and start < last for first, last in self._parts)
-
-
-def _not_loaded(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield start and end of the parts of a file that no segment loads.
-
-    :param data: its first bytes. Without all program headers among them, the value is
-        empty, and the same if the file is not an ELF file.
-    """
-    try:
-        header = parse_header(data)
-    except ValueError:
-        return
-    start, length = header.programs
-    if start + length > len(data):
-        return
-    programs = data[start : start + length]
-    done = 0
-    for first, size in sorted(
-        (offset, size)
-        for kind, offset, _, size in header.layout.segments(
-            programs, header.program_size
-        )
-        if kind == PT_LOAD
-    ):
-        if first > done:
-            yield done, first
-        done = max(done, first + size)
-    yield done, _NO_END
 
 
 def parse_header(head: bytes) -> Header:

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from nvidia_variant_provider.strict_json import open_regular
 
 from . import elf
-from .budget import Budget
-from .compression import ZSTD, decompress, has_zstd
+from .compression import ZSTD, Budget, decompress, has_zstd
 from .cubin import cubin_target, has_kernels
 from .fatbin import CONTAINER, CUBIN, ENTRY, GROUP, MAGIC, compression_of, target_of
 from .ranges import read_all
@@ -105,8 +104,7 @@ def _first(data: mmap.mmap, fits: Callable[[str], bool]) -> Cubin | None:
             spare.append(packed)
         elif packed.compression == ZSTD and not has_zstd():
             raise ExtractionError(
-                "its code is compressed with Zstandard: install "
-                "nvidia-variant-provider[wheels]"
+                "its code is compressed with Zstandard: install zstandard"
             )
         else:
             content = _unpacked(data, packed, budget)

@@ -18,8 +18,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .budget import Budget
-from .compression import LZ4, NONE, ZSTD, decompress
+from .compression import LZ4, NONE, ZSTD, Budget, decompress
 from .cubin import has_kernels, names_kernels
 
 __all__ = [

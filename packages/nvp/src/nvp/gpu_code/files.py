@@ -17,11 +17,10 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import unreadable
 
 from ..wheels.archive import MAX_REQUIRES, explained, parse_requires, read_dist_info
-from .inflating import PIECE
 from .library import BrokenError, Pieces
 from .loose import is_text
 from .report import Defect
-from .zip_members import Source, list_members
+from .zip_members import PIECE, Source, list_members
 
 __all__ = ["ARCHIVES", "File", "Listing", "list_folder", "recorded_paths"]
 
@@ -44,7 +43,6 @@ class File:
     :param path: where it is in the wheel or folder, with ``/``.
     :param size: the bytes that it claims to have.
     :param pieces: reads it.
-    :param carefully: reads it after ``pieces`` has raised `library.SuspectError`.
     :param local: where it is on disk, if it is so long that parts of it are skipped.
     :param loaded_only: what `library.inspect_local` is told.
     """
@@ -52,7 +50,6 @@ class File:
     path: str
     size: int
     pieces: Pieces
-    carefully: Pieces | None = None
     local: str | None = None
     loaded_only: bool = False
 
@@ -173,7 +170,6 @@ class Listing:
                     path=prefix + member.name,
                     size=member.size,
                     pieces=partial(member.pieces, shared),
-                    carefully=partial(member.carefully, shared),
                 )
             )
 

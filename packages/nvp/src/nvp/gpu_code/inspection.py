@@ -12,18 +12,17 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import IO
 
 from nvidia_variant_provider.errors import InputError, shown
 from nvidia_variant_provider.strict_json import unreadable
 
-from .budget import Budget
+from .compression import Budget
 from .files import ARCHIVES, File, Listing, list_folder, recorded_paths
-from .inflating import inflater_name
-from .library import Pieces, SuspectError, inspect_library, inspect_local
+from .library import inspect_library, inspect_local
 from .report import LibraryReport, WheelReport
 from .vendoring import copied_paths
+from .zip_members import inflater_name
 
 __all__ = [
     "Progress",
@@ -211,8 +210,11 @@ def _report(
     seconds, name = time.monotonic() - started, inflater_name()
     logger.info("%s: read in %.3f seconds, inflated by %s", path, seconds, name)
     # Defects of files that are not libraries stand with those of the archive.
-    libraries = [item for item in reports if item.format != "data" or item.sections]
-    others = [item for item in reports if item.format == "data" and not item.sections]
+    libraries: list[LibraryReport] = []
+    others: list[LibraryReport] = []
+    for item in reports:
+        is_library = item.format != "data" or item.has_gpu_code
+        (libraries if is_library else others).append(item)
     return WheelReport(
         path=path,
         kind=kind,
@@ -334,47 +336,33 @@ class _StoppedError(Exception):
 
 
 def _inspect(item: File, budget: Budget, counter: _Counter) -> LibraryReport | None:
-    counts = True
-
-    def watched(read: Pieces) -> Iterator[bytes]:
-        # A file may be read again for its tables, which does not count as progress.
-        nonlocal counts
-        is_first, counts = counts, False
-        for piece in read():
-            if counter.stopped:
-                raise _StoppedError
-            if is_first:
-                counter.add(len(piece))
-            yield piece
-
-    def inspect(read: Pieces) -> LibraryReport | None:
-        pieces = partial(watched, read)
-        return inspect_library(item.path, item.size, pieces, budget=budget)
+    is_first = True
 
     def step(size: int) -> None:
         if counter.stopped:
             raise _StoppedError
         counter.add(size)
 
-    told = budget.told()
+    def pieces() -> Iterator[bytes]:
+        # A file may be read again for its tables, which does not count as progress.
+        nonlocal is_first
+        counts, is_first = is_first, False
+        for piece in item.pieces():
+            step(len(piece) if counts else 0)
+            yield piece
+
     started = time.monotonic()
-    try:
-        if item.local is None:
-            report = inspect(item.pieces)
-        else:
-            report = inspect_local(
-                item.path,
-                item.size,
-                item.local,
-                budget=budget,
-                loaded_only=item.loaded_only,
-                on_bytes=step,
-            )
-    except SuspectError as error:
-        # What is wrong, and what is before the damage, must not depend on the inflater.
-        logger.info("%s: read again by zlib: %s", item.path, error)
-        budget.forget_since(told)
-        report = inspect(item.carefully or item.pieces)
+    if item.local is None:
+        report = inspect_library(item.path, item.size, pieces, budget=budget)
+    else:
+        report = inspect_local(
+            item.path,
+            item.size,
+            item.local,
+            budget=budget,
+            loaded_only=item.loaded_only,
+            on_bytes=step,
+        )
     seconds = time.monotonic() - started
     logger.debug("%s: %d bytes in %.3f seconds", item.path, item.size, seconds)
     return report

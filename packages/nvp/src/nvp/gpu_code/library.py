@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import bisect
-from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
-from .budget import Budget
-from .compression import NONE
-from .counting import Counts
-from .dynamic import read_needed
-from .elf import Image, NamesWatch, read_sections
-from .fatbin import CUBIN, PTX, Entry, Scanner
-from .loaded import read_other_parts
+from .compression import NONE, Budget
+from .dynamic import read_needed, read_other_parts
+from .elf import Image, read_sections
+from .fatbin import CUBIN, LTO_IR, PTX, Entry, Scanner
 from .loose import Code, guess_format, read_cubin, read_ptx
 from .pe import read_pe
 from .ranges import Range, RangeFeeder, Reader, read_seekable
-from .report import LibraryReport
+from .report import Defect, LibraryReport, sort_targets, target_key
 
 __all__ = [
     "BrokenError",
     "Pieces",
-    "SuspectError",
     "inspect_library",
     "inspect_local",
 ]
@@ -32,9 +28,9 @@ Pieces = Callable[[], Iterator[bytes]]
 
 _PASSES = 2
 """How often a stream is read again for tables that have passed. The longest chains of
-references go back twice: from the section headers to the names of the sections and from
-those to the contents of a section, or from the program headers to the dynamic section
-and from there to the names of the libraries."""
+references go back twice: from the section headers of a cubin to the names of the
+sections and from those to the contents of one, or from the program headers to the
+dynamic section and from there to the names of the libraries."""
 
 _HEAD = 64
 """Bytes from which the format of a file is told."""
@@ -47,15 +43,103 @@ _SHORT = 4 * 1024
 
 _NO_END = 1 << 64
 
-_AT_START = array("Q", [0])
+MAX_DEFECTS = 20
+"""Defects that are listed for one file."""
+
+MAX_DISTINCT = 2048
+"""Different entries that one file may have: by kind, target, version of PTX and
+compression. cuBLASLt has 40."""
 
 
 class BrokenError(Exception):
     """A stream ends early: the rest of the file cannot be read."""
 
 
-class SuspectError(Exception):
-    """A stream may be damaged: another reader has to say what is wrong with it."""
+class Counts:
+    """Counts the entries of a file, and notes its first container and its defects.
+
+    :param path: the name of the file in the report.
+    """
+
+    __slots__ = ("_entries", "_is_full", "defects", "first_container", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.first_container: int | None = None
+        self.defects: list[Defect] = []
+        # The same few entries come again thousands of times.
+        self._entries: dict[Entry, int] = {}
+        self._is_full = False
+
+    def add_container(self, offset: int) -> None:
+        """Note where the first container starts."""
+        if self.first_container is None:
+            self.first_container = offset
+
+    def add(self, entry: Entry) -> None:
+        """Count an entry, unless the file has too many different ones."""
+        entries = self._entries
+        if entry in entries:
+            entries[entry] += 1
+        elif len(entries) < MAX_DISTINCT:
+            entries[entry] = 1
+        elif not self._is_full:
+            self._is_full = True
+            message = f"more than {MAX_DISTINCT} targets: the others are not read"
+            self.add_defect(None, message)
+
+    def add_defect(self, offset: int | None, message: str) -> None:
+        """Note a defect, unless there are many already."""
+        if len(self.defects) == MAX_DEFECTS:
+            message, offset = "there are more defects", None
+        if len(self.defects) <= MAX_DEFECTS:
+            place = "" if offset is None else f"{offset:#x}"
+            self.defects.append(Defect(path=self.path, place=place, message=message))
+
+    def totals(self) -> dict[str, Any]:
+        """Return the fields of `report.LibraryReport` that count entries."""
+        if not self._entries:  # as in most files of a distribution
+            return {}
+        targets: dict[str, int] = defaultdict(int)
+        stubs: dict[str, int] = defaultdict(int)
+        lto: dict[str, int] = defaultdict(int)
+        unknown: dict[str, int] = defaultdict(int)
+        compression: dict[str, int] = defaultdict(int)
+        isa: dict[str, set[str]] = defaultdict(set)
+        unchecked = 0
+        for entry, count in self._entries.items():
+            if entry.kind == CUBIN:
+                name = f"{entry.target}_real"
+                targets[name] += count
+                if entry.stub:
+                    stubs[name] += count
+                elif entry.stub is None:
+                    unchecked += count
+            elif entry.kind == PTX:
+                name = f"{entry.target}_virtual"
+                targets[name] += count
+                isa[name].add(entry.isa)
+            elif entry.kind == LTO_IR:
+                lto[entry.target] += count
+            else:
+                unknown[f"kind {entry.kind:#x}"] += count
+            compression[entry.compression] += count
+        return {
+            "targets": sort_targets(targets),
+            "lto": sort_targets(lto),
+            "stubs": sort_targets(stubs),
+            "ptx_isa": {
+                name: tuple(sorted(isa[name], key=_version))
+                for name in sorted(isa, key=target_key)
+            },
+            "compression": dict(sorted(compression.items())),
+            "unknown": dict(sorted(unknown.items())),
+            "unchecked": unchecked,
+        }
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))
 
 
 def inspect_library(
@@ -72,7 +156,6 @@ def inspect_library(
     :param pieces: reads the file, and is called at most three times; it may raise
         `BrokenError`, which becomes a defect.
     :param budget: what may be spent; the files of one report share it.
-    :raises SuspectError: ``pieces`` raised it. What was read so far does not count.
     """
     counts = Counts(path)
     scanner = _scanner(counts, size, budget)
@@ -86,16 +169,13 @@ def inspect_library(
                 if len(head) < min(_HEAD, size):
                     continue
                 data, form = head, guess_format(path, head)
-                feeders = _feeders(form, size, counts)
+                feeders = [RangeFeeder(reader, size) for reader in _readers(form)]
             scanner.feed(data)
             for feeder in feeders:
                 feeder.feed(data)
     except BrokenError as error:
         counts.add_defect(None, str(error))
     scanner.finish()
-    if form == "elf" and not counts.places:
-        # The names of the sections say where containers are, and there are none.
-        feeders[0].finish()
     _read_again(feeders, pieces)
     tables = [feeder.result for feeder in feeders]
     _add_errors(counts, [item.error for item in feeders if item.error is not None])
@@ -119,7 +199,7 @@ def inspect_local(
     :param path: the name of the file in the report.
     :param place: where the file is.
     :param loaded_only: whether to look only where a library has data, which is where
-        programs have GPU code; `loaded` says why.
+        programs have GPU code; `dynamic.read_other_parts` says why.
     :param on_bytes: is called with the number of bytes of each step.
     """
     counts = Counts(path)
@@ -225,18 +305,9 @@ _Table = Image | Code | tuple[str, ...]
 _Feeder = RangeFeeder[Image] | RangeFeeder[Code] | RangeFeeder[tuple[str, ...]]
 
 
-def _feeders(form: str, size: int, counts: Counts) -> list[_Feeder]:
-    """Return what reads the tables of a format; that of sections comes first."""
-    if form == "elf":
-        watch = NamesWatch(lambda: len(counts.places) > 0)
-        sections = RangeFeeder(read_sections(), size, watch=watch)
-        return [sections, RangeFeeder(read_needed(), size)]
-    return [RangeFeeder(reader, size) for reader in _readers(form)]
-
-
 def _readers(form: str) -> list[Reader[Any]]:
     if form == "elf":
-        return [read_sections(), read_needed()]
+        return [read_sections(named=False), read_needed()]
     if form == "pe":
         return [read_pe()]
     if form == "cubin":
@@ -283,16 +354,15 @@ def _report(
             needed = item
     for message in image.defects if image else ():
         counts.add_defect(None, message)
-    if form == "fatbin" and counts.places[:1] != _AT_START:
+    if form == "fatbin" and counts.first_container != 0:
         form = "data"  # the first bytes only look like a container
-    if form == "data" and not (counts.places or counts.defects):
+    if form == "data" and counts.first_container is None and not counts.defects:
         return None
     return LibraryReport(
         path=counts.path,
         format=form,
         machine=image.machine if image else "",
         size=size,
-        sections=counts.by_section(image.sections if image else ()),
         needed=tuple(dict.fromkeys(needed)),
         defects=tuple(counts.defects),
         **counts.totals(),

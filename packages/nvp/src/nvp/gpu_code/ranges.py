@@ -44,15 +44,14 @@ have them any more and says how far the stream has to be read again:
 >>> feeder.done, feeder.result
 (True, b'name')
 
-The real feeder keeps so much that most libraries are read once, and a `Watch` can tell
-it to keep more.
+The real feeder keeps so much that most libraries are read once.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator
 from typing import IO, Generic, TypeVar
 
 __all__ = [
@@ -60,7 +59,6 @@ __all__ = [
     "Range",
     "RangeFeeder",
     "Reader",
-    "Watch",
     "read_all",
     "read_seekable",
 ]
@@ -72,11 +70,6 @@ Range = tuple[int, int]
 
 Reader = Generator[tuple[Range, ...], tuple[bytes, ...], T]
 """A generator that yields ranges, is sent their bytes, and returns what it read."""
-
-Watch = Callable[[int, bytes], Iterable[Range]]
-"""Called with the offset and the bytes of each piece of a stream before the reader gets
-it. It returns ranges to keep, which may reach back a little and ahead, because the
-reader may ask for them when they have passed."""
 
 MAX_RANGE = 1024 * 1024
 """The most bytes that one range gets; all tables of real libraries are shorter."""
@@ -96,9 +89,9 @@ def read_all(reader: Reader[T], data: bytes) -> T:
     try:
         wanted = next(reader)
         while True:
-            wanted = reader.send(
-                tuple(data[start : start + length] for start, length in wanted)
-            )
+            # A length that is computed from a damaged file can be negative.
+            pieces = [data[at : at + max(0, size)] for at, size in wanted]
+            wanted = reader.send(tuple(pieces))
     except StopIteration as stop:
         result: T = stop.value
         return result
@@ -130,27 +123,6 @@ def _read_range(file: IO[bytes], size: int, start: int, length: int) -> bytes:
     return file.read(min(length, MAX_RANGE))
 
 
-class _Kept:
-    """A range of the stream that is kept, as far as it has come."""
-
-    __slots__ = ("_length", "data", "start")
-
-    def __init__(self, start: int, length: int) -> None:
-        self.start = start
-        self._length = length
-        self.data = bytearray()
-
-    def take(self, data: bytes, start: int) -> None:
-        """Take what is missing from a piece that begins at ``start``."""
-        if not self.data and self.start < start:
-            # The first bytes of the range had passed: keep the others.
-            self._length -= start - self.start
-            self.start = start
-        at = self.start + len(self.data) - start
-        if 0 <= at < len(data) and len(self.data) < self._length:
-            self.data += data[at : at + self._length - len(self.data)]
-
-
 class RangeFeeder(Generic[T]):
     """Runs a reader over a stream; the example of the module shows how.
 
@@ -159,7 +131,6 @@ class RangeFeeder(Generic[T]):
     :param size: the length of the stream in bytes.
     :param head: how many of the first bytes to keep.
     :param tail: how many of the last bytes to keep.
-    :param watch: says what else to keep.
     """
 
     def __init__(
@@ -169,16 +140,13 @@ class RangeFeeder(Generic[T]):
         *,
         head: int = HEAD,
         tail: int = TAIL,
-        watch: Watch | None = None,
     ) -> None:
         self._reader = reader
-        self._watch = watch
         self._size = size
         self._head_size = head
         self._tail_size = tail
         self._head = b""
         self._tail: deque[tuple[int, bytes]] = deque()
-        self._kept: list[_Kept] = []
         self._position = 0
         # What the reader waits for: the ranges, the bytes of those that are complete,
         # and by index the bytes so far of those that are not.
@@ -219,7 +187,6 @@ class RangeFeeder(Generic[T]):
             self._head += data[: self._head_size - self._position]
         self._tail.append((self._position, data))
         self._position += len(data)
-        self._keep(data, self._position - len(data))
         # Keep nothing far before the next range that the reader waits for: then the
         # memory of a piece is used again while it is in the cache of the processor.
         first = max(self._position, self._next) - self._tail_size
@@ -231,24 +198,16 @@ class RangeFeeder(Generic[T]):
             self._advance(tuple(self._complete))
             # What the reader wants now may have passed already.
             self._fill(self._head, 0)
-            for kept in self._kept:
-                self._fill(bytes(kept.data), kept.start)
             for start, piece in self._tail:
                 self._fill(piece, start)
 
     def _read_all(self, data: bytes) -> None:
         """Let the reader read the whole stream, which came in one piece."""
-        send = self._reader.send
         try:
-            wanted = next(self._reader)
-            while True:
-                # A length that is computed from a damaged file can be negative.
-                pieces = [data[at : at + max(0, size)] for at, size in wanted]
-                wanted = send(tuple(pieces))
-        except StopIteration as stop:
-            self.done, self.result = True, stop.value
+            self.result = read_all(self._reader, data)
         except ValueError as error:
-            self.done, self.error = True, error
+            self.error = error
+        self.done = True
 
     def finish(self) -> None:
         """End the stream: the reader gets what came of its request, then nothing."""
@@ -259,16 +218,6 @@ class RangeFeeder(Generic[T]):
             for index, buffer in self._open.items():
                 self._complete[index] = bytes(buffer)
             self._advance(tuple(self._complete))
-
-    def _keep(self, data: bytes, start: int) -> None:
-        """Copy what the watch wants to keep from a piece, and what it wanted before."""
-        for kept in self._kept:
-            kept.take(data, start)
-        for place, length in self._watch(start, data) if self._watch else ():
-            kept = _Kept(max(0, place), length)
-            for offset, piece in self._tail:
-                kept.take(piece, offset)
-            self._kept.append(kept)
 
     def _fill(self, data: bytes, start: int) -> None:
         """Copy the bytes of open ranges from ``data``, which begins at ``start``."""

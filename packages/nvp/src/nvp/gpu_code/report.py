@@ -67,8 +67,6 @@ class LibraryReport:
     :param stubs: how many of ``targets`` have no kernel; linking adds such entries.
     :param ptx_isa: versions of the PTX language, such as ``{"120_virtual": ("8.7",)}``.
     :param compression: how many entries are ``none``, ``lz4`` or ``zstd``.
-    :param sections: how many containers each section has; the empty name stands for
-        those outside of all sections.
     :param needed: the libraries that it is linked with (``DT_NEEDED`` of an ELF file,
         imports of a DLL), in the order of the file.
     :param unknown: how many entries have an unknown kind, such as ``{"kind 0x20": 1}``.
@@ -87,7 +85,6 @@ class LibraryReport:
     stubs: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
     ptx_isa: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     compression: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
-    sections: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
     needed: tuple[str, ...] = ()
     unknown: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
     unchecked: int = 0
@@ -153,7 +150,6 @@ class LibraryReport:
                 name: list(versions) for name, versions in self.ptx_isa.items()
             },
             "compression": dict(self.compression),
-            "sections": dict(self.sections),
             "needed": list(self.needed),
             "cuda_runtime": list(self.cuda_runtime),
             "unknown": dict(self.unknown),

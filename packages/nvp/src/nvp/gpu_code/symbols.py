@@ -13,8 +13,8 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from .elf import MAGIC, Image, read_sections
-from .ranges import MAX_RANGE, Range, Reader
+from .elf import MAGIC, read_sections
+from .ranges import read_seekable
 
 __all__ = ["Symbol", "read_symbols"]
 
@@ -60,7 +60,7 @@ def read_symbols(
         byte.
     :raises ValueError: it is not an ELF file, or its tables are cut off or too large.
     """
-    sections = _run(read_sections(), file).sections
+    sections = read_seekable(read_sections(), file).sections
     start, length = sections.place(b".dynsym")
     names_at, names_length = sections.place(b".dynstr")
     order, wide = _class(file)
@@ -93,26 +93,6 @@ def _class(file: BinaryIO) -> tuple[str, bool]:
     """Return the byte order, as `struct` spells it, and whether it has 64 bits."""
     ident = _read(file, 0, len(MAGIC) + 2)
     return (">" if ident[5] == 2 else "<"), ident[4] == 2
-
-
-def _run(reader: Reader[Image], file: BinaryIO) -> Image:
-    try:
-        wanted = next(reader)
-        while True:
-            wanted = reader.send(tuple(_range(file, item) for item in wanted))
-    except StopIteration as stop:
-        image: Image = stop.value
-        return image
-
-
-def _range(file: BinaryIO, place: Range) -> bytes:
-    """Read a range for a reader of tables, which gets less where the file ends."""
-    start, length = place
-    try:
-        file.seek(start)
-    except (OSError, OverflowError, ValueError):
-        return b""  # no file is as long
-    return file.read(max(0, min(length, MAX_RANGE)))
 
 
 def _read(file: BinaryIO, start: int, length: int) -> bytes:
