@@ -6,8 +6,8 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from nvidia_variant_provider.api import Release, detect, metadata_of
+from nvidia_variant_provider.machine import overrides
 from nvidia_variant_provider.machine.environment import Environment
-from nvidia_variant_provider.machine.overrides import minor_version_compatibility
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def matrix(
     *,
     assume: Collection[str] = (),
     all_lanes: bool = False,
+    minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Matrix:
     """Return which build of a release each driver and each GPU gets.
@@ -106,6 +107,8 @@ def matrix(
     :param variants_json: the metadata of the release; see `Release`.
     :param assume: namespaces of other makers' hardware that count as supported too.
     :param all_lanes: have cells for drivers with GPUs that they do not support, too.
+    :param minor_version_compatibility: whether builds count that only the driver's
+        minor-version compatibility can run; ``None`` leaves it to ``environ``.
     :param environ: environment variables, by default those of the process. Only the
         opt-in to minor-version compatibility counts.
     :return: ``cells`` has a cell for each driver with each GPU that it supports: all
@@ -119,9 +122,7 @@ def matrix(
         metadata_of(variants_json),
         assume=assume,
         all_lanes=all_lanes,
-        minor_version_compatibility=minor_version_compatibility(
-            os.environ if environ is None else environ
-        ),
+        minor_version_compatibility=_accepts(minor_version_compatibility, environ),
     )
 
 
@@ -131,6 +132,7 @@ def diff(
     *,
     assume: Collection[str] = (),
     all_lanes: bool = False,
+    minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Differences:
     """Return which machines get another build from a new release, and why.
@@ -139,6 +141,7 @@ def diff(
     :param new: the metadata of the new release.
     :param assume: as for `matrix`.
     :param all_lanes: as for `matrix`.
+    :param minor_version_compatibility: as for `matrix`.
     :param environ: environment variables, as for `matrix`.
     :return: ``lanes`` has a lane for each driver with each GPU, in the order of the
         cells of `matrix`. Its ``change`` is ``"lost"``, ``"changed"``, ``"gained"`` or
@@ -152,9 +155,7 @@ def diff(
         metadata_of(new),
         assume=assume,
         all_lanes=all_lanes,
-        minor_version_compatibility=minor_version_compatibility(
-            os.environ if environ is None else environ
-        ),
+        minor_version_compatibility=_accepts(minor_version_compatibility, environ),
     )
 
 
@@ -166,6 +167,7 @@ def fleet(
     index_url: str | None = None,
     per_machine: bool = False,
     every_gpu: bool = False,
+    minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Fleet:
     """Choose a build for each machine of a fleet, and the fewest builds for all.
@@ -179,6 +181,7 @@ def fleet(
     :param per_machine: treat each machine on its own, instead of in groups of machines
         that are alike.
     :param every_gpu: choose only builds with code for every GPU of a machine.
+    :param minor_version_compatibility: as for `matrix`; it counts for a release.
     :param environ: environment variables, as for `matrix`.
     :return: ``choices`` has a group of machines each, with what it gets; ``covering``
         has the labels that run on every machine, and ``cover`` the smallest set.
@@ -191,7 +194,7 @@ def fleet(
     groups = group_machines(machines, per_machine=per_machine)
     if release is not None:
         metadata = metadata_of(release)
-        accepts = minor_version_compatibility(environ)
+        accepts = _accepts(minor_version_compatibility, environ)
         strict, relaxed = (
             decide_by_metadata(
                 metadata, every_gpu=every_gpu, minor_version_compatibility=wanted
@@ -217,3 +220,12 @@ def fleet(
         for wanted in (project, name)
     )
     return choose(groups, one, of_other_releases=None if version is None else every)
+
+
+def _accepts(given: bool | None, environ: Mapping[str, str] | None) -> bool:
+    """Return whether builds count that need minor-version compatibility."""
+    if given is not None:
+        return given
+    return overrides.minor_version_compatibility(
+        os.environ if environ is None else environ
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from nvidia_variant_provider.machine.overrides import MINOR_VERSION_COMPATIBILITY
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..matrix.cells import Matrix
@@ -18,6 +20,7 @@ def matrix_of_project(
     *,
     index_url: str | None = None,
     all_lanes: bool = False,
+    minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Matrix:
     """Return which build of a release on an index each driver and each GPU gets.
@@ -29,6 +32,7 @@ def matrix_of_project(
         that any machine runs.
     :param index_url: the index, by default the one that pip is configured for.
     :param all_lanes: as for `matrix`.
+    :param minor_version_compatibility: as for `matrix`.
     :param environ: environment variables, by default those of the process, from which
         pip takes its settings.
     :raises InputError: no index has the release, or none can be read.
@@ -38,6 +42,8 @@ def matrix_of_project(
     from ..index.releases.lanes import find_project_matrix
 
     environ = os.environ if environ is None else environ
+    if minor_version_compatibility:
+        environ = {**environ, MINOR_VERSION_COMPATIBILITY: "1"}
     return find_project_matrix(
         project,
         environ=environ,
@@ -53,6 +59,7 @@ def diff_of_projects(
     *,
     index_url: str | None = None,
     all_lanes: bool = False,
+    minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Differences:
     """Return which machines get another build from a newer release on an index.
@@ -67,6 +74,8 @@ def diff_of_projects(
     from ..index.releases.lanes import compare_projects
 
     environ = os.environ if environ is None else environ
+    if minor_version_compatibility:
+        environ = {**environ, MINOR_VERSION_COMPATIBILITY: "1"}
     return compare_projects(
         old,
         new,

@@ -77,7 +77,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     receipts = _find_receipts(options.old, options.new)
     if receipts is not None:
         return _compare_receipts(*receipts, options)
-    differences, names = _compare(options, machine.with_compatibility(options, environ))
+    differences, names = _compare(options, environ)
     notes = []
     if len(names - {None}) > 1:
         notes.append(f"{differences.old} and {differences.new} are different projects")
@@ -113,6 +113,7 @@ def _compare(
             *files,
             index_url=options.index_url,
             all_lanes=options.all_lanes,
+            minor_version_compatibility=options.minor_version_compatibility or None,
             environ=environ,
         )
         return differences, {differences.old.split()[0], differences.new.split()[0]}
@@ -122,7 +123,12 @@ def _compare(
     old, new = (read_release(file, environ) for file in files)
     machine.check_assumed(options, old, new)
     differences = diff(
-        old, new, assume=options.assume, all_lanes=options.all_lanes, environ=environ
+        old,
+        new,
+        assume=options.assume,
+        all_lanes=options.all_lanes,
+        minor_version_compatibility=options.minor_version_compatibility or None,
+        environ=environ,
     )
     return differences, {old.name, new.name}
 

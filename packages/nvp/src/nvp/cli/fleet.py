@@ -95,7 +95,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         index_url=options.index_url,
         per_machine=options.per_machine,
         every_gpu=options.every_gpu,
-        environ=machine.with_compatibility(options, environ),
+        minor_version_compatibility=options.minor_version_compatibility or None,
+        environ=environ,
     )
     unserved = [item for item in result.choices if item.is_unserved]
     title: str | None = options.project

@@ -15,7 +15,6 @@ from nvidia_variant_provider.machine import reasons
 from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.machine.overrides import (
     CUDA_DRIVER_VERSION,
-    MINOR_VERSION_COMPATIBILITY,
     SM_ARCH,
     apply_forced,
     forced_compute_capability,
@@ -42,7 +41,6 @@ __all__ = [
     "find_later",
     "names_project",
     "refuse_for_projects",
-    "with_compatibility",
     "words_of",
 ]
 
@@ -173,15 +171,6 @@ def detection_errors(environment: Environment) -> list[DetectionError]:
         return []
     sentence, step = reasons.explain(reason)
     return [DetectionError(f"{reason}: {sentence}", hint=step)]
-
-
-def with_compatibility(
-    options: argparse.Namespace, environ: Mapping[str, str]
-) -> Mapping[str, str]:
-    """Return ``environ``, with the opt-in when the option is given."""
-    if not options.minor_version_compatibility:
-        return environ
-    return {**environ, MINOR_VERSION_COMPATIBILITY: "1"}
 
 
 def find_later(

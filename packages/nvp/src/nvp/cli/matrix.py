@@ -56,7 +56,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     from ..kept_files import replace_file
     from ..matrix.grid import grid_of
 
-    builds = _find_matrix(options, machine.with_compatibility(options, environ))
+    builds = _find_matrix(options, environ)
     data = builds.to_dict()
     as_json = options.format == "json"
     into_file = options.output not in (None, "-")
@@ -80,6 +80,7 @@ def _find_matrix(options: argparse.Namespace, environ: Mapping[str, str]) -> Mat
             options.file,
             index_url=options.index_url,
             all_lanes=options.all_lanes,
+            minor_version_compatibility=options.minor_version_compatibility or None,
             environ=environ,
         )
     from ..api import matrix
@@ -88,7 +89,11 @@ def _find_matrix(options: argparse.Namespace, environ: Mapping[str, str]) -> Mat
     release = read_release(options.file, environ)
     machine.check_assumed(options, release)
     return matrix(
-        release, assume=options.assume, all_lanes=options.all_lanes, environ=environ
+        release,
+        assume=options.assume,
+        all_lanes=options.all_lanes,
+        minor_version_compatibility=options.minor_version_compatibility or None,
+        environ=environ,
     )
 
 

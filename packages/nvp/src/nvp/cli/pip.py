@@ -80,7 +80,6 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     if not options.arguments:
         hint = "try: nvidia-variant-provider pip install torch"
         raise UsageError("no pip command given", hint=hint)
-    environ = machine.with_compatibility(options, environ)
     pip = Pip(find_python(options.python, environ), environ)
     try:
         # pip takes longest to load: start it before everything else.
@@ -127,6 +126,7 @@ def _execute(
         unchecked=options.unchecked,
         cache=machine.cache_folder(environ),
         every_gpu=options.every_gpu,
+        minor_version_compatibility=options.minor_version_compatibility,
         environ=environ,
     )
     return _run(pip, command, selection, options, environ)

@@ -45,9 +45,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         environment = machine.find_environment(options, environ)
         features, notes = supported_features(
             environment,
-            minor_version_compatibility=minor_version_compatibility(
-                machine.with_compatibility(options, environ)
-            ),
+            minor_version_compatibility=options.minor_version_compatibility
+            or minor_version_compatibility(environ),
         )
         notes += left_out(environment)
         errors = machine.detection_errors(environment)

@@ -51,7 +51,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         metadata,
         environment=environment,
         every_gpu=options.every_gpu,
-        environ=machine.with_compatibility(options, environ),
+        minor_version_compatibility=options.minor_version_compatibility or None,
+        environ=environ,
     )
     errors = machine.detection_errors(environment)
     selected = 0 if resolution.selected else NOTHING_COMPATIBLE

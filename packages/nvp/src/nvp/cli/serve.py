@@ -70,7 +70,6 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     ``data`` has the ``url`` and ``upstream`` of each index.
     """
     find_machine = machine.find_later(options, environ)
-    environ = machine.with_compatibility(options, environ)
     selection = _make_selection(options, environ, find_machine)
     remote = _is_remote(options)
     client, indexes = _find_indexes(options, environ)
@@ -98,6 +97,7 @@ def _make_selection(
         several_platforms=True,
         cache=machine.cache_folder(environ),
         every_gpu=options.every_gpu,
+        minor_version_compatibility=options.minor_version_compatibility,
         environ=environ,
     )
 
