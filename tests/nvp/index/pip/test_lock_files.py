@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import InputError
-from nvp.index.pip.lock_files import is_lock, read_lock
+from nvp.index.pip.locks import is_lock, read_lock
 
 KEYS = ("name", "version", "wheels", "url", "path", "hashes", "variants-json")
 

@@ -18,7 +18,7 @@ from support.processes import PIPS, Done, Pip, installed_labels
 from support.range_server import Answer, serve_answers
 from support.wheels import publish, stub_wheel, variants_json_name, write_page
 
-from nvp.index.pip.lock_files import parse_toml
+from nvp.index.pip.locks import parse_toml
 
 OLD, NEW = PIPS[-2:]
 BUILDS = {

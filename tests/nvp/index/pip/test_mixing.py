@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nvp.index.pip.mixing import find_mixed
-from nvp.index.pip.reports import Installed
+from nvp.index.pip.explain import find_mixed
+from nvp.index.pip.installed import Installed
 
 
 def took(project: str, version: str, *requires: str) -> Installed:

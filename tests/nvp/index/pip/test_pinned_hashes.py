@@ -5,43 +5,14 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import pytest
 from support.builds import machine
 from support.loopback import start
 from support.wheels import stub_wheel, write_page
 
-from nvp.index.pip.command import PipCommand
-from nvp.index.pip.pinned_hashes import (
-    explain_hashes,
-    find_pinned_hashes,
-)
+from nvp.index.pip.explain import explain_hashes
 
 TAG = "py3-none-manylinux_2_17_x86_64"
-A, B = "a" * 64, "b" * 64
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (f"torch==1.0 --hash=sha256:{A}\n", {"torch": {A}}),
-        (
-            f"A.b_c[x]==1 \\\n  --hash=sha256:{A} \\ \n --hash sha256:{B}",
-            {"a-b-c": {A, B}},
-        ),
-        (f"x @ https://h/x.whl --hash=sha256:{A.upper()}", {"x": {A}}),
-        (f"x==1 --hash=sha256:{A}\nx==2 --hash=sha256:{B}\n", {"x": {A, B}}),
-        (f"x==1 --hash=sha512:{A}\n", {}),
-        (f"x==1 --hash=sha256:{A}0\n", {}),
-        (f"--hash=sha256:{A}\n# x\n\n-r other.txt\n\\", {}),
-    ],
-)
-def test_hashes_of_requirements_files(
-    text: str, expected: dict[str, set[str]], tmp_path: Path
-) -> None:
-    file = tmp_path / "requirements.txt"
-    file.write_text(text)
-    command = PipCommand(command="install", options={"requirements": [str(file)]})
-    assert find_pinned_hashes(command) == expected
+A = "a" * 64
 
 
 def digest(path: Path) -> str:

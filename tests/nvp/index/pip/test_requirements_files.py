@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pip._internal.exceptions import PipError
 from pip._internal.req.req_file import RequirementsFileParser, get_line_parser
 
-from nvp.index.pip.requirements_files import Places, rewrite
+from nvp.index.pip.redirecting import Places, rewrite
 
 HERE = "http://127.0.0.1:1/"
 
@@ -338,3 +338,12 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
         copy = files.rewrite(f"/dev/fd/{reading}")
     assert Path(copy).parent == files.copies
     assert Path(copy).read_text() == "torch\n-r /dev/fd/other.txt\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="named pipes of POSIX")
+def test_a_named_pipe_is_left_to_pip(tmp_path: Path) -> None:
+    """An empty copy of it would silently install nothing."""
+    files = Files(tmp_path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert files.rewrite(str(pipe)) == str(pipe)

@@ -13,7 +13,7 @@ import pytest
 from support.index_server import serve
 from support.processes import Pip
 
-from nvp.index.pip.lock_files import parse_toml
+from nvp.index.pip.locks import parse_toml
 
 LOCK = ("lock", "--output")
 REPORT = ("install", "--dry-run", "--report")

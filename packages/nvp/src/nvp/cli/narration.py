@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .build_text import block, uses_gpu, why_no_gpu, why_nothing
 from .render import complain, say
-from .taken_text import about_page, cannot_run, why_not_newest, without_gpu
 
 if TYPE_CHECKING:
+    from ..builds.page import Build
+    from ..builds.passing import PassedOver
+    from ..index.pip.explain import InstalledBuild
+    from ..index.pip.installed import StaleBuild
     from ..index.pip.session import Outcome
     from ..index.selection.choice import Choice
     from ..index.selection.decisions import JudgedPage
     from ..index.selection.options import Pins
 
-__all__ = ["Narration", "find_unused"]
+__all__ = ["Narration", "find_unused", "stays_installed"]
+
+_MOST = 3
+"""The most reasons that are printed for one project."""
+
+_PLURAL = {"needs": "need", "requires": "require", "does": "do", "is": "are"}
+_IT = re.compile(r"it (needs|requires|does|is)\b")
 
 
 class Narration:
@@ -33,7 +43,7 @@ class Narration:
         self._told: set[str] = set()
         self._quiet = quiet
         self._lock = threading.RLock()
-        self.chosen: dict[tuple[str, str], tuple[Choice, str | None]] = {}
+        self.selected: dict[tuple[str, str], tuple[Choice, str | None]] = {}
         self.warnings: list[str] = []
         self.notes: list[str] = []
 
@@ -45,7 +55,7 @@ class Narration:
 
     def page(self, judged: JudgedPage) -> None:
         """Say what the page of a project shows of its ordinary wheels."""
-        line = about_page(judged)
+        line = _about_page(judged)
         if line is not None:
             self._tell(line)
 
@@ -53,10 +63,10 @@ class Narration:
         """Say which build an installer fetches, once for each release."""
         with self._lock:
             key = (choice.project, choice.version)
-            known = self.chosen.get(key)
+            known = self.selected.get(key)
             if known is not None and known[1] == label:
                 return
-            self.chosen[key] = choice, label
+            self.selected[key] = choice, label
             release = _release(choice)
             if self._brief:
                 what = "the non-variant wheel" if label is None else f"variant {label}"
@@ -98,16 +108,15 @@ class Narration:
             if item.label
             else f"{would} {item.project} {item.version} without a variant"
             for item in outcome.installed
-            if item.label or (item.project, item.version) in self.chosen
+            if item.label or (item.project, item.version) in self.selected
         ]
-        taken = outcome.taken
-        self.notes += filter(None, map(why_not_newest, taken))
+        self.notes += filter(None, map(_why_not_newest, outcome.builds))
         if not self._quiet:
             say([*lines, *self.notes], aside=self._aside)
-        for item in taken:
-            sentence = cannot_run(item, dry_run=dry_run, driver=outcome.has_driver)
+        for item in outcome.builds:
+            sentence = _cannot_run(item, dry_run=dry_run, driver=outcome.has_driver)
             if sentence is None and outcome.has_driver:
-                sentence = without_gpu(item)
+                sentence = _without_gpu(item)
             if sentence is not None:
                 self.warn(sentence)
 
@@ -157,3 +166,100 @@ def _newest(seen: Iterable[Choice]) -> list[Choice]:
         if other is None or Version(choice.version) > Version(other.version):
             newest[choice.project] = choice
     return list(newest.values())
+
+
+def _why_not_newest(item: InstalledBuild) -> str | None:
+    """Say in one line why the newest is not installed; ``None`` if it is."""
+    if not item.passed_over:
+        return None
+    name = f"{item.project} {item.version}{_cuda(item.build)}"
+    return f"{name}: {_reasons(item.passed_over)}"
+
+
+def _cannot_run(item: InstalledBuild, *, dry_run: bool, driver: bool) -> str | None:
+    """Say that a build was installed although it cannot run, and who required it.
+
+    :param driver: the machine has an NVIDIA driver. Without one, a build for GPUs runs
+        on the CPU, as far as anybody knows.
+    """
+    judgement = item.build.judgement
+    if judgement.verdict != "cannot":
+        return None
+    name = f"{item.project} {item.version}"
+    if item.note is not None:
+        return f"{name}: {item.note}"
+    if not driver:
+        return f"{name} will not use a GPU: {'; '.join(judgement.reasons)}"
+    verb = "would be" if dry_run else "was"
+    who = f"; {'; '.join(item.required_by)}" if item.required_by else ""
+    why = "; ".join(judgement.reasons)
+    return f"{name} {verb} installed although it cannot run here: {why}{who}"
+
+
+def _without_gpu(item: InstalledBuild) -> str | None:
+    """Say that a build has no GPU code, where that is known."""
+    if item.build.judgement.verdict != "cpu":
+        return None
+    name = f"{item.project} {item.version}"
+    if item.note is not None:
+        return f"{name}: {item.note}"
+    why = f": {item.cpu_because}" if item.cpu_because else ""
+    return f"{name} comes without GPU support{why}"
+
+
+def stays_installed(item: StaleBuild, command: str) -> str:
+    """Say what stays installed, with the command that replaces it."""
+    name = f"{item.project}=={item.version}"
+    return f"{name} stays installed, but {item.reason}; to replace it: {command}"
+
+
+def _about_page(page: JudgedPage) -> str | None:
+    """Say in one line what a page shows; ``None`` where that is what it always does."""
+    from ..builds.passing import find_passed_over
+
+    decisions = page.decisions
+    if not any(item.action != "show" for item in decisions.files.values()):
+        return None
+    if decisions.note is not None:
+        return f"{page.project}: {decisions.note}"
+    best = _best(page)
+    if best is None:
+        return None
+    decided = [(build, decisions.files[build.file]) for build in page.builds]
+    over = find_passed_over(decided, best)
+    why = f": {_reasons(over)}" if over else ""
+    return f"{page.project} {best.version}{_cuda(best)} is the newest shown{why}"
+
+
+def _best(page: JudgedPage) -> Build | None:
+    shown = [
+        build
+        for build in page.builds
+        if page.decisions.files[build.file].action == "show"
+        and not build.release.is_prerelease
+    ]
+    return max(shown, key=lambda build: build.version, default=None)
+
+
+def _cuda(build: Build) -> str:
+    cuda = build.judgement.cuda
+    return f" (CUDA {cuda})" if cuda else ""
+
+
+def _reasons(groups: Sequence[PassedOver]) -> str:
+    parts = [_reason(group) for group in groups[:_MOST]]
+    more = sum(len(group.versions) for group in groups[_MOST:])
+    if more:
+        parts.append(f"{more} more {'releases' if more > 1 else 'release'} not shown")
+    return "; ".join(parts)
+
+
+def _reason(group: PassedOver) -> str:
+    versions, reason = group.versions, group.reason
+    several = len(versions) > 1
+    span = f"{versions[0]} to {versions[-1]}" if several else str(versions[0])
+    match = _IT.match(reason)
+    if match is None:
+        return f"{span} cannot run here, because {reason}"
+    verb = _PLURAL[match[1]] if several else match[1]
+    return f"{span} {verb}{reason[match.end() :]}"

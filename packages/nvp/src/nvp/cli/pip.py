@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -14,23 +14,39 @@ from nvidia_variant_provider.errors import UsageError
 from . import machine
 from .build_text import rejected
 from .indexes import add_label_option
-from .narration import Narration, find_unused
+from .narration import Narration, find_unused, stays_installed
 from .parsers import add_examples
 from .result import Result
-from .taken_text import kept
 
 if TYPE_CHECKING:
     from nvidia_variant_provider.machine.environment import Environment
 
     from ..index.pip.command import Pip, PipCommand
-    from ..index.pip.installed import Stale
+    from ..index.pip.installed import StaleVariant
     from ..index.pip.session import Outcome
     from ..index.selection.options import Pins, Selection
 
-__all__ = ["configure_parser", "execute"]
+__all__ = ["configure_parser", "execute", "separate"]
 
 _FOR_PEOPLE = ("install", "download", "wheel")
 """The commands of pip whose stdout is for people; that of ``list`` is data."""
+
+
+# The words that are for this program, wherever they stand; the others are for pip.
+_VALUES = (
+    "--cuda-driver",
+    "--sm-arch",
+    "--environment",
+    "--node",
+    "--label",
+    "--python",
+)
+_SWITCHES = (
+    "--every-gpu",
+    "--minor-version-compatibility",
+    "--no-variants",
+    "--unchecked",
+)
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +89,37 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Separate the words for this program from the words for pip.
+
+    ``--json`` is for this program, except after ``index``, a command of pip that has
+    the same option.
+    """
+    ours: list[str] = []
+    theirs: list[str] = []
+    pending = iter(words)
+    for word in pending:
+        name, equals, _ = word.partition("=")
+        if word == "--":
+            theirs += [word, *pending]
+        elif name in _VALUES:
+            ours += [word] if equals else [word, *_next(pending)]
+        elif (
+            name in _SWITCHES
+            or (word in ("-h", "--help") and not theirs)
+            or (word == "--json" and "index" not in theirs)
+        ):
+            ours.append(word)
+        else:
+            theirs.append(word)
+    return ours, theirs
+
+
+def _next(words: Iterator[str]) -> list[str]:
+    word = next(words, None)
+    return [] if word is None else [word]
+
+
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Run pip; ``data`` has its ``status``, what was ``chosen`` and ``installed``."""
     from ..index.pip.command import Pip, find_python
@@ -109,20 +156,17 @@ def _execute(
         if options.no_variants or not command.uses_index:
             return _run_plain(pip, command, find_machine, options, environ)
         loading.result()
-    from ..index.pip.named_labels import (
-        find_named_labels,
-        find_pinned_versions,
-        requires_hashes,
-    )
+    from ..index.pip.asked import find_labels, find_versions, read_asked
     from ..index.selection.options import Selection
 
+    asked = read_asked(command)
     selection = Selection(
         machine=find_machine,
         pins=pins,
-        named=find_named_labels(command),
-        requires_hashes=requires_hashes(command),
+        named=find_labels(asked),
+        requires_hashes=command.requires_hashes,
         keeps_hashes=command.command == "lock",
-        pinned=find_pinned_versions(command),
+        pinned=find_versions(asked),
         unchecked=options.unchecked,
         cache=machine.cache_folder(environ),
         every_gpu=options.every_gpu,
@@ -145,7 +189,7 @@ def _check_destination(
         command.command == "install"
         and options.python is None
         and not environ.get("VIRTUAL_ENV")
-        and not command.options.get("target_dir")
+        and not command.options.target_dir
         and is_tool_environment()
     ):
         message = "this program has an environment of its own, and none is activated"
@@ -190,10 +234,10 @@ def _run(
     from ..index.pip.session import run
     from ..signals import ENDING, handling
 
-    report = command.options["json_report_file"]
+    report = command.options.json_report_file
     # Where pip prints a document on stdout, nothing else may be printed there.
     aside = options.json or report == "-" or command.command not in _FOR_PEOPLE
-    narration = Narration(aside=aside, quiet=bool(command.options["quiet"]))
+    narration = Narration(aside=aside, quiet=bool(command.options.quiet))
     # Remove the temporary folder even if a signal ends this process before pip runs.
     with handling(dict.fromkeys(ENDING, _end)):
         outcome = run(
@@ -219,13 +263,13 @@ def _run(
             f"installs by itself: {wheels}{how}"
         )
     pins = selection.pins
-    for item in outcome.stale:
+    for item in outcome.stale_variants:
         narration.warn(_advice(item, pins, [*options.ours, *_words(command)]))
-    for kept_build in outcome.kept:
-        words = [*options.ours, *_words(command), kept_build.best]
+    for build in outcome.stale_builds:
+        words = [*options.ours, *_words(command), build.best]
         line = shlex.join(["pip", "install", *map(redacted, words)])
-        narration.warn(kept(kept_build, f"nvidia-variant-provider {line}"))
-    narration.finish(outcome, pins, dry_run=bool(command.options["dry_run"]))
+        narration.warn(stays_installed(build, f"nvidia-variant-provider {line}"))
+    narration.finish(outcome, pins, dry_run=bool(command.options.dry_run))
     for sentence in outcome.failures:
         # pip may have said another one, such as that a file was tampered with.
         narration.fail(sentence)
@@ -267,7 +311,7 @@ def _words(command: PipCommand) -> list[str]:
     ]
 
 
-def _advice(item: Stale, pins: Pins, words: Sequence[str]) -> str:
+def _advice(item: StaleVariant, pins: Pins, words: Sequence[str]) -> str:
     from ..index.http.urls import redacted
 
     name = f"{item.installed.project}=={item.installed.version}"
@@ -290,12 +334,12 @@ def _check_installed(
 ) -> list[str]:
     """Return a sentence for each installed variant that this machine cannot run."""
     from ..api import resolve
-    from ..index.pip.installed import find_installed
+    from ..index.pip.installed import find_installed_variants
 
     return [
         f"{item.project} {item.version} is installed as variant {item.label}, which "
         f"does not fit this machine: {reasons[0].sentence}"
-        for item in find_installed(command.paths)
+        for item in find_installed_variants(command.paths)
         if (
             reasons := resolve(
                 item.metadata, environment=environment, environ=environ
@@ -313,7 +357,7 @@ def _result(
     machine = next(
         (
             c.resolution.environment
-            for c, _ in narration.chosen.values()
+            for c, _ in narration.selected.values()
             if c.resolution
         ),
         None,
@@ -323,7 +367,7 @@ def _result(
         passed_on=True,
         data={
             "status": status,
-            "dry_run": bool(command and command.options.get("dry_run")),
+            "dry_run": bool(command and command.options.dry_run),
             "environment": machine.to_dict() if machine else None,
             "chosen": [
                 {
@@ -333,12 +377,12 @@ def _result(
                     "compatible": list(choice.labels),
                     "rejected": rejected(choice.resolution),
                 }
-                for choice, label in narration.chosen.values()
+                for choice, label in narration.selected.values()
             ],
             "installed": [x.to_dict() for x in outcome.installed] if outcome else [],
-            "stale": [x.to_dict() for x in outcome.stale] if outcome else [],
-            "builds": [x.to_dict() for x in outcome.taken] if outcome else [],
-            "kept": [x.to_dict() for x in outcome.kept] if outcome else [],
+            "stale": [x.to_dict() for x in outcome.stale_variants] if outcome else [],
+            "builds": [x.to_dict() for x in outcome.builds] if outcome else [],
+            "kept": [x.to_dict() for x in outcome.stale_builds] if outcome else [],
             "notes": narration.notes,
             "warnings": narration.warnings,
         },

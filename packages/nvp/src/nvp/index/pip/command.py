@@ -10,25 +10,28 @@ import importlib.util
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 import sysconfig
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from nvidia_variant_provider.errors import InputError, UsageError, shown
 
 from ..._resources import read_resource
-from ...signals import ENDING, handling
 from ..http.urls import redacted
-from .warm import CAN_KEEP, WarmPip
+from .warm import CAN_KEEP, WarmPip, passing_signals_on
 
-__all__ = ["Pip", "PipCommand", "find_python", "is_tool_environment"]
+__all__ = [
+    "Pip",
+    "PipCommand",
+    "PipOptions",
+    "RequirementLine",
+    "find_python",
+    "is_tool_environment",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +39,53 @@ _PROBE = ("index", "pip", "probe.py")
 # SIGN and NO_PIP of the probe, which cannot be imported: it runs when it is.
 _SIGN, _NO_PIP = "pip_probe", 66
 
-_GRACE = 5.0
-"""Seconds after an interrupt in which pip should have received it itself."""
-
 _TIMEOUT = 120.0
 """Seconds for a reply of the probe: a keyring may ask its user something."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipOptions:
+    """The options of pip that matter here, by the names that pip itself has for them.
+
+    The values are from the command line, the environment and configuration files; the
+    defaults are for a pip that does not have the option.
+    """
+
+    index_url: str | None = None
+    extra_index_urls: Sequence[str] = ()
+    no_index: bool = False
+    find_links: Sequence[str] = ()
+    proxy: str | None = None
+    trusted_hosts: Sequence[str] = ()
+    cert: str | None = None
+    client_cert: str | None = None
+    timeout: float | None = None
+    no_input: bool = False
+    keyring_provider: str | None = None
+    json_report_file: str | None = None
+    dry_run: bool = False
+    quiet: int = 0
+    target_dir: str | None = None
+    no_proxy_env: bool = False
+    requirements: Sequence[str] = ()
+    constraints: Sequence[str] = ()
+    build_constraints: Sequence[str] = ()
+    isolated_mode: bool = False
+    output_file: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequirementLine:
+    """A requirement on the command line, or of a file, as pip parses it.
+
+    :param text: without options and comments; it may be a path or a URL.
+    :param hashes: those that the user gave, by algorithm.
+    :param is_constraint: it does not ask for the project itself.
+    """
+
+    text: str
+    hashes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    is_constraint: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,36 +95,58 @@ class PipCommand:
     :param command: such as ``install``; ``None`` when there is none, or when pip
         refuses the command line.
     :param uses_index: whether the command reads indexes.
-    :param options: the values of the options that matter here, from the command
-        line, the environment and configuration files.
     :param words: the options on the command line, each ``[option, spelling,
         value...]``.
     :param positional: the other words on the command line.
+    :param lines: the requirements that count for the interpreter, nested files too.
+    :param requires_hashes: pip accepts only files with the hashes that the user gave.
     :param credentials: user and password for each index, as pip finds them.
     :param paths: the folders in which pip finds packages.
     """
 
     command: str | None
     uses_index: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: PipOptions = PipOptions()
     words: Sequence[Sequence[str]] = ()
     positional: Sequence[str] = ()
+    lines: Sequence[RequirementLine] = ()
+    requires_hashes: bool = False
     credentials: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
     paths: Sequence[str] = ()
+
+    @classmethod
+    def from_reply(cls, reply: Mapping[str, Any]) -> PipCommand:
+        """Make the command from the reply of the probe.
+
+        :raises AttributeError, IndexError, TypeError: it is not such a reply.
+        """
+        pairs = reply.get("credentials", {})
+        # pip has None for some lists that are empty.
+        options = {
+            name: value
+            for name, value in reply.get("options", {}).items()
+            if value is not None
+        }
+        read = {
+            "options": PipOptions(**options),
+            "lines": tuple(RequirementLine(**line) for line in reply.get("lines", ())),
+            "credentials": {url: (pair[0], pair[1]) for url, pair in pairs.items()},
+        }
+        return cls(**{**reply, **read})
 
     @property
     def indexes(self) -> list[str]:
         """The URLs of the indexes, in the order of pip."""
-        if self.options.get("no_index"):
-            return []
-        more = self.options.get("extra_index_urls") or []
-        urls = [self.options.get("index_url"), *more]
+        options = self.options
+        urls = (
+            [] if options.no_index else [options.index_url, *options.extra_index_urls]
+        )
         return list(dict.fromkeys(url for url in urls if url))
 
     @property
     def find_links(self) -> list[str]:
         """The folders and pages of links."""
-        return list(dict.fromkeys(self.options.get("find_links") or []))
+        return list(dict.fromkeys(self.options.find_links))
 
 
 class Pip:
@@ -116,7 +183,8 @@ class Pip:
 
         :raises InputError: there is no pip.
         """
-        question = {"arguments": list(arguments)}
+        names = [field.name for field in fields(PipOptions)]
+        question = {"arguments": list(arguments), "names": names}
         if self._warm is None:
             reply = self._ask(question)
         else:
@@ -125,12 +193,8 @@ class Pip:
             logger.info("%s: pip refuses the command line", self._host)
             return PipCommand(command=None)
         try:
-            pairs = reply.pop("credentials", {})
-            command = PipCommand(
-                **reply,
-                credentials={url: (pair[0], pair[1]) for url, pair in pairs.items()},
-            )
-        except (AttributeError, IndexError, KeyError, TypeError):
+            command = PipCommand.from_reply(reply)
+        except (AttributeError, IndexError, TypeError):
             raise _no_pip(self._host) from None
         logger.info(
             "%s: pip runs %s with the indexes %s",
@@ -140,14 +204,18 @@ class Pip:
         )
         return command if self._paths is None else replace(command, paths=self._paths)
 
-    def ask_credentials(
-        self, url: str, options: Mapping[str, Any]
-    ) -> tuple[str, str] | None:
+    def ask_credentials(self, url: str, options: PipOptions) -> tuple[str, str] | None:
         """Return user and password for the server of ``url``, as pip finds them.
 
         pip looks in the URLs of its indexes, the netrc file and the keyring.
         """
-        reply = self._ask({"url": url, "options": dict(options)})
+        question = {
+            "url": url,
+            "indexes": [options.index_url, *options.extra_index_urls],
+            "no_input": options.no_input,
+            "keyring_provider": options.keyring_provider,
+        }
+        reply = self._ask(question)
         return (str(reply[0]), str(reply[1])) if reply else None
 
     @property
@@ -175,7 +243,7 @@ class Pip:
             self.close()
         if self._warm is not None:
             warm, self._warm = self._warm, None
-            with _passing_on(warm.process):
+            with passing_signals_on(warm.process):
                 warm.become_pip(arguments, environ)
                 status = warm.process.wait()
             return status if status >= 0 else 128 - status
@@ -187,7 +255,7 @@ class Pip:
             )
         except OSError as error:
             raise _not_run(self._host, error) from None
-        with _passing_on(process):
+        with passing_signals_on(process):
             for line in process.stdout or ():
                 if take is not None:
                     take(line.decode("utf-8", "surrogateescape"))
@@ -277,34 +345,6 @@ class Pip:
         if self._python != host:
             self._base += ["--python", self._python]
             self._paths = _find_paths(self._python, self._environ)
-
-
-def _passing_on(process: subprocess.Popen[bytes]) -> AbstractContextManager[None]:
-    """Pass the signals that end this process on to pip, so that it ends first."""
-
-    def interrupt(*_: object) -> None:
-        # Ctrl-C reaches pip directly; a second SIGINT would interrupt its rollback.
-        # Others, such as a CI system, may signal the whole group or this process
-        # alone, which cannot be told apart: give pip some time first.
-        if not _is_foreground():
-            timer = threading.Timer(_GRACE, process.send_signal, [signal.SIGINT])
-            timer.daemon = True
-            timer.start()
-
-    def terminate(*_: object) -> None:
-        process.terminate()
-
-    return handling({signal.SIGINT: interrupt, **dict.fromkeys(ENDING, terminate)})
-
-
-def _is_foreground() -> bool:
-    """Return whether the terminal sends signals to this process and its children."""
-    if sys.platform == "win32":
-        return True
-    for stream in (0, 1, 2):
-        with suppress(OSError):
-            return os.tcgetpgrp(stream) == os.getpgrp()
-    return False
 
 
 def _without_folder(code: str) -> str:

@@ -1,21 +1,134 @@
-"""The variants that are installed in an environment, and whether they are the best."""
+"""What pip installed, and what stays installed although something else fits better."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
+from nvidia_variant_provider.strict_json import LARGE_BYTES, parse_json, read_bytes
 
-from ..selection.choice import Choice
+from ...builds.backends import parse_backend
+from ...builds.passing import nearest_refusal
+from ...knowledge.builds import PROJECTS
+from ..selection.decisions import JudgedPage
+from ..server.local_index import LocalIndex
+from .asked import Asked
 from .command import PipCommand
-from .reports import Installed
 
-__all__ = ["InstalledVariant", "Stale", "find_installed", "find_stale"]
+__all__ = [
+    "Installed",
+    "InstalledVariant",
+    "PipRun",
+    "StaleBuild",
+    "StaleVariant",
+    "file_name_of",
+    "find_installed_variants",
+    "find_stale_builds",
+    "find_stale_variants",
+    "label_of",
+    "read_report",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Installed:
+    """A distribution that pip reports to have installed.
+
+    :param label: ``None`` for a non-variant wheel or an sdist.
+    :param file: the name of the file that it was installed from.
+    :param requires: its ``Requires-Dist`` fields.
+    """
+
+    project: str
+    version: str
+    label: str | None
+    file: str = ""
+    requires: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """Keys: ``name``, ``version``, ``label``."""
+        return {"name": self.project, "version": self.version, "label": self.label}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipRun:
+    """What pip was asked for, what it did, and the index that it did that with.
+
+    :param local_index: it still serves.
+    :param python: the interpreter that pip installs for.
+    :param environ: the environment variables of the user.
+    :param status: the exit status of pip.
+    :param installed: what pip installed or, in a dry run, would have installed.
+    """
+
+    command: PipCommand
+    asked: Sequence[Asked]
+    local_index: LocalIndex
+    python: str
+    environ: Mapping[str, str]
+    status: int
+    installed: tuple[Installed, ...] = ()
+
+    @property
+    def installed_projects(self) -> frozenset[str]:
+        """The projects of which pip installed a release."""
+        return frozenset(item.project for item in self.installed)
+
+    @property
+    def judged(self) -> bool:
+        """Whether builds of a project that pip looked at were judged."""
+        return any(page.decisions.files for page in self.local_index.all_judged())
+
+    def pages(self, project: str) -> list[JudgedPage]:
+        """Return what is known of the page of a project in each index."""
+        pages = self.local_index.all_judged()
+        return [page for page in pages if page.project == project]
+
+
+def read_report(path: str | None) -> tuple[Installed, ...]:
+    """Read pip's installation report, unless pip printed it."""
+    if path is None or path == "-":
+        return ()
+    try:
+        report: Any = parse_json(read_bytes(path, limit=LARGE_BYTES), limit=LARGE_BYTES)
+        return tuple(map(_installed, report["install"]))
+    except (InputError, KeyError, TypeError):
+        return ()
+
+
+def _installed(item: Mapping[str, Any]) -> Installed:
+    metadata, url = item["metadata"], item["download_info"]["url"]
+    return Installed(
+        project=canonicalize_name(metadata["name"]),
+        version=metadata["version"],
+        label=label_of(url),
+        file=file_name_of(url),
+        requires=tuple(metadata.get("requires_dist") or ()),
+    )
+
+
+def label_of(url: str) -> str | None:
+    """Return the label in the URL of a file of the local index."""
+    parts = urlsplit(url).path.split("/")
+    # .../f/{project}/{label}/{digest}/{name}
+    if len(parts) < 6 or parts[-5] != "f" or parts[-3] == "-":
+        return None
+    # A label that consists of dots has a dash before it.
+    return parts[-3].lstrip("-")
+
+
+def file_name_of(url: str) -> str:
+    """Return the name of the file that a URL ends with."""
+    return unquote(urlsplit(url).path.rpartition("/")[2])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +146,7 @@ class InstalledVariant:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stale:
+class StaleVariant:
     """A variant that stays installed although another one is better.
 
     :param best: the better label; ``None`` for the non-variant wheel.
@@ -52,24 +165,100 @@ class Stale:
         }
 
 
-def find_installed(paths: Sequence[str]) -> Iterator[InstalledVariant]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StaleBuild:
+    """A build that stays installed although another one fits.
+
+    :param best: the requirement that replaces it, such as ``torch==2.9.1+cu126``.
+    :param reason: a sentence without a full stop.
+    """
+
+    project: str
+    version: str
+    best: str
+    reason: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Keys: ``name``, ``version``, ``best``, ``reason``."""
+        return {
+            "name": self.project,
+            "version": self.version,
+            "best": self.best,
+            "reason": self.reason,
+        }
+
+
+def find_installed_variants(paths: Sequence[str]) -> Iterator[InstalledVariant]:
     """Find the variants in ``paths``, as an interpreter with that path sees them.
 
     A distribution that cannot be read is ignored: its installer has to repair it.
     """
-    seen: set[str] = set()
-    for distribution in distributions(path=list(paths)):
-        name = distribution.metadata["Name"]
-        if not name or canonicalize_name(name) in seen:
-            continue
-        project = canonicalize_name(name)
-        seen.add(project)  # Python imports the first one on the path.
-        variant = _read(distribution, project)
+    for project, distribution in _distributions(paths):
+        variant = _read_variant(distribution, project)
         if variant is not None:
             yield variant
 
 
-def _read(distribution: Distribution, project: str) -> InstalledVariant | None:
+def find_stale_variants(run: PipRun) -> tuple[StaleVariant, ...]:
+    """Find what was asked for and is installed already, but not as the best variant."""
+    asked = {item.project for item in run.asked if not item.is_constraint}
+    asked -= run.installed_projects
+    stale = []
+    for item in find_installed_variants(_paths(run.command)) if asked else ():
+        if item.project not in asked:
+            continue
+        choice = run.local_index.find_choices(item.project).get(item.version)
+        if choice is None or choice.resolution is None:
+            continue
+        best = choice.labels[0] if choice.labels else None
+        if best != item.label and (best is not None or choice.plain):
+            stale.append(StaleVariant(installed=item, best=best))
+    return tuple(stale)
+
+
+def find_stale_builds(run: PipRun) -> tuple[StaleBuild, ...]:
+    """Find the build that the user asked for and that stays, although another one fits.
+
+    Only projects that are known to have builds for GPUs are looked up, since a page
+    that pip did not need is read for it.
+    """
+    names = {item.project for item in run.asked} - run.installed_projects
+    stale = []
+    for project, distribution in _distributions(_paths(run.command)) if names else ():
+        if project not in names or distribution.read_text("variant.json") is not None:
+            continue
+        try:
+            version = Version(distribution.version)
+        except InvalidVersion:
+            continue
+        if project not in PROJECTS and parse_backend(version.local) is None:
+            continue
+        for page in run.local_index.find_judged(project):
+            if item := _find_better_build(project, version, page):
+                stale.append(item)
+                break
+    return tuple(stale)
+
+
+def _paths(command: PipCommand) -> list[str]:
+    """Return the folders into which pip installs."""
+    target = command.options.target_dir
+    return (
+        [target] if target else [path for path in command.paths if os.path.isdir(path)]
+    )
+
+
+def _distributions(paths: Sequence[str]) -> Iterator[tuple[str, Distribution]]:
+    """Yield each distribution that Python finds first on the path, and its project."""
+    seen: set[str] = set()
+    for distribution in distributions(path=list(paths)):
+        name = distribution.metadata["Name"]
+        if name and canonicalize_name(name) not in seen:
+            seen.add(canonicalize_name(name))
+            yield canonicalize_name(name), distribution
+
+
+def _read_variant(distribution: Distribution, project: str) -> InstalledVariant | None:
     try:
         text = distribution.read_text("variant.json")
         if text is None:
@@ -88,34 +277,40 @@ def _read(distribution: Distribution, project: str) -> InstalledVariant | None:
     )
 
 
-def find_stale(
-    command: PipCommand,
-    installed: Sequence[Installed],
-    paths: Sequence[str],
-    find_choices: Callable[[str], Mapping[str, Choice]],
-) -> tuple[Stale, ...]:
-    """Find what was asked for and is installed already, but not as the best build."""
-    asked = {
-        name for text in command.positional if (name := _project_of(text)) is not None
-    }
-    fresh = {item.project for item in installed}
-    stale = []
-    for item in find_installed(paths):
-        if item.project in fresh or item.project not in asked:
-            continue
-        choice = find_choices(item.project).get(item.version)
-        if choice is None or choice.resolution is None:
-            continue
-        best = choice.labels[0] if choice.labels else None
-        if best != item.label and (best is not None or choice.plain):
-            stale.append(Stale(installed=item, best=best))
-    return tuple(stale)
-
-
-def _project_of(text: str) -> str | None:
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    try:
-        return canonicalize_name(Requirement(text).name)
-    except InvalidRequirement:
-        return None
+def _find_better_build(
+    project: str, version: Version, page: JudgedPage
+) -> StaleBuild | None:
+    decisions = page.decisions
+    release = Version(version.public)
+    same = [build for build in page.builds if build.version == version]
+    backend = parse_backend(version.local)
+    refusal = nearest_refusal(same)
+    shown = decisions.chosen.get(release)
+    others = [b for b in page.builds if b.release == release and b.version != version]
+    if shown is not None and backend is not None and backend.label != shown.label:
+        best = next((b for b in others if b.backend == shown), None)
+        if best is not None:
+            return StaleBuild(
+                project=project,
+                version=str(version),
+                best=f"{project}=={best.version}",
+                reason=f"+{shown.label} is the build of {release} for this machine",
+            )
+    if refusal is not None and decisions.newest is not None:
+        return StaleBuild(
+            project=project,
+            version=str(version),
+            best=f"{project}=={decisions.newest}",
+            reason=f"it cannot run here: {refusal[1]}",
+        )
+    if backend is not None and backend.kind == "cpu":
+        for build in others:
+            if build.version.local is None and build.judgement.verdict == "runs":
+                return StaleBuild(
+                    project=project,
+                    version=str(version),
+                    # The operator == would admit what is installed.
+                    best=f"{project}==={release}",
+                    reason=f"the plain build of {release} uses the GPU",
+                )
+    return None

@@ -9,41 +9,17 @@ another one.
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import importlib.util
 import json
 import os
 import signal
+import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
-
-# The options of pip that are reported; the values are for a pip without the option.
-OPTIONS: Any = {
-    "index_url": None,
-    "extra_index_urls": [],
-    "no_index": False,
-    "find_links": [],
-    "proxy": None,
-    "trusted_hosts": [],
-    "cert": None,
-    "client_cert": None,
-    "timeout": None,
-    "no_input": False,
-    "keyring_provider": "auto",
-    "json_report_file": None,
-    "dry_run": False,
-    "quiet": 0,
-    "force_reinstall": False,
-    "target_dir": None,
-    "no_proxy_env": False,
-    "requirements": [],
-    "constraints": [],
-    "build_constraints": [],
-    "isolated_mode": False,
-    "require_hashes": False,
-    "output_file": None,
-}
 
 SIGN = "pip_probe"
 """The line before the reply; everything that other code prints comes before it."""
@@ -52,8 +28,11 @@ NO_PIP = 66
 """The exit status of an interpreter without a pip."""
 
 
-def describe(arguments: list[str]) -> dict[str, Any]:
-    """Return how pip parses its arguments: command, options, and the words again."""
+def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
+    """Return how pip parses its arguments: command, options, and the words again.
+
+    :param names: the options whose values are wanted; a pip may not have all of them.
+    """
     from pip._internal.cli.main_parser import create_main_parser
     from pip._internal.commands import commands_dict, create_command
 
@@ -69,21 +48,19 @@ def describe(arguments: list[str]) -> dict[str, Any]:
         return {"command": None}
     seen = record(parser)
     options, positional = parser.parse_args(given)
+    paths = [path for path in sys.path if path]
     if not hasattr(options, "index_url"):
-        return {
-            "command": name,
-            "uses_index": False,
-            "paths": [path for path in sys.path if path],
-        }
-    values = {key: getattr(options, key, default) for key, default in OPTIONS.items()}
+        return {"command": name, "uses_index": False, "paths": paths}
+    values = {key: getattr(options, key) for key in names if hasattr(options, key)}
     return {
         "command": name,
         "uses_index": True,
         "options": values,
         "words": seen,
         "positional": positional,
-        "credentials": find_credentials(values),
-        "paths": [path for path in sys.path if path],
+        "credentials": find_credentials(options),
+        "paths": paths,
+        **find_requirements(options, positional),
     }
 
 
@@ -108,11 +85,99 @@ def record(parser: Any) -> list[list[str]]:
     return seen
 
 
-def find_credentials(values: dict[str, Any]) -> dict[str, list[str]]:
+def find_requirements(options: Any, positional: list[str]) -> dict[str, Any]:
+    """Return the requirements that count on this machine, as pip reads them.
+
+    Those of requirements and constraints files count, and of files that these name.
+
+    :returns: ``lines``, each ``{"text", "hashes", "is_constraint"}`` with the hashes by
+        algorithm, and ``requires_hashes``: pip accepts only files with these hashes.
+    """
+    lines = [
+        {"text": text, "hashes": {}, "is_constraint": False}
+        for text in positional
+        if counts(text)
+    ]
+    given = False
+    files = [(name, False) for name in getattr(options, "requirements", None) or ()]
+    files += [(name, True) for name in getattr(options, "constraints", None) or ()]
+    if files:
+        # Files may set options too, in lists that all parsers of this process share.
+        options = copy.deepcopy(options)
+    for name, is_constraint in files:
+        for item in read_file(name, is_constraint, options):
+            hashes = (item.options or {}).get("hashes") or {}
+            given = given or bool(hashes)
+            if not item.is_editable and counts(item.requirement):
+                lines.append(
+                    {
+                        "text": item.requirement,
+                        "hashes": hashes,
+                        "is_constraint": item.constraint,
+                    }
+                )
+    # --no-require-hashes takes the hashes of files for optional.
+    given = given and not getattr(options, "no_require_hashes", False)
+    required = given or getattr(options, "require_hashes", False)
+    return {"lines": lines, "requires_hashes": bool(required)}
+
+
+def read_file(name: str, is_constraint: bool, options: Any) -> Iterator[Any]:
+    """Yield what pip parses in a file, up to the first line that it refuses.
+
+    pip reports that line itself when it runs.
+    """
+    from pip._internal.req.req_file import parse_requirements
+
+    # A lock file has no such lines, and a pipe can be read only once.
+    if name.partition("[")[0].endswith(".toml") or is_pipe(name):
+        return
+    session: Any = Offline()
+    with contextlib.suppress(Exception):
+        yield from parse_requirements(
+            name, session=session, options=options, constraint=is_constraint
+        )
+
+
+class Offline:
+    """Stands for the session of pip, from which it reads files that have a URL."""
+
+    def get(self, url: str) -> Any:
+        """Return the response for a URL; that of another machine has no text."""
+        from pip._internal.utils.urls import url_to_path
+
+        text = ""
+        if url.lower().startswith("file:"):
+            with open(url_to_path(url), encoding="utf-8", errors="replace") as file:
+                text = file.read()
+        return SimpleNamespace(url=url, text=text, status_code=200, reason="")
+
+
+def is_pipe(name: str) -> bool:
+    """Return whether what is read of a file is not there for the next reader."""
+    try:
+        mode = os.stat(name).st_mode
+    except (OSError, ValueError):
+        return False
+    return not stat.S_ISREG(mode)
+
+
+def counts(text: str) -> bool:
+    """Return whether a requirement has no marker that says no for this interpreter."""
+    from pip._vendor.packaging.requirements import Requirement
+
+    try:
+        marker = Requirement(text).marker
+        return marker is None or marker.evaluate({"extra": ""})
+    except Exception:  # noqa: BLE001  # a path or a URL, or pip reports what is wrong
+        return True
+
+
+def find_credentials(options: Any) -> dict[str, list[str]]:
     """Find user and password for each index, in its URL or a netrc file."""
-    auth = make_auth(values)
-    urls = [] if values["no_index"] else [values["index_url"]]
-    urls += list(values["extra_index_urls"] or []) + list(values["find_links"] or [])
+    indexes = [options.index_url, *(options.extra_index_urls or [])]
+    auth = make_auth(indexes, getattr(options, "keyring_provider", None))
+    urls = ([] if options.no_index else indexes) + list(options.find_links or [])
     credentials: dict[str, list[str]] = {}
     for url in urls:
         if url and url.startswith(("http:", "https:")):
@@ -122,24 +187,24 @@ def find_credentials(values: dict[str, Any]) -> dict[str, list[str]]:
     return credentials
 
 
-def ask_for_credentials(url: str, values: dict[str, Any]) -> list[str] | None:
+def ask_for_credentials(question: dict[str, Any]) -> list[str] | None:
     """Find user and password for a server that requires them, also in a keyring."""
-    auth = make_auth(values)
+    auth = make_auth(question["indexes"], question["keyring_provider"])
     # With --no-input, pip uses a keyring only if --keyring-provider names one.
-    auth.prompting = not values["no_input"]
+    auth.prompting = not question["no_input"]
     user, password = auth._get_new_credentials(
-        url, allow_netrc=True, allow_keyring=auth.use_keyring
+        question["url"], allow_netrc=True, allow_keyring=auth.use_keyring
     )
     return None if user is None else [user, password or ""]
 
 
-def make_auth(values: dict[str, Any]) -> Any:
+def make_auth(indexes: list[str | None], keyring_provider: str | None) -> Any:
     """Make the object that pip itself asks for credentials."""
     from pip._internal.network.auth import MultiDomainBasicAuth
 
-    urls = [values["index_url"], *(values["extra_index_urls"] or [])]
-    auth = MultiDomainBasicAuth(prompting=False, index_urls=[u for u in urls if u])
-    auth.keyring_provider = values.get("keyring_provider") or "auto"
+    urls = [url for url in indexes if url]
+    auth = MultiDomainBasicAuth(prompting=False, index_urls=urls)
+    auth.keyring_provider = keyring_provider or "auto"
     return auth
 
 
@@ -169,7 +234,7 @@ def converse(questions: int, replies: int) -> None:
             line = lines.readline()
             if not line:
                 return
-            json.dump(describe_silently(json.loads(line)["arguments"]), out)
+            json.dump(describe_silently(json.loads(line)), out)
             out.write("\n")
         # What pip imports when it has parsed its command line.
         preload("cli.main", "resolution.resolvelib.resolver")
@@ -178,7 +243,7 @@ def converse(questions: int, replies: int) -> None:
         run(json.loads(order), handler)
 
 
-def describe_silently(arguments: list[str]) -> dict[str, Any] | None:
+def describe_silently(question: dict[str, Any]) -> dict[str, Any] | None:
     """Return how pip parses its arguments; ``None`` if it refuses them.
 
     What pip prints meanwhile is dropped, because it prints it again when it runs.
@@ -190,7 +255,7 @@ def describe_silently(arguments: list[str]) -> dict[str, Any] | None:
         for stream in (1, 2):
             os.dup2(nowhere.fileno(), stream)
     try:
-        return describe(arguments)
+        return describe(**question)
     except (Exception, SystemExit):  # noqa: BLE001  # pip reports its own defects
         return None
     finally:
@@ -241,9 +306,9 @@ def main() -> None:
     reply_to = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     if "url" in question:
-        reply: Any = ask_for_credentials(question["url"], question["options"])
+        reply: Any = ask_for_credentials(question)
     else:
-        reply = describe(question["arguments"])
+        reply = describe(**question)
     json.dump(reply, reply_to)
     reply_to.flush()
 

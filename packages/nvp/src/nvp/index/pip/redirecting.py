@@ -1,21 +1,37 @@
-"""The arguments and variables by which pip uses the local index."""
+"""What pip gets so that it uses the local index: arguments, variables and files.
+
+pip reads options such as ``--index-url`` from requirements files too, and would
+bypass the local index there. It gets copies of such files, with other URLs. Files
+without such options are used as they are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import codecs
+import os
+import re
+import shlex
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from urllib.parse import urljoin
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.strict_json import read_bytes
 
 from ..http.urls import is_http
 from ..server.callers import with_token
 from ..server.local_index import LocalIndex
+from ..server.upstream import local_path
 from .command import PipCommand
-from .requirements_files import Places, rewrite
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .locking import LockCopies
+    from .locks import LockCopies
 
-__all__ = ["is_given", "redirect", "remote_files"]
+__all__ = ["Places", "find_remote_files", "has_fixed_proxy", "redirect", "rewrite"]
 
 # The options that tell pip where to look; they are replaced.
 _PLACES = {"index_url", "extra_index_urls", "find_links", "no_index", "proxy"}
@@ -26,22 +42,47 @@ _FILES = {
 }
 _LOCAL = "127.0.0.1,localhost"
 
+# https://pip.pypa.io/en/stable/reference/requirements-file-format/
+_INDEX = ("-i", "--index-url", "--pypi-url", "--extra-index-url")
+_LINKS = ("-f", "--find-links")
+_NAMED_FILES = ("-r", "--requirement", "-c", "--constraint")
+_HERE = (*_INDEX, *_LINKS, *_NAMED_FILES)
+_WITH_VALUES = (
+    "-e",
+    "--all-releases",
+    "--config-settings",
+    "--editable",
+    "--global-option",
+    "--hash",
+    "--no-binary",
+    "--only-binary",
+    "--only-final",
+    "--trusted-host",
+    "--use-feature",
+)
+_FLAGS = ("--no-index", "--pre", "--prefer-binary", "--require-hashes")
+_KNOWN = (*_HERE, *_WITH_VALUES, *_FLAGS)
+"""The options that files may have; pip accepts unambiguous prefixes of long names."""
 
-def remote_files(command: PipCommand) -> list[str]:
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+_COMMENT = re.compile(r"(^|\s+)#.*$")
+_SCHEME = re.compile(r"(http|https|file):", re.IGNORECASE)
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+)
+
+
+def find_remote_files(command: PipCommand) -> tuple[str, ...]:
     """Return the URLs of requirements and constraints files on the command line."""
-    return [
+    return tuple(
         value
         for option, _, *values in command.words
         if option in _FILES
         for value in values
         if is_http(value)
-    ]
-
-
-def is_given(command: PipCommand, environ: Mapping[str, str], option: str) -> bool:
-    """Return whether the command line or a variable sets an option, not a file."""
-    on_line = any(word[0] == option for word in command.words)
-    return on_line or bool(environ.get(f"PIP_{option.upper()}"))
+    )
 
 
 def redirect(
@@ -79,15 +120,15 @@ def redirect(
             arguments += [spelled, *map(replaced_file, values)]
         elif option not in _PLACES:
             arguments += [spelled, *values]
-    if command.options["no_index"]:
+    if command.options.no_index:
         arguments.append("--no-index")
-    isolated = command.options["isolated_mode"]
+    isolated = command.options.isolated_mode
     replaced = {
         "index-url": indexes[:1],
         # Repeat the main index: an empty value would let pip's configured extra
         # indexes through.
         "extra-index-url": indexes[1:]
-        or (indexes if command.options["extra_index_urls"] else []),
+        or (indexes if command.options.extra_index_urls else []),
         "find-links": links,
     }
     variables = _proxies(command, environ)
@@ -113,9 +154,24 @@ def _configured(command: PipCommand, option: str) -> list[str]:
 
     pip appends the values of the command line to those of its configuration.
     """
-    values = command.options.get(option) or []
+    options = command.options
+    values = {
+        "requirements": options.requirements,
+        "constraints": options.constraints,
+        "build_constraints": options.build_constraints,
+    }[option]
     given = sum(word[0] == option for word in command.words)
     return list(values[: len(values) - given])
+
+
+def has_fixed_proxy(command: PipCommand, environ: Mapping[str, str]) -> bool:
+    """Return whether a configuration file names the proxy.
+
+    A variable cannot override that with no proxy: pip gets an empty ``--proxy``, and
+    everything goes through the local index.
+    """
+    on_line = any(word[0] == "proxy" for word in command.words)
+    return bool(command.options.proxy) and not on_line and not environ.get("PIP_PROXY")
 
 
 def _proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, str]:
@@ -124,8 +180,209 @@ def _proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, str]:
     for name in ("NO_PROXY", "no_proxy"):
         others = environ.get(name)
         variables[name] = f"{others},{_LOCAL}" if others else _LOCAL
-    if proxy := command.options["proxy"]:
+    if proxy := command.options.proxy:
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
             variables[name] = proxy
         variables["PIP_PROXY"] = ""
     return variables
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """What replaces the indexes and the pages of links in a file.
+
+    :param index: returns the URL that replaces the URL of an index.
+    :param links: returns the location that replaces one of ``--find-links``.
+    :param environ: the environment variables that ``${NAME}`` stands for.
+    :param copied: called with the path of each file that is copied, and of its copy.
+    """
+
+    index: Callable[[str], str]
+    links: Callable[[str], str]
+    environ: Mapping[str, str]
+    copied: Callable[[str, str], None] = lambda _path, _copy: None
+
+
+def rewrite(path: str, folder: Path, places: Places) -> str:
+    """Return the path of a file for pip: ``path``, or a changed copy in ``folder``.
+
+    Files that ``path`` includes are handled as well. A file that cannot be read is
+    kept, so that pip reports the error.
+    """
+    return _Rewriter(folder, places).rewrite(path)
+
+
+class _Rewriter:
+    def __init__(self, folder: Path, places: Places) -> None:
+        self._folder = folder
+        self._places = places
+        self._lines: dict[str, list[str]] = {}
+        self._unread: set[str] = set()  # the files that only pip can read
+        self._marked: set[str] = set()  # the files that start with a byte order mark
+        self._copies: dict[str, str] = {}
+
+    def rewrite(self, path: str) -> str:
+        if path in self._copies:
+            return self._copies[path]
+        # A pipe can be read only once, so pip needs a copy of what was in it.
+        if not self._has_places(path, set()) and (
+            path in self._unread or not _is_pipe(path)
+        ):
+            return path
+        name = f"{len(self._copies)}-{os.path.basename(path)}"
+        copy = self._folder / name
+        # Register the copy before it is written: files may include each other.
+        self._copies[path] = str(copy)
+        text = "".join(f"{self._line(line, path)}\n" for line in self._read(path))
+        self._places.copied(path, str(copy))
+        # Bytes that are not UTF-8 stay as they were read.
+        data = text.encode("utf-8", "surrogateescape")
+        copy.write_bytes(codecs.BOM_UTF8 + data if path in self._marked else data)
+        return str(copy)
+
+    def _has_places(self, path: str, seen: set[str]) -> bool:
+        """Return whether the file, or one that it includes, names an index or links."""
+        if path in seen:
+            return False
+        seen.add(path)
+        for line in self._read(path):
+            for option, text in self._options(line):
+                if option in (*_INDEX, *_LINKS):
+                    return True
+                if option in _NAMED_FILES and self._has_places(
+                    _resolve(path, text), seen
+                ):
+                    return True
+        return False
+
+    def _read(self, path: str) -> list[str]:
+        """Return the lines of a file; none if it cannot be read."""
+        if path not in self._lines:
+            try:
+                data = read_bytes(local_path(path))
+                text, is_marked = _decode(data)
+            except (InputError, ValueError):
+                text, is_marked = "", False
+                self._unread.add(path)
+            self._lines[path] = list(_join_lines(text))
+            if is_marked:
+                self._marked.add(path)
+        return self._lines[path]
+
+    def _line(self, line: str, path: str) -> str:
+        options = self._options(line)
+        if not any(name in _HERE for name, _ in options):
+            return line
+        words: list[str] = []
+        for option, text in options:
+            words.append(option)
+            if option in _NAMED_FILES:
+                # Relative paths do not work in a copy, which is in another folder.
+                words.append(self.rewrite(_resolve(path, text)))
+            elif option in _INDEX:
+                words.append(self._places.index(text) if text else "")
+            elif option in _LINKS:
+                words.append(self._links(text, path))
+            elif text:
+                words.append(text)
+        return shlex.join(words)
+
+    def _links(self, text: str, path: str) -> str:
+        # pip tries the folder of the file first, then the working folder.
+        inner = _resolve(path, text)
+        if not _SCHEME.match(inner) and os.path.exists(inner):
+            text = inner
+        return self._places.links(text)
+
+    def _options(self, line: str) -> list[tuple[str, str]]:
+        """Split a line of options into words; options in ``_HERE`` get their values."""
+        text = _COMMENT.sub("", line).strip()
+        if not text.startswith("-"):
+            return []
+        environ = self._places.environ
+        text = _VARIABLE.sub(lambda match: environ.get(match[1]) or match[0], text)
+        try:
+            words = iter(shlex.split(text))
+        except ValueError:
+            return []
+        options: list[tuple[str, str]] = []
+        for word in words:
+            if word == "--":
+                options += [(rest, "") for rest in (word, *words)]
+                break
+            option, value = _split(word)
+            if option in _HERE:
+                text = next(words, "") if value is None else value
+                options.append((option, text))
+                continue
+            if option in _WITH_VALUES:
+                # Two words: shlex.join() would quote "--option=va lue" as a whole, and
+                # pip takes a word as an option only if it starts with a dash.
+                values = islice(words, 1) if value is None else [value]
+                options += [(part, "") for part in (option, *values)]
+            else:
+                options.append((word, ""))
+        return options
+
+
+def _is_pipe(path: str) -> bool:
+    try:
+        mode = os.stat(local_path(path)).st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _resolve(path: str, text: str) -> str:
+    """Return the location that ``text`` means in a file at ``path``."""
+    if _SCHEME.match(path):
+        return urljoin(path, text)
+    if _SCHEME.match(text):
+        return text
+    return os.path.abspath(os.path.join(os.path.dirname(path), text))
+
+
+def _split(word: str) -> tuple[str, str | None]:
+    """Return the option that ``word`` means, and its value if ``word`` has one."""
+    if word.startswith("--"):
+        name, equals, value = word.partition("=")
+        meant = [option for option in _KNOWN if option.startswith(name)]
+        if name not in _KNOWN and len(meant) == 1:
+            name = meant[0]
+        return name, value if equals else None
+    if word[:2] in _KNOWN:
+        return word[:2], word[2:] or None
+    return word, None
+
+
+def _decode(data: bytes) -> tuple[str, bool]:
+    """Return the text of a file, and whether it starts with a byte order mark.
+
+    Bytes that are not UTF-8 become surrogate escapes, and can be written again.
+    """
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(encoding), True
+    return data.decode("utf-8", "surrogateescape"), False
+
+
+def _join_lines(text: str) -> Iterator[str]:
+    """Join lines that end with a backslash to the next line, as pip does it.
+
+    Empty lines follow a line that was joined, so that the line numbers in the messages
+    of pip are those of the user's file: pip counts a joined line by its first part.
+    """
+    start = ""
+    parts = 0
+    for line in text.splitlines():
+        is_comment = _COMMENT.match(line) is not None
+        if line.endswith("\\") and not is_comment:
+            start += line.strip("\\")
+            parts += 1
+            continue
+        # A comment ends a continued line, even if it ends with a backslash itself.
+        yield start if is_comment and parts else start + line
+        yield from [""] * parts
+        start, parts = "", 0
+    if parts:
+        yield start

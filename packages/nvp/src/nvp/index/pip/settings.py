@@ -15,7 +15,7 @@ from nvidia_variant_provider.errors import InputError
 from ..http.blocking import BlockingClient
 from ..http.client import AskCredentials, Client
 from ..http.settings import Settings
-from .command import Pip, PipCommand, find_python
+from .command import Pip, PipCommand, PipOptions, find_python
 
 __all__ = [
     "find_indexes",
@@ -43,14 +43,14 @@ def make_settings(
     # These are the variables of requests, the library that pip contains.
     bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")
     return Settings(
-        timeout=float(options.get("timeout") or 15.0),
-        trusted_hosts=tuple(options.get("trusted_hosts") or ()),
+        timeout=float(options.timeout or 15.0),
+        trusted_hosts=tuple(options.trusted_hosts),
         plain_http=plain_http,
         trusts_pages=trusts_pages,
-        cert=options.get("cert") or bundle,
-        client_cert=options.get("client_cert"),
-        proxy=options.get("proxy") or None,
-        trust_env=not options.get("no_proxy_env"),
+        cert=options.cert or bundle,
+        client_cert=options.client_cert,
+        proxy=options.proxy or None,
+        trust_env=not options.no_proxy_env,
     )
 
 
@@ -111,12 +111,12 @@ def find_indexes(
     except InputError:
         if index_url is None:
             raise
-        given = {
-            "index_url": index_url,
-            "extra_index_urls": list(extra_index_urls),
-            "find_links": list(find_links),
-            "trusted_hosts": list(trusted_hosts),
-        }
+        given = PipOptions(
+            index_url=index_url,
+            extra_index_urls=extra_index_urls,
+            find_links=find_links,
+            trusted_hosts=trusted_hosts,
+        )
         command = PipCommand(command=None, options=given)
         return command, lambda url: find_netrc_credentials(url, environ)
     return command, lambda url: pip.ask_credentials(url, command.options)

@@ -14,11 +14,14 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 
-__all__ = ["CAN_KEEP", "WarmPip"]
+from ...signals import ENDING, handling
+
+__all__ = ["CAN_KEEP", "WarmPip", "passing_signals_on"]
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +29,9 @@ CAN_KEEP = sys.platform != "win32"
 """Whether descriptors can be passed to a process, as this needs."""
 
 _PIECE = 65536
+
+_GRACE = 5.0
+"""Seconds after an interrupt in which pip should have received it itself."""
 
 
 class WarmPip:
@@ -102,6 +108,36 @@ class WarmPip:
             if getattr(self, name) >= 0:
                 os.close(getattr(self, name))
                 setattr(self, name, -1)
+
+
+def passing_signals_on(
+    process: subprocess.Popen[bytes],
+) -> AbstractContextManager[None]:
+    """Pass the signals that end this process on to pip, so that it ends first."""
+
+    def interrupt(*_: object) -> None:
+        # Ctrl-C reaches pip directly; a second SIGINT would interrupt its rollback.
+        # Others, such as a CI system, may signal the whole group or this process
+        # alone, which cannot be told apart: give pip some time first.
+        if not _is_foreground():
+            timer = threading.Timer(_GRACE, process.send_signal, [signal.SIGINT])
+            timer.daemon = True
+            timer.start()
+
+    def terminate(*_: object) -> None:
+        process.terminate()
+
+    return handling({signal.SIGINT: interrupt, **dict.fromkeys(ENDING, terminate)})
+
+
+def _is_foreground() -> bool:
+    """Return whether the terminal sends signals to this process and its children."""
+    if sys.platform == "win32":
+        return True
+    for stream in (0, 1, 2):
+        with suppress(OSError):
+            return os.tcgetpgrp(stream) == os.getpgrp()
+    return False
 
 
 @contextmanager

@@ -1,4 +1,9 @@
-"""Installing from lock files: the copies of them that pip reads.
+"""Installing from lock files (``pylock.toml``), variant wheels among them.
+
+https://packaging.python.org/en/latest/specifications/pylock-toml/ is the format. PEP
+825, "Integration with pylock.toml", adds the table ``packages.variants-json`` and
+allows that "either all variant (and non-variant) wheels can be listed, or a subset of
+them".
 
 pip refuses the names of variant wheels. In its copy of a lock file, each package with
 variants has the one wheel that this machine gets, under the name and at the URL by
@@ -8,37 +13,237 @@ which the local index shows it, and with the hash of the lock file.
 from __future__ import annotations
 
 import hashlib
+import os
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from simple_repository import model
 
-from nvidia_variant_provider.errors import InputError, NothingFitsError, UsageError
+from nvidia_variant_provider.errors import (
+    InputError,
+    NothingFitsError,
+    UsageError,
+    join,
+    shown,
+)
+from nvidia_variant_provider.metadata.document import metadata_name
+from nvidia_variant_provider.strict_json import read_bytes
 
 from ...wheels.names import parse_wheel_name
+from ..http.urls import is_http
 from ..selection.choice import Choice
+from ..selection.renaming import find_label
 from ..selection.wheel_files import may_be_build
 from ..server.local_index import LocalIndex
 from ..server.locking import LockedPage
+from ..server.upstream import local_path
+from .installed import file_name_of
 from .interpreter import Interpreter, find_interpreter
-from .lock_files import (
-    Lock,
-    LockedFile,
-    LockedPackage,
-    is_lock,
-    read_lock,
-    split_extras,
-    write_toml,
-)
 
-__all__ = ["LockCopies"]
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["LockCopies", "is_lock", "parse_toml", "read_lock"]
+
+_NAME = re.compile(r"pylock(\.[^.]+)?\.toml")
+_EXTRAS = re.compile(r"(.+?)(\[[^\[\]]*\])?")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")
+_MAJOR = 1
+_HINT = "make the lock file again"
+_WITH_PATHS = ("archive", "directory", "sdist", "vcs", "variants-json")
 
 _FIRST_PIP = Version("26.1")
 """The first pip that installs from lock files; it calls that experimental."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockedFile:
+    """A file that a lock file names.
+
+    :param url: its URL; that of a file of this machine starts with ``file:``.
+    :param hashes: by algorithm.
+    :param place: the place in the lock file.
+    """
+
+    name: str
+    url: str
+    hashes: Mapping[str, str]
+    place: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockedPackage:
+    """A package of a lock file that has wheels.
+
+    :param table: the table of the document, which may be changed.
+    :param variants_json: the metadata of its variants.
+    """
+
+    name: str
+    version: str
+    table: dict[str, Any]
+    wheels: tuple[LockedFile, ...]
+    variants_json: LockedFile | None
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """The labels of its variant wheels."""
+        labels = (find_label(wheel.name) for wheel in self.wheels)
+        return frozenset(label for label in labels if label is not None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lock:
+    """A lock file.
+
+    :param document: what it says, with absolute paths.
+    :param packages: the packages that have wheels and a version.
+    """
+
+    path: str
+    document: dict[str, Any]
+    packages: tuple[LockedPackage, ...]
+
+
+def is_lock(path: str) -> bool:
+    """Return whether pip takes a file for a lock file, by its name."""
+    return not is_http(path) and bool(_NAME.fullmatch(local_path(path).name))
+
+
+def read_lock(path: str) -> Lock:
+    """Read a lock file.
+
+    :raises InputError: it cannot be read, or what it says of wheels is not valid.
+    """
+    try:
+        text = read_bytes(local_path(path)).decode("utf-8")
+    except UnicodeDecodeError:
+        raise _invalid("not UTF-8", path) from None
+    document = parse_toml(text, path)
+    _check_version(document, path)
+    folder = os.path.abspath(os.path.dirname(local_path(path)))
+    packages = document.get("packages")
+    if not isinstance(packages, list):
+        raise _invalid("there is no list of packages", path, "packages")
+    read = [
+        _read_package(table, join("packages", number), folder, path)
+        for number, table in enumerate(packages)
+    ]
+    return Lock(path=path, document=document, packages=tuple(filter(None, read)))
+
+
+def parse_toml(text: str, path: str) -> dict[str, Any]:
+    """Parse TOML.
+
+    :param path: where it is from, for errors.
+    :raises InputError: it is not TOML.
+    """
+    try:
+        document: dict[str, Any] = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise _invalid(f"not TOML: {shown(reason, 120)}", path) from None
+    return document
+
+
+def _check_version(document: Mapping[str, Any], path: str) -> None:
+    """Check the version of the format.
+
+    The specification: "If a tool doesn't support a major version, it MUST raise an
+    error."
+    """
+    given = document.get("lock-version")
+    try:
+        version = Version(given) if isinstance(given, str) else None
+    except InvalidVersion:
+        version = None
+    if version is None:
+        raise _invalid("there is no version of the format", path, "lock-version")
+    if version.major != _MAJOR:
+        message = f"version {shown(given)} of the format is not supported"
+        hint = "make the lock file again with a pip that writes version 1"
+        raise InputError(message, path=path, place="lock-version", hint=hint)
+
+
+def _read_package(
+    table: object, place: str, folder: str, path: str
+) -> LockedPackage | None:
+    if not isinstance(table, dict):
+        raise _invalid("not a table", path, place)
+    name = table.get("name")
+    if not isinstance(name, str) or not canonicalize_name(name).isascii():
+        raise _invalid("there is no name", path, join(place, "name"))
+    for key in _WITH_PATHS:
+        if isinstance(table.get(key), dict):
+            _resolve(table[key], folder)
+    version, wheels = table.get("version"), table.get("wheels")
+    if wheels is None or version is None:
+        return None
+    if not isinstance(wheels, list) or not isinstance(version, str):
+        raise _invalid("the wheels or the version have another type", path, place)
+    files = [
+        _read_file(wheel, join(join(place, "wheels"), number), folder, path)
+        for number, wheel in enumerate(wheels)
+    ]
+    metadata = table.get("variants-json")
+    read = None
+    if metadata is not None:
+        expected = metadata_name(name, version)
+        where = join(place, "variants-json")
+        read = _read_file(metadata, where, folder, path, name=expected)
+    return LockedPackage(
+        name=canonicalize_name(name),
+        version=version,
+        table=table,
+        wheels=tuple(files),
+        variants_json=read,
+    )
+
+
+def _read_file(
+    table: object, place: str, folder: str, path: str, *, name: str | None = None
+) -> LockedFile:
+    if not isinstance(table, dict):
+        raise _invalid("not a table", path, place)
+    _resolve(table, folder)
+    location, url = table.get("path"), table.get("url")
+    # The specification: a path goes before a URL.
+    if isinstance(location, str):
+        url = Path(location).as_uri()
+    hashes = table.get("hashes")
+    if not isinstance(url, str) or not url.startswith(("http:", "https:", "file:")):
+        raise _invalid("there is neither a path nor a URL", path, place)
+    if (
+        not isinstance(hashes, dict)
+        or not hashes
+        or not all(isinstance(digest, str) for digest in hashes.values())
+    ):
+        raise _invalid("there are no hashes", path, join(place, "hashes"))
+    given = name or table.get("name") or file_name_of(url)
+    if not isinstance(given, str) or not _FILE_NAME.fullmatch(given):
+        raise _invalid("not the name of a file", path, join(place, "name"))
+    return LockedFile(name=given, url=url, hashes=hashes, place=place)
+
+
+def _resolve(table: dict[str, Any], folder: str) -> None:
+    """Make the path of a file absolute: the copy for pip is in another folder."""
+    location = table.get("path")
+    if isinstance(location, str):
+        table["path"] = os.path.join(folder, location)
+
+
+def _invalid(message: str, path: str, place: str | None = None) -> InputError:
+    return InputError(message, path=path, place=place, hint=_HINT)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +288,8 @@ class LockCopies:
         :raises InputError: the lock file cannot be read, or is not valid.
         :raises UsageError: this pip does not install from lock files.
         """
-        path, extras = split_extras(text)
+        match = _EXTRAS.fullmatch(text)
+        path, extras = (match[1], match[2] or "") if match else (text, "")
         if not is_lock(path):
             return None
         lock = read_lock(path)
@@ -113,11 +319,11 @@ class LockCopies:
         for copy in self.copies:
             for package in copy.lock.packages:
                 if self._is_ours(package):
-                    wheel = self._choose(copy, package, interpreter)
+                    wheel = self._select(copy, package, interpreter)
                     if wheel is not None:
                         package.table["wheels"] = [wheel]
                         package.table.pop("variants-json", None)
-            copy.path.write_text(write_toml(copy.lock.document), encoding="utf-8")
+            copy.path.write_text(tomli_w.dumps(copy.lock.document), encoding="utf-8")
 
     def _is_ours(self, package: LockedPackage) -> bool:
         """Return whether pip alone could not install a package from its wheels."""
@@ -125,14 +331,14 @@ class LockCopies:
             self.local_index.is_reachable(wheel.url) for wheel in package.wheels
         )
 
-    def _choose(
+    def _select(
         self, copy: _Copy, package: LockedPackage, interpreter: Interpreter
     ) -> dict[str, Any] | None:
         """Return the wheel for this machine; ``None`` where pip takes an sdist."""
         if package.variants_json is not None:
             self._verify(copy, package, package.variants_json)
         page = self.local_index.locks.read(copy.number, package.name)
-        choice = _choice(page, package)
+        choice = _find_shown(page, package)
         if choice is not None and choice.problem:
             message = f"{package.name} {package.version}: {choice.problem}"
             raise InputError(message, path=copy.lock.path)
@@ -203,15 +409,14 @@ def _files(lock: Lock) -> dict[str, list[model.File]]:
     return files
 
 
-def _choice(page: LockedPage, package: LockedPackage) -> Choice | None:
+def _find_shown(page: LockedPage, package: LockedPackage) -> Choice | None:
+    """Return what this machine gets of the release of a package with variants."""
     try:
         version = Version(package.version)
     except InvalidVersion:
         return None
-    for choice in page.choices.values():
-        if Version(choice.version) == version:
-            return choice
-    return None
+    shown = page.choices.values()
+    return next((item for item in shown if Version(item.version) == version), None)
 
 
 def _best(
@@ -236,9 +441,8 @@ def _nothing(
 ) -> NothingFitsError:
     name = f"{package.name} {package.version}"
     message = f"no wheel of {name} in it is for this interpreter and machine"
-    resolution = choice.resolution if choice is not None else None
-    if resolution is not None:
-        for label, reasons in resolution.rejected.items():
+    if choice is not None and choice.resolution is not None:
+        for label, reasons in choice.resolution.rejected.items():
             if label in package.labels and reasons:
                 message += f"; {label} does not fit: {reasons[0].sentence}"
                 break

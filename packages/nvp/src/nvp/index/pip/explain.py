@@ -1,0 +1,418 @@
+"""Why pip installed what it installed, or found nothing to install.
+
+pip knows neither why a build is not shown to it nor what a build needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+from simple_repository import model
+
+from nvidia_variant_provider.errors import InputError
+
+from ...builds.backends import Backend, parse_backend
+from ...builds.page import Build, Decision
+from ...builds.passing import (
+    PassedOver,
+    find_passed_over,
+    nearest_refusal,
+    without_source,
+)
+from ...knowledge.builds import required_projects
+from ...metadata.requirements import parse_requirement
+from ...wheels.names import parse_wheel_name
+from ..selection.choice import ShownPage
+from ..selection.decisions import JudgedPage
+from ..selection.options import Pins
+from ..server.local_index import LocalIndex
+from .asked import Asked, find_hashes
+from .installed import Installed, PipRun
+from .interpreter import Interpreter, find_interpreter
+
+__all__ = [
+    "InstalledBuild",
+    "explain_builds",
+    "explain_failure",
+    "explain_hashes",
+    "explain_unknown_label",
+    "find_mixed",
+]
+
+_MOST = 16
+"""Projects whose pages are read before pip starts."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstalledBuild:
+    """An ordinary wheel that pip installed, of a project whose builds were judged.
+
+    :param passed_over: the newer releases that were not shown, newest first.
+    :param required_by: each requirement that admits this version alone, after the
+        name and the version of the project that has it.
+    :param cpu_because: why a build without GPU code was installed of this release,
+        where that is known.
+    :param note: why no build of any release uses the GPU.
+    """
+
+    project: str
+    version: str
+    build: Build
+    passed_over: tuple[PassedOver, ...] = ()
+    required_by: tuple[str, ...] = ()
+    cpu_because: str | None = None
+    note: str | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the object of the report."""
+        judgement = self.build.judgement
+        return {
+            "name": self.project,
+            "version": self.version,
+            "file": self.build.file,
+            "cuda": str(judgement.cuda) if judgement.cuda else None,
+            "verdict": judgement.verdict,
+            "how": judgement.how,
+            "evidence": judgement.evidence,
+            "reasons": list(judgement.reasons),
+            "passed_over": [item.to_dict() for item in self.passed_over],
+            "required_by": list(self.required_by),
+            "note": self.note,
+        }
+
+
+def explain_unknown_label(
+    asked: Iterable[Asked], pins: Pins, local_index: LocalIndex
+) -> str | None:
+    """Say that none of the projects that the user names has the label for all.
+
+    A backend, such as ``cu126``, needs no such check: a project with builds for other
+    backends is not shown without it. Where none of the projects has any label, it may
+    be that of a dependency, and the end of the run tells.
+
+    :param local_index: it has to serve.
+    :returns: ``None`` where pip may run.
+    """
+    label = pins.everywhere
+    if label is None or parse_backend(label) is not None:
+        return None
+    names = dict.fromkeys(item.project for item in asked if not item.is_constraint)
+    for name in list(names)[:_MOST]:
+        if name not in pins.projects:
+            local_index.find_shown(name)
+    labels = local_index.asked_labels()
+    known = frozenset[str]().union(*labels.values())
+    if label in known or not known:
+        return None
+    first = next(name for name, its in labels.items() if its)
+    has = ", ".join(sorted(labels[first]))
+    return (
+        f"no project that you name has the label {label}, so pip was not started: "
+        f"{first} has {has}; for a dependency, give --label PROJECT={label}"
+    )
+
+
+def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
+    """Explain each ordinary wheel that pip installed of a project with judged builds.
+
+    A wheel of which nothing is known, of a project without such releases, is left out.
+    """
+    requirements = _requirements(run)
+    explained = []
+    for item in run.installed:
+        pages = run.pages(item.project)
+        decided = _decided_builds(pages)
+        build = next((build for build, _ in decided if build.file == item.file), None)
+        if build is None or item.label is not None:
+            continue
+        own = requirements.get(item.project, ())
+        decisions = [page.decisions for page in pages]
+        runs_elsewhere = any(decision.newest is not None for decision in decisions)
+        notes = [] if runs_elsewhere else [decision.note for decision in decisions]
+        passed_over = find_passed_over(
+            decided, build, allows=_allows([r for _, r in own])
+        )
+        if build.judgement.verdict == "unknown" and not passed_over:
+            continue
+        explained.append(
+            InstalledBuild(
+                project=item.project,
+                version=item.version,
+                build=build,
+                passed_over=passed_over,
+                required_by=tuple(
+                    f"{who}{requirement.name}{requirement.specifier}"
+                    for who, requirement in own
+                    if _is_exact(requirement)
+                ),
+                cpu_because=_cpu_because(build, decided),
+                note=next(filter(None, notes), None),
+            )
+        )
+    return tuple(explained)
+
+
+def _decided_builds(pages: Iterable[JudgedPage]) -> list[tuple[Build, Decision]]:
+    """Return the wheels of all indexes, each with what becomes of it."""
+    return [
+        (build, decision)
+        for page in pages
+        for build in page.builds
+        if (decision := page.decisions.files.get(build.file)) is not None
+    ]
+
+
+def _requirements(run: PipRun) -> Mapping[str, list[tuple[str, Requirement]]]:
+    """Return all requirements by project, each after the words for who has it."""
+    requirements: dict[str, list[tuple[str, Requirement]]] = {}
+    for asked in run.asked:
+        pair = "you asked for ", asked.requirement
+        requirements.setdefault(asked.project, []).append(pair)
+    for item in run.installed:
+        for text in item.requires:
+            requirement = parse_requirement(text)
+            if requirement is not None and _counts(requirement):
+                project = canonicalize_name(requirement.name)
+                pair = f"{item.project} {item.version} requires ", requirement
+                requirements.setdefault(project, []).append(pair)
+    return requirements
+
+
+def _counts(requirement: Requirement) -> bool:
+    if requirement.marker is None:
+        return True
+    try:
+        return requirement.marker.evaluate({"extra": ""})
+    except ValueError:  # such as one with a variant marker
+        return False
+
+
+def _allows(requirements: Sequence[Requirement]) -> Callable[[Version], bool]:
+    return lambda release: all(
+        requirement.specifier.contains(release, prereleases=True)
+        for requirement in requirements
+    )
+
+
+def _is_exact(requirement: Requirement) -> bool:
+    """Return whether a requirement pins one version, which admits yanked files."""
+    return any(item.operator in ("==", "===") for item in requirement.specifier)
+
+
+def _cpu_because(build: Build, decided: Sequence[tuple[Build, Decision]]) -> str | None:
+    if build.judgement.verdict != "cpu":
+        return None
+    same = [other for other, _ in decided if other.release == build.release]
+    refusal = nearest_refusal(same)
+    if refusal is None:
+        return None
+    other, reason = refusal
+    return f"{other.version}: {without_source(reason)}"
+
+
+def find_mixed(installed: Iterable[Installed]) -> list[str]:
+    """Say which builds were taken for another backend than what they require.
+
+    torchvision for CUDA 12.6 breaks at import with torch for CUDA 13.0. An index may
+    have no build of one project for the backend of the other.
+    """
+    items = list(installed)
+    backends = {
+        canonicalize_name(item.project): backend
+        for item in items
+        if (backend := _backend(item.version)) is not None
+    }
+    sentences = []
+    for item in items:
+        own = _backend(item.version)
+        if own is None:
+            continue
+        for name in required_projects(item.requires, backends):
+            other = backends[canonicalize_name(name)]
+            if other.label != own.label and name != canonicalize_name(item.project):
+                sentences.append(
+                    f"{item.project} {item.version} is a build for {own.label}, and "
+                    f"{name}, which it requires, is one for {other.label}: the index "
+                    "has no builds of both for one of them, and they may not work "
+                    "together"
+                )
+    return sentences
+
+
+def _backend(version: str) -> Backend | None:
+    try:
+        return parse_backend(Version(version).local)
+    except InvalidVersion:
+        return None
+
+
+def explain_failure(run: PipRun) -> tuple[str, ...]:
+    """Find the reasons that pip does not know for its failure."""
+    if run.command.requires_hashes and (found := _explain_all_hashes(run)):
+        return found
+    return _explain_refused(run)
+
+
+def _explain_refused(run: PipRun) -> tuple[str, ...]:
+    """Explain each requirement that only yanked builds satisfy.
+
+    pip lists the versions that it has ignored because they are yanked, without the
+    reasons.
+    """
+    sentences = []
+    interpreter: Interpreter | None = None
+    for item in run.asked:
+        # Of a version that is pinned exactly, pip takes yanked files.
+        if _is_exact(item.requirement):
+            continue
+        decided = _decided_builds(run.pages(item.project))
+        if not any(decision.action == "yank" for _, decision in decided):
+            continue
+        try:
+            interpreter = interpreter or find_interpreter(run.python, run.environ)
+        except InputError:  # pip has ended with the same complaint.
+            return ()
+        if sentence := _explain_requirement(item.requirement, decided, interpreter):
+            sentences.append(sentence)
+    return tuple(sentences)
+
+
+def _explain_requirement(
+    requirement: Requirement,
+    decided: Sequence[tuple[Build, Decision]],
+    interpreter: Interpreter,
+) -> str | None:
+    allowed = [
+        (build, decision)
+        for build, decision in decided
+        if requirement.specifier.contains(build.version)
+        and _is_installable(build.file, interpreter)
+    ]
+    if any(decision.action == "show" for _, decision in allowed):
+        return None
+    yanked = [(build, d) for build, d in allowed if d.action == "yank"]
+    if not yanked:
+        return None
+    newest, decision = max(yanked, key=lambda pair: pair[0].version)
+    refusal = nearest_refusal(b for b, _ in yanked if b.release == newest.release)
+    reason = refusal[1] if refusal is not None else decision.reason
+    return (
+        f"{requirement.name}{requirement.specifier} allows no release that runs here: "
+        f"of {newest.release}, {without_source(reason)}; to install it all the same, "
+        f"pin {requirement.name}=={newest.version} or give --unchecked"
+    )
+
+
+def _is_installable(file: str, interpreter: Interpreter) -> bool:
+    try:
+        return interpreter.rank(parse_wheel_name(file).tags) is not None
+    except InputError:
+        return False
+
+
+def _explain_all_hashes(run: PipRun) -> tuple[str, ...]:
+    """Say which hashes of the user are those of builds that are not shown."""
+    sentences = (
+        explain_hashes(project, hashes, run.local_index.find_shown(project))
+        for project, hashes in find_hashes(run.asked).items()
+    )
+    return tuple(filter(None, sentences))
+
+
+def explain_hashes(
+    project: str, hashes: Collection[str], pages: Sequence[ShownPage]
+) -> str | None:
+    """Say why no build with one of the hashes is shown.
+
+    pip says that somebody may have tampered with a file when the one that it takes has
+    another hash than the user gave, or that there is no matching one. The true reason
+    is often that the hash is that of a build for another machine.
+
+    :param hashes: those that the user gave for the project.
+    :param pages: the page of the project in each index that has it.
+    :returns: ``None`` where one is shown, or where no file has any of them.
+    """
+    for page in pages:
+        if any(_digest(file) in hashes for file in page.shown):
+            return None
+    for page in pages:
+        for file in page.files:
+            if _digest(file) in hashes:
+                return _explain_hash(project, file, page)
+    return None
+
+
+def _explain_hash(project: str, file: model.File, page: ShownPage) -> str | None:
+    try:
+        parts = parse_wheel_name(file.filename)
+        version = Version(parts.version.replace("_", "-"))
+    except (InputError, InvalidVersion):
+        return None
+    if parts.label is None:
+        return _explain_build(project, version, file, page)
+    for choice in page.choices.values():
+        if Version(choice.version) != version or parts.label in choice.labels:
+            continue
+        rejected = choice.resolution.rejected if choice.resolution else {}
+        if reasons := rejected.get(parts.label):
+            why = f"does not fit this machine: {reasons[0].sentence}"
+        elif parts.label in choice.unread:
+            why = f"is passed over: {choice.unread[parts.label]}"
+        else:
+            why = f"is not shown: {choice.problem or 'another one is asked for'}"
+        others = [offer.wheel.file_name for offer in choice.offers]
+        others += sorted(choice.plain)
+        what = f"variant {parts.label} of {project} {choice.version}"
+        return _sentence(file, what, why, others, page)
+    return None
+
+
+def _explain_build(
+    project: str, version: Version, file: model.File, page: ShownPage
+) -> str | None:
+    if page.judged is None:
+        return None
+    decisions = page.judged.decisions
+    decision = decisions.files.get(file.filename)
+    if decision is None or decision.action != "hide":
+        return None
+    release = Version(version.public)
+    others = [
+        build.file
+        for build in page.judged.builds
+        if build.release == release
+        and decisions.files.get(build.file, decision).action == "show"
+    ]
+    what = f"{project} {version}"
+    why = f"is not for this machine: {decision.reason}"
+    return _sentence(file, what, why, others, page)
+
+
+def _sentence(
+    file: model.File, what: str, why: str, others: Sequence[str], page: ShownPage
+) -> str:
+    """Say whose hash it is, why that file is not shown, and what to pin instead."""
+    files = {item.filename: item for item in page.files}
+    # Prefer the wheel for the same interpreter and platform.
+    tags = file.filename.split("-")[-4:-1] if "-any" not in file.filename else []
+    same = [name for name in others if all(tag in name for tag in tags)]
+    instead = next(
+        (name for name in [*same, *others] if _digest(files[name]) is not None), None
+    )
+    end = "no build of this release is for this machine"
+    if instead is not None:
+        end = f"pin that of {instead}: --hash=sha256:{_digest(files[instead])}"
+    digest = _digest(file) or ""
+    return (
+        f"the hash sha256:{digest[:12]}... that you give is that of {what} "
+        f"({file.filename}), which {why}; {end}"
+    )
+
+
+def _digest(file: model.File) -> str | None:
+    digest = file.hashes.get("sha256")
+    return None if digest is None else digest.lower()

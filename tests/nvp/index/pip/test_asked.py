@@ -1,0 +1,173 @@
+"""What a user asks for on the command line and in files, as each pip reads it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from support.processes import PIPS, Environment, Pip, installed_labels
+
+from nvp.index.pip.asked import find_hashes, find_labels, find_versions, read_asked
+from nvp.index.pip.command import Pip as Command
+from nvp.index.pip.command import PipCommand
+
+A, B = "a" * 64, "b" * 64
+
+Understand = Callable[..., PipCommand]
+
+EVERY_PIP = pytest.mark.parametrize(
+    "version",
+    [
+        *(pytest.param(version, marks=pytest.mark.slow) for version in PIPS[1:-1]),
+        PIPS[0],
+        PIPS[-1],
+    ],
+)
+
+
+@pytest.fixture
+def understand(
+    pips: dict[str, Environment],
+    environ: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Understand:
+    """Return what writes files, and asks a pip about words that name them."""
+    monkeypatch.chdir(tmp_path)
+
+    def ask(*words: str, files: Mapping[str, str], version: str) -> PipCommand:
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(exist_ok=True, parents=True)
+            path.write_text(text.replace("{here}", tmp_path.as_uri()))
+        pip = Command(str(pips[version].python), {**environ, "LABEL": "xpu"})
+        return pip.understand(["install", *words])
+
+    return ask
+
+
+# What a file says, and the requirements in it that count.
+FILES: dict[str, tuple[str, list[str]]] = {
+    "plain": ("torch==2.10.0+xpu\n", ["torch==2.10.0+xpu"]),
+    "comments": ("# torch==1\n\n  torch == 2 # the newest\n", ["torch == 2"]),
+    "variable": ("torch==2.10.0+${LABEL}\n", ["torch==2.10.0+xpu"]),
+    "continued": ("torch[fast] \\\n >=2, \\\n <3\n", ["torch[fast] >=2, <3"]),
+    "hashes": (f"torch==2 \\\n --hash=sha256:{A} --hash sha256:{B}\n", ["torch==2"]),
+    "markers": (
+        "torch==1+cpu; python_version < '3'\ntorch==1+xpu; python_version > '3'\n",
+        ["torch==1+xpu; python_version > '3'"],
+    ),
+    "named URL": ("x @ https://a.example/x-2.zip\n", ["x @ https://a.example/x-2.zip"]),
+    "URL": ("https://a.example/x-2.zip\n", ["https://a.example/x-2.zip"]),
+    "editable": ("-e ./folder\nx\n", ["x"]),
+    "options": ("-i https://a.example/\n--pre\n--no-binary x\nx\n", ["x"]),
+    "byte order mark": ("\ufefftorch==2\n", ["torch==2"]),
+    # pip says itself what is wrong, and installs nothing.
+    "no such file": ("x\n-r missing.txt\ny\n", ["x"]),
+    "no such option": ("x\n--no-such-option\ny\n", ["x"]),
+    "bad marker": ("x\ny; python_version\n", ["x", "y; python_version"]),
+}
+
+
+@EVERY_PIP
+def test_lines_of_files(version: str, understand: Understand) -> None:
+    files = {f"{name}.txt": text for name, (text, _) in FILES.items()}
+    # One process for all of them: to start pip takes much longer than to read a file.
+    words = [word for name in files for word in ("-r", name)]
+    command = understand(*words, files=files, version=version)
+    assert [" ".join(line.text.split()) for line in command.lines] == [
+        text for _, expected in FILES.values() for text in expected
+    ]
+
+
+@EVERY_PIP
+def test_the_command_line_and_nested_files(
+    version: str, understand: Understand
+) -> None:
+    files = {
+        "r.txt": "a==1+cu126\n-c sub/c.txt\n-r sub/n.txt\n-r {here}/u.txt\n",
+        "sub/n.txt": f"-r m.txt\nb==2.* --hash=sha256:{A.upper()} --hash=sha512:00\n",
+        "sub/m.txt": "m===3+XPU,!=4",
+        "sub/c.txt": f"C.c==5 --hash=sha256:{B}",
+        "u.txt": "-r https://a.example/no.txt\nu",
+        "d.txt": "d<6",
+        # It names itself, and the other is not a requirements file.
+        "again.txt": "again\n-r again.txt\n",
+        "pylock.toml": "y==1\n",
+    }
+    words = ["p==7", "q; python_version < '3'", "./folder", "-c", "d.txt"]
+    words += ["-r", "r.txt", "-r", "again.txt", "-r", "pylock.toml"]
+    command = understand(*words, files=files, version=version)
+    asked = read_asked(command)
+    assert {item.project: item.is_constraint for item in asked} == {
+        "p": False,
+        "a": False,
+        "c-c": True,
+        "m": False,
+        "b": False,
+        "u": False,
+        "again": False,
+        "d": True,
+    }
+    assert find_labels(asked) == {"a": {"cu126"}, "m": {"xpu"}}
+    assert find_versions(asked) == {
+        "p": {"7"},
+        "a": {"1+cu126"},
+        "m": {"3+XPU"},
+        "c-c": {"5"},
+    }
+    assert find_hashes(asked) == {"b": {A}, "c-c": {B}}
+    assert command.requires_hashes
+
+
+@pytest.mark.parametrize(
+    ("text", "required"),
+    [
+        ("--require-hashes\nx", True),
+        (f"x==1 --hash=sha512:{A}{A}", True),
+        # pip ignores the first with a warning.
+        (f"--hash=sha256:{A}\nx # --hash=sha256:{A}", False),
+    ],
+)
+def test_hashes_are_required(text: str, required: bool, understand: Understand) -> None:
+    command = understand("-r", "r.txt", files={"r.txt": text}, version=PIPS[-1])
+    assert command.requires_hashes is required
+    assert find_hashes(read_asked(command)) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("-r missing.txt\n", "missing.txt"),
+        ("torch\n--no-such-option\n", "no such option: --no-such-option"),
+    ],
+)
+def test_pip_says_once_what_is_wrong(
+    text: str, words: str, pip: Pip, index: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "r.txt"
+    file.write_text(text)
+    done = pip("install", "-i", index, "--dry-run", "-r", file)
+    assert done.code in (1, 2)
+    assert done.text.count(words) == 1, done.text
+
+
+@pytest.mark.skipif(os.name == "nt", reason="/dev/stdin of POSIX")
+def test_requirements_from_a_pipe(pip: Pip, index: str, tmp_path: Path) -> None:
+    """It can be read once, and pip has to get what was in it."""
+    machine = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
+    words = ("--no-deps", "--target", tmp_path / "target", "-r", "/dev/stdin")
+    line = ("pip", "--python", pip.python, *machine, "install", "-i", index, *words)
+    done = subprocess.run(
+        [sys.executable, "-m", "nvp", *map(str, line)],
+        env=pip.environ,
+        input=b"torch==2.8.0\n",
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert installed_labels(tmp_path / "target") == {"torch": "2.8.0 cu126"}
