@@ -178,7 +178,10 @@ def test_a_hash_of_a_build_that_does_not_fit_is_not_found(
 ) -> None:
     (wheel,) = (published / "torch").glob("torch-2.8.0-*-cu130.whl")
     file = tmp_path / "requirements.txt"
-    file.write_text(f"torch==2.8.0 --hash=sha256:{digest(wheel)}")
+    # The hashes of files that a file names count, as pip reads them.
+    file.write_text("-r pinned.txt\n")
+    pinned = tmp_path / "pinned.txt"
+    pinned.write_text(f"torch==2.8.0 --hash=sha256:{digest(wheel)}")
     done = pip("install", "-i", index, "-r", file, "--target", tmp_path / "it")
     assert done.code == 1
     assert not (tmp_path / "it").exists()
