@@ -171,7 +171,7 @@ def read_command_line(arguments: Sequence[str]) -> CommandLine:
     before, verb = arguments[:position], arguments[position]
     words, passed_on = arguments[position + 1 :], list[str]()
     if verb == "pip":
-        from .pip import separate
+        from .pip_words import separate
 
         words, passed_on = separate(words)
     return CommandLine(before, verb, words, passed_on)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -26,27 +26,10 @@ if TYPE_CHECKING:
     from ..index.pip.session import Outcome
     from ..index.selection.options import Pins, Selection
 
-__all__ = ["configure_parser", "execute", "separate"]
+__all__ = ["configure_parser", "execute"]
 
 _FOR_PEOPLE = ("install", "download", "wheel")
 """The commands of pip whose stdout is for people; that of ``list`` is data."""
-
-
-# The words that are for this program, wherever they stand; the others are for pip.
-_VALUES = (
-    "--cuda-driver",
-    "--sm-arch",
-    "--environment",
-    "--node",
-    "--label",
-    "--python",
-)
-_SWITCHES = (
-    "--every-gpu",
-    "--minor-version-compatibility",
-    "--no-variants",
-    "--unchecked",
-)
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -87,37 +70,6 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
             "verb to log what this program does."
         ],
     )
-
-
-def separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separate the words for this program from the words for pip.
-
-    ``--json`` is for this program, except after ``index``, a command of pip that has
-    the same option.
-    """
-    ours: list[str] = []
-    theirs: list[str] = []
-    pending = iter(words)
-    for word in pending:
-        name, equals, _ = word.partition("=")
-        if word == "--":
-            theirs += [word, *pending]
-        elif name in _VALUES:
-            ours += [word] if equals else [word, *_next(pending)]
-        elif (
-            name in _SWITCHES
-            or (word in ("-h", "--help") and not theirs)
-            or (word == "--json" and "index" not in theirs)
-        ):
-            ours.append(word)
-        else:
-            theirs.append(word)
-    return ours, theirs
-
-
-def _next(words: Iterator[str]) -> list[str]:
-    word = next(words, None)
-    return [] if word is None else [word]
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
