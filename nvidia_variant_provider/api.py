@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from . import detection
-from .loggers import Logger
+from .light import Logger
 from .machine import overrides
 from .machine.environment import Environment
 from .metadata import VariantsMetadata, read_metadata

@@ -11,7 +11,7 @@ import stat
 import sys
 
 from .errors import InputError, join, shown
-from .frozen import Frozen
+from .light import Frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ _DATACLASS = griffe.ExprCall(
 
 
 class FrozenRecords(griffe.Extension):
-    """Show subclasses of ``frozen.Frozen`` as the dataclasses that they stand for."""
+    """Show subclasses of ``light.Frozen`` as the dataclasses that they stand for."""
 
     def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
         """Mark a class for the extension of griffe that handles dataclasses.
@@ -32,4 +32,4 @@ class FrozenRecords(griffe.Extension):
 
 def _is_frozen(base: str | griffe.Expr) -> bool:
     path = base if isinstance(base, str) else base.canonical_path
-    return path.endswith(".frozen.Frozen")
+    return path.endswith(".light.Frozen")

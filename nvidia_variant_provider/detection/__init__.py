@@ -47,7 +47,7 @@ def detect(environ: Mapping[str, str]) -> Environment:
 
 
 def _detect_or_load(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
-    from ..loggers import Logger
+    from ..light import Logger
     from .cache import cache_file, cache_key, load, store
 
     logger = Logger(__name__)
@@ -69,9 +69,9 @@ def _detect_or_load(environ: Mapping[str, str], traces: Sequence[str]) -> Enviro
 
 
 def _logged(environment: Environment) -> Environment:
-    # An installer has not imported `logging`, and does not load `loggers` either.
+    # An installer has not imported `logging`, and needs no `Logger` either.
     if "logging" in sys.modules:
-        from ..loggers import Logger
+        from ..light import Logger
 
         gpus = ", ".join(map(str, environment.compute_capabilities)) or "none"
         Logger(__name__).info(

@@ -11,11 +11,11 @@ import os
 import sys
 import time
 
+from ..light import dumps, loads
 from ..machine import reasons
 from ..machine.environment import Environment
 from ..machine.overrides import detection_timeout
 from .presence import kernel_driver_version, library_path
-from .quick_json import dumps, loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

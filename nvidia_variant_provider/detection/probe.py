@@ -11,12 +11,11 @@ import os
 import sys
 import time
 
-from ..loggers import Logger
+from ..light import Logger, loads
 from ..machine import reasons
 from ..machine.environment import Environment
 from ..machine.overrides import detection_timeout
 from .presence import is_wsl_only, kernel_driver_version, library_path
-from .quick_json import loads
 from .spawn import run
 
 TYPE_CHECKING = False

@@ -7,7 +7,7 @@ from a snapshot file, and the later steps of the pipeline know the machine by it
 from __future__ import annotations
 
 from ..errors import InputError, join, shown
-from ..frozen import Frozen
+from ..light import Frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

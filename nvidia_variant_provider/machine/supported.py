@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from ..frozen import Frozen
+from ..light import Frozen
 from . import reasons
 from .environment import (
     ComputeCapability,

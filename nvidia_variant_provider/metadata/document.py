@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InputError, join, shown
-from ..frozen import Frozen
+from ..light import Frozen
 from ..strict_json import as_object, parse_json, read_bytes
 from . import versions
 from .fields import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from ..frozen import EMPTY, Frozen
+from ..light import EMPTY, Frozen
 from .versions import SchemaVersion
 
 __all__ = [

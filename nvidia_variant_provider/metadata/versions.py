@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, shown
-from ..frozen import Frozen
+from ..light import Frozen
 from ..strict_json import as_object, as_string
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..frozen import Frozen
+from ..light import Frozen
 from ..machine import reasons
 from ..machine.environment import ComputeCapability, Environment
 from ..machine.overrides import MINOR_VERSION_COMPATIBILITY

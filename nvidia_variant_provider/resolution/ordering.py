@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..frozen import Frozen
+from ..light import Frozen
 from ..metadata.model import Properties
 
 __all__ = ["Mismatch", "Ordering", "Rejections", "order"]

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..errors import ConfigurationError, InputError, MissingExtraError, join
-from ..frozen import EMPTY, Frozen
+from ..light import EMPTY, Frozen
 from ..metadata.model import Features
 from ..strict_json import as_object, as_strings, read_bytes
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 
 from ..errors import shown
-from ..frozen import EMPTY, Frozen
+from ..light import EMPTY, Frozen
 from ..machine.environment import Environment
 from ..machine.supported import NAMESPACE, supported_features
 from ..metadata.model import Provider, VariantsMetadata

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from ..frozen import EMPTY, Frozen
+from ..light import EMPTY, Frozen
 from ..machine.environment import Environment
 from ..machine.supported import (
     NAMESPACE,

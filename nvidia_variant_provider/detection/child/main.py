@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 
-from ..quick_json import dumps
+from ...light import dumps
 
 __all__ = ["main"]
 

@@ -14,7 +14,7 @@ import platformdirs
 import pytest
 from support.native import environment, machine, needs_compiler
 
-from nvidia_variant_provider.detection import cache, detect, quick_json
+from nvidia_variant_provider.detection import cache, detect
 from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 from nvp.cli import main
 
@@ -248,31 +248,3 @@ class TestCommandLine:
         node.file.mkdir()
         assert main(["detect", "--clear-cache"]) == 3
         assert "cannot be removed" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        12,
-        -1,
-        "",
-        "NVIDIA H100 80GB HBM3",
-        'quote " backslash \\ newline \n \x7f',
-        "\u00e9 \u65e5 \U0001f600 \ud800",
-        [],
-        {},
-        {"a": [1, {"b": None}], "c": "d"},
-    ],
-)
-def test_quick_json_writes_and_reads_what_json_does(value: object) -> None:
-    text = quick_json.dumps(value)
-    assert text.isascii()
-    assert json.loads(text) == value
-    assert quick_json.loads(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "{", "[1,]", "1 2", "nul", '"\n"'])
-def test_quick_json_refuses_what_json_does(text: str) -> None:
-    with pytest.raises(ValueError, match=r"Expecting|Extra data|Invalid|Illegal"):
-        quick_json.loads(text)

@@ -202,7 +202,7 @@ class TestFiles:
     def test_a_module_in_the_working_folder_is_not_loaded(self, library: str) -> None:
         for name in (
             *("pynvml", "json", "ctypes", "signal", "nvidia_variant_provider"),
-            *("nvml", "libcuda", "documents", "quick_json", "sitecustomize"),
+            *("nvml", "libcuda", "documents", "light", "sitecustomize"),
         ):
             Path(f"{name}.py").write_text("raise SystemExit(7)")
         absent = () if library == "nvml" else ("libnvidia-ml.so.1",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from nvidia_variant_provider.errors import InputError, UsageError, shown
-from nvidia_variant_provider.loggers import Logger
+from nvidia_variant_provider.light import Logger
 from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.strict_json import parse_json, read_bytes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nvidia_variant_provider.errors import ProviderError
-from nvidia_variant_provider.frozen import Frozen
+from nvidia_variant_provider.light import Frozen
 
 __all__ = ["Result", "Table"]
 

@@ -1,13 +1,14 @@
-"""Records that load quickly; `environment` and others are made of them."""
+"""Light stand-ins: records, and JSON of this package's own."""
 
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 
 import pytest
 
-from nvidia_variant_provider.frozen import EMPTY, Frozen
+from nvidia_variant_provider.light import EMPTY, Frozen, dumps, loads
 
 
 class Point(Frozen):
@@ -57,3 +58,31 @@ def test_equal_records_are_equal() -> None:
     assert point != Point(x=1)
     assert repr(point) == "Point(x=1, y=2)"
     assert pickle.loads(pickle.dumps(point)) == copy.deepcopy(point) == point
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        12,
+        -1,
+        "",
+        "NVIDIA H100 80GB HBM3",
+        'quote " backslash \\ newline \n \x7f',
+        "\u00e9 \u65e5 \U0001f600 \ud800",
+        [],
+        {},
+        {"a": [1, {"b": None}], "c": "d"},
+    ],
+)
+def test_writing_and_reading_does_what_json_does(value: object) -> None:
+    text = dumps(value)
+    assert text.isascii()
+    assert json.loads(text) == value
+    assert loads(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1,]", "1 2", "nul", '"\n"'])
+def test_reading_refuses_what_json_does(text: str) -> None:
+    with pytest.raises(ValueError, match=r"Expecting|Extra data|Invalid|Illegal"):
+        loads(text)
