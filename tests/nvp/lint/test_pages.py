@@ -299,7 +299,7 @@ def test_an_index_with_too_many_projects_says_so(
 def test_credentials_are_used_for_every_project_and_not_shown(
     files: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("DEBUG", logger="nvidia_variant_provider")
+    caplog.set_level("DEBUG", logger="nvp")
     del files["torch-2.9.1-variants.json"]
     answers = {"/simple/": root_page(["torch"], as_json=False)}
     with index(files, answers=answers, credentials="me:s3cret") as server:
