@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from types import TracebackType
 from typing import IO
 
 from nvidia_variant_provider.strict_json import MAX_BYTES
 
 from ..threads import LoopThread
-from .client import Client, CompleteResponse, too_large
+from .client import Client, CompleteResponse, content_length, too_large
 from .pages import ACCEPT, find_projects, parse_page
 from .ranges import RangeFile, open_range_file, wait_until
 from .settings import Settings
@@ -88,12 +87,7 @@ class BlockingClient:
     def __enter__(self) -> BlockingClient:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -128,7 +122,7 @@ class BlockingClient:
         :param at_once: how many pages are requested at the same time; so many bodies
             are in memory at most.
         """
-        waiting: deque[tuple[str, Future[CompleteResponse] | UpstreamError]] = deque()
+        waiting: deque[tuple[str, Future[CompleteResponse]]] = deque()
         try:
             for url in urls:
                 waiting.append((url, self._request_page(url)))
@@ -138,14 +132,15 @@ class BlockingClient:
                 yield _finished(*waiting.popleft())
         finally:
             for _, request in waiting:
-                if isinstance(request, Future):
-                    request.cancel()
+                request.cancel()
 
-    def _request_page(self, url: str) -> Future[CompleteResponse] | UpstreamError:
+    def _request_page(self, url: str) -> Future[CompleteResponse]:
         try:
             client, thread, bare = self._prepare(url)
         except UpstreamError as error:
-            return error
+            failed: Future[CompleteResponse] = Future()
+            failed.set_exception(error)
+            return failed
         return thread.submit(client.get(bare, {"Accept": ACCEPT}))
 
     def open(
@@ -269,10 +264,8 @@ def _seconds(time: datetime | None) -> float | None:
 
 
 def _finished(
-    url: str, request: Future[CompleteResponse] | UpstreamError
+    url: str, request: Future[CompleteResponse]
 ) -> tuple[str, RemotePage | UpstreamError]:
-    if isinstance(request, UpstreamError):
-        return url, request
     try:
         return url, _parse(request.result())
     except UpstreamError as error:
@@ -298,8 +291,7 @@ async def _download(
     done = 0
     started = time.monotonic()
     async with client.stream(url, {"Accept-Encoding": "identity"}) as response:
-        length = response.headers.get("content-length", "")
-        total = int(length) if length.isdecimal() and len(length) < 20 else 0
+        total = content_length(response)
         if total > limit:
             raise too_large(url, limit, "download it first, and check the file")
         async for chunk in response.aiter_raw():

@@ -41,6 +41,7 @@ __all__ = [
     "AskCredentials",
     "Client",
     "CompleteResponse",
+    "content_length",
     "make_passing_error",
     "pause_before",
     "read_retry_after",
@@ -186,8 +187,7 @@ class Client:
                 # Other codings, or several of them, may inflate a few bytes to any
                 # size in one step.
                 raise _make_error("is compressed in a way that was not requested", url)
-            length = response.headers.get("content-length", "")
-            if length.isdecimal() and len(length) < 20 and int(length) > limit:
+            if content_length(response) > limit:
                 raise too_large(url, limit)
             async for chunk in response.aiter_bytes():
                 body += chunk
@@ -335,6 +335,12 @@ async def _send_with(
         headers = {**headers, "Authorization": f"Basic {basic}"}
     request = client.build_request("GET", url, headers=headers)
     return await client.send(request, stream=True, follow_redirects=False)
+
+
+def content_length(response: httpx.Response) -> int:
+    """Return the bytes that a response announces, or 0 if it does not say it."""
+    length = response.headers.get("content-length", "")
+    return int(length) if length.isdecimal() and len(length) < 20 else 0
 
 
 def _check_status(response: httpx.Response, url: str) -> None:

@@ -9,7 +9,6 @@ import logging
 import re
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from nvidia_variant_provider.errors import InputError
@@ -118,13 +117,11 @@ class RangeFile(io.RawIOBase):
         """Return the size of the file, and its last bytes."""
         # The list of a zip file is at its end, so the first request asks for that.
         data, headers = self._request(f"bytes=-{_TAIL}", _TAIL)
-        match = re.fullmatch(
-            r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", headers.get("content-range", "")
-        )
-        if match is None:
+        given = _content_range(headers)
+        if given is None:
             raise self._error("the server does not say how long the file is")
         self._version = _version(headers)
-        first, last, size = map(int, match.groups())
+        first, last, size = given
         is_tail = last == size - 1 and first == size - len(data)
         return size, data if is_tail else b""
 
@@ -152,6 +149,13 @@ class RangeFile(io.RawIOBase):
 
     def _error(self, message: str) -> NoRangesError:
         return _no_ranges(message, self._shown_url)
+
+
+def _content_range(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
+    """Return the first and the last position of a range, and the size of the file."""
+    given = headers.get("content-range", "")
+    match = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", given)
+    return match and (int(match[1]), int(match[2]), int(match[3]))
 
 
 def _version(headers: Mapping[str, str]) -> tuple[str, str]:
@@ -265,12 +269,6 @@ def _no_ranges(message: str, url: str) -> NoRangesError:
     return NoRangesError(message, path=redacted(url), hint="download it first")
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    reply: asyncio.Future[bool]
-    until: float
-
-
 class RangeSupport:
     """Asks each server once whether it sends parts of files, with one small request.
 
@@ -279,27 +277,27 @@ class RangeSupport:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._asked: dict[str, _Asked] = {}
+        # The reply of each server, and until when it counts.
+        self._asked: dict[str, tuple[asyncio.Future[bool], float]] = {}
 
     async def has(self, url: str) -> bool:
         """Return whether the server of a file sends its last bytes alone.
 
         :param url: the file, whose last byte is asked for.
         """
-        now = asyncio.get_running_loop().time()
-        asked = self._asked.get(server_of(url))
-        if asked is None or now > asked.until:
+        server, now = server_of(url), asyncio.get_running_loop().time()
+        if server not in self._asked or now > self._asked[server][1]:
             reply = asyncio.ensure_future(self._ask(url))
-            asked = self._asked[server_of(url)] = _Asked(reply, now + _FRESH)
+            self._asked[server] = reply, now + _FRESH
         # Several pages may wait for one request: the end of one does not cancel it.
-        return await asyncio.shield(asked.reply)
+        return await asyncio.shield(self._asked[server][0])
 
     def deny(self, url: str) -> None:
         """Note that a server did not send a part of a file although others came."""
         loop = asyncio.get_running_loop()
         denied: asyncio.Future[bool] = loop.create_future()
         denied.set_result(False)
-        self._asked[server_of(url)] = _Asked(denied, loop.time() + _FRESH)
+        self._asked[server_of(url)] = denied, loop.time() + _FRESH
 
     async def _ask(self, url: str) -> bool:
         try:
@@ -317,8 +315,8 @@ class RangeSupport:
         wanted = {"Range": "bytes=-1", "Accept-Encoding": "identity"}
         # The whole of a large file exceeds the limit, and is not read.
         response = await self._client.get(url, wanted, limit=_MOST)
-        given = response.headers.get("content-range", "")
-        match = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", given)
-        if response.status != 206 or len(response.body) != 1 or match is None:
+        given = _content_range(response.headers)
+        if response.status != 206 or len(response.body) != 1 or given is None:
             return False
-        return int(match[1]) == int(match[2]) == int(match[3]) - 1
+        first, last, size = given
+        return first == last == size - 1
