@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from nvidia_variant_provider.machine.environment import Environment
@@ -74,15 +74,7 @@ class Lane:
 
     def to_dict(self) -> dict[str, object]:
         """Return every field under its own name."""
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "old": self.old,
-            "new": self.new,
-            "change": self.change,
-            "matters": self.matters,
-            "reason": self.reason,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
