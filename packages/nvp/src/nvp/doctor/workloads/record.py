@@ -6,6 +6,7 @@ import logging
 import os
 import shlex
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeAlias
@@ -33,8 +34,8 @@ declare("ND605", "warning", "A workload broke its graph or fell back to eager.")
 DEADLINE = 600
 """The seconds that a workload has, unless the user says something else."""
 
-LONGEST_DEADLINE = 365 * 86400
-"""A year; ``alarm`` takes no number of more than 31 bits."""
+LONGEST_DEADLINE = threading.TIMEOUT_MAX
+"""The most seconds that a program of this system can wait for another one."""
 
 _LAST_LINES = 20
 _SHOWN = 3
