@@ -13,13 +13,8 @@ import pytest
 from support.toolchains import NVCC_BANNER, banner, needs_programs, program
 
 from nvidia_variant_provider.machine.environment import CudaVersion
-from nvp.doctor.toolchain import programs
-from nvp.doctor.toolchain.programs import (
-    DEADLINE,
-    Place,
-    Program,
-    ask_versions,
-)
+from nvp.doctor import programs
+from nvp.doctor.programs import DEADLINE, Place, Program, ask_versions
 
 pytestmark = needs_programs
 

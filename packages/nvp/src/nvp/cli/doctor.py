@@ -24,9 +24,9 @@ __all__ = ["configure_parser", "execute"]
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..doctor.evidence import Evidence
+    from ..doctor.programs import Program
     from ..doctor.runner import Diagnosis
-    from ..doctor.toolchain.finding import Toolchain
-    from ..doctor.toolchain.programs import Program
+    from ..doctor.toolchain.compilers import Toolchain
 
 
 _LONGEST = 86_400

@@ -14,7 +14,7 @@ from .abi.symbols import (
 )
 from .loading import LIBRARY_PATH, Libraries
 from .software import Software
-from .toolchain.finding import Toolchain
+from .toolchain.compilers import Toolchain
 
 __all__ = ["Stack"]
 

@@ -10,11 +10,17 @@ from nvidia_variant_provider.machine.environment import ComputeCapability, CudaV
 from ...gpu_code.units import first_toolkit
 from ...knowledge.tables import gpu_models
 from ..model import Finding, check
+from ..programs import Program
 from ..stack import Stack
 from ..toolchain.assemblers import Assembler
-from ..toolchain.finding import Nvrtc, TorchBuild
-from ..toolchain.programs import Program
-from ..toolchain.targets import VARIABLE, compiles_for, driver_for_ptx, is_older_than
+from ..toolchain.compilers import (
+    VARIABLE,
+    Nvrtc,
+    TorchBuild,
+    compiles_for,
+    driver_for_ptx,
+    is_older_than,
+)
 
 _FIRST_WITH_FEATURES = ComputeCapability(9, 0)
 

@@ -28,7 +28,6 @@ from ..installation import read_head
 __all__ = [
     "LIBRARY_PATH",
     "Failure",
-    "LibraryError",
     "Loaded",
     "Process",
     "System",

@@ -16,7 +16,7 @@ from typing import IO, cast
 
 from nvidia_variant_provider.errors import UsageError, shown
 
-from ..children import end_family, pipe_name, started
+from ..programs import end_family, pipe_name, started
 from .compile_log import CompileLog
 
 __all__ = ["Outcome", "environment_of", "run_command", "split_command"]
