@@ -24,8 +24,8 @@ from nvidia_variant_provider.machine.environment import (
 from nvp.index.http.client import AskCredentials, Client
 from nvp.index.http.settings import Settings
 from nvp.index.selection.options import Pins, Selection
-from nvp.index.server.access import Access
 from nvp.index.server.local_index import LocalIndex
+from nvp.index.server.source import Access
 
 __all__ = [
     "H100",

@@ -179,3 +179,14 @@ def test_every_gpu_counts(tmp_path: Path) -> None:
     }
     assert found[False]["new"] == "runs"
     assert found[True]["new"] == "cannot"
+
+
+def test_the_folder_of_an_index_names_the_backend(tmp_path: Path) -> None:
+    """As `pip` has it: a plain wheel in such a folder is a build for that CUDA."""
+    folder = tmp_path / "cu130"
+    stub_wheel(folder / "demo", "demo", "3.0", tag=HERE)
+    write_page(folder / "demo")
+    table = api.releases("demo", index_url=str(folder), environment=OLD)
+    (build,) = table.releases[0].builds
+    assert build.verdict == "cannot"
+    assert build.reasons[0].startswith("it needs a driver for CUDA 13")

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pip._internal.models.link import Link
 from simple_repository import content_negotiation, errors, model, serializer
+from support.index_server import serve
 from support.pages import (
     HTML,
     JSON,
@@ -37,7 +38,10 @@ from nvp.index.server.upstream import (
     FolderUpstream,
     LinksUpstream,
     local_path,
+    make_upstream,
 )
+
+HTML_PAGE = f'<!DOCTYPE html><a href="{NAME}">{NAME}</a>'
 
 _KEYS = (
     *("files", "filename", "url", "hashes", "yanked", "size", "_x", "meta"),
@@ -282,3 +286,35 @@ def test_plain_http_is_for_this_machine_and_trusted_hosts(
 ) -> None:
     client = Client(Settings(trusted_hosts=("trusted.example",)))
     assert client.is_allowed(url) == allowed
+
+
+@pytest.mark.parametrize("links", [False, True])
+@pytest.mark.parametrize(
+    ("own", "known"),
+    [
+        ("user:word@", None),
+        ("user:word@", ("user", "another")),
+        ("user@", ("user", "word")),
+        ("", ("user", "word")),
+    ],
+)
+def test_a_password_that_pip_knows_completes_the_user_of_a_url(
+    links: bool, own: str, known: tuple[str, str] | None, tmp_path: Path
+) -> None:
+    """The first request has it: nobody is asked after a refusal."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "index.html").write_text(HTML_PAGE)
+
+    async def read(url: str) -> list[str]:
+        client = Client(Settings(timeout=30, deadline=60, trust_env=False))
+        given = f"{url.replace('://', f'://{own}')}{'torch/' if links else ''}"
+        upstream = make_upstream(given, known, client, links=links)
+        assert upstream is not None
+        try:
+            page = await upstream.get_project_page("torch")
+        finally:
+            await client.close()
+        return [file.filename for file in page.files]
+
+    with serve(tmp_path, credentials="user:word") as url:
+        assert asyncio.run(read(url)) == [NAME]

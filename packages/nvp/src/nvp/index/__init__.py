@@ -8,7 +8,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .selection.component import VariantRepository
-    from .server.rewritten_files import RewrittenWheels
+    from .server.rewritten import RewrittenWheels
 
 __all__ = ["RewrittenWheels", "VariantRepository"]
 
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> object:
 
         return VariantRepository
     if name == "RewrittenWheels":
-        from .server.rewritten_files import RewrittenWheels
+        from .server.rewritten import RewrittenWheels
 
         return RewrittenWheels
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

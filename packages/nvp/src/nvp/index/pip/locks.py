@@ -43,7 +43,7 @@ from ..selection.choice import Choice
 from ..selection.renaming import find_label
 from ..selection.wheel_files import may_be_build
 from ..server.local_index import LocalIndex
-from ..server.locking import LockedPage
+from ..server.served_locks import LockedPage
 from ..server.upstream import local_path
 from .installed import file_name_of
 from .interpreter import Interpreter, find_interpreter

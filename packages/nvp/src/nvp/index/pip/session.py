@@ -18,8 +18,8 @@ from ..http.client import Client
 from ..http.urls import redacted
 from ..selection.choice import Choice
 from ..selection.options import Selection
-from ..server.access import Access
 from ..server.local_index import LocalIndex
+from ..server.source import Access
 from .asked import Asked, read_asked
 from .command import Pip, PipCommand
 from .installed import (

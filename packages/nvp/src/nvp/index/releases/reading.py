@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -19,7 +18,7 @@ from nvidia_variant_provider.errors import InputError, UsageError
 from ...builds.page import Build
 from ...builds.releases import ReleaseTable
 from ..http.client import Client
-from ..http.urls import is_http, redacted, split_credentials, why_no_index
+from ..http.urls import redacted, split_credentials, why_no_index
 from ..pip.command import PipCommand
 from ..pip.interpreter import Interpreter
 from ..selection.choice import ShownPage
@@ -27,7 +26,7 @@ from ..selection.component import find_machine, select
 from ..selection.options import Selection
 from ..selection.reader import Progress, Reader
 from ..selection.wheel_files import is_large
-from ..server.upstream import FolderUpstream, HttpUpstream, LinksUpstream, local_path
+from ..server.upstream import make_upstream
 from ..threads import LoopThread
 from .rows import make_table
 
@@ -82,11 +81,11 @@ def make_indexes(command: PipCommand, client: Client) -> list[SimpleRepository]:
     :raises UsageError: there is no index, or one cannot be used.
     """
     indexes = [
-        _make_index(url, command.credentials.get(url), client)
+        _make_index(url, command.credentials.get(url), client, links=False)
         for url in command.indexes
     ]
     indexes += [
-        _make_links(place, command.credentials.get(place), client)
+        _make_index(place, command.credentials.get(place), client, links=True)
         for place in command.find_links
     ]
     if not indexes:
@@ -135,33 +134,13 @@ def read_tables(
 
 
 def _make_index(
-    url: str, pair: tuple[str, str] | None, client: Client
+    url: str, pair: tuple[str, str] | None, client: Client, *, links: bool
 ) -> SimpleRepository:
-    bare, own = split_credentials(url)
-    if is_http(bare) and client.is_allowed(bare):
-        if own is not None and (own[1] or pair is None):
-            pair = own
-        if pair is not None:
-            client.add_credentials(bare, pair)
-        return _Remembering(HttpUpstream(bare, client))
-    if not is_http(bare) and os.path.isdir(local_path(bare)):
-        return _Remembering(FolderUpstream(local_path(bare)))
-    message, hint = why_no_index(bare)
-    raise UsageError(message, path=redacted(url), hint=hint)
-
-
-def _make_links(
-    place: str, pair: tuple[str, str] | None, client: Client
-) -> SimpleRepository:
-    """Make the repository of a page of links or of a folder of wheels."""
-    bare, own = split_credentials(place)
-    if is_http(bare):
-        if not client.is_allowed(bare):
-            message, hint = why_no_index(bare)
-            raise UsageError(message, path=redacted(place), hint=hint)
-        if (pair := own or pair) is not None:
-            client.add_credentials(bare, pair)
-    return _Remembering(LinksUpstream(bare, client))
+    upstream = make_upstream(url, pair, client, links=links)
+    if upstream is None:
+        message, hint = why_no_index(split_credentials(url)[0])
+        raise UsageError(message, path=redacted(url), hint=hint)
+    return _Remembering(upstream)
 
 
 class _Remembering(RepositoryContainer):

@@ -11,13 +11,13 @@ from __future__ import annotations
 import base64
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 from simple_repository import content_negotiation, errors, model
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -31,11 +31,10 @@ from ..http.urls import UpstreamError, redacted
 from ..selection.choice import Choice, ShownPage
 from ..selection.decisions import JudgedPage
 from ..selection.evaluating import EvaluatedWheel
+from ..selection.reader import stream_pieces
 from ..selection.renaming import find_label, project_of
 from ..selection.wheel_files import may_be_build
 from .callers import TokenCheck
-from .linking import NO_LABEL, link
-from .missing import explain_missing, find_renamed
 from .responses import (
     FILE_HEADERS,
     HEADERS,
@@ -44,13 +43,14 @@ from .responses import (
     HostCheck,
     LocalFileResponse,
     UpstreamResponse,
+    find_format,
     find_range,
     respond_forbidden,
     respond_not_acceptable,
     respond_not_found,
+    respond_with,
 )
-from .serializing import find_format, respond_with
-from .source import Source
+from .source import NO_LABEL, Source, link
 
 __all__ = ["OnPage", "OnPick", "make_app"]
 
@@ -230,13 +230,15 @@ class _Handlers:
             resource = await self._source.repository.get_resource(project, name)
         except errors.ResourceUnavailable:
             label = request.path_params["label"].lstrip(NO_LABEL)
+            # The URL of a variant wheel in the lock file of another machine has its
+            # label, and the rank of the label on that machine.
             choices = self._source.repository.last(project).choices.values()
-            renamed = find_renamed(choices, label, name)
+            renamed = _find_renamed(choices, label, name)
             if renamed is not None:
                 # The file has another rank in the selection of this machine.
                 location = quote(renamed)
                 return RedirectResponse(location, status_code=302, headers=HEADERS)
-            why = explain_missing(choices, label, name)
+            why = _explain_missing(choices, label, name)
             if why is None:
                 raise
             return PlainTextResponse(f"{why}\n", 404, headers=HEADERS)
@@ -279,22 +281,17 @@ class _Handlers:
         if request.method == "HEAD":
             await stack.aclose()
             return Response(status_code=response.status_code, headers=headers)
-
-        def tell(error: Exception) -> None:
-            reason = redacted(str(error)) or type(error).__name__
-            self._failures.warn(f"{redacted(url)}: broke off: {reason}")
-
         return UpstreamResponse(
             response.aiter_raw(),
             stack,
-            tell,
+            lambda error: self._tell_break(redacted(url), error),
             status_code=response.status_code,
             headers=headers,
         )
 
     async def _rewrite(self, wheel: EvaluatedWheel, request: Request) -> Response:
         """Send a wheel with other METADATA, as the original arrives."""
-        from .rewritten import read_pieces, rewrite_pieces
+        from .rewritten import rewrite_pieces
 
         headers = {
             "Content-Length": str(wheel.plan.size),
@@ -304,32 +301,24 @@ class _Handlers:
         }
         if request.method == "HEAD":
             return Response(headers=headers)
-        stack = AsyncExitStack()
         original = wheel.original
-        if isinstance(original, model.LocalResource):
-            if not self._source.may_send(original.path):
-                raise errors.ResourceUnavailable(str(original.path))
-            pieces, what = read_pieces(original.path), str(original.path)
-        elif isinstance(original, model.HttpResource):
-            response = await stack.enter_async_context(
-                self._source.client.stream(
-                    original.url, {"Accept-Encoding": "identity"}
-                )
-            )
-            pieces, what = response.aiter_raw(), redacted(original.url)
-        else:
-            raise errors.ResourceUnavailable("a file of an unknown kind")
-
-        def tell(error: Exception) -> None:
-            reason = redacted(str(error)) or type(error).__name__
-            self._failures.warn(f"{what}: broke off: {reason}")
-
+        place = getattr(original, "url", None) or getattr(original, "path", "")
+        if isinstance(original, model.LocalResource) and not self._source.may_send(
+            original.path
+        ):
+            raise errors.ResourceUnavailable(str(place))
+        stack = AsyncExitStack()
+        pieces = await stream_pieces(original, self._source.client, stack)
         return UpstreamResponse(
             rewrite_pieces(pieces, wheel.plan, wheel.sha256, self._source.rewritten),
             stack,
-            tell,
+            lambda error: self._tell_break(redacted(str(place)), error),
             headers=headers,
         )
+
+    def _tell_break(self, place: str, error: Exception) -> None:
+        reason = redacted(str(error)) or type(error).__name__
+        self._failures.warn(f"{place}: broke off: {reason}")
 
     def _take_credentials(self, request: Request) -> None:
         """Use the user and password that pip has asked its user for.
@@ -367,3 +356,61 @@ class _Handlers:
 
 def _is_name(name: str) -> bool:
     return name.isascii() and name.replace("-", "").isalnum()
+
+
+def _find_renamed(choices: Iterable[Choice], label: str, name: str) -> str | None:
+    """Return the name by which this machine gets a variant wheel.
+
+    :param choices: what the page of the project shows.
+    :param label: the label in the URL.
+    :param name: the name in the URL, which the page does not have.
+    """
+    if name.endswith(".metadata"):
+        renamed = _find_renamed(choices, label, name.removesuffix(".metadata"))
+        return f"{renamed}.metadata" if renamed is not None else None
+    for choice in _of_version(choices, name):
+        for offer in choice.offers:
+            if offer.label == label and _tags(offer.name) == _tags(name):
+                return offer.name if offer.name != name else None
+    return None
+
+
+def _explain_missing(choices: Iterable[Choice], label: str, name: str) -> str | None:
+    """Say which build a file is that this machine does not get, and which it gets.
+
+    :returns: ``None`` for a file of which nothing is known.
+    """
+    wheel = name.removesuffix(".metadata")
+    for choice in _of_version(choices, name):
+        shown = any(offer.name == wheel for offer in choice.offers)
+        if shown or label not in choice.available:
+            continue
+        release = f"{choice.project} {choice.version}"
+        start = f"{name}: variant {label} of {release} "
+        resolution = choice.resolution
+        reasons = resolution.rejected.get(label, ()) if resolution else ()
+        why = (
+            f"does not fit this machine: {reasons[0].sentence}"
+            if reasons
+            else ("is not shown to this machine")
+        )
+        return f"{start}{why}; this machine gets {_best(choice)}"
+    return None
+
+
+def _best(choice: Choice) -> str:
+    if choice.labels:
+        return f"variant {choice.labels[0]}"
+    return "the non-variant wheel" if choice.plain else "no build of this release"
+
+
+def _of_version(choices: Iterable[Choice], name: str) -> list[Choice]:
+    try:
+        version = Version(name.split("-")[1])
+    except (IndexError, InvalidVersion):
+        return []
+    return [choice for choice in choices if Version(choice.version) == version]
+
+
+def _tags(name: str) -> list[str]:
+    return name.split("-")[-3:]

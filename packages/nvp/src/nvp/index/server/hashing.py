@@ -7,12 +7,11 @@ pinned the hash of another wheel of that release.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 from collections.abc import Collection, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -22,12 +21,16 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 from nvidia_variant_provider.errors import InputError
 
 from ..http.client import Client
-from ..selection.reader import UNAVAILABLE
+from ..selection.aging import FOREVER, Aging
+from ..selection.reader import UNAVAILABLE, stream_pieces
 from ..selection.renaming import find_label
 
 __all__ = ["HashingRepository"]
 
 logger = logging.getLogger(__name__)
+
+_REMEMBERED = 10_000
+"""Files whose hashes are remembered, since each was downloaded for its own."""
 
 
 class HashingRepository(RepositoryContainer):
@@ -50,7 +53,7 @@ class HashingRepository(RepositoryContainer):
             project: {version for text in texts if (version := _parse(text))}
             for project, texts in pinned.items()
         }
-        self._known: dict[str, str] = {}
+        self._known: Aging[str, str] = Aging(_REMEMBERED, FOREVER)
 
     async def get_project_page(
         self,
@@ -77,36 +80,24 @@ class HashingRepository(RepositoryContainer):
 
     async def _hash(self, project: str, file: model.File) -> str | None:
         """Return the sha256 of a file; ``None`` where it cannot be read."""
-        if file.url not in self._known:
+        known = self._known.get(file.url)
+        if known is None:
             logger.info("%s: downloading it for its hash", file.filename)
             try:
-                self._known[file.url] = await self._read(project, file.filename)
+                known = await self._read(project, file.filename)
             except (InputError, OSError, *UNAVAILABLE) as error:
                 logger.info("%s: cannot be read: %s", file.filename, error)
                 return None
-        return self._known[file.url]
+            self._known.put(file.url, known)
+        return known
 
     async def _read(self, project: str, name: str) -> str:
         resource = await self.source.get_resource(project, name)
-        if isinstance(resource, model.LocalResource):
-            return await asyncio.to_thread(_hash_of_file, resource.path)
         digest = hashlib.sha256()
-        if isinstance(resource, model.HttpResource):
-            asked = {"Accept-Encoding": "identity"}
-            async with self._client.stream(resource.url, asked) as response:
-                async for piece in response.aiter_raw():
-                    digest.update(piece)
-        elif isinstance(resource, model.TextResource):
-            digest.update(resource.text.encode())
+        async with AsyncExitStack() as stack:
+            async for piece in await stream_pieces(resource, self._client, stack):
+                digest.update(piece)
         return digest.hexdigest()
-
-
-def _hash_of_file(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1024 * 1024):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def _version(file: model.File) -> Version | None:

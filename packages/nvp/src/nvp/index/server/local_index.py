@@ -25,17 +25,11 @@ from ..selection.options import Selection
 from ..selection.reader import UNAVAILABLE, Reader
 from ..selection.renaming import find_label
 from ..selection.wheel_files import may_be_build
-from .access import Access
 from .app import OnPage, OnPick, make_app
-from .locking import LockFiles
+from .served_locks import LockFiles
 from .server import Server
-from .source import Source
-from .upstream import (
-    FolderUpstream,
-    HttpUpstream,
-    LinksUpstream,
-    local_path,
-)
+from .source import Access, Source
+from .upstream import LinksUpstream, Upstream, local_path, make_upstream
 
 if TYPE_CHECKING:
     from ..selection.lockable import LockableRelease
@@ -46,16 +40,15 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Upstream:
-    """An index or a page of links, before it is served.
+class _Place:
+    """An index or a page of links, and where it is served.
 
-    :param links: the repository, if it is a page of links.
+    :param url: its URL, without credentials.
     """
 
     path: str
     url: str
-    repository: SimpleRepository
-    links: LinksUpstream | None = None
+    upstream: Upstream
 
 
 class LocalIndex:
@@ -101,7 +94,7 @@ class LocalIndex:
         """What requests must have in their ``User-Agent``; see `callers`."""
         self._server = Server(host, port)
         self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
-        self._upstreams: list[_Upstream] = []
+        self._places: list[_Place] = []
         self.rewritten: dict[str, str] = {}
         """The SHA-256 of the original by that of a wheel that was rewritten."""
         self._urls: dict[tuple[str, bool], str] = {}
@@ -152,35 +145,21 @@ class LocalIndex:
     def _add(self, url: str, pair: tuple[str, str] | None, *, links: bool) -> str:
         if (url, links) in self._urls:
             return self._urls[url, links]
-        bare, own = split_credentials(url)
-        if is_http(bare) and not self._client.is_allowed(bare):
-            # pip ignores such an index with a similar warning.
-            self._warn(f"{redacted(url)} is neither https nor a trusted host: ignored")
+        bare, _ = split_credentials(url)
+        upstream = make_upstream(url, pair, self._client, links=links)
+        if upstream is None:
+            if is_http(bare):
+                # pip ignores such an index with a similar warning.
+                why = "is neither https nor a trusted host: ignored"
+                self._warn(f"{redacted(url)} {why}")
             return url
-        if not is_http(bare) and not links and not os.path.isdir(local_path(bare)):
-            return url
-        if own is not None and (own[1] or pair is None):
-            pair = own
-        if pair is not None and is_http(bare):
-            self._client.add_credentials(bare, pair)
-        number = len(self._upstreams)
+        number = len(self._places)
         path = f"/{number}" if number or self._prefix else ""
-        self._upstreams.append(self._make_upstream(path, bare, links=links))
+        self._places.append(_Place(path=path, url=bare, upstream=upstream))
         here = f"{self.url}{path}/{'links' if links else 'simple'}/"
         self._urls[url, links] = here
         logger.info("%s stands for %s", path or "/", redacted(url))
         return here
-
-    def _make_upstream(self, path: str, url: str, *, links: bool) -> _Upstream:
-        if links:
-            page = LinksUpstream(url, self._client)
-            return _Upstream(path=path, url=url, repository=page, links=page)
-        repository = (
-            HttpUpstream(url, self._client)
-            if is_http(url)
-            else FolderUpstream(local_path(url))
-        )
-        return _Upstream(path=path, url=url, repository=repository)
 
     def close(self) -> None:
         """Give the address up; for an index that is not to be served after all."""
@@ -197,19 +176,15 @@ class LocalIndex:
         reader = Reader(self._client, selection.cache)
         find_environment = find_machine(selection)
         self._repositories = select(
-            [self._with_hashes(upstream) for upstream in self._upstreams],
+            [self._with_hashes(place.upstream) for place in self._places],
             selection=selection,
             reader=reader,
             find_environment=find_environment,
             warn=self._warn,
         )
         sources = [
-            self._make_source(
-                upstream.path, upstream.url, repository, links=upstream.links
-            )
-            for upstream, repository in zip(
-                self._upstreams, self._repositories, strict=True
-            )
+            self._make_source(place.path, place.url, repository, place.upstream)
+            for place, repository in zip(self._places, self._repositories, strict=True)
         ]
         locked = self.locks.open(
             selection, len(sources), reader, find_environment, self._make_source
@@ -226,10 +201,10 @@ class LocalIndex:
         # A local installer has ended by then, so that no response is under way.
         patient = not self._access.local
         with self._server.serve(app, self._client.close, patient=patient):
-            for upstream in self._upstreams[:1]:
-                if is_http(upstream.url):
+            for place in self._places[:1]:
+                if is_http(place.url):
                     # The installer needs a moment before its first request.
-                    self._server.call_soon(self._client.prepare, upstream.url)
+                    self._server.call_soon(self._client.prepare, place.url)
             yield
 
     def _make_source(
@@ -237,8 +212,7 @@ class LocalIndex:
         path: str,
         url: str,
         repository: VariantRepository,
-        *,
-        links: LinksUpstream | None = None,
+        upstream: Upstream,
     ) -> Source:
         # A server that runs for long would remember ever more files.
         remembers = self._access.local
@@ -248,21 +222,19 @@ class LocalIndex:
             repository=repository,
             client=self._client,
             access=self._access,
-            links=links,
+            links=upstream if isinstance(upstream, LinksUpstream) else None,
             originals=self._originals if remembers else None,
             passing=self.passing,
             rewritten=self.rewritten if remembers else None,
         )
 
-    def _with_hashes(self, upstream: _Upstream) -> SimpleRepository:
-        """Return the repository of an upstream, with all hashes that are required."""
+    def _with_hashes(self, upstream: Upstream) -> SimpleRepository:
+        """Return an upstream, with all hashes that are required."""
         if not self._selection.requires_hashes:
-            return upstream.repository
+            return upstream
         from .hashing import HashingRepository
 
-        return HashingRepository(
-            upstream.repository, self._client, self._selection.pinned
-        )
+        return HashingRepository(upstream, self._client, self._selection.pinned)
 
     def original_url(self, url: str) -> str | None:
         """Return the URL of the real file that a URL of this index stands for.

@@ -1,14 +1,17 @@
-"""The responses of the local index, other than pages."""
+"""The responses of the local index: pages in JSON or HTML, files, and failures."""
 
 from __future__ import annotations
 
+import html
 import os
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
+from simple_repository import content_negotiation, errors, model, serializer
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import (
@@ -34,10 +37,12 @@ __all__ = [
     "HostCheck",
     "LocalFileResponse",
     "UpstreamResponse",
+    "find_format",
     "find_range",
     "respond_forbidden",
     "respond_not_acceptable",
     "respond_not_found",
+    "respond_with",
 ]
 
 CHUNK = 1024 * 1024
@@ -55,6 +60,8 @@ _RANGE = re.compile(r"bytes=(?:\d+-\d*|-\d+)", re.ASCII)
 """A single range of bytes (RFC 9110, section 14.1.2)."""
 
 _PORT = re.compile(r":\d*\Z")
+
+_Page = model.ProjectDetail | model.ProjectList
 
 
 class HostCheck:
@@ -187,3 +194,56 @@ async def respond_forbidden(_: Request, error: Exception) -> Response:
 async def respond_not_acceptable(_: Request, error: Exception) -> Response:
     """Respond that the client accepts no form in which there are pages."""
     return PlainTextResponse(f"{error}\n", status_code=406, headers=HEADERS)
+
+
+def find_format(request: Request) -> content_negotiation.Format:
+    """Return the form of pages that a client accepts.
+
+    :raises UnsupportedSerialization: it accepts none.
+    """
+    accept = request.headers.get("accept", "")
+    try:
+        return content_negotiation.select_response_format(accept)
+    except ValueError:
+        raise errors.UnsupportedSerialization(ascii(accept[:100])) from None
+
+
+def respond_with(page: _Page, form: content_negotiation.Format) -> Response:
+    """Return the response with a page."""
+    if form is not content_negotiation.Format.JSON_V1 and isinstance(
+        page, model.ProjectDetail
+    ):
+        page = _escaped(page)
+    text = serializer.serialize(page, form)
+    return Response(text, media_type=form.value, headers=HEADERS)
+
+
+def _escaped(page: model.ProjectDetail) -> model.ProjectDetail:
+    """Escape the text of a page for HTML.
+
+    The HTML serializer of simple-repository 0.11.1 escapes ``data-requires-python``
+    alone, and writes all other text of a page as it is.
+    """
+    return replace(
+        page,
+        name=html.escape(page.name),
+        files=tuple(
+            replace(
+                file,
+                filename=html.escape(file.filename),
+                url=html.escape(file.url),
+                yanked=html.escape(file.yanked)
+                if isinstance(file.yanked, str)
+                else file.yanked,
+                hashes=_escaped_pairs(file.hashes),
+                dist_info_metadata=_escaped_pairs(file.dist_info_metadata)
+                if isinstance(file.dist_info_metadata, dict)
+                else file.dist_info_metadata,
+            )
+            for file in page.files
+        ),
+    )
+
+
+def _escaped_pairs(pairs: dict[str, Any]) -> dict[str, str]:
+    return {html.escape(key): html.escape(str(text)) for key, text in pairs.items()}

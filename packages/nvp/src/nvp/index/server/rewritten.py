@@ -1,26 +1,26 @@
-"""The bytes of a wheel that is rewritten while it arrives."""
+"""Wheels that are rewritten while they arrive: their bytes, or files of them."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
+import tempfile
 from collections.abc import AsyncIterator, MutableMapping
+from contextlib import AsyncExitStack
 from pathlib import Path
+
+from simple_repository import model
+from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
 
 from ...wheels.rewriting import RewritePlan, Rewriting
+from ..http.client import Client
+from ..selection.evaluating import EvaluatedWheel
+from ..selection.reader import stream_pieces
 
-__all__ = ["read_pieces", "rewrite_pieces"]
-
-_PIECE = 1024 * 1024
-
-
-async def read_pieces(path: Path) -> AsyncIterator[bytes]:
-    """Yield the bytes of a file of this machine."""
-    with path.open("rb") as file:
-        while piece := await asyncio.to_thread(file.read, _PIECE):
-            yield piece
+__all__ = ["RewrittenWheels", "rewrite_pieces"]
 
 
 async def rewrite_pieces(
@@ -53,3 +53,75 @@ async def rewrite_pieces(
     if hashes is not None:
         hashes[new.hexdigest()] = digest.hexdigest()
     yield end
+
+
+class RewrittenWheels(RepositoryContainer):
+    """Writes the wheels whose variant markers are evaluated to a folder.
+
+    The server of simple-repository sends files, texts and redirects. Put this component
+    on top of a `VariantRepository` whose selection has ``rewrites=True``.
+
+    :param source: the repository with the variants selected.
+    :param folder: where each rewritten wheel is kept; nothing is removed from it.
+    :param client: reads the wheels on other servers.
+    """
+
+    def __init__(
+        self,
+        source: SimpleRepository,
+        folder: str | os.PathLike[str],
+        *,
+        client: Client | None = None,
+    ) -> None:
+        super().__init__(source)
+        self._folder = Path(folder)
+        self._client = client or Client()
+        self._writing: dict[Path, asyncio.Lock] = {}
+
+    async def get_resource(
+        self,
+        project_name: str,
+        resource_name: str,
+        *,
+        request_context: model.RequestContext | None = None,
+    ) -> model.Resource:
+        """Return a file; a rewritten wheel is written first, unless it is there.
+
+        :raises UpstreamError: the wheel cannot be read.
+        :raises InputError: it is not the one that the page names.
+        """
+        resource = await self.source.get_resource(
+            project_name, resource_name, request_context=request_context
+        )
+        if not isinstance(resource, EvaluatedWheel):
+            return resource
+        path = self._folder / f"{_digest(resource)}.whl"
+        async with self._writing.setdefault(path, asyncio.Lock()):
+            if not path.is_file():
+                await self._write(resource, path)
+        self._writing.pop(path, None)
+        return model.LocalResource(path=path, to_cache=False)
+
+    async def _write(self, wheel: EvaluatedWheel, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent)
+        try:
+            async with AsyncExitStack() as stack:
+                file = stack.enter_context(os.fdopen(descriptor, "wb"))
+                pieces = await stream_pieces(wheel.original, self._client, stack)
+                async for piece in rewrite_pieces(pieces, wheel.plan, wheel.sha256):
+                    await asyncio.to_thread(file.write, piece)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+
+def _digest(wheel: EvaluatedWheel) -> str:
+    """Identify what is written: by the original, and by all that replaces parts."""
+    original = wheel.original
+    place = getattr(original, "url", None) or getattr(original, "path", "")
+    digest = hashlib.sha256(f"{wheel.sha256 or place}\n".encode())
+    for part in wheel.plan.parts:
+        digest.update(part if isinstance(part, bytes) else repr(part).encode())
+    return digest.hexdigest()

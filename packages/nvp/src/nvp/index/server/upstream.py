@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,14 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
 from ..http.client import Client
 from ..http.pages import ACCEPT, parse_page, parse_projects
-from ..http.urls import UpstreamError, is_http, path_of_file_url, redacted
+from ..http.urls import (
+    UpstreamError,
+    is_http,
+    path_of_file_url,
+    redacted,
+    split_credentials,
+)
+from ..selection.aging import FOREVER, Aging
 from ..selection.renaming import project_of
 
 __all__ = [
@@ -35,7 +41,9 @@ __all__ = [
     "HttpUpstream",
     "LinksUpstream",
     "ListedUpstream",
+    "Upstream",
     "local_path",
+    "make_upstream",
 ]
 
 logger = logging.getLogger(__name__)
@@ -44,11 +52,11 @@ _PAGES = 128
 """Pages whose files are remembered: installers ask for them right after the page."""
 
 
-class _Upstream(SimpleRepository):
+class Upstream(SimpleRepository):
     """What all upstreams share: they remember the files of their latest pages."""
 
     def __init__(self) -> None:
-        self._pages: OrderedDict[str, dict[str, model.File]] = OrderedDict()
+        self._pages: Aging[str, dict[str, model.File]] = Aging(_PAGES, FOREVER)
 
     async def get_project_page(
         self,
@@ -63,10 +71,7 @@ class _Upstream(SimpleRepository):
         """
         name = canonicalize_name(project_name)
         page = await self._read_page(name)
-        self._pages[name] = {file.filename: file for file in page.files}
-        self._pages.move_to_end(name)
-        if len(self._pages) > _PAGES:
-            self._pages.popitem(last=False)
+        self._pages.put(name, {file.filename: file for file in page.files})
         return page
 
     async def get_resource(
@@ -81,9 +86,10 @@ class _Upstream(SimpleRepository):
         :raises ResourceUnavailable: the page does not list the file.
         """
         name = canonicalize_name(project_name)
-        if name not in self._pages:
-            await self.get_project_page(name)
-        files = self._pages[name]
+        files = self._pages.get(name)
+        if files is None:
+            page = await self.get_project_page(name)
+            files = {file.filename: file for file in page.files}
         file = files.get(resource_name)
         suffix = ""
         if file is None and resource_name.endswith(".metadata"):
@@ -103,7 +109,7 @@ class _Upstream(SimpleRepository):
         raise NotImplementedError
 
 
-class HttpUpstream(_Upstream):
+class HttpUpstream(Upstream):
     """An index on a server.
 
     :param url: the URL of the index, without credentials.
@@ -142,7 +148,7 @@ class HttpUpstream(_Upstream):
         return await _without_near_files(page, self.url, self._client)
 
 
-class FolderUpstream(_Upstream):
+class FolderUpstream(Upstream):
     """An index in a folder: ``{project}/index.html``, or the files themselves."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -162,7 +168,7 @@ class FolderUpstream(_Upstream):
         return await asyncio.to_thread(_read_folder, self.folder / project, project)
 
 
-class LinksUpstream(_Upstream):
+class LinksUpstream(Upstream):
     """What pip's ``--find-links`` takes: a folder, or a page of links.
 
     :param location: a path or a URL, without credentials.
@@ -209,7 +215,7 @@ class LinksUpstream(_Upstream):
         return replace(page, name=project, files=files)
 
 
-class ListedUpstream(_Upstream):
+class ListedUpstream(Upstream):
     """Files that are known already, such as those of a lock file.
 
     :param files: the files of each project, by its normalized name.
@@ -232,6 +238,34 @@ class ListedUpstream(_Upstream):
             raise errors.PackageNotFoundError(project)
         files = tuple(self._files[project])
         return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
+
+
+def make_upstream(
+    url: str, pair: tuple[str, str] | None, client: Client, *, links: bool = False
+) -> HttpUpstream | FolderUpstream | LinksUpstream | None:
+    """Make the upstream of an index or of a page of links, and keep its credentials.
+
+    :param url: perhaps with a user, or a user and a password, which go before ``pair``.
+    :param pair: the user and the password that pip has for the URL. They count too
+        where the URL has a user without a password.
+    :param links: it is what pip's ``--find-links`` takes.
+    :returns: ``None`` for a URL that pip would not read, and for an index that is no
+        folder.
+    """
+    bare, own = split_credentials(url)
+    if is_http(bare):
+        if not client.is_allowed(bare):
+            return None
+        if own is not None and (own[1] or pair is None):
+            pair = own
+        if pair is not None:
+            client.add_credentials(bare, pair)
+    if links:
+        return LinksUpstream(bare, client)
+    if is_http(bare):
+        return HttpUpstream(bare, client)
+    folder = local_path(bare)
+    return FolderUpstream(folder) if os.path.isdir(folder) else None
 
 
 async def _without_near_files(

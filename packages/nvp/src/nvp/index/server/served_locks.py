@@ -1,9 +1,10 @@
-"""Files of lock files, as this machine gets them."""
+"""Lock files whose files are served, as this machine gets them."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,11 +19,10 @@ from ..selection.decisions import BuildJudge, JudgedPage
 from ..selection.evaluating import EvaluatedWheel
 from ..selection.judging import FindEnvironment
 from ..selection.options import Selection
-from ..selection.reader import Reader
-from .linking import link
+from ..selection.reader import Reader, stream_pieces
 from .server import Server
-from .source import Source
-from .upstream import ListedUpstream
+from .source import Source, link
+from .upstream import ListedUpstream, Upstream
 
 __all__ = ["LockFiles", "LockedPage"]
 
@@ -82,7 +82,7 @@ class LockFiles:
         first: int,
         reader: Reader,
         find_environment: FindEnvironment,
-        make_source: Callable[[str, str, VariantRepository], Source],
+        make_source: Callable[[str, str, VariantRepository, Upstream], Source],
     ) -> list[Source]:
         """Return what the server shows of each lock file.
 
@@ -112,7 +112,9 @@ class LockFiles:
                 find_environment=find_environment,
                 warn=self._warn,
             )
-            self._sources.append(make_source(f"/{number}", "a lock file", repository))
+            self._sources.append(
+                make_source(f"/{number}", "a lock file", repository, upstream)
+            )
         return self._sources
 
     def read(self, number: int, project: str) -> LockedPage:
@@ -180,7 +182,7 @@ async def _save_rewritten(source: Source, project: str, name: str, folder: Path)
     :returns: the SHA-256 of the wheel as pip gets it.
     :raises InputError: it cannot be read, or has another hash.
     """
-    from .rewritten import read_pieces, rewrite_pieces
+    from .rewritten import rewrite_pieces
 
     try:
         wheel = await source.repository.get_resource(project, name)
@@ -190,23 +192,13 @@ async def _save_rewritten(source: Source, project: str, name: str, folder: Path)
         raise InputError("is not rewritten as its page says", path=name)
     digest = hashlib.sha256()
     path = folder / name
-    original = wheel.original
-
-    async def write(pieces: AsyncIterator[bytes]) -> None:
-        with path.open("wb") as file:
-            async for piece in rewrite_pieces(
-                pieces, wheel.plan, wheel.sha256, source.rewritten
-            ):
-                digest.update(piece)
-                file.write(piece)
-
-    if isinstance(original, model.HttpResource):
-        asked = {"Accept-Encoding": "identity"}
-        async with source.client.stream(original.url, asked) as response:
-            await write(response.aiter_raw())
-    elif isinstance(original, model.LocalResource):
-        await write(read_pieces(Path(original.path)))
-    else:
-        raise InputError("a file of an unknown kind", path=name)
+    async with AsyncExitStack() as stack:
+        file = stack.enter_context(path.open("wb"))
+        pieces = await stream_pieces(wheel.original, source.client, stack)
+        async for piece in rewrite_pieces(
+            pieces, wheel.plan, wheel.sha256, source.rewritten
+        ):
+            digest.update(piece)
+            file.write(piece)
     source.saved[name] = path
     return digest.hexdigest()
