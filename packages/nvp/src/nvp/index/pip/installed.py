@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -19,6 +19,7 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES, parse_json, read_by
 from ...builds.backends import parse_backend
 from ...builds.passing import nearest_refusal
 from ...knowledge.builds import PROJECTS
+from ..http.urls import file_name
 from ..selection.decisions import JudgedPage
 from ..server.local_index import LocalIndex
 from .asked import Asked
@@ -30,7 +31,6 @@ __all__ = [
     "PipRun",
     "StaleBuild",
     "StaleVariant",
-    "file_name_of",
     "find_installed_variants",
     "find_stale_builds",
     "find_stale_variants",
@@ -111,7 +111,7 @@ def _installed(item: Mapping[str, Any]) -> Installed:
         project=canonicalize_name(metadata["name"]),
         version=metadata["version"],
         label=label_of(url),
-        file=file_name_of(url),
+        file=file_name(url),
         requires=tuple(metadata.get("requires_dist") or ()),
     )
 
@@ -124,11 +124,6 @@ def label_of(url: str) -> str | None:
         return None
     # A label that consists of dots has a dash before it.
     return parts[-3].lstrip("-")
-
-
-def file_name_of(url: str) -> str:
-    """Return the name of the file that a URL ends with."""
-    return unquote(urlsplit(url).path.rpartition("/")[2])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

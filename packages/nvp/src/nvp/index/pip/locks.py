@@ -38,14 +38,13 @@ from nvidia_variant_provider.metadata.document import metadata_name
 from nvidia_variant_provider.strict_json import read_bytes
 
 from ...wheels.names import parse_wheel_name
-from ..http.urls import is_http
+from ..http.urls import file_name, is_http
 from ..selection.choice import Choice
 from ..selection.renaming import find_label
 from ..selection.wheel_files import may_be_build
 from ..server.local_index import LocalIndex
 from ..server.served_locks import LockedPage
 from ..server.upstream import local_path
-from .installed import file_name_of
 from .interpreter import Interpreter, find_interpreter
 
 if sys.version_info >= (3, 11):
@@ -229,7 +228,7 @@ def _read_file(
         or not all(isinstance(digest, str) for digest in hashes.values())
     ):
         raise _invalid("there are no hashes", path, join(place, "hashes"))
-    given = name or table.get("name") or file_name_of(url)
+    given = name or table.get("name") or file_name(url)
     if not isinstance(given, str) or not _FILE_NAME.fullmatch(given):
         raise _invalid("not the name of a file", path, join(place, "name"))
     return LockedFile(name=given, url=url, hashes=hashes, place=place)

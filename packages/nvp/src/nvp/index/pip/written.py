@@ -26,11 +26,11 @@ from simple_repository import model
 from nvidia_variant_provider.errors import InputError, ProviderError
 
 from ...metadata.requirements import parse_requirement
-from ..http.urls import split_credentials
+from ..http.urls import file_name, split_credentials
 from ..selection.lockable import LockableRelease
 from ..server.local_index import LocalIndex
 from ..server.upstream import local_path
-from .installed import file_name_of, label_of
+from .installed import label_of
 from .interpreter import Interpreter, find_interpreter
 from .locks import parse_toml
 
@@ -224,7 +224,7 @@ def restore(text: str, local_index: LocalIndex) -> Restored:
         label = label_of(url)
         if label is not None:
             variants.add((project, label))
-            names[file_name_of(url)] = file_name_of(original)
+            names[file_name(url)] = file_name(original)
         return original
 
     text = re.sub(rf"{re.escape(local_index.url)}/[^\s\"'#]*", put_back, text)
@@ -233,7 +233,7 @@ def restore(text: str, local_index: LocalIndex) -> Restored:
     for name, original in local_index.rewritten.items():
         text = text.replace(name, original)
     here_alone = {
-        canonicalize_name(file_name_of(url).partition("-")[0])
+        canonicalize_name(file_name(url).partition("-")[0])
         for url in _FILE_URL.findall(text)
     }
     return Restored(
