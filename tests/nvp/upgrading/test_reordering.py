@@ -16,7 +16,7 @@ from nvidia_variant_provider.machine.supported import (
 )
 from nvidia_variant_provider.metadata import VariantsMetadata, versions
 from nvidia_variant_provider.metadata.model import Provider
-from nvp.upgrading.reordering import Priorities, find_difference
+from nvp.upgrading.remarks import Priorities, find_difference
 
 (CATALOG,) = (item.values for item in all_features() if item.name == SM_ARCH)
 NEWEST = CATALOG[0]

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import InputError
 from nvp.metadata.markers import SelectedVariant
-from nvp.wheels.core_metadata import evaluate_core_metadata
 from nvp.wheels.rewriting import (
     RewritePlan,
     Rewriting,
+    evaluate_core_metadata,
     plan_rewrite,
 )
 

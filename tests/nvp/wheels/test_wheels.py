@@ -18,7 +18,7 @@ from support.wheels import stub_wheel
 from nvidia_variant_provider.errors import InputError
 from nvp.wheels import archive
 from nvp.wheels.names import is_for_platform, parse_wheel_name
-from nvp.wheels.variant_json import read_wheel_metadata
+from nvp.wheels.variant_json import WheelContent, read_wheel_metadata
 
 VERB = "upgrade"
 
@@ -153,3 +153,20 @@ class TestWheels:
 )
 def test_is_for_platform(tag: str, platform: str, expected: bool) -> None:
     assert is_for_platform(f"{tag}.whl", platform) == expected
+
+
+@pytest.mark.parametrize(
+    ("requirement", "depends"),
+    [
+        ('demo; "cu126" == variant_label', True),
+        ("demo; 'nvidia' in variant_namespaces and os_name == 'nt'", True),
+        ("demo @ https://example.com/demo;variant_label=cu126/demo.whl", False),
+        ('demo; extra == "variant_label"', False),
+        ('demo[variant_label]; os_name == "nt"', False),
+    ],
+)
+def test_a_requirement_depends_on_the_variant_by_its_marker_alone(
+    requirement: str, *, depends: bool
+) -> None:
+    content = WheelContent(variant_json=None, requires=[requirement])
+    assert list(content.markers) == ([requirement] if depends else [])

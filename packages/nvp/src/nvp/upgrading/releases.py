@@ -26,11 +26,9 @@ from nvidia_variant_provider.strict_json import parse_json, read_bytes, unreadab
 
 from ..kept_files import replace_file
 from ..metadata.writing import to_text
-from ..wheels.merging import combine
 from ..wheels.names import parse_wheel_name
-from ..wheels.variant_json import read_wheel_metadata
-from .for_uv import rewrite_for_uv
-from .remarks import Remark, Upgrade, without_repeats
+from ..wheels.variant_json import combine, read_wheel_metadata
+from .remarks import Remark, Upgrade, rewrite_for_uv, without_repeats
 from .upgrade import find_unread, upgrade
 
 __all__ = ["UpgradedFile", "upgrade_folder", "upgrade_text"]

@@ -1,14 +1,63 @@
-"""What a publisher should know about upgraded metadata."""
+"""What a publisher should know, or has to say, about upgraded metadata.
+
+That is what the written version cannot express, a provider that uv does not recognise,
+and a machine on which the labels come in another order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TypeAlias
 
-from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.metadata.model import VariantsMetadata
+from nvidia_variant_provider.errors import InputError, join
+from nvidia_variant_provider.machine.environment import (
+    ComputeCapability,
+    CudaVersion,
+    Environment,
+    Gpu,
+)
+from nvidia_variant_provider.machine.supported import (
+    LOWER_BOUND,
+    NAMESPACE,
+    NEWEST,
+    OLDEST,
+    SM_ARCH,
+    UPPER_BOUND,
+    catalog_capabilities,
+    supported_features,
+)
+from nvidia_variant_provider.metadata import versions
+from nvidia_variant_provider.metadata.model import (
+    PLUGIN_API,
+    REQUIRES,
+    Features,
+    Provider,
+    VariantsMetadata,
+)
+from nvidia_variant_provider.resolution.ordering import order
 
-__all__ = ["Remark", "Upgrade", "without_repeats"]
+from ..metadata.checking import find_unanswered
+from ..metadata.requirements import parse_requirement
+
+__all__ = [
+    "UNKNOWN_TO_UV",
+    "Priorities",
+    "Remark",
+    "Upgrade",
+    "find_difference",
+    "find_unwritable",
+    "is_known_to_uv",
+    "rewrite_for_uv",
+    "without_repeats",
+    "without_reserved",
+]
+
+Priorities: TypeAlias = tuple[Sequence[str], Mapping[str, Sequence[str]]]
+"""Features, and values by feature, that come before the order of the provider."""
+
+_MOST_COMPARISONS = 200_000
+"""The product of labels and machines beyond which the order is not compared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,12 +87,7 @@ class Remark:
 
     def to_dict(self) -> dict[str, object]:
         """Return the keys ``place``, ``message``, ``hint`` and ``reorders``."""
-        return {
-            "place": self.place,
-            "message": self.message,
-            "hint": self.hint,
-            "reorders": self.reorders,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,3 +109,207 @@ class Upgrade:
 def without_repeats(*groups: Iterable[Remark]) -> tuple[Remark, ...]:
     """Return the remarks of all groups in their order, each remark once."""
     return tuple(dict.fromkeys(remark for group in groups for remark in group))
+
+
+def find_unwritable(metadata: VariantsMetadata) -> Iterator[Remark]:
+    """Yield what the written version cannot express, and no rule can supply."""
+    for item in find_unanswered(metadata):
+        hint = f"{item.hint}; then upgrade the file again"
+        yield Remark(place=item.place, message=item.message, hint=hint)
+    for namespace in sorted(metadata.schema.reserved):
+        labels = _labels_of(namespace, metadata)
+        if labels:
+            message = f"version {versions.WRITTEN} has no namespace {namespace}"
+            hint = f"remove the labels that use it, {', '.join(sorted(labels))}"
+            yield Remark(place="variants", message=message, hint=hint)
+
+
+def without_reserved(metadata: VariantsMetadata) -> VariantsMetadata:
+    """Return the metadata without reserved namespaces and the labels that use them."""
+    reserved = metadata.schema.reserved
+    dead = {label for name in reserved for label in _labels_of(name, metadata)}
+    return metadata.replace(
+        namespaces=tuple(n for n in metadata.namespaces if n not in reserved),
+        variants={k: v for k, v in metadata.variants.items() if k not in dead},
+    )
+
+
+def _labels_of(namespace: str, metadata: VariantsMetadata) -> list[str]:
+    return [label for label, item in metadata.variants.items() if namespace in item]
+
+
+_PLACE = join("providers", NAMESPACE)
+
+UNKNOWN_TO_UV = Remark(
+    place=_PLACE,
+    message="uv 0.13.8 does not know the provider by these names, so that its users "
+    "get the CPU build",
+    hint="write the names that it knows with --for-uv",
+)
+"""The note about a provider that uv ignores.
+
+uv runs no plugins. It has an NVIDIA provider of its own, which it uses only where the
+metadata names the plugin in one exact way; otherwise every machine gets the CPU build.
+"""
+
+
+def is_known_to_uv(provider: Provider) -> bool:
+    """Return whether uv 0.13.8 takes this for the provider that it has built in.
+
+    The conditions were measured: one plain requirement that admits version 0.0.1, and
+    the exact ``plugin-api``.
+    """
+    if len(provider.requires) != 1:
+        return False
+    item = parse_requirement(provider.requires[0])
+    return (
+        item is not None
+        and provider.plugin_api == PLUGIN_API
+        and item.name == "nvidia-variant-provider"
+        and not (item.marker or item.extras or item.url)
+        and item.specifier.contains("0.0.1")
+    )
+
+
+def rewrite_for_uv(outcome: Upgrade) -> Upgrade:
+    """Return the outcome with the requirement and the plugin that uv recognises.
+
+    Static properties stay as they are, since uv needs no plugin for them.
+    """
+    metadata = outcome.metadata
+    old = metadata.providers.get(NAMESPACE) if metadata is not None else None
+    if metadata is None or old is None or not old.requires:
+        return outcome
+    notes = [note for note in outcome.notes if note != UNKNOWN_TO_UV]
+    if old.optional:
+        message = "an optional provider is off unless the user enables it"
+        place = join(_PLACE, "optional")
+        notes.append(Remark(place=place, message=message, hint="remove the key"))
+    if is_known_to_uv(old):
+        return replace(outcome, notes=tuple(notes))
+    before = ", ".join(old.requires)
+    after = REQUIRES
+    if old.plugin_api != PLUGIN_API:
+        before += f" with {old.plugin_api or 'no plugin-api'}"
+        after += f" with {PLUGIN_API}"
+    message = f"{before} is replaced by {after}, which uv 0.13.8 recognises"
+    hint = "build the wheels with that as well"
+    notes.append(Remark(place=_PLACE, message=message, hint=hint))
+    new = old.replace(requires=(REQUIRES,), plugin_api=PLUGIN_API)
+    providers = {**metadata.providers, NAMESPACE: new}
+    return replace(
+        outcome, metadata=metadata.replace(providers=providers), notes=tuple(notes)
+    )
+
+
+def find_difference(
+    metadata: VariantsMetadata,
+    providers: Mapping[str, Provider],
+    before: Priorities,
+    after: Priorities,
+) -> str | None:
+    """Return a sentence about a machine that orders labels in another way, if any.
+
+    All values of every other namespace count as supported, since whether a third label
+    fits does not change the order of two labels.
+
+    :param before: the priorities of the old metadata.
+    :param after: the priorities of the upgraded metadata.
+    """
+    others: dict[str, Features] = {}
+    for namespace in metadata.namespaces:
+        static = providers.get(namespace, Provider()).static_properties
+        others[namespace] = static or _wanted_values(metadata, namespace)
+    machines = list(_machines(_wanted_values(metadata, NAMESPACE)))
+    if len(machines) * len(metadata.variants) > _MOST_COMPARISONS:
+        return "the order may change: there are too many labels to compare it"
+    for machine, answer in machines:
+        old, new = (
+            order(
+                metadata.variants,
+                namespaces=metadata.namespaces,
+                supported={**others, NAMESPACE: answer},
+                feature_priorities={NAMESPACE: features},
+                property_priorities={NAMESPACE: values},
+            ).compatible
+            for features, values in (before, after)
+        )
+        for was, now in zip(old, new, strict=True):
+            if was != now:
+                return f"with {machine} {now} now comes before {was}"
+    if _depends_on_plugins(metadata, providers):
+        return "the order may change where another plugin is asked"
+    return None
+
+
+def _depends_on_plugins(
+    metadata: VariantsMetadata, providers: Mapping[str, Provider]
+) -> bool:
+    """Return whether another plugin can decide between labels of this namespace.
+
+    The next namespace decides between labels that are equal in this one, and the order
+    of a plugin's answer is not known here.
+    """
+    return any(
+        namespace != NAMESPACE and not providers[namespace].static_properties
+        for properties in metadata.variants.values()
+        if NAMESPACE in properties
+        for namespace in properties.keys() & providers.keys()
+    )
+
+
+def _wanted_values(metadata: VariantsMetadata, namespace: str) -> Features:
+    """Return all values of a namespace that labels want, by feature."""
+    wanted: dict[str, dict[str, None]] = {}
+    for properties in metadata.variants.values():
+        for name, values in properties.get(namespace, {}).items():
+            wanted.setdefault(name, {}).update(dict.fromkeys(values))
+    return {name: tuple(values) for name, values in wanted.items()}
+
+
+def _machines(wanted: Features) -> Iterator[tuple[str, Features]]:
+    """Yield one machine for each answer that differs in the wanted values.
+
+    Values that no label wants do not matter when labels are compared.
+    """
+    capabilities = catalog_capabilities()
+    for relaxed in (False, True):
+        seen: set[tuple[object, ...]] = set()
+        for cuda in (
+            CudaVersion(major, minor)
+            for major in range(OLDEST.major, NEWEST.major + 1)
+            for minor in range(NEWEST.minor + 1)
+        ):
+            driver = _answer(cuda, capabilities[-1], wanted, relaxed=relaxed)
+            bounds = driver[LOWER_BOUND], driver[UPPER_BOUND]
+            if bounds in seen:
+                continue
+            seen.add(bounds)
+            targets: set[tuple[str, ...]] = set()
+            for capability in capabilities:
+                answer = _answer(cuda, capability, wanted, relaxed=relaxed)
+                if answer[SM_ARCH] in targets:
+                    continue
+                targets.add(answer[SM_ARCH])
+                machine = f"CUDA {cuda} and compute capability {capability}"
+                extra = " under minor-version compatibility" if relaxed else ""
+                yield machine + extra, answer
+
+
+def _answer(
+    cuda: CudaVersion,
+    capability: ComputeCapability,
+    wanted: Features,
+    *,
+    relaxed: bool,
+) -> dict[str, tuple[str, ...]]:
+    """Return what a machine supports of the wanted values, best first."""
+    machine = Environment(
+        cuda_driver_version=cuda, gpus=(Gpu(index=0, compute_capability=capability),)
+    )
+    features, _ = supported_features(machine, minor_version_compatibility=relaxed)
+    answer: dict[str, tuple[str, ...]] = {LOWER_BOUND: (), UPPER_BOUND: (), SM_ARCH: ()}
+    for feature in features:
+        known = set(wanted.get(feature.name, ()))
+        answer[feature.name] = tuple(v for v in feature.values if v in known)
+    return answer

@@ -27,10 +27,15 @@ from nvidia_variant_provider.metadata.model import (
 from nvidia_variant_provider.resolution.providers import marker_holds
 
 from ..metadata.writing import find_defects
-from .for_uv import UNKNOWN_TO_UV, is_known_to_uv
-from .remarks import Remark, Upgrade
-from .reordering import find_difference
-from .unwritable import find_unwritable, without_reserved
+from .remarks import (
+    UNKNOWN_TO_UV,
+    Remark,
+    Upgrade,
+    find_difference,
+    find_unwritable,
+    is_known_to_uv,
+    without_reserved,
+)
 
 __all__ = ["find_unread", "upgrade"]
 

@@ -1,4 +1,4 @@
-"""A wheel with other dependencies, made while the original streams by.
+"""A wheel with its variant markers settled, made while the original streams by.
 
 METADATA and RECORD are the only members that change; every other member is copied
 byte for byte. `plan_rewrite` reads the list of members and these two, and says which
@@ -17,6 +17,7 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
+import re
 import struct
 import zipfile
 import zlib
@@ -26,9 +27,19 @@ from typing import IO
 
 from nvidia_variant_provider.errors import InputError
 
+from ..metadata.markers import SelectedVariant, evaluate_requirement
 from .archive import open_wheel, read_dist_info
 
-__all__ = ["Copy", "RewritePlan", "Rewriting", "plan_rewrite"]
+__all__ = [
+    "Copy",
+    "RewritePlan",
+    "Rewriting",
+    "evaluate_core_metadata",
+    "plan_rewrite",
+]
+
+_REQUIRES = re.compile(rb"Requires-Dist[ \t]*:", re.IGNORECASE)
+_FOLD = re.compile(rb"\r?\n[ \t]+")
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
@@ -334,3 +345,50 @@ def _moved_end(tail: bytes, offset: int, size: int) -> bytes:
             raise _refused("its list of members would begin beyond 4 GiB")
         struct.pack_into("<I", end, position + 16, offset)
     return bytes(end)
+
+
+def evaluate_core_metadata(data: bytes, variant: SelectedVariant) -> bytes:
+    """Settle the variant markers of each ``Requires-Dist`` field.
+
+    Every other byte stays as it is, the description included.
+
+    :param data: the bytes of METADATA.
+    :raises InputError: a variant marker is used in a way that PEP 825 does not define.
+    """
+    return b"".join(_settled_fields(data, variant))
+
+
+def _settled_fields(data: bytes, variant: SelectedVariant) -> Iterator[bytes]:
+    fields, description = _split_fields(data)
+    for field in fields:
+        match = _REQUIRES.match(field)
+        if match is None:
+            yield field
+            continue
+        value = field[match.end() :]
+        text = _FOLD.sub(b" ", value.rstrip(b"\r\n")).decode("utf-8", "surrogateescape")
+        settled = evaluate_requirement(text.strip(), variant)
+        if settled == text.strip():
+            yield field
+        elif settled is not None:
+            end = value[len(value.rstrip(b"\r\n")) :]
+            encoded = settled.encode("utf-8", "surrogateescape")
+            yield match.group() + b" " + encoded + end
+    yield description
+
+
+def _split_fields(data: bytes) -> tuple[list[bytes], bytes]:
+    """Return the header fields with their continuation lines, and the rest."""
+    fields: list[bytes] = []
+    position = 0
+    while position < len(data):
+        end = data.find(b"\n", position) + 1 or len(data)
+        line = data[position:end]
+        if not line.strip(b"\r\n"):
+            break
+        if fields and line[:1] in (b" ", b"\t"):
+            fields[-1] += line
+        else:
+            fields.append(line)
+        position = end
+    return fields, data[position:]

@@ -61,7 +61,7 @@ class Evaluator:
 
         :raises InputError: METADATA cannot be read, or a marker has no meaning.
         """
-        from ...wheels.core_metadata import evaluate_core_metadata
+        from ...wheels.rewriting import evaluate_core_metadata
 
         metadata = await self._reader.read_metadata(self._index, project, file)
         evaluated = evaluate_core_metadata(metadata, variant)
@@ -75,7 +75,7 @@ class Evaluator:
         :raises InputError: METADATA cannot be read, or a marker has no meaning.
         """
         from ...wheels.archive import parse_requires
-        from ...wheels.core_metadata import evaluate_core_metadata
+        from ...wheels.rewriting import evaluate_core_metadata
 
         metadata = await self._reader.read_metadata(self._index, project, file)
         return parse_requires(evaluate_core_metadata(metadata, variant))
@@ -93,8 +93,7 @@ class Evaluator:
         """
         if await self.evaluate(project, file, variant) is None:
             return None
-        from ...wheels.core_metadata import evaluate_core_metadata
-        from ...wheels.rewriting import plan_rewrite
+        from ...wheels.rewriting import evaluate_core_metadata, plan_rewrite
 
         evaluate = functools.partial(evaluate_core_metadata, variant=variant)
         plan = await self._reader.open(

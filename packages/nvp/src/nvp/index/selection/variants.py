@@ -93,7 +93,7 @@ class ReleaseReader:
         return metadata
 
     async def _combine(self, project: str, release: Release) -> VariantsMetadata:
-        from ...wheels.merging import combine
+        from ...wheels.variant_json import combine
 
         # One wheel of each label is enough: PEP 825 requires that all wheels with the
         # same label declare the same properties.
