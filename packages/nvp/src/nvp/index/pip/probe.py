@@ -72,9 +72,9 @@ def record(parser: Any) -> list[list[str]]:
         process: Callable[..., Any] = option.process
 
         def noted(opt: str, value: Any, values: Any, parser: Any) -> Any:
-            taken = () if value is None else value
-            taken = taken if isinstance(taken, tuple) else (taken,)
-            seen.append([option.dest, option.get_opt_string(), *taken])
+            parts = () if value is None else value
+            parts = parts if isinstance(parts, tuple) else (parts,)
+            seen.append([option.dest, option.get_opt_string(), *parts])
             return process(opt, value, values, parser)
 
         option.process = noted
@@ -88,7 +88,7 @@ def record(parser: Any) -> list[list[str]]:
 def find_requirements(options: Any, positional: list[str]) -> dict[str, Any]:
     """Return the requirements that count on this machine, as pip reads them.
 
-    Those of requirements and constraints files count, and of files that these name.
+    The requirements of files count, and so do those of the files that these name.
 
     :returns: ``lines``, each ``{"text", "hashes", "is_constraint"}`` with the hashes by
         algorithm, and ``requires_hashes``: pip accepts only files with these hashes.
@@ -154,7 +154,7 @@ class Offline:
 
 
 def is_pipe(name: str) -> bool:
-    """Return whether what is read of a file is not there for the next reader."""
+    """Return whether a file can be read only once, such as ``/dev/stdin``."""
     try:
         mode = os.stat(name).st_mode
     except (OSError, ValueError):
@@ -163,7 +163,7 @@ def is_pipe(name: str) -> bool:
 
 
 def counts(text: str) -> bool:
-    """Return whether a requirement has no marker that says no for this interpreter."""
+    """Return whether a requirement is for this interpreter, by its marker."""
     from pip._vendor.packaging.requirements import Requirement
 
     try:
