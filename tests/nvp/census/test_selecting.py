@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from nvp.census.selecting import Choice, Listed, select_wheels
+from nvp.census.selecting import Choice, select_wheels
+from nvp.index.http.files import IndexFile
 
 PLATFORM = "manylinux_2_28_x86_64"
 
 
-def listed(*names: str) -> list[Listed]:
-    return [Listed(name=name, url=f"https://example.com/{name}") for name in names]
+def listed(*names: str) -> list[IndexFile]:
+    return [IndexFile(name=name, url=f"https://example.com/{name}") for name in names]
 
 
 def selected(names: list[str], choice: Choice) -> list[str]:
@@ -73,7 +74,7 @@ def test_what_is_known_of_a_wheel() -> None:
     (wheel,) = select_wheels(
         "Demo.Kernels",
         [
-            Listed(
+            IndexFile(
                 name=f"demo_kernels-1.0-1-cp312-cp312-{PLATFORM}-cu126.whl",
                 url="https://example.com/x",
                 sha256="ab" * 32,

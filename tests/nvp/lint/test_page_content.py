@@ -22,8 +22,8 @@ from support.index_server import start_server
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import publish, stub_wheel
 
-from nvp.index.http import client
-from nvp.lint import pages
+from nvp.index.http import ranges
+from nvp.lint import files as lint_files
 from nvp.lint.files import Unchecked, UncheckedFiles
 from nvp.lint.findings import Finding
 from nvp.lint.runner import check_paths
@@ -185,7 +185,7 @@ class TestServersWithoutRanges:
     @pytest.fixture
     def large(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """A wheel that is too large for the client to keep it in memory."""
-        monkeypatch.setattr(client, "_WHOLE_FILE", 100_000)
+        monkeypatch.setattr(ranges, "_WHOLE_FILE", 100_000)
         wheel = Wheel(libraries={"demo/lib.so": library("80_real") + bytes(200_000)})
         return wheel.write(tmp_path)
 
@@ -200,7 +200,7 @@ class TestServersWithoutRanges:
     def test_a_wheel_beyond_the_limit_is_not_a_finding(
         self, large: Path, hashes: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pages, "MAX_WHOLE", 150_000)
+        monkeypatch.setattr(lint_files, "MAX_WHOLE", 150_000)
         with page({large.name: large.read_bytes()}, ranges=False) as server:
             checked = check(server, hashes=hashes)
         assert checked.codes == {"NV409"}

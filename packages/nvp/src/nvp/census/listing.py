@@ -10,13 +10,13 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
 from packaging.utils import InvalidName, canonicalize_name
 
 from nvidia_variant_provider.errors import InputError, UsageError, shown
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
+from ..index.http.files import IndexFile, list_names, local_file
 from ..index.http.urls import (
     UpstreamError,
     is_http,
@@ -25,7 +25,7 @@ from ..index.http.urls import (
     why_no_index,
 )
 from .model import Wheel
-from .selecting import Choice, Listed, select_wheels
+from .selecting import Choice, select_wheels
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -159,28 +159,17 @@ def _explained(error: InputError, root: str, *, named: bool) -> InputError:
     return error
 
 
-def _files_of(page: RemotePage) -> list[Listed]:
-    return [
-        Listed(
-            name=file.name,
-            url=file.url,
-            sha256=file.sha256,
-            size=file.size,
-            upload_time=None if file.time is None else _as_text(file.time),
-            page=file.page,
-        )
-        for file in page.files
-        # A page on a server does not name files of this machine.
-        if is_http(file.url)
-    ]
+def _files_of(page: RemotePage) -> list[IndexFile]:
+    # A page on a server does not name files of this machine.
+    return [file for file in page.files if is_http(file.url)]
 
 
 def _of_folder(path: str, names: Sequence[str], choice: Choice) -> Iterator[Project]:
     path = os.path.abspath(path)
-    entries = _entries(path)
+    entries = list_names(path)
     wheels = [entry for entry in entries if entry.endswith(".whl")]
     if wheels:
-        local = (_local(os.path.join(path, name)) for name in wheels)
+        local = (local_file(os.path.join(path, name)) for name in wheels)
         yield from _sorted_by_project(local, choice, names)
         return
     folders: dict[str, list[str]] = {}
@@ -208,12 +197,12 @@ def _of_folder(path: str, names: Sequence[str], choice: Choice) -> Iterator[Proj
 
 def _files_in_all(
     folders: Sequence[str], project: str
-) -> tuple[list[Listed], InputError | None]:
+) -> tuple[list[IndexFile], InputError | None]:
     """Return the files of a project, and why one of its folders cannot be read.
 
     There are several folders where names differ only in a way that does not count.
     """
-    files: list[Listed] = []
+    files: list[IndexFile] = []
     try:
         for folder in folders:
             files += _files_in(folder, project)
@@ -222,11 +211,11 @@ def _files_in_all(
     return files, None
 
 
-def _files_in(folder: str, project: str) -> list[Listed]:
+def _files_in(folder: str, project: str) -> list[IndexFile]:
     page = os.path.join(folder, _PAGE)
     if not os.path.isfile(page):
-        names = [name for name in _entries(folder) if name.endswith(".whl")]
-        return [_local(os.path.join(folder, name)) for name in names]
+        names = [name for name in list_names(folder) if name.endswith(".whl")]
+        return [local_file(os.path.join(folder, name)) for name in names]
     from pathlib import Path
 
     from ..index.http.pages import parse_page
@@ -234,39 +223,23 @@ def _files_in(folder: str, project: str) -> list[Listed]:
     body = read_bytes(page, limit=LARGE_BYTES)
     detail = parse_page(body, "text/html", Path(page).as_uri(), project)
     return [
-        Listed(
+        IndexFile(
             name=file.filename,
             url=file.url,
             sha256=file.hashes.get("sha256"),
         )
         if is_http(file.url)
-        else _local(local_path(file.url) or file.url, file.hashes.get("sha256"))
+        else local_file(local_path(file.url) or file.url, file.hashes.get("sha256"))
         for file in detail.files
         if file.filename.endswith(".whl")
     ]
 
 
-def _local(path: str, sha256: str | None = None) -> Listed:
-    size = time = None
-    try:
-        status = os.stat(path)
-        size, time = status.st_size, _as_text(status.st_mtime)
-    except (OSError, ValueError):
-        pass  # The reader says what is wrong with it.
-    return Listed(
-        name=os.path.basename(path),
-        url=path,
-        sha256=sha256,
-        size=size,
-        upload_time=time,
-    )
-
-
 def _sorted_by_project(
-    files: Iterable[Listed], choice: Choice, names: Sequence[str] = ()
+    files: Iterable[IndexFile], choice: Choice, names: Sequence[str] = ()
 ) -> Iterator[Project]:
     """Yield the projects of files that lie or are listed in one place."""
-    projects: dict[str, list[Listed]] = {}
+    projects: dict[str, list[IndexFile]] = {}
     for file in files:
         project = canonicalize_name(file.name.partition("-")[0])
         if not names or project in names:
@@ -284,15 +257,3 @@ def _sorted_by_project(
             position=number,
             total=len(chosen),
         )
-
-
-def _entries(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError as error:
-        message = f"cannot be read: {error.strerror}"
-        raise InputError(message, path=folder, hint="check the folder") from None
-
-
-def _as_text(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from nvidia_variant_provider.redaction import redacted
 
 from ..gpu_code.report import WheelReport
+from ..index.http.files import IndexFile
 
 __all__ = ["Outcome", "Status", "Wheel"]
 
@@ -47,6 +48,17 @@ class Wheel:
     size: int | None = None
     upload_time: str | None = None
     page: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def file(self) -> IndexFile:
+        """The file as the index lists it."""
+        return IndexFile(
+            name=self.filename,
+            url=self.url,
+            page=self.page,
+            sha256=self.sha256,
+            size=self.size,
+        )
 
     @property
     def hash(self) -> str | None:

@@ -5,35 +5,21 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from nvidia_variant_provider.errors import InputError
 
+from ..index.http.files import IndexFile
 from ..wheels.names import WheelName, parse_wheel_name
 from .model import Wheel
 
-__all__ = ["Choice", "Listed", "make_wheel", "select_wheels"]
+__all__ = ["Choice", "select_wheels"]
 
 
 _LARGEST = 2**63 - 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Listed:
-    """A file as a page or a folder lists it.
-
-    :param size: in bytes; ``None`` where the page does not say it.
-    :param page: the URL of the page.
-    """
-
-    name: str
-    url: str
-    sha256: str | None = None
-    size: int | None = None
-    upload_time: str | None = None
-    page: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,13 +45,13 @@ class Choice:
 
 
 def select_wheels(
-    project: str, files: Iterable[Listed], choice: Choice
+    project: str, files: Iterable[IndexFile], choice: Choice
 ) -> Iterator[Wheel]:
     """Yield the wheels to read, the newest release first.
 
     :param project: the project of the page; files of other projects are left out.
     """
-    releases: dict[Version, list[tuple[WheelName, Listed]]] = {}
+    releases: dict[Version, list[tuple[WheelName, IndexFile]]] = {}
     for file in files:
         if not file.name.endswith(".whl"):
             continue
@@ -86,7 +72,7 @@ def select_wheels(
 
 
 def _of_release(
-    files: Sequence[tuple[WheelName, Listed]],
+    files: Sequence[tuple[WheelName, IndexFile]],
     choice: Choice,
 ) -> Iterator[Wheel]:
     seen: set[tuple[frozenset[str], str | None, str | None]] = set()
@@ -99,14 +85,11 @@ def _of_release(
         if not choice.every_wheel and (platforms, name.label, local) in seen:
             continue
         seen.add((platforms, name.label, local))
-        yield make_wheel(name, file)
+        yield _wheel(name, file)
 
 
-def make_wheel(name: WheelName, file: Listed) -> Wheel:
-    """Return a file that is named like a wheel as a census knows it.
-
-    :raises InvalidVersion: its version is malformed.
-    """
+def _wheel(name: WheelName, file: IndexFile) -> Wheel:
+    """Return a file that is named like a wheel as a census knows it."""
     version = Version(name.version)
     stem = file.name.removesuffix(".whl")
     tags = stem.split("-")[-3 - (name.label is not None) :][:3]
@@ -120,12 +103,12 @@ def make_wheel(name: WheelName, file: Listed) -> Wheel:
         sha256=file.sha256,
         # A page may say any number; the store has integers of 64 bits.
         size=file.size if 0 <= (file.size or 0) <= _LARGEST else None,
-        upload_time=file.upload_time,
+        upload_time=None if file.time is None else _as_text(file.time),
         page=file.page,
     )
 
 
-def _newest_python(item: tuple[WheelName, Listed]) -> tuple[list[int], str]:
+def _newest_python(item: tuple[WheelName, IndexFile]) -> tuple[list[int], str]:
     name, file = item
     numbers = [
         int(digits)
@@ -135,3 +118,7 @@ def _newest_python(item: tuple[WheelName, Listed]) -> tuple[list[int], str]:
     ]
     versions = [int(str(n)[0]) * 1000 + int(str(n)[1:] or 0) for n in numbers]
     return sorted(versions, reverse=True), file.name
+
+
+def _as_text(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()

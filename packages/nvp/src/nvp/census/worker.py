@@ -11,9 +11,7 @@ import contextlib
 import io
 import os
 import platform
-import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -24,7 +22,7 @@ from nvidia_variant_provider.errors import InputError
 
 from .._version import __version__
 from ..index.connection import connect
-from ..index.http.urls import NoRangesError, UpstreamError, is_http
+from ..index.http.urls import UpstreamError, is_http
 from .model import Outcome, Wheel
 from .reading import Meter, Readable, StoppedError, Watched, inspect_wheel
 
@@ -40,9 +38,6 @@ RETRIES = 5
 _SMALL = 1024 * 1024
 """Bytes of a wheel that is read as a whole. One request costs less than several, and
 its hash can be compared with that of the page."""
-
-_SPARE = 256 * 1024**2
-"""Bytes that stay free in the temporary folder."""
 
 _GONE = (404, 410, 451)
 """Statuses by which a server says that a file will not be there again."""
@@ -148,54 +143,23 @@ def _open_remote(task: Task, meter: Meter) -> Iterator[IO[bytes]]:
 
     :raises _SkippedError: the server sends only whole files, and this is too large.
     """
-    client, wheel = _client_for(task), task.wheel
-    if wheel.size is None or wheel.size > _SMALL:
-        try:
-            parts = client.open(
-                wheel.url,
-                page=wheel.page,
-                whole=0,
-                until=meter.until,
-                arrived=meter.add,
-            )
-        except NoRangesError:
-            pass
-        else:
-            _check_size(parts.seek(0, io.SEEK_END), wheel)
-            with parts, _buffered(parts, meter, counts=False) as watched:
-                yield watched
-            return
-    with _downloaded(task, client, meter) as copy:
-        yield copy
-
-
-@contextlib.contextmanager
-def _downloaded(
-    task: Task, client: BlockingClient, meter: Meter
-) -> Iterator[IO[bytes]]:
+    from ..index.http.blocking import room_for_copy
     from ..index.http.urls import TooLargeError
 
     wheel = task.wheel
-    with tempfile.SpooledTemporaryFile(
-        _SMALL, prefix="nvidia-variant-provider-"
-    ) as copy:
-        free = shutil.disk_usage(tempfile.gettempdir()).free
-        limit = min(task.limits.whole, max(_SMALL, free - _SPARE))
-        counted = 0
-
-        def progress(done: int, _total: int) -> None:
-            nonlocal counted
-            meter.add(done - counted)
-            counted = done
-
+    limit = room_for_copy(task.limits.whole, _SMALL)
+    with contextlib.ExitStack() as stack:
         try:
-            digest = client.download(
-                wheel.url,
-                copy,
-                limit=limit,
-                page=wheel.page,
-                progress=progress,
-                until=meter.until,
+            source, digest = stack.enter_context(
+                _client_for(task).provide(
+                    wheel.file,
+                    whole=wheel.size is not None and wheel.size <= _SMALL,
+                    most=limit,
+                    in_memory=_SMALL,
+                    largest_answer=0,
+                    until=meter.until,
+                    arrived=meter.add,
+                )
             )
         except TooLargeError:
             message = (
@@ -203,12 +167,14 @@ def _downloaded(
                 f"{limit >> 20} MiB"
             )
             raise _SkippedError(message) from None
-        if wheel.sha256 is not None and digest != wheel.sha256.lower():
+        given = wheel.sha256
+        if digest is not None and given is not None and digest != given.lower():
             error = InputError(f"its sha256 is {digest}, and not that of the page")
             raise StoppedError(error, may_pass=False)
-        _check_size(counted, wheel)
-        with _buffered(copy, meter, counts=False) as watched:
-            yield watched
+        source.seek(0, io.SEEK_END)
+        _check_size(source.tell(), wheel)
+        source.seek(0)
+        yield stack.enter_context(_buffered(source, meter, counts=False))
 
 
 def _check_size(size: int, wheel: Wheel) -> None:

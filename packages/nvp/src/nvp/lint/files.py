@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -12,15 +13,17 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import SUFFIX, parse_metadata_name
 from nvidia_variant_provider.strict_json import read_bytes
 
+from ..index.http.files import IndexFile
 from ..wheels.names import WheelName, parse_wheel_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..gpu_code.inspection import Progress
+    from ..index.http.blocking import BlockingClient
 
 __all__ = [
     "JOBS",
-    "IndexFile",
+    "MAX_WHOLE",
     "Listing",
     "OpenFile",
     "Reading",
@@ -30,8 +33,9 @@ __all__ = [
     "UncheckedFiles",
     "Watch",
     "list_files",
-    "local_file",
     "nobody_watches",
+    "open_wheel",
+    "read_metadata",
 ]
 
 
@@ -84,6 +88,14 @@ class UncheckedFiles:
         ]
 
 
+MAX_WHOLE = 4 * 1024**3
+"""The most bytes of a wheel that is downloaded; the largest have about three GiB."""
+
+_TOO_LARGE = (
+    f"files of more than {MAX_WHOLE >> 30} GiB, or for which there is no room in the "
+    "temporary folder, are not downloaded"
+)
+
 JOBS = min(4, os.cpu_count() or 1)
 """How many members of a wheel are read at the same time."""
 
@@ -107,6 +119,7 @@ class Reading:
     :param jobs: how many members of a wheel are read at the same time.
     :param watch: shows how far the reading of one wheel is.
     :param unchecked: takes what is not checked.
+    :param client: reads what a page on a server lists.
     """
 
     content: bool = True
@@ -114,6 +127,7 @@ class Reading:
     jobs: int = JOBS
     watch: Watch = nobody_watches
     unchecked: UncheckedFiles = field(default_factory=UncheckedFiles)
+    client: BlockingClient | None = None
 
 
 class SkippedError(Exception):
@@ -145,34 +159,53 @@ class OpenFile:
     jobs: int = JOBS
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IndexFile:
-    """One file of a project page or a folder.
+def read_metadata(file: IndexFile, reading: Reading) -> bytes:
+    """Return the bytes of a metadata file.
 
-    :param path: the path or the URL of the file, for findings.
-    :param url: where it is: an absolute path, or its URL with everything secret in it.
-    :param time: when it was written or uploaded, in seconds since 1970; ``None`` if
-        unknown.
-    :param read: returns the bytes of a metadata file.
-    :param open_wheel: opens a wheel; the context raises what `read_wheel` raises.
-    :param reading: how much of a wheel is read.
-    :param listed: whether a page lists the file, which has to give its hash then.
-    :param sha256: the hash that the page gives.
-    :param size: its bytes; ``None`` if unknown.
-    :param page: the URL of the page.
+    :raises InputError: it cannot be read.
     """
+    if reading.client is None or file.page is None:
+        return read_bytes(file.url)
+    return reading.client.read(file.url, page=file.page)
 
-    name: str
-    path: str
-    url: str = field(repr=False)
-    time: float | None
-    read: Callable[[], bytes]
-    open_wheel: Callable[[], AbstractContextManager[OpenFile]]
-    reading: Reading
-    listed: bool = False
-    sha256: str | None = None
-    size: int | None = None
-    page: str | None = None
+
+@contextmanager
+def open_wheel(file: IndexFile, reading: Reading) -> Iterator[OpenFile]:
+    """Open a wheel: of a page all of it for its hash, or only the parts that are read.
+
+    :raises SkippedError: the server sends only whole files, and this is too large.
+    :raises InputError: it cannot be read.
+    """
+    client = reading.client
+    if client is None or file.page is None:
+        yield OpenFile(source=file.url, jobs=reading.jobs)
+        return
+    from ..index.http.urls import TooLargeError
+
+    hashed = file.sha256 is not None and reading.hashes
+    with ExitStack() as stack:
+        try:
+            source, sha256 = stack.enter_context(
+                client.provide(
+                    file,
+                    whole=hashed,
+                    most=MAX_WHOLE,
+                    watch=lambda: reading.watch(file.path),
+                )
+            )
+        except TooLargeError:
+            reason = f"{_TOO_LARGE}, and the server does not send parts"
+            raise SkippedError(reason, _TOO_LARGE if hashed else None) from None
+        jobs = reading.jobs
+        if isinstance(source, io.RawIOBase):
+            # Reading ahead pays only where one reader goes from start to end.
+            source, jobs = stack.enter_context(io.BufferedReader(source)), 1
+        yield OpenFile(
+            source=source,
+            sha256=sha256,
+            unhashed=_TOO_LARGE if hashed and sha256 is None else None,
+            jobs=jobs,
+        )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -268,25 +301,4 @@ def list_files(files: Iterable[IndexFile]) -> Listing:
         releases=[item for _, item in sorted(releases.items(), key=lambda x: x[0])],
         unnormalised=unnormalised,
         not_wheels=not_wheels,
-    )
-
-
-def local_file(path: str, reading: Reading) -> IndexFile:
-    """Return a file of a folder."""
-    time = size = None
-    try:
-        status = os.stat(path)
-        time, size = status.st_mtime, status.st_size
-    except (OSError, ValueError):
-        pass  # Reading it says what is wrong.
-
-    return IndexFile(
-        name=os.path.basename(path),
-        path=path,
-        url=os.path.abspath(path),
-        time=time,
-        size=size,
-        read=lambda: read_bytes(path),
-        open_wheel=lambda: nullcontext(OpenFile(source=path, jobs=reading.jobs)),
-        reading=reading,
     )

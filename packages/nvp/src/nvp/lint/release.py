@@ -10,14 +10,10 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, join, shown
 from nvidia_variant_provider.metadata.document import SUFFIX
 
+from ..index.http.files import IndexFile
 from ..metadata.requirements import parse_requirement
 from .documents import Scope, check_text
-from .files import (
-    IndexFile,
-    Listing,
-    Release,
-    list_files,
-)
+from .files import Listing, Reading, Release, list_files, read_metadata
 from .findings import Checks, Collector, Finding, Problem
 from .labels import labels_of
 from .wheel import check_hash, check_wheel
@@ -72,29 +68,29 @@ class ProjectFiles:
     :param may_be_empty: accept files without any wheel or metadata, such as those of a
         project on an index that has only source distributions.
     :param findings: what the listing itself has reported.
-    :param position: which of the projects it is, from 1 on.
-    :param total: how many projects there are.
     """
 
     path: str
     files: Sequence[IndexFile] | None = None
     may_be_empty: bool = False
     findings: Sequence[Finding] = ()
-    position: int = 1
-    total: int = 1
 
 
-def check_project(project: ProjectFiles) -> Iterator[Finding]:
+def check_project(project: ProjectFiles, reading: Reading) -> Iterator[Finding]:
     """Check all releases of one project, and yield what its listing has reported."""
     yield from project.findings
     if project.files is not None:
         yield from check_files(
-            project.path, project.files, may_be_empty=project.may_be_empty
+            project.path, project.files, reading, may_be_empty=project.may_be_empty
         )
 
 
 def check_files(
-    path: str, files: Iterable[IndexFile], *, may_be_empty: bool = False
+    path: str,
+    files: Iterable[IndexFile],
+    reading: Reading,
+    *,
+    may_be_empty: bool = False,
 ) -> Iterator[Finding]:
     """Check all releases among the files of one project, one release after the other.
 
@@ -112,16 +108,16 @@ def check_files(
         page.add("NV100", "", message, "name the folder or the page of a project")
     yield from page.findings
     for release in listing.releases:
-        yield from _check_release(release, path)
+        yield from _check_release(release, path, reading)
 
 
-def _check_release(release: Release, path: str) -> list[Finding]:
+def _check_release(release: Release, path: str, reading: Reading) -> list[Finding]:
     metadata = release.metadata
     outside = Collector(metadata.path if metadata else path)
     text: bytes | None = None
     if metadata is not None:
         try:
-            text = metadata.read()
+            text = read_metadata(metadata, reading)
             check_hash(metadata, hashlib.sha256(text).hexdigest(), outside)
         except InputError as error:
             outside.add_error("NV100", error)
@@ -133,7 +129,7 @@ def _check_release(release: Release, path: str) -> list[Finding]:
     wheels: list[tuple[IndexFile, str, Mapping[str, Any]]] = []
     requires: list[tuple[IndexFile, str, Sequence[str]]] = []
     for file, name, label in release.labelled:
-        checked = check_wheel(file, name)
+        checked = check_wheel(file, name, reading)
         findings += checked.findings
         if checked.requires is not None:
             requires.append((file, label, checked.requires))
@@ -141,9 +137,9 @@ def _check_release(release: Release, path: str) -> list[Finding]:
             wheels.append((file, label, checked.document))
     for file, name in release.plain:
         if release.is_checked:
-            findings += check_wheel(file, name).findings
+            findings += check_wheel(file, name, reading).findings
         else:
-            file.reading.unchecked.add("everything", _ORDINARY, file.path)
+            reading.unchecked.add("everything", _ORDINARY, file.path)
     subject = CheckedRelease(
         release=release,
         document=document if isinstance(document, dict) else None,
@@ -174,7 +170,7 @@ def check_nv418(listing: Listing) -> Iterator[Problem]:
         for release in listing.releases
         if release.is_checked
         for file in release.files
-        if file.listed and file.sha256 is None
+        if file.page is not None and file.sha256 is None
     ]
     if files:
         count = "1 file" if len(files) == 1 else f"{len(files)} files"

@@ -13,13 +13,12 @@ from nvidia_variant_provider.strict_json import read_bytes, read_stdin
 from .documents import check_text
 from .files import JOBS, Reading, UncheckedFiles, Watch, nobody_watches
 from .findings import Collector, Finding
-from .folders import check_folder, check_wheel_path
+from .indexes import Connect, check_folder, check_page, check_wheel_path
 from .rules import RULES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient
-    from .pages import Connect
 
 __all__ = ["check_paths", "selected"]
 
@@ -98,8 +97,6 @@ def _is_url(path: str) -> bool:
 
 def _check(path: str, reading: Reading, connect: Connect) -> Iterator[Finding]:
     if _is_url(path):
-        from .pages import check_page
-
         yield from check_page(path, connect, reading)
         return
     name = _name(path)

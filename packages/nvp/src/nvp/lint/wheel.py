@@ -13,10 +13,11 @@ from typing import Any
 
 from nvidia_variant_provider.errors import InputError, shown
 
+from ..index.http.files import IndexFile
 from ..wheels.names import WheelName
 from ..wheels.variant_json import WheelContent, read_wheel
 from .documents import Scope, check_text
-from .files import IndexFile, OpenFile, SkippedError
+from .files import OpenFile, Reading, SkippedError, open_wheel
 from .findings import Checks, Collector, Finding, Problem
 
 TYPE_CHECKING = False
@@ -71,14 +72,14 @@ class WheelFacts:
     skipped: str | None = None
 
 
-def read_facts(file: IndexFile) -> WheelFacts:
+def read_facts(file: IndexFile, reading: Reading) -> WheelFacts:
     """Read one wheel. What is wrong with it is part of the result."""
     sha256 = unhashed = None
     try:
-        with file.open_wheel() as opened:
+        with open_wheel(file, reading) as opened:
             sha256, unhashed = opened.sha256, opened.unhashed
             content = read_wheel(opened.source)
-            report, unread = _inspect(file, opened)
+            report, unread = _inspect(file, opened, reading)
     except SkippedError as skipped:
         return WheelFacts(unhashed=skipped.unhashed, skipped=skipped.reason)
     except InputError as error:
@@ -89,15 +90,15 @@ def read_facts(file: IndexFile) -> WheelFacts:
 
 
 def _inspect(
-    file: IndexFile, opened: OpenFile
+    file: IndexFile, opened: OpenFile, reading: Reading
 ) -> tuple[WheelReport | None, Unread | None]:
-    if not file.reading.content:
+    if not reading.content:
         return None, None
     # The readers of binaries take a while to import.
     from ..gpu_code.inspection import inspect_path
 
     try:
-        with file.reading.watch(file.path) as progress:
+        with reading.watch(file.path) as progress:
             report = inspect_path(
                 opened.source, name=file.path, jobs=opened.jobs, progress=progress
             )
@@ -186,10 +187,9 @@ def check_hash(file: IndexFile, sha256: str | None, collector: Collector) -> Non
     HASH_CHECKS.run(HashedFile(listed=file.sha256, actual=sha256), collector)
 
 
-def check_wheel(file: IndexFile, name: WheelName) -> CheckedWheel:
+def check_wheel(file: IndexFile, name: WheelName, reading: Reading) -> CheckedWheel:
     """Check one wheel by itself: ``variant.json``, METADATA and GPU code."""
-    reading = file.reading
-    facts = read_facts(file)
+    facts = read_facts(file, reading)
     unhashed = facts.unhashed
     if file.sha256 is not None and facts.sha256 is None and not reading.hashes:
         unhashed = _NO_HASH

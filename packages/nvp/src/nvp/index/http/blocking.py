@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import shutil
+import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
+from tempfile import SpooledTemporaryFile, TemporaryFile
 from typing import IO
 
 from nvidia_variant_provider.strict_json import MAX_BYTES
 
 from ..threads import LoopThread
 from .client import Client, CompleteResponse, content_length, too_large
+from .files import IndexFile
 from .pages import ACCEPT, find_projects, parse_page
 from .ranges import RangeFile, open_range_file, wait_until
 from .settings import Settings
-from .urls import UpstreamError, redacted, split_credentials
+from .urls import (
+    NoRangesError,
+    TooLargeError,
+    UpstreamError,
+    redacted,
+    split_credentials,
+)
 
-__all__ = ["BlockingClient", "Progress", "RemoteFile", "RemotePage"]
+__all__ = ["BlockingClient", "Progress", "RemotePage", "room_for_copy"]
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 """Called with the bytes that have arrived and their total, or 0 if that is unknown."""
+
+_PREFIX = "nvidia-variant-provider-"
+"""The beginning of the names of temporary files."""
 
 _SLOWEST = 64 * 1024
 """Bytes a second below which a download is given up."""
@@ -32,25 +50,8 @@ _SLOWEST = 64 * 1024
 _GRACE = 60.0
 """Seconds before that counts."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RemoteFile:
-    """A file that a project page lists.
-
-    :param page: the URL of the page, after redirects.
-    :param time: when it was uploaded, in seconds since 1970; ``None`` if unknown.
-    :param sha256: its hash, if the page gives it.
-    :param size: its bytes, if the page gives them.
-    :param yanked: whether the index yanked it (PEP 592).
-    """
-
-    name: str
-    url: str
-    page: str
-    time: float | None
-    sha256: str | None = None
-    size: int | None = None
-    yanked: bool = False
+_SPARE = 256 * 1024**2
+"""Bytes that stay free in the temporary folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +62,7 @@ class RemotePage:
     :param projects: the URLs of project pages, which the root page has.
     """
 
-    files: Sequence[RemoteFile]
+    files: Sequence[IndexFile]
     projects: Sequence[str]
 
 
@@ -189,6 +190,94 @@ class BlockingClient:
         work = _download(client, bare, target, limit=limit, progress=progress)
         return wait_until(work, thread.loop, until, bare)
 
+    @contextmanager
+    def provide(
+        self,
+        file: IndexFile,
+        *,
+        whole: bool,
+        most: int,
+        in_memory: int = 0,
+        largest_answer: int | None = None,
+        until: float | None = None,
+        watch: Callable[[], AbstractContextManager[Progress | None]] = nullcontext,
+        arrived: Callable[[int], None] | None = None,
+    ) -> Iterator[tuple[IO[bytes] | RangeFile, str | None]]:
+        """Provide a file that can seek, with its sha256 where all of it was read.
+
+        A file that is read as a whole becomes a temporary file.
+
+        :param whole: read all of it, unless it is too large; otherwise only the parts
+            that are asked for, unless its server sends no parts.
+        :param most: the most bytes that are read as a whole; see `room_for_copy`.
+        :param in_memory: the most bytes that are kept in memory.
+        :param largest_answer: ``whole`` of `open`, for the parts.
+        :param until: when the reading has to be over, by `time.monotonic`.
+        :param watch: shows how far the reading of a whole file is.
+        :param arrived: called with the numbers of bytes that have arrived.
+        :raises TooLargeError: the server sends only whole files, and this is larger.
+        :raises UpstreamError: it cannot be read.
+        """
+        copied = partial(
+            self._copied,
+            file,
+            limit=room_for_copy(most, in_memory),
+            in_memory=in_memory,
+            until=until,
+            watch=watch,
+            arrived=arrived,
+        )
+        with ExitStack() as stack:
+            if whole:
+                try:
+                    copy = stack.enter_context(copied())
+                except TooLargeError as error:
+                    logger.info("%s: %s", file.path, error.message)
+                else:
+                    yield copy
+                    return
+            try:
+                parts = self.open(
+                    file.url,
+                    page=file.page,
+                    whole=largest_answer,
+                    until=until,
+                    arrived=arrived,
+                )
+            except NoRangesError as error:
+                logger.info("%s: %s; reading all of it", file.path, error.message)
+                yield stack.enter_context(copied())
+            else:
+                yield stack.enter_context(parts), None
+
+    @contextmanager
+    def _copied(
+        self,
+        file: IndexFile,
+        *,
+        limit: int,
+        in_memory: int,
+        until: float | None,
+        watch: Callable[[], AbstractContextManager[Progress | None]],
+        arrived: Callable[[int], None] | None,
+    ) -> Iterator[tuple[IO[bytes], str]]:
+        """Provide a copy of a file, which is removed again, and its sha256."""
+        with (
+            SpooledTemporaryFile(in_memory, prefix=_PREFIX)
+            if in_memory
+            else TemporaryFile(prefix=_PREFIX)
+        ) as copy:
+            with watch() as progress:
+                digest = self.download(
+                    file.url,
+                    copy,
+                    limit=limit,
+                    page=file.page,
+                    progress=_counting(progress, arrived),
+                    until=until,
+                )
+            yield copy, digest
+
     def add_credentials(self, url: str, pair: tuple[str, str]) -> None:
         """Send user and password with every request to the server of ``url``."""
         client, _, bare = self._prepare(url)
@@ -221,6 +310,30 @@ class BlockingClient:
         return client, thread, bare
 
 
+def room_for_copy(most: int, in_memory: int = 0) -> int:
+    """Return how many bytes of a file can be copied: ``most``, or what the disk has."""
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    return min(most, max(in_memory, free - _SPARE))
+
+
+def _counting(
+    progress: Progress | None, arrived: Callable[[int], None] | None
+) -> Progress | None:
+    """Return what tells both of them; they count in different ways."""
+    if arrived is None:
+        return progress
+    counted = 0
+
+    def tell(done: int, total: int) -> None:
+        nonlocal counted
+        arrived(done - counted)
+        counted = done
+        if progress is not None:
+            progress(done, total)
+
+    return tell
+
+
 def _error(message: str, url: str, hint: str) -> UpstreamError:
     return UpstreamError(message, path=redacted(url), hint=hint)
 
@@ -237,14 +350,13 @@ def _parse(response: CompleteResponse) -> RemotePage:
         return RemotePage(files=[], projects=projects)
     page = parse_page(response.body, kind, response.url, "project")
     files = [
-        RemoteFile(
+        IndexFile(
             name=file.filename,
             url=file.url,
             page=response.url,
             time=_seconds(file.upload_time),
             sha256=file.hashes.get("sha256"),
             size=file.size,
-            yanked=bool(file.yanked),
         )
         for file in page.files
     ]
