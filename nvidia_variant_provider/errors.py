@@ -18,6 +18,7 @@ __all__ = [
     "UsageError",
     "join",
     "printable",
+    "redacted",
     "shown",
 ]
 
@@ -26,6 +27,16 @@ _PUNCTUATION = {ord(character): "x" for character in "$-._"}
 """The characters of keys and labels other than letters and digits.
 
 A key that has only these is shown as it is; `join` quotes all others."""
+
+_CREDENTIALS = r"(?<=[\w+.-]{2})(:/{1,2})([^/?#]*)@"
+"""The start of any URL, whatever its scheme; a folder on a drive has one letter.
+
+One slash is enough: `pathlib` makes one of two.
+"""
+
+_QUERY = r"(:/{1,2}[^\s?#]*\?)([^\s#]*)"
+_VALUE = r"(?<==)[^&;]+|(?<![^&;])[^=&;]+(?![^&;])"
+"""The text after an equals sign, or a part of a query without an equals sign."""
 
 
 class SelectionWarning(UserWarning):
@@ -135,6 +146,18 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def redacted(url: str) -> str:
+    """Return a URL or a path in a form that may be shown: without passwords.
+
+    User, password and the values of the query are replaced: a signed URL is as
+    good as a password.
+    """
+    import re  # imported here, since installers load this module
+
+    bare = re.sub(_CREDENTIALS, r"\1****@", url, count=1)
+    return re.sub(_QUERY, lambda item: item[1] + re.sub(_VALUE, "****", item[2]), bare)
 
 
 def join(place: str, key: str | int) -> str:

@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 
-from .errors import InputError, join, shown
+from .errors import InputError, join, redacted, shown
 from .light import Frozen
 
 TYPE_CHECKING = False
@@ -143,8 +143,6 @@ def unreadable(error: Exception, name: str) -> InputError:
     Where the name is a URL, which this program does not read here, its password is
     not shown.
     """
-    from .redaction import redacted
-
     scheme, mark, _ = name.partition("://")
     if not name:
         return InputError("the path is empty", path="''", hint="name a file")

@@ -6,6 +6,6 @@ public Python API is in `nvp.api`.
 
 from __future__ import annotations
 
-from ._version import __version__
-
 __all__ = ["__version__"]
+
+__version__ = "0.2.0"

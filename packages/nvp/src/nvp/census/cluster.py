@@ -21,10 +21,14 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
 from typing import Any
 
-from nvidia_variant_provider.errors import InputError, MissingExtraError, shown
-from nvidia_variant_provider.redaction import redacted
+from nvidia_variant_provider.errors import (
+    InputError,
+    MissingExtraError,
+    redacted,
+    shown,
+)
 
-from .._version import __version__
+from .. import __version__
 from .model import Outcome
 from .worker import OtherVersionError, Task
 from .workers import gone

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from nvidia_variant_provider.redaction import redacted
+from nvidia_variant_provider.errors import redacted
 
 from ..gpu_code.report import WheelReport
 from ..index.http.files import IndexFile

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from typing import Any
 
-from nvidia_variant_provider.redaction import redacted
+from nvidia_variant_provider.errors import redacted
 
 from ..gpu_code.report import Defect, LibraryReport, target_key
 from .model import Outcome

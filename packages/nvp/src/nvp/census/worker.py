@@ -20,7 +20,7 @@ from typing import IO
 
 from nvidia_variant_provider.errors import InputError
 
-from .._version import __version__
+from .. import __version__
 from ..index.connection import connect
 from ..index.http.urls import UpstreamError, is_http
 from .model import Outcome, Wheel

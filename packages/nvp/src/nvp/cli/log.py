@@ -11,7 +11,7 @@ import platform
 import re
 from collections.abc import Iterator
 
-from .._version import __version__
+from .. import __version__
 from .render import complain
 
 __all__ = ["log_start", "logging_to_stderr", "redact"]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from nvidia_variant_provider.errors import UsageError, shown
 
-from .._version import __version__
+from .. import __version__
 from .render import wrap_line
 from .verbs import GROUPS, PROGRAM, SHORT_PROGRAM, VERBS
 

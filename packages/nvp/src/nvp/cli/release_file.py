@@ -50,7 +50,7 @@ def _read_file(path: str) -> VariantsMetadata:
 
 
 def _read_url(url: str, environ: Mapping[str, str]) -> VariantsMetadata:
-    from nvidia_variant_provider.redaction import redacted
+    from nvidia_variant_provider.errors import redacted
 
     from ..index.connection import connect
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-from nvidia_variant_provider.errors import InputError, printable, shown
+from nvidia_variant_provider.errors import InputError, printable, redacted, shown
 from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 from nvidia_variant_provider.machine.overrides import CUDA_DRIVER_VERSION, SM_ARCH
-from nvidia_variant_provider.redaction import redacted
 
 __all__ = ["affinity_lines", "dockerfile_lines", "env_lines"]
 

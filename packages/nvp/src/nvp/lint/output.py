@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from .._version import __version__
+from .. import __version__
 from ..findings import NOTE, SEVERITIES
 from .files import Unchecked
 from .findings import Finding

@@ -6,8 +6,7 @@ import logging
 import os
 from collections.abc import Collection, Iterable, Iterator
 
-from nvidia_variant_provider.errors import InputError, UsageError
-from nvidia_variant_provider.redaction import redacted
+from nvidia_variant_provider.errors import InputError, UsageError, redacted
 from nvidia_variant_provider.strict_json import read_bytes, read_stdin
 
 from .documents import check_text

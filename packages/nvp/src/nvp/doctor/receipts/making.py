@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from nvidia_variant_provider.errors import InputError, UsageError, shown
 from nvidia_variant_provider.metadata import read_metadata
 
-from ..._version import __version__
+from ... import __version__
 from ..abi.symbols import torch_libraries
 from ..distributions import Distribution
 from ..stack import Stack

@@ -12,8 +12,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
-from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.redaction import redacted
+from nvidia_variant_provider.errors import InputError, redacted
 
 __all__ = [
     "Nearness",
