@@ -9,8 +9,7 @@ from nvidia_variant_provider.machine.environment import (
     CudaVersion,
     Environment,
 )
-from nvp.fleet.choosing import Pick, choose
-from nvp.fleet.groups import group_machines
+from nvp.fleet.choosing import Pick, choose, group_machines
 from nvp.inventories.model import Machine, make_environment
 
 OLDEST = CudaVersion(11, 0)

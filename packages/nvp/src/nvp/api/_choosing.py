@@ -187,8 +187,7 @@ def fleet(
         has the labels that run on every machine, and ``cover`` the smallest set.
     :raises InputError: the metadata is not valid.
     """
-    from ..fleet.choosing import choose, decide_by_metadata
-    from ..fleet.groups import group_machines
+    from ..fleet.choosing import choose, decide_by_metadata, group_machines
 
     environ = os.environ if environ is None else environ
     groups = group_machines(machines, per_machine=per_machine)

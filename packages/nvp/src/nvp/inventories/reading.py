@@ -173,6 +173,9 @@ def _read_json(data: bytes, stem: str) -> Iterable[Machine]:
 
 def _read_document(document: Mapping[str, Any], stem: str) -> Machine:
     """Read a document that is about one machine."""
+    if {"cuda_driver_version", "gpus", "schema_version"} & document.keys():
+        environment = environment_of_snapshot(document)
+        return Machine(name=stem, environment=environment.replace(source="snapshot"))
     if conda.is_info(document):
         return conda.read_info(document, stem)
     if kubernetes.is_kubernetes(document):
@@ -181,11 +184,7 @@ def _read_document(document: Mapping[str, Any], stem: str) -> Machine:
             return machines[0]
         message = "it has no machine with an NVIDIA GPU"
         raise InputError(message, hint=f"an inventory is {FORMS}")
-    known = {"cuda_driver_version", "gpus", "schema_version"}
-    if not known & document.keys():
-        raise _other_form()
-    environment = environment_of_snapshot(document)
-    return Machine(name=stem, environment=environment.replace(source="snapshot"))
+    raise _other_form()
 
 
 def _read_items(items: Iterator[Mapping[str, Any]]) -> Iterable[Machine]:
