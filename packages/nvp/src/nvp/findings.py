@@ -7,11 +7,20 @@ a class of its own, and this module has what they share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-__all__ = ["ERROR", "NOTE", "SEVERITIES", "WARNING", "Finding", "Severity", "fails"]
+__all__ = [
+    "ERROR",
+    "NOTE",
+    "SEVERITIES",
+    "WARNING",
+    "Finding",
+    "Severity",
+    "fails",
+    "listed",
+]
 
 Severity = Literal["error", "warning", "note"]
 
@@ -48,3 +57,12 @@ def fails(findings: Iterable[Finding], *, strict: bool = False) -> bool:
     """Return whether findings fail a run: errors do, warnings only with ``strict``."""
     failing = (ERROR, WARNING) if strict else (ERROR,)
     return any(finding.severity in failing for finding in findings)
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return names as a message lists them, such as ``a, b and 3 more``.
+
+    :param most: how many are named.
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"

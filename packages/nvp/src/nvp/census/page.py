@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from ..findings import listed
 from ..matrix.style import as_html, as_page
 from .summary import ProjectSummary, ReleaseSummary
 
@@ -75,12 +76,11 @@ def _others(items: Sequence[ReleaseSummary]) -> Iterator[str]:
         for item in items:
             if item.status == status:
                 reasons.setdefault(item.reason or "no reason", []).append(item)
-        for reason, listed in reasons.items():
-            yield f"{status.capitalize()}, because {reason}: {_listed(listed)}."
+        for reason, alike in reasons.items():
+            yield f"{status.capitalize()}, because {reason}: {_listed(alike)}."
 
 
 def _listed(items: Sequence[ReleaseSummary]) -> str:
     names = [f"{item.version} {item.label or ''}".strip() for item in items]
     distinct = list(dict.fromkeys(names))
-    more = f" and {len(distinct) - 10} more" if len(distinct) > 10 else ""
-    return f"{', '.join(distinct[:10])}{more}"
+    return listed(distinct, 10)

@@ -12,7 +12,7 @@ from typing import Any
 from nvidia_variant_provider.detection.presence import system_root
 from nvidia_variant_provider.machine.environment import Environment
 
-from ..findings import fails
+from ..findings import fails, listed
 from .checks import CHECKS
 from .distributions import find_distributions, find_leftovers
 from .installation import find_installation
@@ -166,9 +166,8 @@ def _unreadable(stack: Stack) -> list[str]:
     notes += find_leftovers(stack.installation.folders)
     unlisted = [item.name for item in stack.distributions.values() if not item.record]
     if unlisted:
-        named = ", ".join(unlisted[:_NAMED])
-        more = f" and {len(unlisted) - _NAMED} more" if len(unlisted) > _NAMED else ""
-        notes.append(f"files that no RECORD lists are not looked at: {named}{more}")
+        named = listed(unlisted, _NAMED)
+        notes.append(f"files that no RECORD lists are not looked at: {named}")
     for distribution in stack.distributions.values():
         report = stack.code_of(distribution)
         defects = list(distribution.defects)

@@ -9,6 +9,7 @@ from nvidia_variant_provider.errors import shown
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.machine.supported import LOWER_BOUND, OLDEST, SM_ARCH
 
+from ..findings import listed
 from ..gpu_code.bounds import newest_runtime
 from ..gpu_code.claims import gpus_of
 from ..gpu_code.files import MAX_DEFECTS
@@ -328,6 +329,5 @@ def _in_libraries(failing: Sequence[Unit], loaded: Sequence[Unit]) -> str:
     """Return " in" and the libraries at fault, or nothing where it is all of them."""
     if len(failing) == len(loaded) > 1:
         return ""
-    names = [shown(unit.name, 100) for unit in failing[:_MAX_NAMED]]
-    more = f" and {len(failing) - _MAX_NAMED} more" if len(failing) > _MAX_NAMED else ""
-    return f" in {', '.join(names)}{more}"
+    names = [shown(unit.name, 100) for unit in failing]
+    return f" in {listed(names, _MAX_NAMED)}"

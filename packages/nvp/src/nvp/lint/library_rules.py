@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from nvidia_variant_provider.errors import shown
 
+from ..findings import listed
 from ..gpu_code.report import LibraryReport, WheelReport
 from ..gpu_code.runtimes import (
     Runtime,
@@ -74,12 +75,11 @@ def check_nv513(wheel: WheelLibraries) -> Iterator[Problem]:
         # that are copied to a device, as long as nothing here has to load them.
         foreign = _loaded(foreign, native)
     if foreign:
-        names = ", ".join(shown(x.path, 100) for x in foreign[:_MAX_NAMED])
-        more = f" and {len(foreign) - _MAX_NAMED} more" if foreign[_MAX_NAMED:] else ""
+        names = listed([shown(x.path, 100) for x in foreign], _MAX_NAMED)
         machines = sorted({_described(x) for x in foreign})
         yield Problem(
             "",
-            f"{names}{more}: made for {' and '.join(machines)}, and the wheel is for "
+            f"{names}: made for {' and '.join(machines)}, and the wheel is for "
             f"{', '.join(sorted(platforms))}",
             "build the library for the platform of the wheel, or correct the tag",
         )

@@ -13,6 +13,7 @@ from typing import Any
 
 from nvidia_variant_provider.errors import InputError, shown
 
+from ..findings import listed
 from ..index.http.files import IndexFile
 from ..wheels.names import WheelName
 from ..wheels.variant_json import WheelContent, read_wheel
@@ -362,9 +363,7 @@ def _is_release(project: str, version: str, name: WheelName) -> bool:
 
 
 def _listed(tags: Collection[str]) -> str:
-    first = sorted(tags)[:_MAX_NAMED]
-    more = f" and {len(tags) - _MAX_NAMED} more" if len(tags) > _MAX_NAMED else ""
-    return f"{', '.join(first)}{more}"
+    return listed(sorted(tags), _MAX_NAMED)
 
 
 def _has_library_by_cuda(report: WheelReport | None) -> bool:
