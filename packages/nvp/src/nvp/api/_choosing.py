@@ -68,6 +68,7 @@ def releases(
     :raises UsageError: the name is malformed, or there is no index or interpreter.
     """
     from ..index.connection import cache_folder
+    from ..index.pip.settings import Indexes
     from ..index.releases.listing import list_releases
 
     environ = os.environ if environ is None else environ
@@ -76,13 +77,15 @@ def releases(
         project,
         environment=machine,
         environ=environ,
-        index_url=index_url,
-        extra_index_urls=extra_index_urls,
-        find_links=find_links,
-        trusted_hosts=trusted_hosts,
+        indexes=Indexes(
+            url=index_url,
+            extra=extra_index_urls,
+            links=find_links,
+            trusted=trusted_hosts,
+            python=python,
+        ),
         every_gpu=every_gpu,
         labels=labels,
-        python=python,
         inspect=inspect,
         watch=watch,
         cache=cache_folder(environ),
@@ -204,16 +207,17 @@ def fleet(
     if project is None:
         return choose(groups, None)
     from ..index.connection import cache_folder
-    from ..index.releases.fleets import decide_by_project
-    from ..index.releases.machines import parse_project
+    from ..index.pip.settings import Indexes
+    from ..index.releases.machines import decide_by_project, parse_project
 
     name, version = parse_project(project)
     one, every = (
         decide_by_project(
             wanted,
             environ=environ,
-            index_url=index_url,
+            indexes=Indexes(url=index_url),
             every_gpu=every_gpu,
+            minor_version_compatibility=minor_version_compatibility,
             cache=cache_folder(environ),
         )
         for wanted in (project, name)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from nvidia_variant_provider.machine.overrides import MINOR_VERSION_COMPATIBILITY
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..matrix.cells import Matrix
@@ -39,16 +37,16 @@ def matrix_of_project(
     :raises UsageError: ``project`` is malformed, or there is no index.
     """
     from ..index.connection import cache_folder
-    from ..index.releases.lanes import find_project_matrix
+    from ..index.pip.settings import Indexes
+    from ..index.releases.machines import find_project_matrix
 
     environ = os.environ if environ is None else environ
-    if minor_version_compatibility:
-        environ = {**environ, MINOR_VERSION_COMPATIBILITY: "1"}
     return find_project_matrix(
         project,
         environ=environ,
-        index_url=index_url,
+        indexes=Indexes(url=index_url),
         all_lanes=all_lanes,
+        minor_version_compatibility=minor_version_compatibility,
         cache=cache_folder(environ),
     )
 
@@ -71,16 +69,16 @@ def diff_of_projects(
     :raises UsageError: a project is malformed, or there is no index.
     """
     from ..index.connection import cache_folder
-    from ..index.releases.lanes import compare_projects
+    from ..index.pip.settings import Indexes
+    from ..index.releases.machines import compare_projects
 
     environ = os.environ if environ is None else environ
-    if minor_version_compatibility:
-        environ = {**environ, MINOR_VERSION_COMPATIBILITY: "1"}
     return compare_projects(
         old,
         new,
         environ=environ,
-        index_url=index_url,
+        indexes=Indexes(url=index_url),
         all_lanes=all_lanes,
+        minor_version_compatibility=minor_version_compatibility,
         cache=cache_folder(environ),
     )

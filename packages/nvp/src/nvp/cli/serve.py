@@ -126,15 +126,15 @@ def _find_indexes(
     :raises UsageError: there is no index.
     """
     from ..index.http.client import Client
-    from ..index.pip.settings import find_indexes, make_settings
+    from ..index.pip.settings import Indexes, find_indexes, make_settings
 
-    command, ask_credentials = find_indexes(
-        environ,
-        index_url=options.index_url,
-        extra_index_urls=options.extra_index_url,
-        trusted_hosts=options.trusted_host,
+    named = Indexes(
+        url=options.index_url,
+        extra=options.extra_index_url,
+        trusted=options.trusted_host,
         python=options.python,
     )
+    command, ask_credentials = find_indexes(environ, named)
     # Other machines must not reach servers of this one through a page of an index.
     settings = make_settings(command, environ, trusts_pages=not options.allow_remote)
     return Client(settings, ask_credentials=ask_credentials), {

@@ -7,7 +7,7 @@ import netrc
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from nvidia_variant_provider.errors import InputError
@@ -18,6 +18,7 @@ from ..http.settings import Settings
 from .command import Pip, PipCommand, PipOptions, find_python
 
 __all__ = [
+    "Indexes",
     "find_indexes",
     "find_netrc_credentials",
     "make_blocking_client",
@@ -76,46 +77,57 @@ def make_blocking_client(
     return BlockingClient(make_client)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Indexes:
+    """The indexes that a user names; pip's own count where none is named.
+
+    :param url: the main index; pip has ``--index-url`` for it.
+    :param extra: other indexes (``--extra-index-url``).
+    :param links: folders and pages of links (``--find-links``).
+    :param trusted: hosts that are not verified (``--trusted-host``).
+    :param python: the interpreter or environment whose pip is asked; the running one
+        by default.
+    """
+
+    url: str | None = None
+    extra: Sequence[str] = ()
+    links: Sequence[str] = ()
+    trusted: Sequence[str] = ()
+    python: str | None = None
+
+
 def find_indexes(
-    environ: Mapping[str, str],
-    *,
-    index_url: str | None = None,
-    extra_index_urls: Sequence[str] = (),
-    find_links: Sequence[str] = (),
-    trusted_hosts: Sequence[str] = (),
-    python: str | None = None,
+    environ: Mapping[str, str], indexes: Indexes
 ) -> tuple[PipCommand, AskCredentials]:
-    """Ask pip which indexes it would use with these options.
+    """Ask pip which indexes it would use.
 
     Without a pip, the options have to be enough: users of uv often have environments
     that have none.
 
-    :param python: the interpreter or environment whose pip is asked; the running one
-        by default.
     :returns: what pip says, and how to find credentials.
     :raises InputError: there is no pip, and no index is given.
     :raises UsageError: there is no such interpreter.
     """
     words = ["download"]
-    if index_url is not None:
-        words += ["--index-url", index_url]
-    for url in extra_index_urls:
+    if indexes.url is not None:
+        words += ["--index-url", indexes.url]
+    for url in indexes.extra:
         words += ["--extra-index-url", url]
-    for place in find_links:
+    for place in indexes.links:
         words += ["--find-links", place]
-    for host in trusted_hosts:
+    for host in indexes.trusted:
         words += ["--trusted-host", host]
-    pip = Pip(find_python(python, environ), environ)
+    pip = Pip(find_python(indexes.python, environ), environ)
     try:
         command = pip.understand(words)
     except InputError:
-        if index_url is None:
+        if indexes.url is None:
             raise
         given = PipOptions(
-            index_url=index_url,
-            extra_index_urls=extra_index_urls,
-            find_links=find_links,
-            trusted_hosts=trusted_hosts,
+            index_url=indexes.url,
+            extra_index_urls=indexes.extra,
+            find_links=indexes.links,
+            trusted_hosts=indexes.trusted,
         )
         command = PipCommand(command=None, options=given)
         return command, lambda url: find_netrc_credentials(url, environ)

@@ -13,14 +13,15 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ..http.client import Client
 from ..pip.command import find_python
-from ..pip.settings import find_indexes, make_settings
+from ..pip.settings import Indexes, find_indexes, make_settings
+from ..selection.options import Selection, parse_pins
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ...builds.releases import ReleaseTable
-    from .reading import Inspect, Watch
+    from .reading import Inspect, Sources, Watch
 
-__all__ = ["list_releases"]
+__all__ = ["list_releases", "open_sources"]
 
 
 def list_releases(
@@ -28,13 +29,9 @@ def list_releases(
     *,
     environment: Environment,
     environ: Mapping[str, str],
-    index_url: str | None = None,
-    extra_index_urls: Sequence[str] = (),
-    find_links: Sequence[str] = (),
-    trusted_hosts: Sequence[str] = (),
+    indexes: Indexes,
     every_gpu: bool = False,
     labels: Sequence[str] = (),
-    python: str | None = None,
     inspect: Inspect = False,
     watch: Watch | None = None,
     cache: str | None = None,
@@ -43,6 +40,7 @@ def list_releases(
 
     :param labels: the labels that the user wants, each of the form ``LABEL`` or
         ``PROJECT=LABEL``.
+    :param watch: watches the reading of each wheel that is inspected.
     :param cache: the folder for what is read once for ever.
     :raises InputError: no index has the project, or none can be read.
     :raises UsageError: the name is malformed, or there is no index or interpreter.
@@ -53,42 +51,38 @@ def list_releases(
         message = f"{shown(project)} is not the name of a project"
         hint = "give the name alone, without a version"
         raise UsageError(message, hint=hint) from None
-    path = find_python(python, environ)
+    # A label for all projects is for the one that the user names, so that a label
+    # that none of its releases has is told.
+    pins = parse_pins(labels)
+    if pins.everywhere is not None and name not in pins.projects:
+        pins = replace(pins, projects={**pins.projects, name: pins.everywhere})
+    sources = open_sources(indexes, environ, cache)
+    from .reading import read_tables
+
+    selection = Selection(
+        machine=lambda: environment, pins=pins, every_gpu=every_gpu, environ=environ
+    )
+    (table,) = read_tables(name, sources, [selection], inspect=inspect, watch=watch)
+    return table
+
+
+def open_sources(
+    indexes: Indexes, environ: Mapping[str, str], cache: str | None
+) -> Sources:
+    """Find out what pip would read, and for which interpreter.
+
+    :param cache: the folder for what is read once for ever.
+    :raises UsageError: there is no index or interpreter, or an index cannot be used.
+    """
+    path = find_python(indexes.python, environ)
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(
-            find_indexes,
-            environ,
-            index_url=index_url,
-            extra_index_urls=extra_index_urls,
-            find_links=find_links,
-            trusted_hosts=trusted_hosts,
-            python=python,
-        )
+        asked = pool.submit(find_indexes, environ, indexes)
         # pip takes half a second to say what its indexes are. Import the rest and
         # look at the interpreter meanwhile.
         from ..pip.interpreter import find_interpreter
-        from ..selection.options import Selection, parse_pins
-        from .reading import read_table
+        from .reading import make_sources
 
-        # A label for all projects is for the one that the user names, so that a label
-        # that none of its releases has is told.
-        pins = parse_pins(labels)
-        if pins.everywhere is not None and name not in pins.projects:
-            pins = replace(pins, projects={**pins.projects, name: pins.everywhere})
         interpreter = find_interpreter(path, environ)
         command, ask_credentials = asked.result()
-    return read_table(
-        name,
-        command,
-        Client(make_settings(command, environ), ask_credentials=ask_credentials),
-        selection=Selection(
-            machine=lambda: environment,
-            pins=pins,
-            cache=cache,
-            every_gpu=every_gpu,
-            environ=environ,
-        ),
-        interpreter=interpreter,
-        inspect=inspect,
-        watch=watch,
-    )
+    client = Client(make_settings(command, environ), ask_credentials=ask_credentials)
+    return make_sources(command, client, interpreter, cache)

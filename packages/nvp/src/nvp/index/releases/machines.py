@@ -1,39 +1,61 @@
-"""The releases of a project on an index, judged for many machines at once."""
+"""The releases of a project on an index, judged for many machines at once.
+
+`matrix` and `diff` ask for every driver with every GPU, and `fleet` for the machines of
+a fleet. Pages and METADATA are read once for all of them.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import re
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
-    canonicalize_name,
-    parse_sdist_filename,
-)
-from packaging.version import InvalidVersion, Version
-from simple_repository import model
-from simple_repository.components.core import RepositoryContainer, SimpleRepository
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from nvidia_variant_provider.errors import InputError, UsageError, shown
 from nvidia_variant_provider.machine.environment import Environment
 
-from ...builds.releases import ReleaseTable
+from ...builds.releases import ListedBuild, ReleaseTable
+from ...fleet.choosing import Decide, Pick
+from ...knowledge.tables import NATIVE
+from ...matrix.cells import (
+    CPU,
+    NO_BUILD,
+    UNKNOWN,
+    Cell,
+    Matrix,
+    all_places,
+    machine,
+)
+from ...matrix.changes import CHANGED, LOST, Differences, Lane, find_change
+from ...matrix.lanes import Place
 from ...wheels.names import parse_wheel_name
-from ..http.client import Client
-from ..pip.command import find_python
-from ..pip.interpreter import find_interpreter
-from ..pip.settings import find_indexes, make_settings
+from ..pip.settings import Indexes
 from ..selection.options import Selection
-from .reading import make_indexes, read_tables
+from .listing import open_sources
+from .reading import read_tables
 
-__all__ = ["judge_project", "parse_project"]
+__all__ = [
+    "PLAIN",
+    "compare_projects",
+    "decide_by_project",
+    "find_project_matrix",
+    "parse_project",
+]
 
-_METADATA = re.compile(r".+-(?P<version>[^-]+)-variants\.json")
+PLAIN = "plain"
+"""What a build without a label is called."""
+
+_MOST_BUILDS = 3
+"""The builds that the reason of a lost lane names."""
+
+_Judge = Callable[[str, "str | None", Sequence[Environment]], list[ReleaseTable]]
+"""Judges a project, and perhaps one release of it, for machines."""
+
+_NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)*[af]?")
 
 
 def parse_project(text: str) -> tuple[str, str | None]:
@@ -61,14 +83,15 @@ def parse_project(text: str) -> tuple[str, str | None]:
     return canonicalize_name(requirement.name), version
 
 
-def judge_project(
+def _judge_for(
     project: str,
     version: str | None,
     environments: Sequence[Environment],
     *,
     environ: Mapping[str, str],
-    index_url: str | None = None,
+    indexes: Indexes,
     every_gpu: bool = False,
+    minor_version_compatibility: bool | None = None,
     cache: str | None = None,
 ) -> list[ReleaseTable]:
     """Read a project once, and judge its builds for each machine.
@@ -80,32 +103,19 @@ def judge_project(
     :raises InputError: no index has the project or the release, or none can be read.
     :raises UsageError: there is no index.
     """
-    path = find_python(None, environ)
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(find_indexes, environ, index_url=index_url)
-        interpreter = find_interpreter(path, environ)
-        command, ask_credentials = asked.result()
-    client = Client(make_settings(command, environ), ask_credentials=ask_credentials)
+    sources = open_sources(indexes, environ, cache)
+    if version is not None:
+        sources = sources.only(project, Version(version))
     selections = [
         Selection(
             machine=lambda environment=environment: environment,  # type: ignore[misc]
-            cache=cache,
             every_gpu=every_gpu,
+            minor_version_compatibility=minor_version_compatibility,
             environ=environ,
         )
         for environment in environments
     ]
-    indexes = make_indexes(command, client)
-    if version is not None:
-        indexes = [_OneRelease(item, project, Version(version)) for item in indexes]
-    tables = read_tables(
-        project,
-        indexes,
-        client=client,
-        selections=selections,
-        interpreter=interpreter,
-        first_links=len(command.indexes),
-    )
+    tables = read_tables(project, sources, selections)
     if version is not None and tables and not any(t.releases for t in tables):
         message = f"no index has {project} {version}"
         hint = f"list what there is: nvidia-variant-provider releases {project}"
@@ -113,51 +123,225 @@ def judge_project(
     return tables
 
 
-class _OneRelease(RepositoryContainer):
-    """Shows one release of a project, and everything of the others."""
+def decide_by_project(
+    project: str,
+    *,
+    environ: Mapping[str, str],
+    indexes: Indexes,
+    every_gpu: bool = False,
+    minor_version_compatibility: bool | None = None,
+    cache: str | None = None,
+) -> Decide:
+    """Return what decides by the releases of a project, ordinary wheels included.
 
-    def __init__(
-        self, source: SimpleRepository, project: str, version: Version
-    ) -> None:
-        super().__init__(source)
-        # The rules for the folder of an index look at its place.
-        self.url = getattr(source, "url", None)
-        self.folder = getattr(source, "folder", "")
-        self._project = project
-        self._version = version
-        self._pages: dict[str, asyncio.Task[model.ProjectDetail]] = {}
+    A build is called by its version and its label, such as ``2.14.1+cu126``.
 
-    async def get_project_page(
-        self,
-        project_name: str,
-        *,
-        request_context: model.RequestContext | None = None,
-    ) -> model.ProjectDetail:
-        """Return the page of a project."""
-        if canonicalize_name(project_name) != self._project:
-            return await self.source.get_project_page(
-                project_name, request_context=request_context
+    :param project: such as ``torch``, or ``torch==2.15.0`` for one release.
+    """
+    name, version = parse_project(project)
+
+    def decide(environments: Sequence[Environment]) -> list[Pick]:
+        tables = _judge_for(
+            name,
+            version,
+            environments,
+            environ=environ,
+            indexes=indexes,
+            every_gpu=every_gpu,
+            minor_version_compatibility=minor_version_compatibility,
+            cache=cache,
+        )
+        return [_pick(table) for table in tables]
+
+    return decide
+
+
+def _pick(table: ReleaseTable) -> Pick:
+    runs: list[str] = []
+    gpu: list[str] = []
+    rejected: dict[str, Sequence[str]] = {}
+    versions: dict[str, str] = {}
+    selected = None
+    for release in table.releases:
+        for build in release.builds:
+            name = (
+                f"{release.version}+{build.label}" if build.label else release.version
             )
-        if project_name not in self._pages:
-            work = self._read(project_name)
-            self._pages[project_name] = asyncio.ensure_future(work)
-        return await self._pages[project_name]
+            if build.verdict in ("runs", "partly"):
+                gpu.append(name)
+            elif build.verdict != "cpu":
+                rejected[name] = build.reasons
+                continue
+            runs.append(name)
+            if parse_wheel_name(build.file).label is not None:
+                versions[name] = release.version
+            if release.version == table.newest and build.file == release.selected:
+                selected = name
+    return Pick(
+        selected=selected,
+        runs=tuple(runs),
+        gpu=tuple(gpu),
+        rejected=rejected,
+        versions=versions,
+    )
 
-    async def _read(self, project_name: str) -> model.ProjectDetail:
-        page = await self.source.get_project_page(project_name)
-        kept = [file for file in page.files if _release(file) == self._version]
-        return replace(page, files=tuple(kept))
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Judged:
+    """One release, judged for every driver with every GPU."""
+
+    title: str
+    tables: Mapping[Place, ReleaseTable]
+
+    def cell(self, place: Place) -> Cell:
+        build = _selected(self.tables[place])
+        if build is None or build.verdict == "cannot":
+            label, how = None, NO_BUILD
+        else:
+            label = build.label or PLAIN
+            how = {"cpu": CPU, "unknown": UNKNOWN}.get(
+                build.verdict, build.how or NATIVE
+            )
+        return Cell(cuda=place[0], capability=place[1], label=label, how=how)
+
+    def builds(self, place: Place) -> Sequence[ListedBuild]:
+        releases = self.tables[place].releases
+        return releases[0].builds if releases else ()
 
 
-def _release(file: model.File) -> Version | None:
-    """Return the version that a file is of, without its label."""
-    name = file.filename
-    try:
-        if name.endswith(".whl"):
-            text = parse_wheel_name(name).version.replace("_", "-")
-            return Version(Version(text).public)
-        if match := _METADATA.fullmatch(name):
-            return Version(match["version"])
-        return parse_sdist_filename(name)[1]
-    except (InputError, InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
+def find_project_matrix(
+    project: str,
+    *,
+    environ: Mapping[str, str],
+    indexes: Indexes,
+    all_lanes: bool = False,
+    minor_version_compatibility: bool | None = None,
+    cache: str | None = None,
+) -> Matrix:
+    """Return which build of a release on an index each driver and each GPU gets.
+
+    :param project: such as ``torch==2.15.0``; without a version, the newest release
+        that any machine runs.
+    """
+    judge = functools.partial(
+        _judge_for,
+        environ=environ,
+        indexes=indexes,
+        minor_version_compatibility=minor_version_compatibility,
+        cache=cache,
+    )
+    judged = _judge_lanes(project, judge, all_lanes=all_lanes)
+    count = len(all_places(all_lanes=True))
+    descriptions = {
+        build.label or PLAIN: f"CUDA {build.cuda}" if build.cuda else ""
+        for place in judged.tables
+        for build in judged.builds(place)
+    }
+    notes = {note for table in judged.tables.values() for note in table.notes}
+    return Matrix(
+        metadata=None,
+        title=judged.title,
+        builds=descriptions,
+        notes=tuple(sorted(notes)),
+        cells=tuple(map(judged.cell, judged.tables)),
+        left_out=count - len(judged.tables),
+        minor_version_compatibility=False,
+    )
+
+
+def compare_projects(
+    old: str,
+    new: str,
+    *,
+    environ: Mapping[str, str],
+    indexes: Indexes,
+    all_lanes: bool = False,
+    minor_version_compatibility: bool | None = None,
+    cache: str | None = None,
+) -> Differences:
+    """Return what the builds of a newer release on an index change.
+
+    :param old: such as ``torch==2.14.1``.
+    :param new: such as ``torch==2.15.0``.
+    """
+    judge = functools.partial(
+        _judge_for,
+        environ=environ,
+        indexes=indexes,
+        minor_version_compatibility=minor_version_compatibility,
+        cache=cache,
+    )
+    before, after = (
+        _judge_lanes(item, judge, all_lanes=all_lanes) for item in (old, new)
+    )
+    return Differences(
+        old=before.title,
+        new=after.title,
+        lanes=tuple(_lane(before, after, place) for place in after.tables),
+    )
+
+
+def _judge_lanes(project: str, judge: _Judge, *, all_lanes: bool) -> _Judged:
+    name, version = parse_project(project)
+    places = all_places(all_lanes=all_lanes)
+    if version is None:
+        # The newest driver with the newest GPU runs the newest release.
+        (table,) = judge(name, None, [machine(*places[-1])])
+        version = table.newest or table.releases[0].version
+    tables = judge(name, version, [machine(*place) for place in places])
+    return _Judged(
+        title=f"{name} {version}", tables=dict(zip(places, tables, strict=True))
+    )
+
+
+def _selected(table: ReleaseTable) -> ListedBuild | None:
+    """Return the build that an installer takes, where a machine has a choice."""
+    if not table.releases:
         return None
+    release = table.releases[0]
+    return next((b for b in release.builds if b.file == release.selected), None)
+
+
+def _lane(before: _Judged, after: _Judged, place: Place) -> Lane:
+    was, now = before.cell(place), after.cell(place)
+    change = find_change(was, now)
+    if change == LOST:
+        reasons = [
+            (build.label or PLAIN, "; ".join(build.reasons))
+            for build in after.builds(place)
+            if build.verdict == "cannot"
+        ][:_MOST_BUILDS]
+        if not reasons:
+            reasons = [(after.title, "it has no build for this platform and Python")]
+        return Lane(
+            old=was,
+            new=now,
+            change=change,
+            reason="; ".join(f"{label}: {reason}" for label, reason in reasons),
+            causes=tuple(f"{x}: {_NUMBERS.sub('', reason)}" for x, reason in reasons),
+            workaround=tuple(_workarounds(before, after, was, place)),
+            risk=("an installer takes a build all the same, and the GPU stays idle",),
+        )
+    reason = None
+    if change == CHANGED:
+        reason = f"{after.title} has other builds than {before.title}"
+    return Lane(
+        old=was,
+        new=now,
+        change=change,
+        reason=reason,
+        causes=() if reason is None else (reason,),
+    )
+
+
+def _workarounds(
+    before: _Judged, after: _Judged, was: Cell, place: Place
+) -> Sequence[str]:
+    ways = []
+    for cuda, capability in sorted(after.tables):
+        if capability == place[1] and cuda > place[0]:
+            cell = after.cell((cuda, capability))
+            if cell.exists and cell.uses_gpu:
+                ways.append(f"a driver for CUDA {cuda} gets {cell.label}")
+                break
+    return [*ways, f"stay with {before.title}: it has {was.label}"]

@@ -5,11 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+import re
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, TypeAlias, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
-from packaging.utils import canonicalize_name
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+)
+from packaging.version import InvalidVersion, Version
 from simple_repository import errors, model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
@@ -17,6 +25,7 @@ from nvidia_variant_provider.errors import InputError, UsageError
 
 from ...builds.page import Build
 from ...builds.releases import ReleaseTable
+from ...wheels.names import parse_wheel_name
 from ..http.client import Client
 from ..http.urls import redacted, split_credentials, why_no_index
 from ..pip.command import PipCommand
@@ -30,11 +39,9 @@ from ..server.upstream import make_upstream
 from ..threads import LoopThread
 from .rows import make_table
 
-__all__ = ["Inspect", "Watch", "make_indexes", "read_table", "read_tables"]
+__all__ = ["Inspect", "Sources", "Watch", "make_sources", "read_tables"]
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 Inspect: TypeAlias = bool | Literal["all"]
 """Whether wheels of which nothing is known are read."""
@@ -44,103 +51,92 @@ Watch: TypeAlias = Callable[[str], AbstractContextManager[Progress | None]]
 
 _MOST_INSPECTED = 10
 
+_METADATA = re.compile(r".+-(?P<version>[^-]+)-variants\.json")
 
-def read_table(
-    project: str,
-    command: PipCommand,
-    client: Client,
-    *,
-    selection: Selection,
-    interpreter: Interpreter,
-    inspect: Inspect,
-    watch: Watch | None,
-) -> ReleaseTable:
-    """Read the releases of a project, and judge their builds for a machine.
 
-    :param project: the normalized name.
-    :param command: a command of pip, which has the indexes.
-    :param watch: watches the reading of each wheel that is inspected.
-    :raises InputError: no index has the project, or none can be read.
-    :raises UsageError: there is no index.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sources:
+    """What the releases of a project are read from.
+
+    :param indexes: the indexes of the user, and then the pages of links.
+    :param first_links: the number of the first page of links.
+    :param interpreter: the one that is installed for.
     """
-    reader = _Reader(
-        project,
-        make_indexes(command, client),
-        client=client,
-        selection=selection,
-        reader=Reader(client, selection.cache),
-        interpreter=interpreter,
-        first_links=len(command.indexes),
-    )
-    return _run(reader.read(inspect=inspect, watch=watch or _unwatched))
+
+    indexes: Sequence[SimpleRepository]
+    first_links: int
+    client: Client
+    reader: Reader
+    interpreter: Interpreter
+
+    def only(self, project: str, version: Version) -> Sources:
+        """Return sources that have only one release of a project."""
+        indexes = [_OneRelease(item, project, version) for item in self.indexes]
+        return replace(self, indexes=[_Remembering(item) for item in indexes])
 
 
-def make_indexes(command: PipCommand, client: Client) -> list[SimpleRepository]:
-    """Make the repositories of the indexes and the links that a command of pip has.
+def make_sources(
+    command: PipCommand, client: Client, interpreter: Interpreter, cache: str | None
+) -> Sources:
+    """Make what is read from the indexes and the links of a command of pip.
 
+    :param cache: the folder for what is read once for ever.
     :raises UsageError: there is no index, or one cannot be used.
     """
-    indexes = [
-        _make_index(url, command.credentials.get(url), client, links=False)
-        for url in command.indexes
-    ]
-    indexes += [
-        _make_index(place, command.credentials.get(place), client, links=True)
-        for place in command.find_links
-    ]
+    places = [(url, False) for url in command.indexes]
+    places += [(place, True) for place in command.find_links]
+    indexes: list[SimpleRepository] = []
+    for url, links in places:
+        pair = command.credentials.get(url)
+        upstream = make_upstream(url, pair, client, links=links)
+        if upstream is None:
+            message, hint = why_no_index(split_credentials(url)[0])
+            raise UsageError(message, path=redacted(url), hint=hint)
+        indexes.append(_Remembering(upstream))
     if not indexes:
         raise UsageError("there is no index to read", hint="give --index-url")
-    return indexes
+    return Sources(
+        indexes=indexes,
+        first_links=len(command.indexes),
+        client=client,
+        reader=Reader(client, cache),
+        interpreter=interpreter,
+    )
 
 
 def read_tables(
     project: str,
-    indexes: Sequence[SimpleRepository],
-    *,
-    client: Client,
+    sources: Sources,
     selections: Sequence[Selection],
-    interpreter: Interpreter,
-    first_links: int,
+    *,
+    inspect: Inspect = False,
+    watch: Watch | None = None,
 ) -> list[ReleaseTable]:
-    """Do what `read_table` does for several machines, whose pages are read once.
+    """Read the releases of a project, and judge their builds for several machines.
 
-    :param first_links: the number of the first of ``indexes`` that is a page of links.
+    :param project: the normalized name.
+    :param selections: one for each machine.
+    :param watch: watches the reading of each wheel that is inspected.
+    :raises InputError: no index has the project, or none can be read.
     """
 
     async def read_all() -> list[ReleaseTable]:
-        files = Reader(client, selections[0].cache)
-        readers = [
-            _Reader(
-                project,
-                indexes,
-                client=client,
-                selection=selection,
-                reader=files,
-                interpreter=interpreter,
-                first_links=first_links,
-            )
-            for selection in selections
-        ]
+        readers = [_Reader(project, sources, selection) for selection in selections]
         try:
             # One after the other: the first one reads METADATA for all.
             return [
-                await item.make_table(inspect=False, watch=_unwatched)
+                await item.make_table(inspect=inspect, watch=watch or _unwatched)
                 for item in readers
             ]
         finally:
-            await client.close()
+            await sources.client.close()
 
-    return _run(read_all())
-
-
-def _make_index(
-    url: str, pair: tuple[str, str] | None, client: Client, *, links: bool
-) -> SimpleRepository:
-    upstream = make_upstream(url, pair, client, links=links)
-    if upstream is None:
-        message, hint = why_no_index(split_credentials(url)[0])
-        raise UsageError(message, path=redacted(url), hint=hint)
-    return _Remembering(upstream)
+    # The caller may have an event loop of its own.
+    thread = LoopThread()
+    try:
+        return thread.call(read_all())
+    finally:
+        thread.close()
 
 
 class _Remembering(RepositoryContainer):
@@ -164,41 +160,48 @@ class _Remembering(RepositoryContainer):
         return await self._pages[name]
 
 
-class _Reader:
-    """Reads one project from all indexes."""
+class _OneRelease(RepositoryContainer):
+    """Shows one release of a project, and everything of the others."""
 
     def __init__(
-        self,
-        project: str,
-        indexes: Sequence[SimpleRepository],
-        *,
-        client: Client,
-        selection: Selection,
-        reader: Reader,
-        interpreter: Interpreter,
-        first_links: int,
+        self, source: SimpleRepository, project: str, version: Version
     ) -> None:
+        super().__init__(source)
         self._project = project
-        self._first_links = first_links
+        self._version = version
+
+    async def get_project_page(
+        self,
+        project_name: str,
+        *,
+        request_context: model.RequestContext | None = None,
+    ) -> model.ProjectDetail:
+        """Return the page of a project."""
+        page = await self.source.get_project_page(
+            project_name, request_context=request_context
+        )
+        if canonicalize_name(project_name) != self._project:
+            return page
+        kept = tuple(f for f in page.files if _release(f) == self._version)
+        return replace(page, files=kept)
+
+
+class _Reader:
+    """Reads one project from all indexes, for one machine."""
+
+    def __init__(self, project: str, sources: Sources, selection: Selection) -> None:
+        self._project = project
+        self._sources = sources
+        self._interpreter = sources.interpreter
         self._labelled = selection.pins.get(project) is not None
-        self._indexes = indexes
-        self._client = client
-        self._interpreter = interpreter
         self._notes: list[str] = []
         self._repositories = select(
-            indexes,
+            sources.indexes,
             selection=selection,
-            reader=reader,
+            reader=sources.reader,
             find_environment=find_machine(selection),
             warn=self._notes.append,
         )
-
-    async def read(self, *, inspect: Inspect, watch: Watch) -> ReleaseTable:
-        """Return the table, and close the connections."""
-        try:
-            return await self.make_table(inspect=inspect, watch=watch)
-        finally:
-            await self._client.close()
 
     async def make_table(self, *, inspect: Inspect, watch: Watch) -> ReleaseTable:
         """Return the table."""
@@ -226,14 +229,14 @@ class _Reader:
     async def _read_pages(self) -> list[int]:
         """Return the numbers of the indexes that have the project."""
         results = await asyncio.gather(
-            *(item.get_project_page(self._project) for item in self._indexes),
+            *(item.get_project_page(self._project) for item in self._sources.indexes),
             return_exceptions=True,
         )
         numbers: list[int] = []
         failures: list[InputError] = []
         for number, result in enumerate(results):
             if isinstance(result, model.ProjectDetail):
-                if not result.files and number >= self._first_links:
+                if not result.files and number >= self._sources.first_links:
                     continue  # A page of links is for all projects.
                 numbers.append(number)
             elif isinstance(result, InputError):
@@ -320,10 +323,15 @@ def _unwatched(_: str) -> Any:
     yield None
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run ``work`` in a thread, since the caller may have an event loop of its own."""
-    thread = LoopThread()
+def _release(file: model.File) -> Version | None:
+    """Return the version that a file is of, without its label."""
+    name = file.filename
     try:
-        return thread.call(work)
-    finally:
-        thread.close()
+        if name.endswith(".whl"):
+            text = parse_wheel_name(name).version.replace("_", "-")
+            return Version(Version(text).public)
+        if match := _METADATA.fullmatch(name):
+            return Version(match["version"])
+        return parse_sdist_filename(name)[1]
+    except (InputError, InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
+        return None

@@ -87,7 +87,7 @@ class Selection:
     :param priorities: what the user prefers; by default, the user's
         ``variants.toml`` is read when the first variant wheel is seen.
     :param minor_version_compatibility: variants of a newer CUDA of the same major fit
-        too, as the variable in ``environ`` of that name says.
+        too; otherwise the variable in ``environ`` decides.
     :param environ: the environment variables that force values or opt in to something,
         such as `os.environ`; by default there are none.
     """
@@ -106,7 +106,7 @@ class Selection:
     cache: str | None = None
     every_gpu: bool = False
     priorities: Priorities | None = None
-    minor_version_compatibility: bool = False
+    minor_version_compatibility: bool | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -147,7 +147,7 @@ class ReleaseResolver:
         self._find_environment = find_environment
         self._find_priorities = Later(lambda: _load_priorities(selection))
         self._every_gpu = selection.every_gpu
-        self._compatible = (
+        self._compatible = bool(
             selection.minor_version_compatibility
             or minor_version_compatibility(selection.environ)
         )
