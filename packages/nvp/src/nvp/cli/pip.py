@@ -225,7 +225,7 @@ def _run(
     for sentence in outcome.failures:
         # pip may have said another one, such as that a file was tampered with.
         narration.fail(sentence)
-    given = _given_machine(options)
+    given = " ".join(machine.words_of(options))
     if given and not (outcome.judged or outcome.seen or outcome.failures):
         narration.warn(
             f"nothing was chosen by {given}: nothing that pip looked at has variants, "
@@ -235,17 +235,6 @@ def _run(
     # pip has succeeded by then, but not with what the user asked for.
     unused = find_unused(outcome, pins)
     return result.replace(exit_code=1) if unused and not outcome.status else result
-
-
-def _given_machine(options: argparse.Namespace) -> str:
-    """Return the options on the command line that say which machine is meant."""
-    given = {
-        "--cuda-driver": options.cuda_driver,
-        "--sm-arch": options.sm_arch,
-        "--environment": options.environment,
-        "--node": options.node,
-    }
-    return " ".join(f"{name} {text}" for name, text in given.items() if text)
 
 
 def _end(number: int, _: object) -> None:

@@ -125,8 +125,8 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
     explained = []
     for item in run.installed:
         pages = run.pages(item.project)
-        decided = _decided_builds(pages)
-        build = next((build for build, _ in decided if build.file == item.file), None)
+        listed = _listed_builds(pages)
+        build = next((build for build, _ in listed if build.file == item.file), None)
         if build is None or item.label is not None:
             continue
         own = requirements.get(item.project, ())
@@ -134,7 +134,7 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
         runs_elsewhere = any(decision.newest is not None for decision in decisions)
         notes = [] if runs_elsewhere else [decision.note for decision in decisions]
         passed_over = find_passed_over(
-            decided, build, allows=_allows([r for _, r in own])
+            listed, build, allows=_allows([r for _, r in own])
         )
         if build.judgement.verdict == "unknown" and not passed_over:
             continue
@@ -149,14 +149,14 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
                     for who, requirement in own
                     if _is_exact(requirement)
                 ),
-                cpu_because=_cpu_because(build, decided),
+                cpu_because=_cpu_because(build, listed),
                 note=next(filter(None, notes), None),
             )
         )
     return tuple(explained)
 
 
-def _decided_builds(pages: Iterable[JudgedPage]) -> list[tuple[Build, Decision]]:
+def _listed_builds(pages: Iterable[JudgedPage]) -> list[tuple[Build, Decision]]:
     """Return the wheels of all indexes, each with what becomes of it."""
     return [
         (build, decision)
@@ -203,10 +203,10 @@ def _is_exact(requirement: Requirement) -> bool:
     return any(item.operator in ("==", "===") for item in requirement.specifier)
 
 
-def _cpu_because(build: Build, decided: Sequence[tuple[Build, Decision]]) -> str | None:
+def _cpu_because(build: Build, listed: Sequence[tuple[Build, Decision]]) -> str | None:
     if build.judgement.verdict != "cpu":
         return None
-    same = [other for other, _ in decided if other.release == build.release]
+    same = [other for other, _ in listed if other.release == build.release]
     refusal = nearest_refusal(same)
     if refusal is None:
         return None
@@ -215,7 +215,7 @@ def _cpu_because(build: Build, decided: Sequence[tuple[Build, Decision]]) -> str
 
 
 def find_mixed(installed: Iterable[Installed]) -> list[str]:
-    """Say which builds were taken for another backend than what they require.
+    """Say which builds are for another backend than what they require.
 
     torchvision for CUDA 12.6 breaks at import with torch for CUDA 13.0. An index may
     have no build of one project for the backend of the other.
@@ -269,26 +269,26 @@ def _explain_refused(run: PipRun) -> tuple[str, ...]:
         # Of a version that is pinned exactly, pip takes yanked files.
         if _is_exact(item.requirement):
             continue
-        decided = _decided_builds(run.pages(item.project))
-        if not any(decision.action == "yank" for _, decision in decided):
+        listed = _listed_builds(run.pages(item.project))
+        if not any(decision.action == "yank" for _, decision in listed):
             continue
         try:
             interpreter = interpreter or find_interpreter(run.python, run.environ)
         except InputError:  # pip has ended with the same complaint.
             return ()
-        if sentence := _explain_requirement(item.requirement, decided, interpreter):
+        if sentence := _explain_requirement(item.requirement, listed, interpreter):
             sentences.append(sentence)
     return tuple(sentences)
 
 
 def _explain_requirement(
     requirement: Requirement,
-    decided: Sequence[tuple[Build, Decision]],
+    listed: Sequence[tuple[Build, Decision]],
     interpreter: Interpreter,
 ) -> str | None:
     allowed = [
         (build, decision)
-        for build, decision in decided
+        for build, decision in listed
         if requirement.specifier.contains(build.version)
         and _is_installable(build.file, interpreter)
     ]
@@ -354,19 +354,19 @@ def _explain_hash(project: str, file: model.File, page: ShownPage) -> str | None
         return None
     if parts.label is None:
         return _explain_build(project, version, file, page)
-    for choice in page.choices.values():
-        if Version(choice.version) != version or parts.label in choice.labels:
+    for release in page.choices.values():
+        if Version(release.version) != version or parts.label in release.labels:
             continue
-        rejected = choice.resolution.rejected if choice.resolution else {}
+        rejected = release.resolution.rejected if release.resolution else {}
         if reasons := rejected.get(parts.label):
             why = f"does not fit this machine: {reasons[0].sentence}"
-        elif parts.label in choice.unread:
-            why = f"is passed over: {choice.unread[parts.label]}"
+        elif parts.label in release.unread:
+            why = f"is passed over: {release.unread[parts.label]}"
         else:
-            why = f"is not shown: {choice.problem or 'another one is asked for'}"
-        others = [offer.wheel.file_name for offer in choice.offers]
-        others += sorted(choice.plain)
-        what = f"variant {parts.label} of {project} {choice.version}"
+            why = f"is not shown: {release.problem or 'another one is asked for'}"
+        others = [offer.wheel.file_name for offer in release.offers]
+        others += sorted(release.plain)
+        what = f"variant {parts.label} of {project} {release.version}"
         return _sentence(file, what, why, others, page)
     return None
 

@@ -140,7 +140,7 @@ class Written:
             self._change(Path(self._lock), completed)
 
     def flush(self) -> None:
-        """Print what has been taken and not written."""
+        """Print the lines of pip that were held back and not written."""
         self._print("".join(self._printed))
         self._printed.clear()
 
@@ -305,17 +305,17 @@ class _Completion:
     def _add(
         self, table: dict[str, Any], release: LockableRelease, versions: Versions
     ) -> None:
-        project, taken = table["name"], table["wheels"][0]
+        project, locked = table["name"], table["wheels"][0]
         interpreter = self._find_interpreter()
-        left_out = _find_uncovered(release, versions, taken["name"])
+        left_out = _find_uncovered(release, versions, locked["name"])
         wheels = []
         for item in release.wheels:
             label, file = item.wheel.parts.label, item.file
             hashes = {key: file.hashes[key] for key in _STRONG if key in file.hashes}
-            if item.name == taken["name"]:
+            if item.name == locked["name"]:
                 hashes = hashes or {
                     key: self._local_index.rewritten.get(digest, digest)
-                    for key, digest in taken["hashes"].items()
+                    for key, digest in locked["hashes"].items()
                 }
             elif (
                 interpreter.rank(item.wheel.parts.tags) is None
@@ -371,18 +371,18 @@ def _entry(file: model.File, hashes: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _find_uncovered(
-    release: LockableRelease, versions: Versions, taken: str
+    release: LockableRelease, versions: Versions, locked: str
 ) -> dict[str | None, str]:
     """Find the labels whose requirements the lock file does not meet, with the reason.
 
     pip installs nothing from a lock file that is not in it.
     """
     labels = {item.name: item.wheel.parts.label for item in release.wheels}
-    chosen = labels.get(taken)
-    known = {_plain(text) for text in release.requires.get(chosen, ())}
+    own = labels.get(locked)
+    known = {_plain(text) for text in release.requires.get(own, ())}
     uncovered: dict[str | None, str] = {}
     for label in dict.fromkeys(labels.values()):
-        if label == chosen:
+        if label == own:
             continue
         if label not in release.requires:
             uncovered[label] = "its requirements are not known"
