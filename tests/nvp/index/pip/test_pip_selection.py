@@ -179,7 +179,10 @@ def test_json_report(
 
 @pytest.mark.slow
 def test_another_variant_is_installed_already(
-    fresh: Callable[[str], Environment], environ: dict[str, str], index: str
+    fresh: Callable[[str], Environment],
+    environ: dict[str, str],
+    index: str,
+    tmp_path: Path,
 ) -> None:
     environment = fresh(NEWEST)
     pip = Pip(environment.python, environ)
@@ -193,6 +196,12 @@ def test_another_variant_is_installed_already(
         "torch==2.8.0 stays installed as variant plain, but variant cu126" in done.err
     )
     (advice,) = (line for line in done.err.splitlines() if "--force-reinstall" in line)
+
+    # A requirements file asks for the project as well.
+    file = tmp_path / "requirements.txt"
+    file.write_text("torch\n")
+    done = pip("install", "-i", index, "--upgrade", "-r", file)
+    assert advice.partition(";")[0] in done.err
 
     words = advice.rpartition("nvidia-variant-provider pip ")[2].split()
     done = pip(*words, "-i", index)
