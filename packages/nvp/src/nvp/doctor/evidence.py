@@ -21,10 +21,10 @@ from .workloads.record import (
 
 __all__ = ["Evidence", "add_evidence"]
 
-_LEFT_OUT = ("ND604", "ND605", "ND701")
-"""Findings that are not kept in a receipt. The workloads in the receipt say the same
-without the output of the user's programs, and what another receipt said does not belong
-in it."""
+_NOT_IN_RECEIPTS = ("ND604", "ND605", "ND701")
+"""Checks whose findings are not in a receipt. The workloads in the receipt say the same
+without the output of the user's programs, and a difference from another receipt does
+not belong in this one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,8 +87,10 @@ def add_evidence(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
             differences = find_differences(compare(against, receipt))
             findings += [_with_command(item, stack, against) for item in differences]
         findings = _in_order(findings)
-        kept = [_kept(item) for item in findings if item.code not in _LEFT_OUT]
-        receipt = {**receipt, "findings": kept}
+        listed = [
+            _for_receipt(item) for item in findings if item.code not in _NOT_IN_RECEIPTS
+        ]
+        receipt = {**receipt, "findings": listed}
     return replace(
         diagnosis,
         findings=tuple(_in_order(findings)),
@@ -134,7 +136,7 @@ def _in_order(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: finding.code)
 
 
-def _kept(finding: Finding) -> dict[str, str]:
+def _for_receipt(finding: Finding) -> dict[str, str]:
     return {
         "code": finding.code,
         "severity": finding.severity,

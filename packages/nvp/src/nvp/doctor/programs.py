@@ -100,8 +100,9 @@ def end_family(
 ) -> None:
     """Kill a process and those that it has started.
 
-    A daemon leaves the session, but it keeps its variables or its output, which only
-    Linux shows. A process that clears both looks like a process of somebody else.
+    A daemon leaves the session, but it keeps the variables or the pipes of its parent.
+    On Linux, ``/proc`` shows both, so that the daemon is killed too. A daemon that has
+    cleared both looks like a process of somebody else, and stays.
 
     :param pipes: the names of the pipes that only this family writes to.
     :param variable: ``NAME=VALUE``, which only this family has.

@@ -33,8 +33,8 @@ def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
         if owner.is_library and not is_of_nvidia(failure.name):
             # Plug-ins, such as those for networks, are next to NVIDIA's libraries.
             continue
-        severity = _severity(stack, owner, loading, failure)
-        key = owner.name, _outcome(stack, failure), severity
+        severity = _severity_of_missing(stack, owner, loading, failure)
+        key = owner.name, _search_outcome(stack, failure), severity
         groups.setdefault(key, {}).setdefault(failure.name, failure)
     for (name, outcome, severity), failures in groups.items():
         owner = stack.distributions[name]
@@ -44,7 +44,7 @@ def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
             path=next(iter(failures.values())).user,
             message=f"{name} {owner.version} is linked with {_listed(failures)}, "
             f"{outcome}",
-            hint=_hint(stack, owner, list(failures.values())),
+            hint=_hint_for_missing(stack, owner, list(failures.values())),
             severity=severity,
         )
 
@@ -67,13 +67,13 @@ def find_two_cudas(stack: Stack) -> Iterator[Finding]:
             path=oldest.folder,
             message=f"{purpose} is installed for CUDA "
             f"{' and '.join(map(str, sorted(by_cuda)))}: {' and '.join(names)}"
-            f"{_together(stack, purpose)}",
+            f"{_loaded_together(stack, purpose)}",
             hint="keep the programs for each CUDA in environments of their own, or "
             f"remove what nothing requires: {stack.pip('uninstall', oldest.name)}",
         )
 
 
-def _together(stack: Stack, purpose: str) -> str:
+def _loaded_together(stack: Stack, purpose: str) -> str:
     """Return which libraries of different CUDA majors one process loads, if any."""
     for process in stack.libraries.processes:
         by_cuda: dict[int, str] = {}
@@ -133,7 +133,7 @@ def _failures(stack: Stack) -> Iterator[tuple[Loading, Failure]]:
     for loading in loadings:
         name = loading.distribution.name
         alternatives = [x for p in loading.alternatives if (x := paths.get((name, p)))]
-        if loading is not _loaded_one(stack, alternatives):
+        if loading is not _loaded_alternative(stack, alternatives):
             continue
         for failure in loading.failures:
             if torch_fails and is_of_torch(failure.name):
@@ -143,7 +143,7 @@ def _failures(stack: Stack) -> Iterator[tuple[Loading, Failure]]:
                 yield loading, failure
 
 
-def _loaded_one(stack: Stack, alternatives: list[Loading]) -> Loading:
+def _loaded_alternative(stack: Stack, alternatives: list[Loading]) -> Loading:
     """Return the library that a program takes of several for different CUDA versions.
 
     It takes the one for its CUDA, which can be loaded; where none can, the newest that
@@ -159,7 +159,7 @@ def _loaded_one(stack: Stack, alternatives: list[Loading]) -> Loading:
     return (working or fitting or alternatives)[-1]
 
 
-def _outcome(stack: Stack, failure: Failure) -> str:
+def _search_outcome(stack: Stack, failure: Failure) -> str:
     if failure.reason:
         return failure.reason
     installed = find_installed(stack, failure.name)
@@ -168,7 +168,7 @@ def _outcome(stack: Stack, failure: Failure) -> str:
     return f"and the loader does not look where {installed[0].name} has it"
 
 
-def _severity(
+def _severity_of_missing(
     stack: Stack, owner: Distribution, loading: Loading, failure: Failure
 ) -> Severity:
     if need_of(stack, failure.name, owner) is not None or failure.reason:
@@ -183,7 +183,9 @@ def _severity(
     return "error" if stack.is_here else "note"
 
 
-def _hint(stack: Stack, owner: Distribution, failures: list[Failure]) -> str:
+def _hint_for_missing(
+    stack: Stack, owner: Distribution, failures: list[Failure]
+) -> str:
     if failures[0].reason:
         broken = stack.libraries.owner(failures[0].path or "") or owner
         return stack.pip("install", "--force-reinstall", "--no-deps", broken.name)
@@ -330,8 +332,8 @@ def need_of(stack: Stack, name: str, user: Distribution) -> Need | None:
     if purpose is None:
         return None
     pattern = re.compile(rf"nvidia-{purpose}(?:-cu[0-9]+)?")
-    # torch requires nvidia-cublas by way of cuda-toolkit. What nobody has asked for of
-    # its extras does not count.
+    # torch requires cuda-toolkit, which requires nvidia-cublas for an extra. An extra
+    # that no distribution asks for does not count.
     users = {user.name, *stack.needed_names.get(user.name, ())}
     fitting = [
         (place, need)
