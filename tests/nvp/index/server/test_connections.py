@@ -17,8 +17,7 @@ from support.loopback import Running, answers_of, start
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import publish
 
-from nvp.index.server import connections, server
-from nvp.index.server.connections import most_connections
+from nvp.index.server import server
 
 HALF = b"GET / HTTP/1.1\r\nHost: local"
 WHEEL = "torch-2.8.0-py3-none-any.whl"
@@ -82,7 +81,7 @@ def read_to_the_end(one: socket.socket) -> bytes:
 def test_a_request_has_to_arrive_in_time(
     before: bytes, private: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_HEAD", 0.2)
+    monkeypatch.setattr(server, "_HEAD", 0.2)
     with start(private) as running, calls(running, 1, before + HALF) as (one,):
         received = read_to_the_end(one)
         assert received.startswith(b"HTTP/1.1 404") if before else received == b""
@@ -93,7 +92,7 @@ def test_a_response_has_to_be_read(
     private: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with start(private) as running:
-        monkeypatch.setattr(connections, "_WRITE", 0.2)
+        monkeypatch.setattr(server, "_WRITE", 0.2)
         with calls(running, 1, request(running)) as (one,):
             poll = select.poll()
             poll.register(one, 0)  # Only the end of a connection is of interest.
@@ -104,7 +103,7 @@ def test_a_response_has_to_be_read(
 def test_a_response_that_is_read_slowly_arrives(
     private: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_LEAST", 1)
+    monkeypatch.setattr(server, "_LEAST", 1)
     with start(private) as running, calls(running, 1, request(running)) as (one,):
         response = http.client.HTTPResponse(one)
         response.begin()
@@ -122,7 +121,7 @@ def test_pages_do_not_wait_for_streams(private: str) -> None:
 def test_the_connection_that_waits_longest_makes_room(
     private: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "most_connections", lambda: 20)
+    monkeypatch.setattr(server, "_most_connections", lambda: 20)
     with start(private) as running, calls(running, 1, HALF) as (first,):
         with calls(running, 40, HALF):
             assert read_to_the_end(first) == b""
@@ -137,10 +136,10 @@ def test_there_are_fewer_connections_than_descriptors(
     resource = pytest.importorskip("resource")
     for soft, most in ((1024, 448), (256, 64), (64, 8), (10**6, 512)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
-        assert most_connections() == most
+        assert server._most_connections() == most
     unlimited = resource.RLIM_INFINITY
     monkeypatch.setattr(resource, "getrlimit", lambda _: (unlimited, unlimited))
-    assert most_connections() == 512
+    assert server._most_connections() == 512
 
 
 def test_a_loop_that_is_out_of_descriptors_logs_one_line(
