@@ -121,5 +121,5 @@ def rows(store: Path) -> dict[str, list[tuple[Any, ...]]]:
                 )
                 for row in opened.rows(f"SELECT * FROM {table}")
             )
-            for table in ("wheels", "libraries", "targets", "claims", "declared")
+            for table in ("wheels", "libraries", "targets", "claims")
         }

@@ -20,9 +20,8 @@ from nvp import api
 from nvp.builds.needs import needs_of_report
 from nvp.census.export import COLUMNS, build_table, export
 from nvp.census.model import Outcome, Wheel
-from nvp.census.page import census_page
+from nvp.census.report import census_page, summarize
 from nvp.census.store import Store
-from nvp.census.summary import summarize
 from nvp.gpu_code.report import WheelReport
 
 PLATFORM = "manylinux_2_28_x86_64"

@@ -12,7 +12,7 @@ from support.release_cases import CASES, CLEAN, NAME, Folder, rename_index, with
 from support.wheels import publish
 
 from nvp.findings import ERROR
-from nvp.lint import indexes
+from nvp.lint import runner
 from nvp.lint import wheel as wheel_module
 from nvp.lint.files import Reading
 from nvp.lint.findings import Finding
@@ -216,7 +216,7 @@ def test_a_folder_with_wheels_is_not_an_index_root(tmp_path: Path) -> None:
 def test_an_index_root_with_too_many_projects_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexes, "MAX_PROJECTS", 2)
+    monkeypatch.setattr(runner, "MAX_PROJECTS", 2)
     for name in ("alpha", "beta", "gamma"):
         publish(tmp_path, CLEAN, name, "1.0")
     # The third project has a defect, which is not reported.
@@ -239,6 +239,6 @@ def test_findings_of_an_index_root_come_one_project_at_a_time(
         return read_wheel(path)
 
     monkeypatch.setattr(wheel_module, "read_wheel", note)
-    findings = indexes.check_folder(str(tmp_path), Reading(content=False))
+    findings = runner.check_folder(str(tmp_path), Reading(content=False))
     assert next(f for f in findings if f.severity == ERROR).code == "NV402"
     assert set(opened) == {"alpha"}

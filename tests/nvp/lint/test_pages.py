@@ -19,10 +19,9 @@ from nvp.findings import ERROR
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.settings import Settings
-from nvp.lint import indexes
+from nvp.lint import runner
 from nvp.lint.files import Reading
-from nvp.lint.indexes import check_page
-from nvp.lint.runner import check_paths
+from nvp.lint.runner import check_page, check_paths
 
 JSON = "application/vnd.pypi.simple.v1+json"
 PROJECT = "/simple/torch/"
@@ -286,7 +285,7 @@ def test_projects_of_an_index_are_read_one_at_a_time(files: dict[str, bytes]) ->
 def test_an_index_with_too_many_projects_says_so(
     files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexes, "MAX_PROJECTS", 1)
+    monkeypatch.setattr(runner, "MAX_PROJECTS", 1)
     answers = {"/simple/": root_page(["torch", "zebra"], as_json=True)}
     with index(files, answers=answers) as server:
         (finding,) = (

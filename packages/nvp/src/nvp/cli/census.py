@@ -1,4 +1,4 @@
-"""``census``: the GPU code of a whole index, recorded in one file."""
+"""``census``: the GPU code of a whole index in one file, and what that file has."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import argparse
 import contextlib
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from nvidia_variant_provider.errors import InputError, ProviderError, UsageError, shown
 
-from . import census_report
 from .parsers import add_examples, whole_number
 from .progress import census_bar, readable_size
 from .render import complain
-from .result import Result
-
-__all__ = ["configure_parser", "execute"]
+from .result import Result, Table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..census.listing import Project
     from ..census.model import Outcome
+    from ..census.report import ProjectSummary, ReleaseSummary
     from ..census.running import Stop, Tally
     from .progress import CensusBar
+
+__all__ = ["configure_parser", "execute"]
 
 FINDINGS = 1
 INTERRUPTED = 130
@@ -114,7 +114,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         default=900,
         help="give up a wheel after this many seconds (default: %(default)s)",
     )
-    census_report.add_options(parser)
+    add_options(parser)
     add_examples(
         parser,
         "census https://index.example/simple -o store.sqlite",
@@ -131,8 +131,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     ``--export``, the counts are those of the store, and ``projects`` and ``exported``
     say the rest.
     """
-    if census_report.is_asked_for(options):
-        return census_report.show_store(options)
+    if is_asked_for(options):
+        return show_store(options)
     from ..api import census
     from ..census.running import Stop
 
@@ -263,3 +263,110 @@ def _size(text: str) -> int:
         message = f"{shown(text)} is not a size such as 500M or 20G"
         raise argparse.ArgumentTypeError(message)
     return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that show what a store has, instead of reading an index."""
+    group = parser.add_argument_group("options that read the store alone")
+    group.add_argument(
+        "--export",
+        metavar="FILE",
+        help="write what the store has to a file: .parquet, .jsonl and .csv have a row "
+        "for each target of each library; .json is a table of builds",
+    )
+    group.add_argument(
+        "--report",
+        action="store_true",
+        help="print the builds of each project, and what changed between releases",
+    )
+    group.add_argument(
+        "--format",
+        choices=("text", "html"),
+        default="text",
+        help="the form of the report (default: %(default)s)",
+    )
+
+
+def is_asked_for(options: argparse.Namespace) -> bool:
+    """Return whether the store is shown, and no index read.
+
+    :raises UsageError: an index is named as well, or nothing at all.
+    """
+    shows = options.report or options.export is not None
+    if shows and options.index is not None:
+        message = "--report and --export read the store alone"
+        raise UsageError(message, hint="leave out the index, or read it first")
+    if not shows and options.index is None:
+        hint = "name one, or give --report or --export"
+        raise UsageError("there is no index to read", hint=hint)
+    if options.format != "text" and not options.report:
+        raise UsageError("--format is for --report", hint="give --report as well")
+    return shows
+
+
+def show_store(options: argparse.Namespace) -> Result:
+    """Export the store, print its report, or do both."""
+    from ..census.export import export
+    from ..census.report import count_wheels, summarize
+    from ..census.store import Store
+
+    with Store(options.output, create=False) as store:
+        data: dict[str, object] = {**count_wheels(store), "store": options.output}
+        text: list[str | Table] = []
+        if options.export is not None:
+            rows = export(store, options.export)
+            data["exported"] = {"path": options.export, "rows": rows}
+            if not options.report:
+                count = "1 row" if rows == 1 else f"{rows} rows"
+                text.append(f"{options.export}: {count} written")
+        if options.report:
+            projects = list(summarize(store))
+            data["projects"] = [item.to_dict() for item in projects]
+            text += _report(options.format, projects)
+    return Result(data=data, text=text, verbatim=options.format == "html")
+
+
+def _report(form: str, projects: Sequence[ProjectSummary]) -> Iterator[str | Table]:
+    if form == "html":
+        from ..census.report import census_page
+
+        yield from census_page(projects)
+        return
+    for number, project in enumerate(projects):
+        if number:
+            yield ""
+        yield f"{project.project}: CUDA {', '.join(project.cuda) or 'unknown'}"
+        builds = project.with_gpu_code
+        if builds:
+            header = (
+                *("Release", "Build", "Platform", "CUDA"),
+                *("Oldest", "Newest", "PTX", "Changes"),
+            )
+            yield Table(header=header, rows=[_row(item) for item in builds])
+        others = len(project.releases) - len(builds)
+        if others:
+            yield f"{others} more without kernels, skipped or failed"
+    if not projects:
+        yield "The store has no wheel."
+
+
+def _row(item: ReleaseSummary) -> tuple[str, ...]:
+    machine_code = _numbers(item, "real")
+    ptx = _numbers(item, "virtual")
+    changes = [f"+{target}" for target in item.gained]
+    changes += [f"-{target}" for target in item.lost]
+    return (
+        item.version,
+        item.label or "-",
+        item.platform.partition(".")[0],
+        item.cuda or "-",
+        machine_code[0] if machine_code else "-",
+        machine_code[-1] if machine_code else "-",
+        ", ".join(ptx) or "-",
+        " ".join(changes),
+    )
+
+
+def _numbers(item: ReleaseSummary, kind: str) -> list[str]:
+    ending = f"_{kind}"
+    return [t.removesuffix(ending) for t in item.targets if t.endswith(ending)]

@@ -18,9 +18,16 @@ from ..gpu_code.units import Unit, parse_target, ptx_toolkit
 from ..gpu_code.vendoring import links_kernels_of_nvidia
 from ..knowledge.tables import PTX, gpu_models
 from ..wheels.names import WheelName
-from .content import DeclaringWheel, Lack, SilentWheel, describe_wheel, letter_of
+from .content import (
+    LIBRARY_CHECKS,
+    DeclaringWheel,
+    Lack,
+    SilentWheel,
+    WheelLibraries,
+    describe_wheel,
+    letter_of,
+)
 from .findings import Checks, Collector, Problem
-from .library_rules import LIBRARY_CHECKS, WheelLibraries
 
 __all__ = ["DECLARING_CHECKS", "READING_CHECKS", "SILENT_CHECKS", "check_content"]
 
