@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from packaging.version import Version
 
@@ -49,15 +49,7 @@ class ListedBuild:
 
     def to_dict(self) -> dict[str, object]:
         """Return the build as it stands in the report of ``releases --json``."""
-        return {
-            "file": self.file,
-            "label": self.label,
-            "cuda": self.cuda,
-            "verdict": self.verdict,
-            "how": self.how,
-            "evidence": self.evidence,
-            "reasons": list(self.reasons),
-        }
+        return {**asdict(self), "reasons": list(self.reasons)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 __all__ = [
@@ -37,17 +37,17 @@ class Defect:
     """A part that could not be read, or that is not what it claims to be.
 
     :param path: the file in the wheel or folder.
-    :param message: a clause without a full stop.
     :param place: the offset of a byte in the file, such as ``0x1f40``, or empty.
+    :param message: a clause without a full stop.
     """
 
     path: str
-    message: str
     place: str = ""
+    message: str
 
     def to_dict(self) -> dict[str, str]:
         """Return the fields, under their own names."""
-        return {"path": self.path, "place": self.place, "message": self.message}
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
