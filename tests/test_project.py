@@ -87,8 +87,8 @@ NVP = Distribution(
     ),
     extras=frozenset({"all", "census", "docs", "fleet", "live", "test"}),
     entry_points=(
-        ("console_scripts", "nvidia-variant-provider", "nvp.cli:main"),
-        ("console_scripts", "nvp", "nvp.cli:main"),
+        ("console_scripts", "nvidia-variant-provider", "nvp.__main__:run"),
+        ("console_scripts", "nvp", "nvp.__main__:run"),
     ),
 )
 

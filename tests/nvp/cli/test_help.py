@@ -78,4 +78,4 @@ class TestHelp:
     def test_both_names_are_installed(self) -> None:
         text = (ROOT / "packages" / "nvp" / "pyproject.toml").read_text()
         for name in ("nvidia-variant-provider", "nvp"):
-            assert f'\n{name} = "nvp.cli:main"\n' in text
+            assert f'\n{name} = "nvp.__main__:run"\n' in text

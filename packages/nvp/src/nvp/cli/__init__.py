@@ -6,9 +6,7 @@ returns a `Result`, and only `render` prints it.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -43,27 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: fine; 1: findings, or nothing compatible; 2: wrong usage; 3: input that is
     unreadable or invalid; 4: detection failed, or an override is wrong.
     """
-    if argv is None:  # This is the whole process.
-        # At its end, Python would look for cycles among all objects of all modules,
-        # which takes longer than many a verb. The memory is freed without that.
-        atexit.register(gc.freeze)
-    code = _run_line(read_command_line(list(sys.argv[1:] if argv is None else argv)))
-    if argv is None:
-        _leave(code)
-    return code
-
-
-def _leave(code: int) -> None:
-    """End the process now if a thread of the index does not end.
-
-    Such a thread waits for a server or a keyring, and Python would wait for the thread.
-    """
-    # Most verbs have not imported the index.
-    threads = sys.modules.get("nvp.index.threads")
-    if threads is not None and threads.is_running():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    words = sys.argv[1:] if argv is None else argv
+    return _run_line(read_command_line(list(words)))
 
 
 def _run_line(line: CommandLine) -> int:
