@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from nvidia_variant_provider.errors import UsageError, shown
@@ -68,6 +68,23 @@ _FOOTNOTE = (
     f"of '{PROGRAM} {_COMPLETION} bash' into a file that your shell reads, such as "
     f"~/.local/share/bash-completion/completions/{PROGRAM}."
 )
+
+
+_PIP_VALUES = (
+    "--cuda-driver",
+    "--sm-arch",
+    "--environment",
+    "--node",
+    "--label",
+    "--python",
+)
+_PIP_SWITCHES = (
+    "--every-gpu",
+    "--minor-version-compatibility",
+    "--no-variants",
+    "--unchecked",
+)
+"""Options of the verb ``pip`` for this program; all other words are for pip."""
 
 
 class CommandLine(NamedTuple):
@@ -171,10 +188,39 @@ def read_command_line(arguments: Sequence[str]) -> CommandLine:
     before, verb = arguments[:position], arguments[position]
     words, passed_on = arguments[position + 1 :], list[str]()
     if verb == "pip":
-        from .pip_words import separate
-
-        words, passed_on = separate(words)
+        words, passed_on = _separate(words)
     return CommandLine(before, verb, words, passed_on)
+
+
+def _separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Separate the words of ``pip`` for this program from the words for pip.
+
+    ``--json`` is for this program, except after ``index``, a command of pip that has
+    the same option.
+    """
+    ours: list[str] = []
+    theirs: list[str] = []
+    pending = iter(words)
+    for word in pending:
+        name, equals, _ = word.partition("=")
+        if word == "--":
+            theirs += [word, *pending]
+        elif name in _PIP_VALUES:
+            ours += [word] if equals else [word, *_next(pending)]
+        elif (
+            name in _PIP_SWITCHES
+            or (word in ("-h", "--help") and not theirs)
+            or (word == "--json" and "index" not in theirs)
+        ):
+            ours.append(word)
+        else:
+            theirs.append(word)
+    return ours, theirs
+
+
+def _next(words: Iterator[str]) -> list[str]:
+    word = next(words, None)
+    return [] if word is None else [word]
 
 
 def has_json_option(line: CommandLine) -> bool:
