@@ -38,6 +38,7 @@ from .choice import (
     with_files,
 )
 from .decisions import BuildJudge, JudgedPage
+from .evaluating import Evaluator
 from .judging import FindEnvironment
 from .options import Later, Selection
 from .reader import UNAVAILABLE, Progress, Reader
@@ -167,7 +168,6 @@ class VariantRepository(RepositoryContainer):
         self._variants = VariantSelector(
             source, shared.reader, shared.resolver, options, self._warn_once
         )
-        self.evaluator = self._variants.evaluator
         self._before, self._after = tuple(before), tuple(after)
         self._warn = warn or (lambda _: None)
         self._warned: set[str] = set()
@@ -277,6 +277,11 @@ class VariantRepository(RepositoryContainer):
             resource_name if found is None else name + suffix,
             request_context=request_context,
         )
+
+    @property
+    def evaluator(self) -> Evaluator:
+        """Settles the variant markers of wheels of the index."""
+        return self._variants.evaluator
 
     def last(self, project: str) -> ShownPage:
         """Return what the last page of a project showed.

@@ -193,11 +193,16 @@ class VariantSelector:
         warn: Callable[[str], None],
     ) -> None:
         self._index = index
+        self._files = reader
         self._reader = ReleaseReader(index, reader)
         self._resolver = resolver
         self._selection = selection
         self._warn = warn
-        self.evaluator = Evaluator(index, reader)
+
+    @functools.cached_property
+    def evaluator(self) -> Evaluator:
+        """Settles variant markers; most indexes have none."""
+        return Evaluator(self._index, self._files)
 
     async def select(
         self,

@@ -98,15 +98,22 @@ class LocalIndex:
         self.rewritten: dict[str, str] = {}
         """The SHA-256 of the original by that of a wheel that was rewritten."""
         self._urls: dict[tuple[str, bool], str] = {}
-        self.locks = LockFiles(self._server, self._prefix, warn)
-        """Lock files whose files are served too."""
+        self._locks: LockFiles | None = None
         # These are made when it is known how many upstreams there are.
         self._repositories: list[VariantRepository] = []
+        self._locked: list[VariantRepository] = []
 
     @property
     def url(self) -> str:
         """What all its URLs start with."""
         return self._server.url + self._prefix
+
+    @property
+    def locks(self) -> LockFiles:
+        """Lock files whose files are served too."""
+        if self._locks is None:
+            self._locks = LockFiles(self._server, self._prefix, self._warn)
+        return self._locks
 
     @property
     def places(self) -> dict[str, str]:
@@ -186,11 +193,14 @@ class LocalIndex:
             self._make_source(place.path, place.url, repository, place.upstream)
             for place, repository in zip(self._places, self._repositories, strict=True)
         ]
-        locked = self.locks.open(
-            selection, len(sources), reader, find_environment, self._make_source
-        )
+        if self._locks is not None:
+            locked = self._locks.open(
+                selection, len(sources), reader, find_environment, self._make_source
+            )
+            self._locked = [source.repository for source in locked]
+            sources += locked
         app = make_app(
-            [*sources, *locked],
+            sources,
             prefix=self._prefix,
             hosts=self._access.hosts,
             token=self.token,
@@ -260,10 +270,7 @@ class LocalIndex:
         if not url.startswith(self.url) or not place.isdecimal():
             return None
         number = int(place)
-        repositories = [
-            *self._repositories,
-            *self.locks.repositories,
-        ]
+        repositories = [*self._repositories, *self._locked]
         if number >= len(repositories):
             return None
         return self._server.call(
@@ -274,7 +281,7 @@ class LocalIndex:
         """Return what was shown of each release, index by index."""
         return [
             choice
-            for item in (*self._repositories, *self.locks.repositories)
+            for item in (*self._repositories, *self._locked)
             for page in item.all_shown()
             for choice in page.choices.values()
         ]
@@ -296,7 +303,7 @@ class LocalIndex:
             for item in (() if self._selection.unchecked else self._repositories)
             for page in item.all_shown()
         ]
-        return [*pages, *self.locks.judged]
+        return [*pages, *(self._locks.judged if self._locks else ())]
 
     def find_judged(self, project: str) -> list[JudgedPage]:
         """Return what is known of a project's page in each index that has it.
@@ -304,8 +311,11 @@ class LocalIndex:
         Call it only while the index serves.
         """
         shown = () if self._selection.unchecked else self.find_shown(project)
-        locked = [page for page in self.locks.judged if page.project == project]
-        return [*(page.judged for page in shown), *locked]
+        locked = self._locks.judged if self._locks else ()
+        return [
+            *(page.judged for page in shown),
+            *(page for page in locked if page.project == project),
+        ]
 
     def find_shown(self, project: str) -> list[ShownPage]:
         """Return the page of a project in each index that has it.

@@ -63,11 +63,6 @@ class LockFiles:
         self.judged: list[JudgedPage] = []
         """What `judge` has found out."""
 
-    @property
-    def repositories(self) -> list[VariantRepository]:
-        """What is shown of each lock file."""
-        return [source.repository for source in self._sources]
-
     def add(self, files: Mapping[str, Sequence[model.File]]) -> int:
         """Serve the files of a lock file; return the number for the other methods.
 
