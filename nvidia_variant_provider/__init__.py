@@ -7,7 +7,6 @@ the distribution where metadata has no ``plugin-api``. The public Python API is 
 
 from __future__ import annotations
 
-from ._version import __version__
 from .plugin import NvidiaVariantPlugin
 
 __all__ = [
@@ -19,6 +18,8 @@ __all__ = [
     "is_build_plugin",
     "namespace",
 ]
+
+__version__ = "0.2.0"
 
 namespace = NvidiaVariantPlugin.namespace
 is_aot_plugin = NvidiaVariantPlugin.is_aot_plugin

@@ -57,8 +57,6 @@ def cache_file(environ: Mapping[str, str]) -> str | None:
 
 def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | None:
     """Return what a result depends on, or ``None`` if the boot is unknown."""
-    from .._version import __version__
-
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             boot = file.read().strip()
@@ -71,7 +69,9 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
     # A driver that was too slow for a short deadline may meet a longer one.
     seconds = f"{detection_timeout(environ):g}"
     libraries = library_path(environ) or ""
-    return [__version__, boot, mounts, kernel, seconds, libraries, *traces]
+    # The package itself imports this module, so that an import would be a circle.
+    version: str = sys.modules[__name__.partition(".")[0]].__version__
+    return [version, boot, mounts, kernel, seconds, libraries, *traces]
 
 
 def load(path: str, key: Sequence[str]) -> Environment | None:
