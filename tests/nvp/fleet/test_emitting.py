@@ -50,7 +50,7 @@ def test_the_variables_force_the_machine(
 def test_the_lines_of_a_dockerfile(run: Run) -> None:
     out = run("fleet", NODES, "--release", PUBLISHED, "--emit", "dockerfile").out
     assert "ARG NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION=12.9\n" in out
-    assert "nvidia-variant-provider pip install --no-cache-dir torch==2.8.0\n" in out
+    assert "nvp pip install --no-cache-dir torch==2.8.0\n" in out
 
 
 def test_the_label_of_a_variant_is_no_part_of_its_version(
