@@ -28,9 +28,8 @@ import sys
 for name in ("httpx", "simple_repository", "starlette", "uvicorn"):
     sys.modules[name] = None
 import nvp.index
-import nvp.index.connection
 import nvp.index.http.urls
-import nvp.index.pip.command
+import nvp.index.pip.process
 for name in ("httpx", "simple_repository", "starlette", "uvicorn"):
     del sys.modules[name]
 from nvp.index import VariantRepository

@@ -1,8 +1,9 @@
 """Files that are written completely or not at all.
 
 There are two kinds. A file that the user has asked for is written by `replacing`, and
-a file that cannot be written is an error. `load` and `store` serve the user's cache:
-what was read once, such as METADATA of a wheel. What a cache cannot hold is read again.
+a file that cannot be written is an error. `load` and `store` serve the user's cache in
+`cache_folder`: what was read once, such as METADATA of a wheel. What a cache cannot
+hold is read again.
 """
 
 from __future__ import annotations
@@ -11,12 +12,27 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO
 
 from nvidia_variant_provider.errors import InputError
 
-__all__ = ["load", "replace_file", "replacing", "store"]
+__all__ = ["cache_folder", "load", "replace_file", "replacing", "store"]
+
+
+def cache_folder(environ: Mapping[str, str]) -> str | None:
+    """Return the folder for what is read once, unless the user wants no cache.
+
+    There is none either where a relative ``HOME`` would put it into the working folder.
+    """
+    from nvidia_variant_provider.detection.cache import NO_CACHE
+
+    if environ.get(NO_CACHE) == "1":
+        return None
+    import platformdirs
+
+    folder = platformdirs.user_cache_dir("nvidia-variant-provider", appauthor=False)
+    return folder if os.path.isabs(folder) else None
 
 
 def load(path: str | os.PathLike[str] | None, longest: int) -> bytes | None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from support.processes import PIPS, Environment, Pip, installed_labels
 
-from nvp.index.pip.asked import find_hashes, find_labels, find_versions, read_asked
-from nvp.index.pip.command import Pip as Command
-from nvp.index.pip.command import PipCommand
+from nvp.index.pip.command import PipCommand, find_hashes, find_labels, find_versions
+from nvp.index.pip.process import Pip as Command
+from nvp.metadata.requirements import parse_requirement
 
 A, B = "a" * 64, "b" * 64
 
@@ -79,8 +79,12 @@ def test_lines_of_files(version: str, understand: Understand) -> None:
     # One process for all of them: to start pip takes much longer than to read a file.
     words = [word for name in files for word in ("-r", name)]
     command = understand(*words, files=files, version=version)
-    assert [" ".join(line.text.split()) for line in command.lines] == [
-        text for _, expected in FILES.values() for text in expected
+    # pip installs what has a URL alone, and what is wrong; neither names a project.
+    assert [item.requirement for item in command.asked] == [
+        requirement
+        for _, expected in FILES.values()
+        for text in expected
+        if (requirement := parse_requirement(text)) is not None
     ]
 
 
@@ -102,7 +106,7 @@ def test_the_command_line_and_nested_files(
     words = ["p==7", "q; python_version < '3'", "./folder", "-c", "d.txt"]
     words += ["-r", "r.txt", "-r", "again.txt", "-r", "pylock.toml"]
     command = understand(*words, files=files, version=version)
-    asked = read_asked(command)
+    asked = command.asked
     assert {item.project: item.is_constraint for item in asked} == {
         "p": False,
         "a": False,
@@ -136,7 +140,7 @@ def test_the_command_line_and_nested_files(
 def test_hashes_are_required(text: str, required: bool, understand: Understand) -> None:
     command = understand("-r", "r.txt", files={"r.txt": text}, version=PIPS[-1])
     assert command.requires_hashes is required
-    assert find_hashes(read_asked(command)) == {}
+    assert find_hashes(command.asked) == {}
 
 
 @pytest.mark.parametrize(

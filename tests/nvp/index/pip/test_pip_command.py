@@ -15,8 +15,9 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvp.cli import main
-from nvp.index.pip.command import Pip as Command
-from nvp.index.pip.command import PipCommand, find_python
+from nvp.index.pip.command import PipCommand
+from nvp.index.pip.process import Pip as Command
+from nvp.index.pip.process import find_python
 
 PROGRAM = Path(sys.executable).with_name("nvidia-variant-provider")
 

@@ -11,7 +11,7 @@ import pytest
 from support.processes import PIPS, Environment, make_environment, provider
 
 from nvidia_variant_provider.errors import InputError
-from nvp.index.pip.command import Pip
+from nvp.index.pip.process import Pip
 
 pytestmark = pytest.mark.skipif(
     os.name == "nt", reason="descriptors cannot be passed to a process there"

@@ -67,9 +67,9 @@ def releases(
     :raises InputError: no index has the project, or none can be read.
     :raises UsageError: the name is malformed, or there is no index or interpreter.
     """
-    from ..index.connection import cache_folder
     from ..index.pip.settings import Indexes
     from ..index.releases.listing import list_releases
+    from ..kept_files import cache_folder
 
     environ = os.environ if environ is None else environ
     machine = detect(environ) if environment is None else environment
@@ -206,9 +206,9 @@ def fleet(
         return choose(groups, strict, with_compatibility=None if accepts else relaxed)
     if project is None:
         return choose(groups, None)
-    from ..index.connection import cache_folder
     from ..index.pip.settings import Indexes
     from ..index.releases.machines import decide_by_project, parse_project
+    from ..kept_files import cache_folder
 
     name, version = parse_project(project)
     one, every = (

@@ -36,9 +36,9 @@ def matrix_of_project(
     :raises InputError: no index has the release, or none can be read.
     :raises UsageError: ``project`` is malformed, or there is no index.
     """
-    from ..index.connection import cache_folder
     from ..index.pip.settings import Indexes
     from ..index.releases.machines import find_project_matrix
+    from ..kept_files import cache_folder
 
     environ = os.environ if environ is None else environ
     return find_project_matrix(
@@ -68,9 +68,9 @@ def diff_of_projects(
     :raises InputError: no index has a release, or none can be read.
     :raises UsageError: a project is malformed, or there is no index.
     """
-    from ..index.connection import cache_folder
     from ..index.pip.settings import Indexes
     from ..index.releases.machines import compare_projects
+    from ..kept_files import cache_folder
 
     environ = os.environ if environ is None else environ
     return compare_projects(

@@ -86,7 +86,7 @@ def validate(
     :return: the findings, sorted by path, rule and place.
     :raises UsageError: no rule begins with a given prefix.
     """
-    from ..index.connection import connect
+    from ..index import connect
     from ..lint.runner import check_paths
 
     return check_paths(

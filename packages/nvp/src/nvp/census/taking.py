@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from ..index.connection import connect
+from ..index import connect
 from ..index.http.urls import is_http, server_of, split_credentials
 from .listing import Project, list_projects, pages_at_once
 from .model import Outcome, Wheel

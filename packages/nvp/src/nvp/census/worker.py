@@ -21,7 +21,7 @@ from typing import IO
 from nvidia_variant_provider.errors import InputError
 
 from .. import __version__
-from ..index.connection import connect
+from ..index import connect
 from ..index.http.urls import UpstreamError, is_http
 from .model import Outcome, Wheel
 from .reading import Meter, Readable, StoppedError, Watched, inspect_wheel

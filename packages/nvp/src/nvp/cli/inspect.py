@@ -143,7 +143,7 @@ def _inspect_url(
 ) -> WheelReport:
     """Inspect a wheel on a server: only members that may have GPU code are read."""
     from ..gpu_code.inspection import inspect_path
-    from ..index.connection import connect
+    from ..index import connect
     from ..index.http.urls import redacted
 
     with connect(environ) as client, io.BufferedReader(client.open(url)) as wheel:

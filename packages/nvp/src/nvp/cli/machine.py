@@ -21,8 +21,6 @@ from nvidia_variant_provider.machine.overrides import (
     forced_cuda_version,
 )
 
-from ..index.connection import cache_folder
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvidia_variant_provider.metadata import VariantsMetadata
@@ -34,7 +32,6 @@ __all__ = [
     "add_every_gpu_option",
     "add_index_url_option",
     "add_options",
-    "cache_folder",
     "check_assumed",
     "detection_errors",
     "find_environment",

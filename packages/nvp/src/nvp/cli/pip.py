@@ -21,8 +21,9 @@ from .result import Result
 if TYPE_CHECKING:
     from nvidia_variant_provider.machine.environment import Environment
 
-    from ..index.pip.command import Pip, PipCommand
+    from ..index.pip.command import PipCommand
     from ..index.pip.installed import StaleVariant
+    from ..index.pip.process import Pip
     from ..index.pip.session import Outcome
     from ..index.selection.options import Pins, Selection
 
@@ -74,7 +75,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Run pip; ``data`` has its ``status``, what was ``chosen`` and ``installed``."""
-    from ..index.pip.command import Pip, find_python
+    from ..index.pip.process import Pip, find_python
 
     if not options.arguments:
         hint = "try: nvidia-variant-provider pip install torch"
@@ -108,19 +109,19 @@ def _execute(
         if options.no_variants or not command.uses_index:
             return _run_plain(pip, command, find_machine, options, environ)
         loading.result()
-    from ..index.pip.asked import find_labels, find_versions, read_asked
+    from ..index.pip.command import find_labels, find_versions
     from ..index.selection.options import Selection
+    from ..kept_files import cache_folder
 
-    asked = read_asked(command)
     selection = Selection(
         machine=find_machine,
         pins=pins,
-        named=find_labels(asked),
+        named=find_labels(command.asked),
         requires_hashes=command.requires_hashes,
         keeps_hashes=command.command == "lock",
-        pinned=find_versions(asked),
+        pinned=find_versions(command.asked),
         unchecked=options.unchecked,
-        cache=machine.cache_folder(environ),
+        cache=cache_folder(environ),
         every_gpu=options.every_gpu,
         minor_version_compatibility=options.minor_version_compatibility,
         environ=environ,
@@ -135,7 +136,7 @@ def _check_destination(
 
     :raises UsageError: nobody would find the packages there.
     """
-    from ..index.pip.command import is_tool_environment
+    from ..index.pip.process import is_tool_environment
 
     if (
         command.command == "install"

@@ -52,7 +52,7 @@ def _read_file(path: str) -> VariantsMetadata:
 def _read_url(url: str, environ: Mapping[str, str]) -> VariantsMetadata:
     from nvidia_variant_provider.errors import redacted
 
-    from ..index.connection import connect
+    from ..index import connect
 
     if not url.startswith(("http://", "https://")):
         message = "only http and https URLs are read"

@@ -90,13 +90,14 @@ def _make_selection(
     find_machine: Callable[[], Environment],
 ) -> Selection:
     from ..index.selection.options import Selection, parse_pins
+    from ..kept_files import cache_folder
 
     return Selection(
         machine=find_machine,
         pins=parse_pins(options.label),
         unchecked=options.unchecked,
         several_platforms=True,
-        cache=machine.cache_folder(environ),
+        cache=cache_folder(environ),
         every_gpu=options.every_gpu,
         minor_version_compatibility=options.minor_version_compatibility,
         environ=environ,

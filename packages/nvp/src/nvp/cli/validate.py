@@ -68,7 +68,7 @@ def execute(
 ) -> Result:
     """Check the paths; ``data`` has ``findings``, sorted, and ``unchecked``."""
     from ..findings import fails
-    from ..index.connection import connect
+    from ..index import connect
     from ..lint.files import UncheckedFiles
     from ..lint.output import as_github, as_sarif, as_text
     from ..lint.runner import check_paths

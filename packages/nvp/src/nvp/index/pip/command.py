@@ -1,46 +1,28 @@
-"""The user's pip: understanding its command line, and running it.
-
-The probe asks pip itself, so that arguments, environment variables and configuration
-files mean here what they mean to that version of pip.
-"""
+"""What a user asks pip for, as that pip understands it: options and requirements."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import logging
-import os
-import subprocess
-import sys
-import sysconfig
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from nvidia_variant_provider.errors import InputError, UsageError, shown
+from ...metadata.requirements import parse_requirement
 
-from ..._resources import read_resource
-from ..http.urls import redacted
-from .warm import CAN_KEEP, WarmPip, passing_signals_on
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 __all__ = [
-    "Pip",
+    "Asked",
     "PipCommand",
     "PipOptions",
-    "RequirementLine",
-    "find_python",
-    "is_tool_environment",
+    "find_hashes",
+    "find_labels",
+    "find_versions",
 ]
 
-logger = logging.getLogger(__name__)
-
-_PROBE = ("index", "pip", "probe.py")
-# SIGN and NO_PIP of the probe, which cannot be imported: it runs when it is.
-_SIGN, _NO_PIP = "pip_probe", 66
-
-_TIMEOUT = 120.0
-"""Seconds for a reply of the probe: a keyring may ask its user something."""
+_SHA256 = 64
+"""The hexadecimal digits of a SHA-256 hash."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,16 +57,17 @@ class PipOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RequirementLine:
-    """A requirement on the command line, or of a file, as pip parses it.
+class Asked:
+    """A requirement that names a project, on the command line or in a file.
 
-    :param text: without options and comments; it may be a path or a URL.
-    :param hashes: those that the user gave, by algorithm.
+    :param project: the normalized name.
+    :param hashes: the SHA-256 hashes that the user gave.
     :param is_constraint: it does not ask for the project itself.
     """
 
-    text: str
-    hashes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    project: str
+    requirement: Requirement
+    hashes: frozenset[str] = frozenset()
     is_constraint: bool = False
 
 
@@ -98,7 +81,8 @@ class PipCommand:
     :param words: the options on the command line, each ``[option, spelling,
         value...]``.
     :param positional: the other words on the command line.
-    :param lines: the requirements that count for the interpreter, nested files too.
+    :param asked: the requirements that count for the interpreter, also those of nested
+        files; paths and URLs without a name are left out.
     :param requires_hashes: pip accepts only files with the hashes that the user gave.
     :param credentials: user and password for each index, as pip finds them.
     :param paths: the folders in which pip finds packages.
@@ -109,7 +93,7 @@ class PipCommand:
     options: PipOptions = PipOptions()
     words: Sequence[Sequence[str]] = ()
     positional: Sequence[str] = ()
-    lines: Sequence[RequirementLine] = ()
+    asked: Sequence[Asked] = ()
     requires_hashes: bool = False
     credentials: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
     paths: Sequence[str] = ()
@@ -120,19 +104,17 @@ class PipCommand:
 
         :raises AttributeError, IndexError, TypeError: it is not such a reply.
         """
-        pairs = reply.get("credentials", {})
+        fields = dict(reply)
         # pip has None for some lists that are empty.
-        options = {
-            name: value
-            for name, value in reply.get("options", {}).items()
-            if value is not None
-        }
-        read = {
-            "options": PipOptions(**options),
-            "lines": tuple(RequirementLine(**line) for line in reply.get("lines", ())),
-            "credentials": {url: (pair[0], pair[1]) for url, pair in pairs.items()},
-        }
-        return cls(**{**reply, **read})
+        options = fields.pop("options", {}).items()
+        lines = fields.pop("lines", ())
+        pairs = fields.pop("credentials", {})
+        return cls(
+            options=PipOptions(**{key: x for key, x in options if x is not None}),
+            asked=tuple(_read_lines(lines)),
+            credentials={url: (pair[0], pair[1]) for url, pair in pairs.items()},
+            **fields,
+        )
 
     @property
     def indexes(self) -> list[str]:
@@ -149,276 +131,52 @@ class PipCommand:
         return list(dict.fromkeys(self.options.find_links))
 
 
-class Pip:
-    """The pip of an interpreter.
+def _read_lines(lines: Iterable[Mapping[str, Any]]) -> Iterator[Asked]:
+    from packaging.utils import canonicalize_name
 
-    :param python: the path of the interpreter.
-    :param environ: the environment variables that pip sees.
-    """
-
-    def __init__(self, python: str, environ: Mapping[str, str]) -> None:
-        self._environ = environ
-        self._python = python
-        self._host = python
-        self._base = [python, "-m", "pip"]
-        self._paths: list[str] | None = None
-        self._search: str | None = None  # where the probe finds pip
-        self._warm: WarmPip | None = None
-
-    def start(self, *, quiet: bool) -> None:
-        """Start the process that `understand` asks and that runs pip; call `close`.
-
-        :param quiet: send its stdout to stderr, as in `run`.
-        :raises InputError: the interpreter cannot be run.
-        """
-        if not CAN_KEEP:
-            return
-        try:
-            self._warm = WarmPip(self._probe(), self._environ, quiet=quiet)
-        except OSError as error:
-            raise _not_run(self._host, error) from None
-
-    def understand(self, arguments: Sequence[str]) -> PipCommand:
-        """Return how pip understands ``arguments``; no command runs.
-
-        :raises InputError: there is no pip.
-        """
-        names = [field.name for field in fields(PipOptions)]
-        question = {"arguments": list(arguments), "names": names}
-        if self._warm is None:
-            reply = self._ask(question)
-        else:
-            reply = self._ask_warm(self._warm, question)
-        if reply is None:
-            logger.info("%s: pip refuses the command line", self._host)
-            return PipCommand(command=None)
-        try:
-            command = PipCommand.from_reply(reply)
-        except (AttributeError, IndexError, TypeError):
-            raise _no_pip(self._host) from None
-        logger.info(
-            "%s: pip runs %s with the indexes %s",
-            self._host,
-            command.command,
-            ", ".join(map(redacted, command.indexes)) or "none",
-        )
-        return command if self._paths is None else replace(command, paths=self._paths)
-
-    def ask_credentials(self, url: str, options: PipOptions) -> tuple[str, str] | None:
-        """Return user and password for the server of ``url``, as pip finds them.
-
-        pip looks in the URLs of its indexes, the netrc file and the keyring.
-        """
-        question = {
-            "url": url,
-            "indexes": [options.index_url, *options.extra_index_urls],
-            "no_input": options.no_input,
-            "keyring_provider": options.keyring_provider,
-        }
-        reply = self._ask(question)
-        return (str(reply[0]), str(reply[1])) if reply else None
-
-    @property
-    def python(self) -> str:
-        """The path of the interpreter that packages are installed for."""
-        return self._python
-
-    def run(
-        self,
-        arguments: Sequence[str],
-        environ: Mapping[str, str],
-        *,
-        quiet: bool,
-        take: Callable[[str], object] | None = None,
-    ) -> int:
-        """Run pip to its end, and return its exit status.
-
-        :param quiet: send its stdout to stderr.
-        :param take: called with each line that pip writes to stdout, instead of that.
-        :raises InputError: the interpreter cannot be run.
-        """
-        logger.info("running %s", " ".join([*self._base, *map(redacted, arguments)]))
-        if take is not None:
-            # The stdout of a process that is kept is that of this process.
-            self.close()
-        if self._warm is not None:
-            warm, self._warm = self._warm, None
-            with passing_signals_on(warm.process):
-                warm.become_pip(arguments, environ)
-                status = warm.process.wait()
-            return status if status >= 0 else 128 - status
-        try:
-            process = subprocess.Popen(  # noqa: S603
-                [*self._base, *arguments],
-                env=dict(environ),
-                stdout=subprocess.PIPE if take else 2 if quiet else None,
+    for line in lines:
+        requirement = parse_requirement(line["text"])
+        if requirement is not None:
+            digests = line["hashes"].get("sha256", ())
+            yield Asked(
+                project=canonicalize_name(requirement.name),
+                requirement=requirement,
+                hashes=frozenset(x.lower() for x in digests if len(x) == _SHA256),
+                is_constraint=line["is_constraint"],
             )
-        except OSError as error:
-            raise _not_run(self._host, error) from None
-        with passing_signals_on(process):
-            for line in process.stdout or ():
-                if take is not None:
-                    take(line.decode("utf-8", "surrogateescape"))
-            status = process.wait()
-        return status if status >= 0 else 128 - status
-
-    def close(self) -> None:
-        """End a process that was kept and has not run pip."""
-        if self._warm is not None:
-            warm, self._warm = self._warm, None
-            warm.end()
-
-    def _ask_warm(self, warm: WarmPip, question: Mapping[str, object]) -> Any:
-        """Return the reply of a probe that is kept, so that it runs pip later."""
-        warm.send(question)
-        sign = warm.read_line(_TIMEOUT)
-        reply = warm.read_line(_TIMEOUT) if sign == _SIGN else None
-        if reply is None:
-            self._warm = None
-            if warm.end() == _NO_PIP:
-                self._borrow()
-                return self._ask(question)
-            if sign != _SIGN:
-                raise _no_pip(self._host)
-            return None
-        return json.loads(reply)
-
-    def _ask(self, question: Mapping[str, object]) -> Any:
-        """Return the reply of the probe; ``None`` where pip should report an error."""
-        done = self._run_probe(question)
-        if done is not None and done.returncode == _NO_PIP:
-            self._borrow()
-            done = self._run_probe(question)
-        if done is None:
-            return None
-        # A sitecustomize of the user may have printed something before.
-        _, sign, reply = done.stdout.partition(f"{_SIGN}\n")
-        if not sign:
-            raise _no_pip(self._host)
-        try:
-            return json.loads(reply) if done.returncode == 0 else None
-        except ValueError:
-            raise _no_pip(self._host) from None
-
-    def _run_probe(
-        self, question: Mapping[str, object]
-    ) -> subprocess.CompletedProcess[str] | None:
-        environ = {**self._environ, "PYTHONIOENCODING": "utf-8"}
-        if self._search is not None:
-            environ["PYTHONPATH"] = self._search
-        try:
-            return subprocess.run(  # noqa: S603
-                self._probe(),
-                input=json.dumps(question),
-                env=environ,
-                capture_output=True,
-                encoding="utf-8",
-                timeout=_TIMEOUT,
-                check=False,
-            )
-        except OSError as error:
-            raise _not_run(self._host, error) from None
-        except (ValueError, subprocess.TimeoutExpired):
-            return None
-
-    def _probe(self) -> list[str]:
-        """Return the command that runs the probe."""
-        return [self._host, "-c", _without_folder(read_resource(*_PROBE))]
-
-    def _borrow(self) -> None:
-        """Use the pip of this interpreter, or the one that comes with Python itself.
-
-        Both can manage other environments.
-        """
-        host = sys.executable
-        if self._host != host and importlib.util.find_spec("pip"):
-            self._base = [host, "-m", "pip"]
-        else:
-            wheel = _find_bundled_pip()
-            if wheel is None:
-                hint = f"{self._python} -m ensurepip"
-                raise InputError("has no pip", path=self._python, hint=hint)
-            self._base = [host, os.path.join(wheel, "pip")]
-            self._search = wheel
-        logger.info("%s has no pip: using %s", self._python, self._base[-1])
-        self._host = host
-        if self._python != host:
-            self._base += ["--python", self._python]
-            self._paths = _find_paths(self._python, self._environ)
 
 
-def _without_folder(code: str) -> str:
-    """Wrap ``code`` for ``-c``, so that it imports nothing from the working folder.
-
-    ``python -m pip`` removes that folder from the path as well.
-    """
-    first = "import sys; sys.path[:] = [path for path in sys.path if path]"
-    return f"{first}\nexec(compile({code!r}, 'pip_probe', 'exec'))"
-
-
-def _not_run(path: str, error: OSError) -> InputError:
-    message = f"cannot be run: {error.strerror}"
-    return InputError(message, path=path, hint="see --python")
+def find_labels(asked: Iterable[Asked]) -> Mapping[str, frozenset[str]]:
+    """Find the local version labels that exact pins name, by normalized project."""
+    return _group(
+        (item.project, version.partition("+")[2].lower())
+        for item in asked
+        for version in _pinned(item)
+        if "+" in version
+    )
 
 
-def _no_pip(path: str) -> InputError:
-    return InputError("is not a Python with a pip", path=path, hint="see --python")
+def find_versions(asked: Iterable[Asked]) -> Mapping[str, frozenset[str]]:
+    """Find the versions that exact pins name, by normalized project."""
+    return _group(
+        (item.project, version) for item in asked for version in _pinned(item)
+    )
 
 
-def find_python(path: str | None, environ: Mapping[str, str] | None = None) -> str:
-    """Find the interpreter at ``path``: a program, or the folder of an environment.
-
-    :param path: ``None`` for the running interpreter. Where that belongs to a tool
-        such as pipx, the activated environment comes first.
-    :param environ: the environment variables, with ``VIRTUAL_ENV``.
-    :raises UsageError: there is no interpreter.
-    """
-    if path is None:
-        active = (environ or {}).get("VIRTUAL_ENV")
-        if not (active and is_tool_environment()):
-            return sys.executable
-        path = active
-    for name in ("", "bin/python", "Scripts/python.exe"):
-        program = os.path.join(path, name) if name else path
-        if os.path.isfile(program):
-            return os.path.abspath(program)
-    message = f"{shown(path)} is neither an interpreter nor an environment"
-    raise UsageError(message, hint="give the path of one")
+def find_hashes(asked: Iterable[Asked]) -> Mapping[str, frozenset[str]]:
+    """Find the SHA-256 hashes that the user gives, by normalized project."""
+    return _group((item.project, digest) for item in asked for digest in item.hashes)
 
 
-def is_tool_environment() -> bool:
-    """Return whether pipx or ``uv tool`` made the environment of this program.
-
-    Nobody imports anything from it but this program itself.
-    """
-    marks = ("pipx_metadata.json", "uv-receipt.toml")
-    return any(os.path.isfile(os.path.join(sys.prefix, name)) for name in marks)
+def _pinned(item: Asked) -> Iterator[str]:
+    for specifier in item.requirement.specifier:
+        version = specifier.version
+        if specifier.operator in ("==", "===") and not version.endswith(".*"):
+            yield version
 
 
-def _find_bundled_pip() -> str | None:
-    """Find the wheel of pip from which ``ensurepip`` installs it, if there is one."""
-    spec = importlib.util.find_spec("ensurepip")
-    folders = [sysconfig.get_config_var("WHEEL_PKG_DIR")]
-    if spec is not None and spec.origin:
-        folders.append(os.path.join(os.path.dirname(spec.origin), "_bundled"))
-    for folder in filter(None, folders):
-        wheels = sorted(Path(folder).glob("pip-*.whl"))
-        if wheels:
-            return str(wheels[-1])
-    return None
-
-
-def _find_paths(python: str, environ: Mapping[str, str]) -> list[str]:
-    code = "import json; print(json.dumps([p for p in sys.path if p]))"
-    try:
-        done = subprocess.run(  # noqa: S603
-            [python, "-c", _without_folder(code)],
-            env=dict(environ),
-            capture_output=True,
-            timeout=_TIMEOUT,
-            check=True,
-        )
-        paths: list[str] = json.loads(done.stdout.splitlines()[-1])
-    except (OSError, ValueError, IndexError, subprocess.SubprocessError):
-        raise _no_pip(python) from None
-    return paths
+def _group(pairs: Iterable[tuple[str, str]]) -> Mapping[str, frozenset[str]]:
+    groups: dict[str, set[str]] = {}
+    for project, text in pairs:
+        groups.setdefault(project, set()).add(text)
+    return {project: frozenset(texts) for project, texts in groups.items()}

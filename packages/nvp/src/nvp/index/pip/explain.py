@@ -30,7 +30,7 @@ from ..selection.choice import ShownPage
 from ..selection.decisions import JudgedPage
 from ..selection.options import Pins
 from ..server.local_index import LocalIndex
-from .asked import Asked, find_hashes
+from .command import Asked, find_hashes
 from .installed import Installed, PipRun
 from .interpreter import Interpreter, find_interpreter
 
@@ -169,7 +169,7 @@ def _listed_builds(pages: Iterable[JudgedPage]) -> list[tuple[Build, Decision]]:
 def _requirements(run: PipRun) -> Mapping[str, list[tuple[str, Requirement]]]:
     """Return all requirements by project, each after the words for who has it."""
     requirements: dict[str, list[tuple[str, Requirement]]] = {}
-    for asked in run.asked:
+    for asked in run.command.asked:
         pair = "you asked for ", asked.requirement
         requirements.setdefault(asked.project, []).append(pair)
     for item in run.installed:
@@ -265,7 +265,7 @@ def _explain_refused(run: PipRun) -> tuple[str, ...]:
     """
     sentences = []
     interpreter: Interpreter | None = None
-    for item in run.asked:
+    for item in run.command.asked:
         # Of a version that is pinned exactly, pip takes yanked files.
         if _is_exact(item.requirement):
             continue
@@ -318,7 +318,7 @@ def _explain_all_hashes(run: PipRun) -> tuple[str, ...]:
     """Say which hashes of the user are those of builds that are not shown."""
     sentences = (
         explain_hashes(project, hashes, run.local_index.find_shown(project))
-        for project, hashes in find_hashes(run.asked).items()
+        for project, hashes in find_hashes(run.command.asked).items()
     )
     return tuple(filter(None, sentences))
 

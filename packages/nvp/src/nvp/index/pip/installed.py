@@ -22,7 +22,6 @@ from ...knowledge.builds import PROJECTS
 from ..http.urls import file_name
 from ..selection.decisions import JudgedPage
 from ..server.local_index import LocalIndex
-from .asked import Asked
 from .command import PipCommand
 
 __all__ = [
@@ -71,7 +70,6 @@ class PipRun:
     """
 
     command: PipCommand
-    asked: Sequence[Asked]
     local_index: LocalIndex
     python: str
     environ: Mapping[str, str]
@@ -196,7 +194,7 @@ def find_installed_variants(paths: Sequence[str]) -> Iterator[InstalledVariant]:
 
 def find_stale_variants(run: PipRun) -> tuple[StaleVariant, ...]:
     """Find what was asked for and is installed already, but not as the best variant."""
-    asked = {item.project for item in run.asked if not item.is_constraint}
+    asked = {item.project for item in run.command.asked if not item.is_constraint}
     asked -= run.installed_projects
     stale = []
     for item in find_installed_variants(_paths(run.command)) if asked else ():
@@ -217,7 +215,7 @@ def find_stale_builds(run: PipRun) -> tuple[StaleBuild, ...]:
     Only projects that are known to have builds for GPUs are looked up, since a page
     that pip did not need is read for it.
     """
-    names = {item.project for item in run.asked} - run.installed_projects
+    names = {item.project for item in run.command.asked} - run.installed_projects
     stale = []
     for project, distribution in _distributions(_paths(run.command)) if names else ():
         if project not in names or distribution.read_text("variant.json") is not None:

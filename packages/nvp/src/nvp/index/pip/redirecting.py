@@ -22,7 +22,6 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import read_bytes
 
 from ..http.urls import is_http
-from ..server.callers import with_token
 from ..server.local_index import LocalIndex
 from ..server.upstream import local_path
 from .command import PipCommand
@@ -41,6 +40,10 @@ _FILES = {
     "build_constraints": "PIP_BUILD_CONSTRAINT",
 }
 _LOCAL = "127.0.0.1,localhost"
+
+_USER_DATA = "PIP_USER_AGENT_USER_DATA"
+"""The variable whose text every pip from 19.1 on sends in its ``User-Agent``, also with
+``--isolated``, and so do those that it starts."""
 
 # https://pip.pypa.io/en/stable/reference/requirements-file-format/
 _INDEX = ("-i", "--index-url", "--pypi-url", "--extra-index-url")
@@ -133,7 +136,9 @@ def redirect(
     }
     variables = _proxies(command, environ)
     if local_index.token is not None:
-        variables |= with_token(environ, local_index.token)
+        own = environ.get(_USER_DATA)
+        token = local_index.token
+        variables[_USER_DATA] = f"{own} {token}" if own else token
     for option, values in replaced.items():
         # Prefer variables: they override configuration files, and other users of this
         # machine can read arguments. pip splits the values of variables at spaces.

@@ -20,8 +20,7 @@ from ..selection.choice import Choice
 from ..selection.options import Selection
 from ..server.local_index import LocalIndex
 from ..server.source import Access
-from .asked import Asked, read_asked
-from .command import Pip, PipCommand
+from .command import PipCommand
 from .installed import (
     Installed,
     PipRun,
@@ -31,6 +30,7 @@ from .installed import (
     find_stale_variants,
     read_report,
 )
+from .process import Pip
 from .redirecting import find_remote_files, has_fixed_proxy, redirect
 from .settings import make_settings
 
@@ -133,7 +133,6 @@ def run(
     session = _Session(
         pip=pip,
         command=command,
-        asked=read_asked(command),
         selection=selection,
         environ=environ,
         quiet=quiet,
@@ -191,7 +190,6 @@ class _Session:
 
     pip: Pip
     command: PipCommand
-    asked: tuple[Asked, ...]
     selection: Selection
     environ: Mapping[str, str]
     quiet: bool
@@ -234,7 +232,8 @@ class _Session:
             return None
         from .explain import explain_unknown_label
 
-        return explain_unknown_label(self.asked, self.selection.pins, self.local_index)
+        pins = self.selection.pins
+        return explain_unknown_label(self.command.asked, pins, self.local_index)
 
     def run(self, prepared: _Prepared) -> PipRun:
         """Run pip; the index serves."""
@@ -252,7 +251,6 @@ class _Session:
         logger.info("pip ended with status %d", status)
         return PipRun(
             command=self.command,
-            asked=self.asked,
             local_index=self.local_index,
             python=self.pip.python,
             environ=self.environ,

@@ -15,7 +15,8 @@ from nvidia_variant_provider.errors import InputError
 from ..http.blocking import BlockingClient
 from ..http.client import AskCredentials, Client
 from ..http.settings import Settings
-from .command import Pip, PipCommand, PipOptions, find_python
+from .command import PipCommand, PipOptions
+from .process import Pip, find_python
 
 __all__ = [
     "Indexes",

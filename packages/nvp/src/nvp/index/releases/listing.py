@@ -12,7 +12,7 @@ from nvidia_variant_provider.errors import UsageError, shown
 from nvidia_variant_provider.machine.environment import Environment
 
 from ..http.client import Client
-from ..pip.command import find_python
+from ..pip.process import find_python
 from ..pip.settings import Indexes, find_indexes, make_settings
 from ..selection.options import Selection, parse_pins
 

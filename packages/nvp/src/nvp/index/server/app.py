@@ -34,7 +34,6 @@ from ..selection.evaluating import EvaluatedWheel
 from ..selection.reader import stream_pieces
 from ..selection.renaming import find_label, project_of
 from ..selection.wheel_files import may_be_build
-from .callers import TokenCheck
 from .responses import (
     FILE_HEADERS,
     HEADERS,
@@ -42,6 +41,7 @@ from .responses import (
     Failures,
     HostCheck,
     LocalFileResponse,
+    TokenCheck,
     UpstreamResponse,
     find_format,
     find_range,

@@ -91,7 +91,7 @@ class LocalIndex:
         self.passing: dict[str, str] = {}
         """Why files of a project have URLs of this index, which end with it."""
         self.token = secrets.token_urlsafe(16) if access.secret else None
-        """What requests must have in their ``User-Agent``; see `callers`."""
+        """What requests must have in their ``User-Agent``; see `TokenCheck`."""
         self._server = Server(host, port)
         self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
         self._places: list[_Place] = []

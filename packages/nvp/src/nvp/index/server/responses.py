@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import re
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -36,6 +37,7 @@ __all__ = [
     "Failures",
     "HostCheck",
     "LocalFileResponse",
+    "TokenCheck",
     "UpstreamResponse",
     "find_format",
     "find_range",
@@ -84,6 +86,30 @@ class HostCheck:
             host = Headers(scope=scope).get("host", "").lower()
             if _PORT.sub("", host) not in self._hosts:
                 app = PlainTextResponse("Invalid host header", status_code=400)
+        await app(scope, receive, send)
+
+
+class TokenCheck:
+    """Refuses requests whose ``User-Agent`` does not have the token of ``pip``.
+
+    The secret part of the URLs of an index is on the command line of each pip that
+    another pip starts for a build, where every user of this machine can read it. pip
+    gets the token in an environment variable, which other users cannot read and which
+    builds inherit.
+    """
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        app = self._app
+        if scope["type"] == "http":
+            agent = Headers(scope=scope).get("user-agent", "")
+            words = re.split(r"[^\w-]+", agent, flags=re.ASCII)
+            if not any(secrets.compare_digest(word, self._token) for word in words):
+                app = PlainTextResponse("Not the user's own pip", status_code=403)
         await app(scope, receive, send)
 
 

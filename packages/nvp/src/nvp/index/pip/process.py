@@ -1,0 +1,448 @@
+"""The user's pip: asking it how it understands a command line, and running it.
+
+The probe asks pip itself, so that arguments, environment variables and configuration
+files mean here what they mean to that version of pip.
+
+Loading pip takes longer than most of what pip does for a small package. So where that
+is possible, the process that has loaded pip for the probe runs pip after its reply.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from nvidia_variant_provider.errors import InputError, UsageError, shown
+
+from ..._resources import read_resource
+from ...signals import ENDING, handling
+from ..http.urls import redacted
+from .command import PipCommand, PipOptions
+
+__all__ = ["Pip", "find_python", "is_tool_environment"]
+
+logger = logging.getLogger(__name__)
+
+_PROBE = ("index", "pip", "probe.py")
+# SIGN and NO_PIP of the probe, which cannot be imported: it runs when it is.
+_SIGN, _NO_PIP = "pip_probe", 66
+
+_TIMEOUT = 120.0
+"""Seconds for a reply of the probe: a keyring may ask its user something."""
+
+_CAN_KEEP = sys.platform != "win32"
+"""Whether descriptors can be passed to a process, as `_WarmPip` needs."""
+
+_GRACE = 5.0
+"""Seconds after an interrupt in which pip should have received it itself."""
+
+
+class Pip:
+    """The pip of an interpreter.
+
+    :param python: the path of the interpreter.
+    :param environ: the environment variables that pip sees.
+    """
+
+    def __init__(self, python: str, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._python = python
+        self._host = python
+        self._base = [python, "-m", "pip"]
+        self._paths: list[str] | None = None
+        self._search: str | None = None  # where the probe finds pip
+        self._warm: _WarmPip | None = None
+
+    def start(self, *, quiet: bool) -> None:
+        """Start the process that `understand` asks and that runs pip; call `close`.
+
+        :param quiet: send its stdout to stderr, as in `run`.
+        :raises InputError: the interpreter cannot be run.
+        """
+        if not _CAN_KEEP:
+            return
+        try:
+            self._warm = _WarmPip(self._probe(), self._environ, quiet=quiet)
+        except OSError as error:
+            raise _not_run(self._host, error) from None
+
+    def understand(self, arguments: Sequence[str]) -> PipCommand:
+        """Return how pip understands ``arguments``; no command runs.
+
+        :raises InputError: there is no pip.
+        """
+        names = [field.name for field in fields(PipOptions)]
+        question = {"arguments": list(arguments), "names": names}
+        if self._warm is None:
+            reply = self._ask(question)
+        else:
+            reply = self._ask_warm(self._warm, question)
+        if reply is None:
+            logger.info("%s: pip refuses the command line", self._host)
+            return PipCommand(command=None)
+        try:
+            command = PipCommand.from_reply(reply)
+        except (AttributeError, IndexError, TypeError):
+            raise _no_pip(self._host) from None
+        logger.info(
+            "%s: pip runs %s with the indexes %s",
+            self._host,
+            command.command,
+            ", ".join(map(redacted, command.indexes)) or "none",
+        )
+        return command if self._paths is None else replace(command, paths=self._paths)
+
+    def ask_credentials(self, url: str, options: PipOptions) -> tuple[str, str] | None:
+        """Return user and password for the server of ``url``, as pip finds them.
+
+        pip looks in the URLs of its indexes, the netrc file and the keyring.
+        """
+        question = {
+            "url": url,
+            "indexes": [options.index_url, *options.extra_index_urls],
+            "no_input": options.no_input,
+            "keyring_provider": options.keyring_provider,
+        }
+        reply = self._ask(question)
+        return (str(reply[0]), str(reply[1])) if reply else None
+
+    @property
+    def python(self) -> str:
+        """The path of the interpreter that packages are installed for."""
+        return self._python
+
+    def run(
+        self,
+        arguments: Sequence[str],
+        environ: Mapping[str, str],
+        *,
+        quiet: bool,
+        take: Callable[[str], object] | None = None,
+    ) -> int:
+        """Run pip to its end, and return its exit status.
+
+        :param quiet: send its stdout to stderr.
+        :param take: called with each line that pip writes to stdout, instead of that.
+        :raises InputError: the interpreter cannot be run.
+        """
+        logger.info("running %s", " ".join([*self._base, *map(redacted, arguments)]))
+        if take is not None:
+            # The stdout of a process that is kept is that of this process.
+            self.close()
+        warm, self._warm = self._warm, None
+        if warm is not None:
+            process = warm.process
+        else:
+            try:
+                process = subprocess.Popen(  # noqa: S603
+                    [*self._base, *arguments],
+                    env=dict(environ),
+                    stdout=subprocess.PIPE if take else 2 if quiet else None,
+                )
+            except OSError as error:
+                raise _not_run(self._host, error) from None
+        with _passing_signals_on(process):
+            if warm is not None:
+                warm.become_pip(arguments, environ)
+            for line in process.stdout or ():
+                if take is not None:
+                    take(line.decode("utf-8", "surrogateescape"))
+            status = process.wait()
+        return status if status >= 0 else 128 - status
+
+    def close(self) -> None:
+        """End a process that was kept and has not run pip."""
+        if self._warm is not None:
+            warm, self._warm = self._warm, None
+            warm.end()
+
+    def _ask_warm(self, warm: _WarmPip, question: Mapping[str, object]) -> Any:
+        """Return the reply of a probe that is kept, so that it runs pip later."""
+        warm.send(question)
+        sign = warm.read_line(_TIMEOUT)
+        reply = warm.read_line(_TIMEOUT) if sign == _SIGN else None
+        if reply is None:
+            self._warm = None
+            if warm.end() == _NO_PIP:
+                self._borrow()
+                return self._ask(question)
+            if sign != _SIGN:
+                raise _no_pip(self._host)
+            return None
+        return json.loads(reply)
+
+    def _ask(self, question: Mapping[str, object]) -> Any:
+        """Return the reply of the probe; ``None`` where pip should report an error."""
+        done = self._run_probe(question)
+        if done is not None and done.returncode == _NO_PIP:
+            self._borrow()
+            done = self._run_probe(question)
+        if done is None:
+            return None
+        # A sitecustomize of the user may have printed something before.
+        _, sign, reply = done.stdout.partition(f"{_SIGN}\n")
+        if not sign:
+            raise _no_pip(self._host)
+        try:
+            return json.loads(reply) if done.returncode == 0 else None
+        except ValueError:
+            raise _no_pip(self._host) from None
+
+    def _run_probe(
+        self, question: Mapping[str, object]
+    ) -> subprocess.CompletedProcess[str] | None:
+        environ = {**self._environ, "PYTHONIOENCODING": "utf-8"}
+        if self._search is not None:
+            environ["PYTHONPATH"] = self._search
+        try:
+            return subprocess.run(  # noqa: S603
+                self._probe(),
+                input=json.dumps(question),
+                env=environ,
+                capture_output=True,
+                encoding="utf-8",
+                timeout=_TIMEOUT,
+                check=False,
+            )
+        except OSError as error:
+            raise _not_run(self._host, error) from None
+        except (ValueError, subprocess.TimeoutExpired):
+            return None
+
+    def _probe(self) -> list[str]:
+        """Return the command that runs the probe."""
+        return [self._host, "-c", _without_folder(read_resource(*_PROBE))]
+
+    def _borrow(self) -> None:
+        """Use the pip of this interpreter, or the one that comes with Python itself.
+
+        Both can manage other environments.
+        """
+        host = sys.executable
+        if self._host != host and importlib.util.find_spec("pip"):
+            self._base = [host, "-m", "pip"]
+        else:
+            wheel = _find_bundled_pip()
+            if wheel is None:
+                hint = f"{self._python} -m ensurepip"
+                raise InputError("has no pip", path=self._python, hint=hint)
+            self._base = [host, os.path.join(wheel, "pip")]
+            self._search = wheel
+        logger.info("%s has no pip: using %s", self._python, self._base[-1])
+        self._host = host
+        if self._python != host:
+            self._base += ["--python", self._python]
+            self._paths = _find_paths(self._python, self._environ)
+
+
+def _without_folder(code: str) -> str:
+    """Wrap ``code`` for ``-c``, so that it imports nothing from the working folder.
+
+    ``python -m pip`` removes that folder from the path as well.
+    """
+    first = "import sys; sys.path[:] = [path for path in sys.path if path]"
+    return f"{first}\nexec(compile({code!r}, 'pip_probe', 'exec'))"
+
+
+def _not_run(path: str, error: OSError) -> InputError:
+    message = f"cannot be run: {error.strerror}"
+    return InputError(message, path=path, hint="see --python")
+
+
+def _no_pip(path: str) -> InputError:
+    return InputError("is not a Python with a pip", path=path, hint="see --python")
+
+
+def find_python(path: str | None, environ: Mapping[str, str] | None = None) -> str:
+    """Find the interpreter at ``path``: a program, or the folder of an environment.
+
+    :param path: ``None`` for the running interpreter. Where that belongs to a tool
+        such as pipx, the activated environment comes first.
+    :param environ: the environment variables, with ``VIRTUAL_ENV``.
+    :raises UsageError: there is no interpreter.
+    """
+    if path is None:
+        active = (environ or {}).get("VIRTUAL_ENV")
+        if not (active and is_tool_environment()):
+            return sys.executable
+        path = active
+    for name in ("", "bin/python", "Scripts/python.exe"):
+        program = os.path.join(path, name) if name else path
+        if os.path.isfile(program):
+            return os.path.abspath(program)
+    message = f"{shown(path)} is neither an interpreter nor an environment"
+    raise UsageError(message, hint="give the path of one")
+
+
+def is_tool_environment() -> bool:
+    """Return whether pipx or ``uv tool`` made the environment of this program.
+
+    Nobody imports anything from it but this program itself.
+    """
+    marks = ("pipx_metadata.json", "uv-receipt.toml")
+    return any(os.path.isfile(os.path.join(sys.prefix, name)) for name in marks)
+
+
+def _find_bundled_pip() -> str | None:
+    """Find the wheel of pip from which ``ensurepip`` installs it, if there is one."""
+    spec = importlib.util.find_spec("ensurepip")
+    folders = [sysconfig.get_config_var("WHEEL_PKG_DIR")]
+    if spec is not None and spec.origin:
+        folders.append(os.path.join(os.path.dirname(spec.origin), "_bundled"))
+    for folder in filter(None, folders):
+        wheels = sorted(Path(folder).glob("pip-*.whl"))
+        if wheels:
+            return str(wheels[-1])
+    return None
+
+
+def _find_paths(python: str, environ: Mapping[str, str]) -> list[str]:
+    code = "import json; print(json.dumps([p for p in sys.path if p]))"
+    try:
+        done = subprocess.run(  # noqa: S603
+            [python, "-c", _without_folder(code)],
+            env=dict(environ),
+            capture_output=True,
+            timeout=_TIMEOUT,
+            check=True,
+        )
+        paths: list[str] = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError):
+        raise _no_pip(python) from None
+    return paths
+
+
+class _WarmPip:
+    """A probe that talks on two pipes, and has the standard streams of pip.
+
+    :param command: runs the probe; the numbers of its descriptors are added.
+    :param quiet: send its stdout to stderr.
+    :raises OSError: the interpreter cannot be run.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environ: Mapping[str, str], *, quiet: bool
+    ) -> None:
+        questions, self._questions = os.pipe()
+        self._replies, replies = os.pipe()
+        self._received = b""
+        try:
+            with _holding_interrupts_back():
+                self.process = subprocess.Popen(  # noqa: S603
+                    [*command, str(questions), str(replies)],
+                    env=dict(environ),
+                    stdout=2 if quiet else None,
+                    pass_fds=(questions, replies),
+                )
+        except OSError:
+            self._close_pipes()
+            raise
+        finally:
+            os.close(questions)
+            os.close(replies)
+
+    def send(self, message: Mapping[str, object]) -> None:
+        """Send a message; a process that has ended does not receive it."""
+        line = f"{json.dumps(message)}\n".encode()
+        try:
+            while line:
+                line = line[os.write(self._questions, line) :]
+        except BrokenPipeError:
+            logger.info("the probe has ended")
+
+    def read_line(self, timeout: float) -> str | None:
+        """Return what the probe writes up to the next end of a line.
+
+        :param timeout: the seconds to wait at most.
+        """
+        until = time.monotonic() + timeout
+        while b"\n" not in self._received:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self._replies], [], [], left)[0]:
+                return None
+            piece = os.read(self._replies, 65536)
+            if not piece:
+                return None
+            self._received += piece
+        line, _, self._received = self._received.partition(b"\n")
+        return line.decode("utf-8", "replace")
+
+    def become_pip(self, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+        """Let the process run pip; it ends with the exit status of pip."""
+        self.send({"run": list(arguments), "environ": dict(environ)})
+        self._close_pipes()
+
+    def end(self) -> int:
+        """End a process that is not to run pip, and return its exit status."""
+        self._close_pipes()
+        try:
+            return self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+    def _close_pipes(self) -> None:
+        for name in ("_questions", "_replies"):
+            if getattr(self, name) >= 0:
+                os.close(getattr(self, name))
+                setattr(self, name, -1)
+
+
+def _passing_signals_on(
+    process: subprocess.Popen[bytes],
+) -> AbstractContextManager[None]:
+    """Pass the signals that end this process on to pip, so that it ends first."""
+
+    def interrupt(*_: object) -> None:
+        # Ctrl-C reaches pip directly; a second SIGINT would interrupt its rollback.
+        # Others, such as a CI system, may signal the whole group or this process
+        # alone, which cannot be told apart: give pip some time first.
+        if not _is_foreground():
+            timer = threading.Timer(_GRACE, process.send_signal, [signal.SIGINT])
+            timer.daemon = True
+            timer.start()
+
+    def terminate(*_: object) -> None:
+        process.terminate()
+
+    return handling({signal.SIGINT: interrupt, **dict.fromkeys(ENDING, terminate)})
+
+
+def _is_foreground() -> bool:
+    """Return whether the terminal sends signals to this process and its children."""
+    if sys.platform == "win32":
+        return True
+    for stream in (0, 1, 2):
+        with suppress(OSError):
+            return os.tcgetpgrp(stream) == os.getpgrp()
+    return False
+
+
+@contextmanager
+def _holding_interrupts_back() -> Iterator[None]:
+    """Hold Ctrl-C back, for this thread and the processes that it starts meanwhile.
+
+    Such a process lets it through when it can end without a traceback.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
