@@ -339,7 +339,7 @@ def compare_packages(
     samples = take_turns(
         {
             "pip": side(["pip"]),
-            "nvidia-variant-provider pip": side(["nvidia_variant_provider", "pip"]),
+            "nvp pip": side(["nvidia_variant_provider", "pip"]),
         },
         runs,
     )
@@ -375,7 +375,7 @@ def compare_pages(environment: Environment, url: str, runs: int) -> None:
             samples = take_turns(
                 {
                     "simple-repository-server": get(theirs, project),
-                    "nvidia-variant-provider serve": get(ours, project),
+                    "nvp serve": get(ours, project),
                 },
                 runs,
             )

@@ -3,9 +3,9 @@ r"""Regenerate the table of builds from a census and from torch's build scripts.
 First a census of the projects of the table is taken and exported, which takes a
 quarter of an hour for the newest two releases of each::
 
-    nvidia-variant-provider census INDEX --project NAME ... --releases 2 \
+    nvp census INDEX --project NAME ... --releases 2 \
         --platform '*linux*x86_64' --platform '*linux*aarch64' -o census.sqlite
-    nvidia-variant-provider census --export census.json -o census.sqlite
+    nvp census --export census.json -o census.sqlite
     python -m tools.update_builds census.json
 
 The records of older releases, which the census has not read, stay as they are. Those of

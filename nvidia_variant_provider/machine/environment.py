@@ -188,7 +188,7 @@ class Environment(Frozen):
         fields = _known(data, required + optional, place)
         for key in required:
             if key not in fields:
-                hint = "save one with: nvidia-variant-provider detect --json"
+                hint = "save one with: nvp detect --json"
                 where = place or "top level"
                 raise InputError(f"{key} is missing", place=where, hint=hint)
         gpus_place = join(place, "gpus")

@@ -46,7 +46,7 @@ def test_the_printed_command_writes_the_suggested_document(
         told = dict(zip(blocks[1::2], map(textwrap.dedent, blocks[2::2]), strict=True))
         assert list(told) == [
             "Add this to pyproject.toml",
-            "Install variantlib where nvidia-variant-provider is installed",
+            "Install variantlib where nvp is installed",
             "Then run this command",
         ]
         pyproject, install, command = told.values()

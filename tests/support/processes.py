@@ -113,7 +113,7 @@ def clean_environ(home: Path, extra: Mapping[str, str] | None = None) -> dict[st
 def provider(
     *arguments: object, environ: Mapping[str, str], cwd: Path | None = None
 ) -> Done:
-    """Run ``nvidia-variant-provider ARGUMENTS``, and wait for its end."""
+    """Run ``nvp ARGUMENTS``, and wait for its end."""
     done = subprocess.run(
         [sys.executable, "-m", "nvp", *map(str, arguments)],
         env=dict(environ),
@@ -128,7 +128,7 @@ def provider(
 
 
 class Pip:
-    """``nvidia-variant-provider pip`` for a machine with driver 12.9 and GPU 8.0."""
+    """``nvp pip`` for a machine with driver 12.9 and GPU 8.0."""
 
     def __init__(self, python: Path, environ: Mapping[str, str]) -> None:
         self.python = python

@@ -23,7 +23,7 @@ DRIVER = r"""
 source "$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
 compopt() { :; }  # it works only while readline completes
-_shtab_nvidia_variant_provider
+_shtab_nvp
 printf '%s\n' "${COMPREPLY[@]}"
 """
 """What readline does when the Tab key is pressed after the last word."""
@@ -52,19 +52,19 @@ def complete(run: Run, tmp_path: Path) -> Complete:
 @pytest.mark.skipif(BASH is None or sys.platform == "win32", reason="needs bash")
 class TestBash:
     def test_verbs(self, complete: Complete) -> None:
-        assert complete("nvidia-variant-provider", "") == set(VERBS)
-        assert complete("nvidia-variant-provider", "res") == {"resolve"}
+        assert complete("nvp", "") == set(VERBS)
+        assert complete("nvp", "res") == {"resolve"}
 
     def test_options_of_the_program(self, complete: Complete) -> None:
-        assert {"--version", "--json", "-v"} <= complete("nvidia-variant-provider", "-")
+        assert {"--version", "--json", "-v"} <= complete("nvp", "-")
 
     def test_options_of_a_verb(self, complete: Complete) -> None:
-        words = complete("nvidia-variant-provider", "resolve", "--e")
+        words = complete("nvp", "resolve", "--e")
         assert words == {"--every-gpu", "--explain", "--environment"}
-        assert "--verbose" in complete("nvidia-variant-provider", "serve", "--")
+        assert "--verbose" in complete("nvp", "serve", "--")
 
     def test_choices(self, complete: Complete) -> None:
-        words = ("nvidia-variant-provider", "validate", "--format", "")
+        words = ("nvp", "validate", "--format", "")
         assert complete(*words) == {"text", "json", "sarif", "github"}
 
     @pytest.mark.parametrize("words", [("resolve",), ("detect", "--environment")])
@@ -72,14 +72,15 @@ class TestBash:
         self, words: tuple[str, ...], complete: Complete, tmp_path: Path
     ) -> None:
         (tmp_path / "x-1-variants.json").touch()
-        completions = complete("nvidia-variant-provider", *words, "x-")
+        completions = complete("nvp", *words, "x-")
         assert completions == {"x-1-variants.json"}
 
     def test_it_is_registered_for_the_name_that_was_called(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sys, "argv", ["nvp"])
-        assert run("--print-completion", "bash").out.endswith("-F _shtab_nvp nvp\n")
+        monkeypatch.setattr(sys, "argv", ["nvidia-variant-provider"])
+        end = "-F _shtab_nvidia_variant_provider nvidia-variant-provider\n"
+        assert run("--print-completion", "bash").out.endswith(end)
 
 
 @pytest.mark.parametrize("shell", ["zsh", "tcsh", "fish"])
@@ -89,7 +90,7 @@ def test_scripts_of_other_shells(shell: str, run: Run) -> None:
         pytest.skip(f"this shtab does not know {shell}")
     outcome = run("--print-completion", shell)
     assert outcome.code == 0
-    assert "nvidia-variant-provider" in outcome.out
+    assert "nvp" in outcome.out
     assert all(verb in outcome.out for verb in VERBS)
 
 

@@ -19,7 +19,7 @@ class TestHelp:
     ) -> None:
         outcome = run(*arguments)
         assert (outcome.code, outcome.err) == (0, "")
-        assert outcome.out.startswith("usage: nvidia-variant-provider ")
+        assert outcome.out.startswith("usage: nvp ")
 
     def test_verbs_are_grouped_by_what_people_want(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
@@ -36,9 +36,7 @@ class TestHelp:
     ) -> None:
         monkeypatch.setenv("COLUMNS", "60")
         lines = run("help").out.splitlines()
-        assert [line for line in lines if len(line) > 60] == [
-            "~/.local/share/bash-completion/completions/nvidia-variant-provider."
-        ]
+        assert [line for line in lines if len(line) > 60] == []
         start = next(n for n, line in enumerate(lines) if line.startswith("  inspect"))
         assert lines[start : start + 2] == [
             "  inspect     show which GPU code is in wheels and",
@@ -56,24 +54,31 @@ class TestHelp:
         monkeypatch.setenv("COLUMNS", "80")
         outcome = run("help", verb)
         assert outcome.code == 0
-        assert outcome.out.startswith(f"usage: nvidia-variant-provider {verb} ")
+        assert outcome.out.startswith(f"usage: nvp {verb} ")
         assert "\nexample" in outcome.out
-        assert f"\n  nvidia-variant-provider {verb}" in outcome.out
+        assert f"\n  nvp {verb}" in outcome.out
         assert all(len(line) <= 80 for line in outcome.out.splitlines())
         with pytest.raises(SystemExit) as caught:
             main([verb, "--help"])
         assert caught.value.code == 0
         assert capsys.readouterr().out == outcome.out
 
-    @pytest.mark.parametrize("name", ["nvp", "/usr/bin/nvp", "nvp.exe"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "nvidia-variant-provider",
+            "/usr/bin/nvidia-variant-provider",
+            "nvidia-variant-provider.exe",
+        ],
+    )
     def test_usage_lines_follow_the_name_by_which_the_command_was_called(
         self, name: str, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sys, "argv", [name])
         out = run("help", "resolve").out
-        assert out.startswith("usage: nvp resolve ")
-        assert "\n  nvp resolve " in out
-        assert "see nvidia-variant-provider resolve --help" in run("resolve").err
+        assert out.startswith("usage: nvidia-variant-provider resolve ")
+        assert "\n  nvidia-variant-provider resolve " in out
+        assert "see nvp resolve --help" in run("resolve").err
 
     def test_both_names_are_installed(self) -> None:
         text = (ROOT / "packages" / "nvp" / "pyproject.toml").read_text()

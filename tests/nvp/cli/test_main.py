@@ -73,41 +73,36 @@ class TestErrors:
         [
             (
                 ["reslove"],
-                "there is no verb 'reslove'; did you mean resolve? see "
-                "nvidia-variant-provider --help",
+                "there is no verb 'reslove'; did you mean resolve? see nvp --help",
             ),
             (
                 ["help", "validat"],
-                "there is no verb 'validat'; did you mean validate? see "
-                "nvidia-variant-provider --help",
+                "there is no verb 'validat'; did you mean validate? see nvp --help",
             ),
             (
                 ["hlep"],
-                "there is no verb 'hlep'; did you mean help? see "
-                "nvidia-variant-provider --help",
+                "there is no verb 'hlep'; did you mean help? see nvp --help",
             ),
             (
                 ["\x1b[1m"],
-                "there is no verb '\\x1b[1m'; see nvidia-variant-provider --help",
+                "there is no verb '\\x1b[1m'; see nvp --help",
             ),
             (
                 ["resolve", "--explian", "x"],
                 "there is no option --explian; did you mean --explain? see "
-                "nvidia-variant-provider resolve --help",
+                "nvp resolve --help",
             ),
             (
                 ["-V", "detect"],
-                "there is no option -V; see nvidia-variant-provider --help",
+                "there is no option -V; see nvp --help",
             ),
             (
                 ["resolve", "FILE", "extra"],
-                "there is one word too many: 'extra'; see nvidia-variant-provider "
-                "resolve --help",
+                "there is one word too many: 'extra'; see nvp resolve --help",
             ),
             (
                 ["resolve"],
-                "the following arguments are required: FILE; see "
-                "nvidia-variant-provider resolve --help",
+                "the following arguments are required: FILE; see nvp resolve --help",
             ),
         ],
     )
@@ -123,7 +118,7 @@ class TestErrors:
             assert caught.value.code == 0
         out = capsys.readouterr().out
         assert all(verb in out for verb in VERBS)
-        assert f"nvidia-variant-provider {__version__}" in out
+        assert f"nvp {__version__}" in out
 
 
 class TestReport:
@@ -238,7 +233,7 @@ def test_module_is_the_command() -> None:
         text=True,
         check=True,
     )
-    assert done.stdout == f"nvidia-variant-provider {__version__}\n"
+    assert done.stdout == f"nvp {__version__}\n"
 
 
 def test_streams_that_cannot_be_used(torch: Path) -> None:

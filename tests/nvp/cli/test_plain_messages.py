@@ -34,7 +34,7 @@ def test_a_wrong_value(
 ) -> None:
     text = stderr(capsys, *words)
     assert message in text
-    assert f"; see nvidia-variant-provider {words[0]} --help" in text
+    assert f"; see nvp {words[0]} --help" in text
     assert "invalid" not in text
     assert len(text) < 500
 

@@ -29,7 +29,7 @@ def test_a_command_names_the_machine_that_the_checks_are_about(tmp_path: Path) -
     )
     (hint,) = hints(replace(stack, machine_options=options), "ND201")
     assert shlex.split(hint) == [
-        *("nvidia-variant-provider", "pip", "--python", str(tmp_path / "my env")),
+        *("nvp", "pip", "--python", str(tmp_path / "my env")),
         *("install", "--upgrade", "--force-reinstall", "demo", *options),
     ]
 
@@ -77,7 +77,7 @@ def test_what_conda_has_installed_is_replaced_by_conda(tmp_path: Path) -> None:
     (hint,) = hints(stack, "ND207")
     place = shlex.quote(str(tmp_path))
     assert hint == f"conda install --prefix {place} 'pytorch=*=cuda*'"
-    assert stack.reinstall("demo").startswith("nvidia-variant-provider pip ")
+    assert stack.reinstall("demo").startswith("nvp pip ")
 
 
 def test_a_version_is_quoted(tmp_path: Path) -> None:

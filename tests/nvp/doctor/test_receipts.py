@@ -228,7 +228,7 @@ class TestRefused:
     def test_a_later_version(self, tmp_path: Path, receipt: dict[str, Any]) -> None:
         error = self.refusal(tmp_path, json.dumps({**receipt, "receipt_version": 2}))
         assert error.message == "version 2 of receipts is not known"
-        assert error.hint == "upgrade nvidia-variant-provider"
+        assert error.hint == "upgrade nvp"
 
     @pytest.mark.parametrize(
         "text",

@@ -43,7 +43,7 @@ NEAR_MISSES = {
 def test_a_trigger_is_the_only_finding(code: str, tmp_path: Path) -> None:
     (finding,) = run_checks(make_stack(tmp_path, *TRIGGERS[code]))
     assert finding.code == code
-    assert finding.hint.startswith(f"nvidia-variant-provider pip --python {tmp_path}")
+    assert finding.hint.startswith(f"nvp pip --python {tmp_path}")
 
 
 @pytest.mark.parametrize("code", NEAR_MISSES)

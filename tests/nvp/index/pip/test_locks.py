@@ -134,7 +134,7 @@ def test_a_lock_has_the_variants_that_its_packages_allow(
         "runtime==2, which is not locked)",
         "warning: what pip wrote has the URLs of variant wheels, which no released pip "
         "installs by itself: torch (cu126), torch (cu128), torch (null); install them "
-        "with: nvidia-variant-provider pip install -r pylock.toml",
+        "with: nvp pip install -r pylock.toml",
     ]
 
 

@@ -203,7 +203,7 @@ def test_another_variant_is_installed_already(
     done = pip("install", "-i", index, "--upgrade", "-r", file)
     assert advice.partition(";")[0] in done.err
 
-    words = advice.rpartition("nvidia-variant-provider pip ")[2].split()
+    words = advice.rpartition("nvp pip ")[2].split()
     done = pip(*words, "-i", index)
     assert done.code == 0, done.text
     assert environment.labels() == {"torch": "2.8.0 cu126"}

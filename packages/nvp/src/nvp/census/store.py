@@ -96,7 +96,7 @@ class Store:
             raise InputError("it is not a store", path=self._path, hint=_HINT)
         if version > VERSION:
             message = f"it is a store of version {version}, and {VERSION} is known"
-            hint = "pip install --upgrade nvidia-variant-provider"
+            hint = "pip install --upgrade nvp"
             raise InputError(message, path=self._path, hint=hint)
         with self._errors():
             self._connection.execute("PRAGMA foreign_keys = ON")

@@ -84,7 +84,7 @@ def read_wheel(task: Task) -> Outcome:
     :raises OtherVersionError: this process has another version of the package.
     """
     if task.version != __version__:
-        message = f"this worker has version {__version__} of nvidia-variant-provider"
+        message = f"this worker has version {__version__} of nvp"
         hint = f"install version {task.version} there"
         raise OtherVersionError(message, path=_own_name(), hint=hint)
     wheel, meter = task.wheel, Meter(task.limits.seconds)

@@ -1,4 +1,4 @@
-"""The command line ``nvidia-variant-provider VERB``, or shorter ``nvp VERB``.
+"""The command line ``nvp VERB``.
 
 There is one module for each verb, with ``configure_parser`` and ``execute``. A verb
 returns a `Result`, and only `render` prints it.

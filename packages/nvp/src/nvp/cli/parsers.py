@@ -19,7 +19,7 @@ from nvidia_variant_provider.errors import UsageError, shown
 
 from .. import __version__
 from .render import wrap_line
-from .verbs import GROUPS, PROGRAM, SHORT_PROGRAM, VERBS
+from .verbs import GROUPS, PROGRAM, SECOND_NAME, VERBS
 
 __all__ = [
     "CommandLine",
@@ -109,7 +109,7 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, verb: str | None = None, **settings: Any) -> None:
-        program = SHORT_PROGRAM if _called_by_short_name() else PROGRAM
+        program = SECOND_NAME if _called_by_second_name() else PROGRAM
         settings.setdefault("prog", f"{program} {verb}" if verb else program)
         super().__init__(
             formatter_class=_narrow_formatter,
@@ -398,6 +398,6 @@ def _nearest(word: str, known: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(word, list(known), 1)), None)
 
 
-def _called_by_short_name() -> bool:
+def _called_by_second_name() -> bool:
     name = os.path.basename(sys.argv[0]) if sys.argv else ""
-    return os.path.splitext(name)[0].lower() == SHORT_PROGRAM
+    return os.path.splitext(name)[0].lower() == SECOND_NAME

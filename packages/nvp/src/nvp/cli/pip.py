@@ -78,7 +78,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     from ..index.pip.process import Pip, find_python
 
     if not options.arguments:
-        hint = "try: nvidia-variant-provider pip install torch"
+        hint = "try: nvp pip install torch"
         raise UsageError("no pip command given", hint=hint)
     pip = Pip(find_python(options.python, environ), environ)
     try:
@@ -207,7 +207,7 @@ def _run(
     if outcome.written_variants:
         wheels = ", ".join(outcome.written_variants)
         how = (
-            "; install them with: nvidia-variant-provider pip install -r pylock.toml"
+            "; install them with: nvp pip install -r pylock.toml"
             if command.command == "lock"
             else ""
         )
@@ -221,7 +221,7 @@ def _run(
     for build in outcome.stale_builds:
         words = [*options.ours, *_words(command), build.best]
         line = shlex.join(["pip", "install", *map(redacted, words)])
-        narration.warn(stays_installed(build, f"nvidia-variant-provider {line}"))
+        narration.warn(stays_installed(build, f"nvp {line}"))
     narration.finish(outcome, pins, dry_run=bool(command.options.dry_run))
     for sentence in outcome.failures:
         # pip may have said another one, such as that a file was tampered with.
@@ -267,7 +267,7 @@ def _advice(item: StaleVariant, pins: Pins, words: Sequence[str]) -> str:
     )
     return (
         f"{name} stays installed as variant {item.installed.label}, but {best} {why}; "
-        f"to replace it: nvidia-variant-provider {line}"
+        f"to replace it: nvp {line}"
     )
 
 

@@ -7,10 +7,10 @@ A verb has a module of its own name in this folder, with ``configure_parser`` an
 
 from __future__ import annotations
 
-__all__ = ["GROUPS", "PROGRAM", "SHORT_PROGRAM", "VERBS"]
+__all__ = ["GROUPS", "PROGRAM", "SECOND_NAME", "VERBS"]
 
-PROGRAM, SHORT_PROGRAM = "nvidia-variant-provider", "nvp"
-"""The two names of the command. Hints use the first one, which says what it is."""
+PROGRAM, SECOND_NAME = "nvp", "nvidia-variant-provider"
+"""The two names of the command. Hints use the first one."""
 
 GROUPS = {
     "Install": {

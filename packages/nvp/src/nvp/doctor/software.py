@@ -236,7 +236,7 @@ class Software:
         What it installs is for the machine that the checks are about. The names and
         versions of distributions come from files, so that every word is quoted.
         """
-        command = ["nvidia-variant-provider", "pip"]
+        command = ["nvp", "pip"]
         python = self.installation.python or self.installation.prefix
         if python != sys.executable:
             command += ["--python", self.installation.prefix]

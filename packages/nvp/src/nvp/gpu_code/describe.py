@@ -188,7 +188,7 @@ def how_to_add(suggestion: Suggestion) -> list[str]:
     return [
         "Add this to pyproject.toml:",
         *(f"  {line}".rstrip() for line in suggestion.pyproject.splitlines()),
-        "Install variantlib where nvidia-variant-provider is installed:",
+        "Install variantlib where nvp is installed:",
         f"  {suggestion.install}",
         "Then run this command:",
         f"  {suggestion.command}",

@@ -30,7 +30,7 @@ __all__ = [
     "refuse_repeated",
 ]
 
-_SNAPSHOT = "make one with: nvidia-variant-provider detect --json"
+_SNAPSHOT = "make one with: nvp detect --json"
 _NUMBERS = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,6})*")
 MAX_GPUS = 256
 """GPUs of one machine; the largest known machines have 16, and 72 in one rack."""

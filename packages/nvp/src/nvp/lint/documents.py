@@ -113,7 +113,7 @@ def check_nv106(
     """Report a version that released clients do not read any more."""
     version = checked.metadata.schema
     if "$schema" in document and not versions.is_read_by_clients(version):
-        hint = "rewrite it: nvidia-variant-provider upgrade FILE"
+        hint = "rewrite it: nvp upgrade FILE"
         if in_wheel:
             hint = "build the wheel again, with metadata of a newer version"
         message = f"version {version} is not read by {versions.CLIENTS}"

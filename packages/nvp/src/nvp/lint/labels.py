@@ -187,7 +187,7 @@ def check_nv302(label: NvidiaLabel) -> Iterator[Problem]:
             yield Problem(
                 place,
                 f"the provider never supports {shown(value)}",
-                "list the values with: nvidia-variant-provider properties --all",
+                "list the values with: nvp properties --all",
             )
 
 

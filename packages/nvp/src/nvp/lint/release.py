@@ -36,7 +36,7 @@ METADATA_CHECKS: Checks[CheckedRelease] = Checks()
 RELEASE_CHECKS: Checks[CheckedRelease] = Checks()
 """The other checks of a release."""
 
-_UPGRADE = "nvidia-variant-provider upgrade --index FOLDER"
+_UPGRADE = "nvp upgrade --index FOLDER"
 
 
 _ORDINARY = "the release has neither labels nor metadata; name wheels by themselves"

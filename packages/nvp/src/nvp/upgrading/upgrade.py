@@ -90,7 +90,7 @@ def upgrade(
     """
     if metadata.schema.number > versions.WRITTEN.number:
         message = f"version {metadata.schema} is newer than {versions.WRITTEN}"
-        hint = "a newer nvidia-variant-provider may read it"
+        hint = "a newer nvp may read it"
         raise InputError(message, place="$schema", hint=hint)
     remarks = _Remarks()
     if document is not None:

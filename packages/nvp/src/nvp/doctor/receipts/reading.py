@@ -86,7 +86,7 @@ _Look = Callable[[object, str], object]
 def _check(receipt: Mapping[str, Any]) -> None:
     version = as_integer(receipt["receipt_version"], "receipt_version")
     if version != VERSION:
-        hint = "upgrade nvidia-variant-provider" if version > VERSION else _HINT
+        hint = "upgrade nvp" if version > VERSION else _HINT
         message = f"version {version} of receipts is not known"
         raise InputError(message, place="receipt_version", hint=hint)
     _look(receipt, "", _RECEIPT)

@@ -118,7 +118,7 @@ def _judge_for(
     tables = read_tables(project, sources, selections)
     if version is not None and tables and not any(t.releases for t in tables):
         message = f"no index has {project} {version}"
-        hint = f"list what there is: nvidia-variant-provider releases {project}"
+        hint = f"list what there is: nvp releases {project}"
         raise InputError(message, hint=hint)
     return tables
 

@@ -392,7 +392,7 @@ class VariantSelector:
                 name,
                 "its METADATA has variant markers that no released installer reads, "
                 "and this server cannot rewrite wheels; take another build, or serve "
-                "it with: nvidia-variant-provider serve",
+                "it with: nvp serve",
             )
         if self._selection.requires_hashes:
             raise self._refused(
