@@ -15,10 +15,9 @@ from nvidia_variant_provider.machine.environment import Environment
 from nvp import api
 from nvp.doctor.distributions import find_distributions
 from nvp.doctor.installation import find_installation
-from nvp.doctor.model import Finding
+from nvp.doctor.model import Finding, Stack
 from nvp.doctor.runner import diagnose
 from nvp.doctor.software import CodeReader
-from nvp.doctor.stack import Stack
 
 __all__ = ["Installed", "machine", "make_environment", "make_stack", "run_checks"]
 

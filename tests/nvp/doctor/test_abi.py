@@ -11,8 +11,8 @@ import pytest
 from support.cxx_libraries import compile_library, needs_cxx, torch_library
 from support.stacks import Installed, make_stack, run_checks
 
-from nvp.doctor.abi import symbols
-from nvp.doctor.abi.names import OF_TORCH, abi_of, qualified_name, with_other_tag
+from nvp.doctor import abi
+from nvp.doctor.abi import OF_TORCH, abi_of, qualified_name, with_other_tag
 from nvp.doctor.model import Finding
 from nvp.gpu_code.symbols import Symbol
 
@@ -212,14 +212,14 @@ def test_torch_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     cache = tmp_path / "cache"
     first = run_checks(make_stack(tmp_path / "env", *installed, cache=cache))
     read: list[str] = []
-    original = symbols.read_library
+    original = abi.read_library
 
     def read_library(path: str) -> Iterator[Symbol]:
         if "torch/lib" in path:
             read.append(path)
         return original(path)
 
-    monkeypatch.setattr(symbols, "read_library", read_library)
+    monkeypatch.setattr(abi, "read_library", read_library)
     assert run_checks(make_stack(tmp_path / "env", *installed, cache=cache)) == first
     assert read == []
     for kept in cache.iterdir():

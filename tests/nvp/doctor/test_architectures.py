@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvidia_variant_provider.machine.environment import ComputeCapability
-from nvp.doctor.toolchain.compilers import parse_architectures
+from nvp.doctor.toolchain import parse_architectures
 
 ENTRIES = st.builds(
     lambda number, suffix, ptx: f"{number}{suffix}{ptx}",

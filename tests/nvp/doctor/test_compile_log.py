@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.paths import FIXTURES
 
-from nvp.doctor.workloads.compile_log import (
+from nvp.doctor.compile_log import (
     MOST,
     CompileLog,
     split_prefix,

@@ -14,8 +14,8 @@ from support.stacks import Installed, machine, make_environment, make_stack
 
 from nvp.doctor.distributions import find_distributions
 from nvp.doctor.installation import find_installation
+from nvp.doctor.model import Stack
 from nvp.doctor.runner import diagnose
-from nvp.doctor.stack import Stack
 
 PLAIN = {"demo/plain.so": binary("plain.so")}
 DEMO = Installed(files=PLAIN)

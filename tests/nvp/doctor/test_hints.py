@@ -13,7 +13,7 @@ from support.stacks import Installed, machine, make_stack, run_checks
 from nvp import api
 from nvp.cli import machine as options
 from nvp.cli.parsers import make_verb_parser
-from nvp.doctor.stack import Stack
+from nvp.doctor.model import Stack
 
 FILES = {"demo/plain.so": binary("plain.so")}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvp.doctor.abi.names import Label, parse_label
+from nvp.doctor.abi import Label, parse_label
 
 MINORS = st.integers(0, 20)
 CUDA = st.tuples(st.integers(11, 14), st.integers(0, 9))

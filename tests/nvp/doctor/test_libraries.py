@@ -13,9 +13,8 @@ from support.gpu_wheels import binary
 from support.shared_objects import SharedObject, dlopen, needs_compiler
 from support.stacks import Installed, machine, make_stack, run_checks
 
-from nvp.doctor.model import Finding
+from nvp.doctor.model import Finding, Stack
 from nvp.doctor.runner import diagnose
-from nvp.doctor.stack import Stack
 
 H100 = machine("13.4", "9.0")
 PLAIN = Installed(files={"demo/plain.so": binary("plain.so")})

@@ -11,8 +11,8 @@ from support.loader_cache import cache_file
 from support.stacks import machine, make_stack, run_checks
 
 from nvidia_variant_provider.machine.environment import Environment
+from nvp.doctor.model import Stack
 from nvp.doctor.runner import diagnose
-from nvp.doctor.stack import Stack
 
 REAL = bytes(2 * 1024 * 1024)
 """As long as the driver's library at least, which nothing reads."""

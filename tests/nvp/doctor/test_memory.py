@@ -13,9 +13,9 @@ from support.native import environment as with_libraries
 from support.stacks import machine as described
 from support.stacks import make_stack
 
-from nvp.doctor.workloads import memory as memory_module
-from nvp.doctor.workloads.memory import Memory, watch_memory
-from nvp.doctor.workloads.record import run_workloads
+from nvp.doctor.live import processes
+from nvp.doctor.live.processes import Memory, watch_memory
+from nvp.doctor.workloads import run_workloads
 
 pytestmark = needs_compiler
 
@@ -86,7 +86,7 @@ def test_why_there_is_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if change[1] == "hang":
-        monkeypatch.setattr(memory_module, "_START", 0.5)
+        monkeypatch.setattr(processes, "_START", 0.5)
     memory = watched(with_memory(**dict([change])), libraries, tmp_path)
     assert (memory.gpus, memory.reason) == (None, reason)
 

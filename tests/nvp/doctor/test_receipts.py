@@ -19,6 +19,7 @@ from support.paths import FIXTURES
 from support.stacks import Installed, machine, make_stack
 
 from nvidia_variant_provider.errors import InputError, UsageError
+from nvp.doctor.model import Stack
 from nvp.doctor.receipts.document import check_target, to_text
 from nvp.doctor.receipts.making import (
     Reasons,
@@ -27,8 +28,7 @@ from nvp.doctor.receipts.making import (
     record_hash,
 )
 from nvp.doctor.receipts.reading import read_receipt, receipt_of
-from nvp.doctor.stack import Stack
-from nvp.doctor.workloads.record import run_workloads
+from nvp.doctor.workloads import run_workloads
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 TORCH = Installed(

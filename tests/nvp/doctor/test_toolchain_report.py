@@ -20,7 +20,7 @@ from support.toolchains import (
 )
 
 from nvp.doctor.runner import diagnose
-from nvp.doctor.toolchain.compilers import Toolchain
+from nvp.doctor.toolchain import Toolchain
 
 
 @needs_programs

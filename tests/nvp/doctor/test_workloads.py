@@ -15,17 +15,14 @@ import pytest
 from support.stacks import make_stack
 
 from nvidia_variant_provider.errors import UsageError
-from nvp.doctor.model import Finding
-from nvp.doctor.stack import Stack
-from nvp.doctor.workloads.compile_log import CompileLog
-from nvp.doctor.workloads.record import (
+from nvp.doctor.compile_log import CompileLog
+from nvp.doctor.model import Finding, Stack
+from nvp.doctor.workloads import (
+    environment_of,
     find_broken_graphs,
     find_failed_workloads,
-    run_workloads,
-)
-from nvp.doctor.workloads.running import (
-    environment_of,
     run_command,
+    run_workloads,
     split_command,
 )
 
@@ -295,8 +292,8 @@ def test_an_interrupt_ends_the_workload(tmp_path: Path) -> None:
     )
     program = f"""
 import os
-from nvp.doctor.workloads.compile_log import CompileLog
-from nvp.doctor.workloads.running import run_command
+from nvp.doctor.compile_log import CompileLog
+from nvp.doctor.workloads import run_command
 
 class Interrupting(CompileLog):
     def is_relevant(self, stream, data):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..doctor.evidence import Evidence
     from ..doctor.programs import Program
     from ..doctor.runner import Diagnosis
-    from ..doctor.toolchain.compilers import Toolchain
+    from ..doctor.toolchain import Toolchain
 
 
 _LONGEST = 86_400
@@ -231,7 +231,7 @@ def _evidence_of(options: argparse.Namespace, *, is_here: bool) -> Evidence | No
     from ..doctor.evidence import Evidence
     from ..doctor.receipts.document import check_target
     from ..doctor.receipts.reading import read_receipt
-    from ..doctor.workloads.running import split_command
+    from ..doctor.workloads import split_command
 
     if options.workload and not is_here:
         message = "--workload: the options name another machine, and it would run here"
@@ -331,7 +331,7 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    from ..doctor.workloads.record import LONGEST_DEADLINE
+    from ..doctor.workloads import LONGEST_DEADLINE
 
     if not 0 < seconds <= LONGEST_DEADLINE:
         raise argparse.ArgumentTypeError(f"{shown(text)} is not a number of seconds")

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..metadata.requirements import parse_requirement
-from .model import Finding
+from .model import Finding, Stack
 from .receipts.comparing import compare, find_differences
 from .receipts.making import Receipt, make_receipt, parse_reasons
 from .runner import Diagnosis
-from .stack import Stack
-from .workloads.record import (
+from .workloads import (
     DEADLINE,
     Starting,
     find_broken_graphs,
@@ -33,7 +32,7 @@ class Evidence:
 
     :param workloads: command lines that are run in the environment.
     :param deadline: the seconds that each of them has; by default those that the
-        receipt gives it, and else `workloads.record.DEADLINE`.
+        receipt gives it, and else `workloads.DEADLINE`.
     :param reasons: why the stack is as it is; see `receipts.making.parse_reasons`.
     :param with_receipt: whether the diagnosis gets a receipt.
     :param against: a receipt to compare the stack with. Its workloads are run again.

@@ -1,19 +1,64 @@
-"""What a check is, and what it reports."""
+"""A stack, the checks that look at it, and what they report."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from .. import findings
 from ..findings import Severity
+from .abi import (
+    Extension,
+    TorchSymbols,
+    find_extensions,
+    libraries_of_extensions,
+    read_torch,
+)
+from .loading import LIBRARY_PATH, Libraries
+from .software import Software
+from .toolchain import Toolchain
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .stack import Stack
+__all__ = [
+    "CHECKS",
+    "Find",
+    "Finding",
+    "Stack",
+    "check",
+    "declare",
+]
 
-__all__ = ["CHECKS", "Find", "Finding", "check", "declare"]
+
+@dataclass(frozen=True, kw_only=True)
+class Stack(Software):
+    """A machine with its software, and what its programs load, compile and need.
+
+    Each part is made when a check asks for it, and once.
+    """
+
+    @cached_property
+    def libraries(self) -> Libraries:
+        """What the programs of the stack load, with ``LD_LIBRARY_PATH`` as it is."""
+        return Libraries(self, self.environ.get(LIBRARY_PATH, ""))
+
+    @cached_property
+    def toolchain(self) -> Toolchain:
+        """The compilers and the assemblers that make GPU code for the stack."""
+        return Toolchain(self)
+
+    @cached_property
+    def torch_symbols(self) -> TorchSymbols | None:
+        """The names that the installed torch defines; ``None`` where nobody knows."""
+        torch = self.distributions.get("torch")
+        return None if torch is None else read_torch(torch, self.reader.folder)
+
+    @cached_property
+    def extensions(self) -> tuple[Extension, ...]:
+        """What the distributions that are linked with torch need of it."""
+        libraries = tuple(libraries_of_extensions(self))
+        torch = self.torch_symbols if libraries else None
+        return () if torch is None else tuple(find_extensions(libraries, torch))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +105,7 @@ class Finding(findings.Finding):
         )
 
 
-Find: TypeAlias = "Callable[[Stack], Iterable[Finding]]"
+Find: TypeAlias = Callable[[Stack], Iterable[Finding]]
 """Looks at a stack, and yields what is wrong."""
 
 

@@ -16,9 +16,8 @@ from ..findings import fails, listed
 from .checks import CHECKS
 from .distributions import find_distributions, find_leftovers
 from .installation import find_installation
-from .model import Finding
+from .model import Finding, Stack
 from .software import CodeReader, Watch
-from .stack import Stack
 
 __all__ = ["Diagnosis", "diagnose", "diagnose_installation"]
 

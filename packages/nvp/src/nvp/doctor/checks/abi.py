@@ -9,11 +9,9 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from ..abi.names import Abi, Label, parse_label, qualified_name
-from ..abi.symbols import Extension, torch_libraries
+from ..abi import Abi, Extension, Label, parse_label, qualified_name, torch_libraries
 from ..distributions import Distribution
-from ..model import Finding, check
-from ..stack import Stack
+from ..model import Finding, Stack, check
 
 _FLAGS: dict[Abi, str] = {
     "new": "_GLIBCXX_USE_CXX11_ABI=1",

@@ -18,8 +18,7 @@ from ...builds.backends import parse_backend
 from ...builds.verdicts import refusal_of_driver
 from ...knowledge.builds import PROJECTS, LibraryCode, Needs
 from ..distributions import Distribution
-from ..model import Find, Finding, check
-from ..stack import Stack
+from ..model import Find, Finding, Stack, check
 
 _State = Literal["native", "ptx", "newer ptx", "nothing"]
 _STATES: tuple[_State, ...] = ("native", "ptx", "newer ptx", "nothing")

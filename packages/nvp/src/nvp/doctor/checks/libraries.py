@@ -14,10 +14,9 @@ from ...findings import Severity
 from ...gpu_code.runtimes import major_of_name
 from ...gpu_code.vendoring import is_of_nvidia
 from ..distributions import Distribution, Need
-from ..loader.process import Failure, Loaded
+from ..loader import Failure, Loaded
 from ..loading import LIBRARY_PATH, Libraries, Loading, is_of_torch
-from ..model import Finding, check
-from ..stack import Stack
+from ..model import Finding, Stack, check
 
 _PATHFINDER = "cuda-pathfinder"
 """Projects that use it look for NVIDIA's libraries themselves when they need them."""

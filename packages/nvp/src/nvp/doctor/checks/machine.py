@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 from nvidia_variant_provider.machine import reasons
 
-from ..loader.process import split_library_path
+from ..loader import split_library_path
 from ..loading import LIBRARY_PATH
-from ..model import Finding, check
-from ..stack import Stack
+from ..model import Finding, Stack, check
 
 _CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
 _NEEDED = ("compute", "utility")

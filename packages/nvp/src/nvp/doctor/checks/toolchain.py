@@ -9,11 +9,10 @@ from nvidia_variant_provider.machine.environment import ComputeCapability, CudaV
 
 from ...gpu_code.units import first_toolkit
 from ...knowledge.tables import gpu_models
-from ..model import Finding, check
+from ..assemblers import Assembler
+from ..model import Finding, Stack, check
 from ..programs import Program
-from ..stack import Stack
-from ..toolchain.assemblers import Assembler
-from ..toolchain.compilers import (
+from ..toolchain import (
     VARIABLE,
     Nvrtc,
     TorchBuild,

@@ -14,8 +14,7 @@ from nvidia_variant_provider.machine.environment import (
 
 from ...gpu_code.units import split_units
 from ...knowledge.tables import PTX, driver_branches, parse_isa, toolkits
-from ..model import Finding, declare
-from ..stack import Stack
+from ..model import Finding, Stack, declare
 from .proof import GpuProof, Proof, Trial
 
 __all__ = ["find_live"]

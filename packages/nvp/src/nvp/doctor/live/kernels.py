@@ -21,7 +21,7 @@ from ...gpu_code.report import LibraryReport
 from ...gpu_code.units import Unit, split_units
 from ...knowledge.tables import PTX, runs_machine_code, toolkits
 from ..distributions import Distribution
-from ..stack import Stack
+from ..model import Stack
 from .processes import Task
 
 __all__ = ["Library", "find_libraries", "isa_versions", "ptx_of"]

@@ -1,6 +1,6 @@
 """Watch how much memory of each GPU is in use. This module runs in the child only.
 
-`doctor.workloads.memory` starts the child. The child prints a line of JSON at the
+`processes.watch_memory` starts the child. The child prints a line of JSON at the
 start and whenever a peak has grown; the last complete line counts. It ends with its
 parent, or when its seconds are over.
 """

@@ -19,7 +19,7 @@ from nvidia_variant_provider.machine.environment import (
     Gpu,
 )
 
-from ..stack import Stack
+from ..model import Stack
 from .kernels import Library, find_libraries, isa_versions, ptx_of
 from .processes import ChildReport, Task, ask_driver, ask_torch, bindings_folders
 

@@ -15,9 +15,9 @@ from nvidia_variant_provider.errors import InputError, UsageError, shown
 from nvidia_variant_provider.metadata import read_metadata
 
 from ... import __version__
-from ..abi.symbols import torch_libraries
+from ..abi import torch_libraries
 from ..distributions import Distribution
-from ..stack import Stack
+from ..model import Stack
 
 __all__ = [
     "VERSION",

@@ -17,7 +17,7 @@ from nvidia_variant_provider.strict_json import (
     read_bytes,
 )
 
-from ..workloads.record import LONGEST_DEADLINE
+from ..workloads import LONGEST_DEADLINE
 from .making import VERSION, Receipt
 
 __all__ = ["MAX_RECEIPT", "is_receipt", "read_receipt", "receipt_of"]

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 from nvidia_variant_provider.machine.environment import ComputeCapability
 
-from ..distributions import Distribution
-from ..installation import read_head
-from ..programs import Place, Program
+from .distributions import Distribution
+from .installation import read_head
+from .programs import Place, Program
 
 __all__ = ["Assembler", "Candidate", "find_assemblers", "find_triton"]
 

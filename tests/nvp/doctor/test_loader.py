@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.shared_objects import SharedObject, dlopen, needs_compiler
 
-from nvp.doctor.loader.process import (
+from nvp.doctor.loader import (
     Process,
     System,
     split_library_path,

@@ -21,9 +21,9 @@ from functools import cached_property
 
 from nvidia_variant_provider.strict_json import open_regular
 
-from ...gpu_code.dynamic import Dynamic, read_dynamic
-from ...gpu_code.ranges import read_seekable
-from ..installation import read_head
+from ..gpu_code.dynamic import Dynamic, read_dynamic
+from ..gpu_code.ranges import read_seekable
+from .installation import read_head
 
 __all__ = [
     "LIBRARY_PATH",

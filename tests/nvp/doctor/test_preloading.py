@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from support.shared_objects import SharedObject, needs_compiler
 
-from nvp.doctor.loader.preloading import load_jax, load_torch
-from nvp.doctor.loader.process import Process, System
+from nvp.doctor.loader import Process, System
+from nvp.doctor.loading import load_jax, load_torch
 
 pytestmark = needs_compiler
 

@@ -26,14 +26,14 @@ from packaging.version import InvalidVersion, Version
 from nvidia_variant_provider.errors import printable
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 
-from ...builds.backends import parse_backend
-from ...gpu_code.units import ptx_toolkit
-from ...knowledge.tables import gpu_models, runs_machine_code, runs_ptx, toolkits
-from ..distributions import Distribution, Need
-from ..installation import read_head
-from ..programs import Place, Program, ask_versions
-from ..software import Software
+from ..builds.backends import parse_backend
+from ..gpu_code.units import ptx_toolkit
+from ..knowledge.tables import gpu_models, runs_machine_code, runs_ptx, toolkits
 from .assemblers import Assembler, Candidate, find_assemblers, find_triton
+from .distributions import Distribution, Need
+from .installation import read_head
+from .programs import Place, Program, ask_versions
+from .software import Software
 
 __all__ = [
     "VARIABLE",

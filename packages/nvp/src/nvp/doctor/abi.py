@@ -1,0 +1,417 @@
+"""What an extension of torch and the installed torch have to agree on.
+
+An extension is a distribution with libraries that are linked with those of torch. It
+may need names that the installed torch does not define, and its version may name
+another torch.
+
+The rules of mangled names are those of the Itanium C++ ABI:
+https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling
+
+Projects outside of the package indexes publish a wheel of an extension for each torch,
+and tell the wheels apart by the local version label. There is no standard for it. These
+forms are read:
+
+===================================  ==============================================
+flash-attn, mamba-ssm                ``cu12torch2.8cxx11abiTRUE``
+torch-scatter and its siblings       ``pt28cu126``
+natten                               ``torch280cu128``
+gptqmodel, sageattention             ``cu128torch2.7``, ``cu128torch2.8.0``
+exllamav2                            ``cu128.torch2.8.0``
+k2                                   ``cuda12.6.torch2.7.1``
+torchvision, torchaudio              ``cu128``
+===================================  ==============================================
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from array import array
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from nvidia_variant_provider.strict_json import open_regular
+
+from ..gpu_code.symbols import Symbol, read_symbols
+from .distributions import Distribution
+from .software import Software, kept_path, read_kept, write_kept
+
+__all__ = [
+    "OF_TORCH",
+    "Abi",
+    "Extension",
+    "Label",
+    "TorchSymbols",
+    "abi_of",
+    "find_extensions",
+    "libraries_of_extensions",
+    "parse_label",
+    "qualified_name",
+    "read_library",
+    "read_torch",
+    "torch_libraries",
+    "with_other_tag",
+]
+
+Abi: TypeAlias = Literal["new", "old"]
+"""The C++ ABI of GCC's standard library: ``new`` since GCC 5, which is
+``_GLIBCXX_USE_CXX11_ABI=1``, or ``old``."""
+
+OF_TORCH = re.compile(
+    # Functions, and the tables of classes; "N" begins a name inside a namespace, and
+    # "K" says that the function is const.
+    rb"_Z(?:T[VTISC]|GV|Th?n?[0-9_]+)?N[VKRO]*(?:3c10|2at|5torch|6caffe2)"
+    # The functions of the stable ABI, which C can call, and those for Python.
+    rb"|(?:aoti_)?torch_|THP[A-Z]"
+)
+"""What the names that belong to torch begin with."""
+
+_NESTED = re.compile(rb"_Z(?:T[VTISC]|GV|Th?n?[0-9_]+)?N[VKRO]*")
+_TAG = b"B5cxx11"
+_IN_NAMESPACE = b"7__cxx11"
+
+_LENGTH = re.compile(rb"[0-9]{1,6}")
+_TOKEN = re.compile(
+    rb"(?P<length>[0-9]+)"
+    rb"|L[a-z]n?[0-9]+E"  # a number as the argument of a template
+    rb"|S[0-9A-Z]*_|T[0-9A-Z]*_"  # something that has been named before
+    rb"|(?P<string>Ss)"  # std::string of the old ABI
+    rb"|.",
+    re.DOTALL,
+)
+
+
+def abi_of(name: bytes) -> Abi | None:
+    """Return which ABI the parameters or the result of a function are of.
+
+    :returns: ``None`` where the name says nothing, as most names do.
+    """
+    # GCC: "in the new ABI ... std::string is std::__cxx11::string", and a function
+    # that returns one has the tag in its name.
+    if _IN_NAMESPACE in name or _TAG in name:
+        return "new"
+    return "old" if b"Ss" in name and _has_old_string(name) else None
+
+
+def with_other_tag(name: bytes) -> bytes | None:
+    """Return the name that the same function has in the other ABI.
+
+    :returns: ``None`` where more than the tag would be different.
+    """
+    if _TAG in name:
+        return name.replace(_TAG, b"")
+    end = _end_of_name(name)
+    return None if end is None else name[:end] + _TAG + name[end:]
+
+
+def qualified_name(name: bytes) -> str:
+    """Return a name for people, such as ``c10::detail::torchCheckFail``.
+
+    What is not a plain name inside of namespaces stays as it is.
+    """
+    match = _NESTED.match(name)
+    if match is None:
+        return name.decode("utf-8", "backslashreplace")
+    parts, _ = _identifiers(name, match.end())
+    return "::".join(parts) or name.decode("utf-8", "backslashreplace")
+
+
+def _end_of_name(name: bytes) -> int | None:
+    """Return where a plain name inside of namespaces ends."""
+    match = _NESTED.match(name)
+    if match is None:
+        return None
+    _, at = _identifiers(name, match.end())
+    return at if name[at : at + 1] == b"E" else None
+
+
+def _identifiers(name: bytes, at: int) -> tuple[list[str], int]:
+    """Return the identifiers that stand in a row, and where they end."""
+    parts = []
+    while match := _LENGTH.match(name, at):
+        at = match.end() + int(match[0])
+        text = name[match.end() : at]
+        parts.append(text.decode("utf-8", "backslashreplace"))
+    return parts, min(at, len(name))
+
+
+def _has_old_string(name: bytes) -> bool:
+    at = 0
+    while match := _TOKEN.match(name, at):
+        if match["string"]:
+            return True
+        at = match.end()
+        digits = match["length"]
+        if digits:
+            # The identifier itself says nothing: it may contain the two letters.
+            at += int(digits[:6])
+    return False
+
+
+_PART = re.compile(
+    r"(?:cuda(?P<dotted_cuda>[0-9]{1,2}\.[0-9])"
+    r"|cu(?P<cuda>[0-9]{2,3})"
+    r"|(?:torch|pt)(?P<dotted_torch>[0-9]\.[0-9]{1,2})(?:\.[0-9]{1,2})?(?![0-9])"
+    r"|torch(?P<torch>[0-9]{3,4})"
+    r"|pt(?P<short_torch>[0-9]{2,3})"
+    r"|cxx11abi(?P<abi>true|false))"
+    r"(?:\.(?!$))?"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Label:
+    """What a label names.
+
+    :param torch: such as ``(2, 8)``; ``None`` where it does not say.
+    :param cuda: such as ``(12, 8)``, or ``(12,)``.
+    :param abi: the C++ ABI.
+    """
+
+    torch: tuple[int, int] | None = None
+    cuda: tuple[int, ...] | None = None
+    abi: Abi | None = None
+
+
+def parse_label(text: str) -> Label | None:
+    """Read a local version label.
+
+    :param text: without the ``+``, in upper or lower case. A normalized label has a
+        dot instead of a dash or an underscore.
+    :returns: ``None`` for every form that is not known, and where two parts are of one
+        kind.
+    """
+    text = text.lower().replace("-", ".").replace("_", ".")
+    if not text:
+        return None
+    parts: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        match = _PART.match(text, at)
+        if match is None:
+            return None
+        (key,) = (key for key, value in match.groupdict().items() if value is not None)
+        kind = key.rpartition("_")[2]
+        if kind in (known.rpartition("_")[2] for known in parts):
+            return None
+        parts[key] = match[key]
+        at = match.end()
+    return Label(torch=_torch(parts), cuda=_cuda(parts), abi=_abi(parts))
+
+
+def _torch(parts: dict[str, str]) -> tuple[int, int] | None:
+    if dotted := parts.get("dotted_torch"):
+        major, minor = dotted.split(".")
+        return int(major), int(minor)
+    # "torch280" has the patch release as its last digit, "pt28" has none.
+    digits = parts.get("torch", "")[:-1] or parts.get("short_torch")
+    return (int(digits[0]), int(digits[1:])) if digits else None
+
+
+def _cuda(parts: dict[str, str]) -> tuple[int, ...] | None:
+    if dotted := parts.get("dotted_cuda"):
+        return tuple(map(int, dotted.split(".")))
+    digits = parts.get("cuda")
+    if digits is None:
+        return None
+    # "cu12" is any CUDA 12; "cu126" is CUDA 12.6, and "cu92" was CUDA 9.2.
+    split = 2 if digits[0] == "1" else 1
+    return (int(digits[:split]), *map(int, digits[split:]))
+
+
+def _abi(parts: dict[str, str]) -> Abi | None:
+    if "abi" not in parts:
+        return None
+    return "new" if parts["abi"] == "true" else "old"
+
+
+_LIBRARY = re.compile(r"torch/lib/lib[^/]+\.so(\.[0-9.]+)?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TorchSymbols:
+    """The names in the namespaces of torch that the installed one defines.
+
+    torch 2.15 has 41,000 of them. A name is kept as 64 bits of its hash.
+
+    :param abi: ``None`` where no name says it.
+    """
+
+    hashes: frozenset[int]
+    abi: Abi | None
+
+    def defines(self, name: bytes) -> bool:
+        """Return whether a library of torch has a name."""
+        return _hash(name) in self.hashes
+
+
+def read_torch(torch: Distribution, folder: str | None) -> TorchSymbols | None:
+    """Read the libraries of torch, or what is kept of them.
+
+    :param folder: where the names are kept; ``None`` keeps nothing.
+    :returns: ``None`` where a library cannot be read, which is a defect of torch, or
+        there is none.
+    """
+    files = [item for item in torch.files if _LIBRARY.fullmatch(item.path)]
+    path = kept_path(folder, "symbols", torch, files)
+    kept = _from_document(read_kept(path))
+    if kept is not None:
+        return kept
+    hashes: set[int] = set()
+    abis: Counter[Abi] = Counter()
+    for item in files:
+        try:
+            symbols = list(read_library(torch.locate(item.path)))
+        except (OSError, ValueError) as error:
+            torch.defects.append(f"{item.path}: {error}")
+            return None
+        defined = [symbol.name for symbol in symbols if symbol.is_defined]
+        hashes.update(map(_hash, defined))
+        abis.update(filter(None, map(abi_of, defined)))
+    if not hashes:
+        return None
+    # A few functions with strings of the other ABI come from libraries that are linked
+    # statically.
+    common = abis.most_common(1)
+    result = TorchSymbols(
+        hashes=frozenset(hashes), abi=common[0][0] if common else None
+    )
+    write_kept(path, _to_document(result))
+    return result
+
+
+def read_library(path: str) -> Iterator[Symbol]:
+    """Yield the symbols of a library that are in the namespaces of torch.
+
+    :raises OSError: it cannot be opened.
+    :raises ValueError: it is not an ELF file, or is damaged.
+    """
+    with open_regular(path) as file:
+        yield from read_symbols(file, OF_TORCH)
+
+
+def _hash(name: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
+
+
+def _to_document(symbols: TorchSymbols) -> dict[str, str | None]:
+    return {
+        "abi": symbols.abi,
+        "hashes": base64.b64encode(array("Q", symbols.hashes).tobytes()).decode(),
+    }
+
+
+def _from_document(document: object) -> TorchSymbols | None:
+    if not isinstance(document, dict):
+        return None
+    abi, text = document.get("abi"), document.get("hashes")
+    if abi not in ("new", "old", None) or not isinstance(text, str):
+        return None
+    hashes = array("Q")
+    try:
+        hashes.frombytes(base64.b64decode(text, validate=True))
+    except ValueError:
+        return None
+    return TorchSymbols(hashes=frozenset(hashes), abi=abi) if hashes else None
+
+
+_TORCH = ("libtorch", "libc10")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Extension:
+    """A library of an extension that needs names which torch does not define.
+
+    :param path: where the library is.
+    :param other_abi: the names that belong to another C++ ABI than torch's.
+    :param missing: the other names.
+    """
+
+    distribution: Distribution
+    path: str
+    other_abi: tuple[bytes, ...]
+    missing: tuple[bytes, ...]
+
+
+def torch_libraries(software: Software, distribution: Distribution) -> tuple[str, ...]:
+    """Return the libraries of a distribution that are linked with torch.
+
+    :returns: paths of RECORD.
+    """
+    report = None if distribution.name == "torch" else software.code_of(distribution)
+    if report is None:
+        return ()
+    return tuple(
+        library.path
+        for library in report.libraries
+        if library.format == "elf"
+        and any(name.startswith(_TORCH) for name in library.needed)
+    )
+
+
+def libraries_of_extensions(software: Software) -> Iterator[tuple[Distribution, str]]:
+    """Yield the libraries that are linked with torch, with the paths of RECORD."""
+    for distribution in software.distributions.values():
+        for path in torch_libraries(software, distribution):
+            yield distribution, path
+
+
+def find_extensions(
+    libraries: Collection[tuple[Distribution, str]], torch: TorchSymbols
+) -> Iterator[Extension]:
+    """Yield the libraries that need names of torch which nobody defines.
+
+    A name that another extension defines is not missing: torchaudio has a library for
+    its functions, and another one that makes them known to Python.
+
+    :param libraries: as `libraries_of_extensions` yields them.
+    """
+    wanted: list[tuple[Distribution, str, set[bytes]]] = []
+    defined: set[bytes] = set()
+    for distribution, path in libraries:
+        place = distribution.locate(path)
+        try:
+            symbols = list(read_library(place))
+        except (OSError, ValueError) as error:
+            distribution.defects.append(f"{path}: {error}")
+            continue
+        defined.update(symbol.name for symbol in symbols if symbol.is_defined)
+        wanted.append((distribution, place, set(_missing(symbols, torch))))
+    for distribution, place, names in wanted:
+        left = sorted(names - defined)
+        if left:
+            yield _extension(distribution, place, left, torch)
+
+
+def _missing(symbols: list[Symbol], torch: TorchSymbols) -> Iterator[bytes]:
+    for symbol in symbols:
+        # The loader leaves a weak name empty where nobody defines it.
+        wanted = not (symbol.is_defined or symbol.is_weak)
+        if wanted and not torch.defines(symbol.name):
+            yield symbol.name
+
+
+def _extension(
+    distribution: Distribution, path: str, names: list[bytes], torch: TorchSymbols
+) -> Extension:
+    other = [name for name in names if _is_of_other_abi(name, torch)]
+    return Extension(
+        distribution=distribution,
+        path=path,
+        other_abi=tuple(other),
+        missing=tuple(name for name in names if name not in other),
+    )
+
+
+def _is_of_other_abi(name: bytes, torch: TorchSymbols) -> bool:
+    if torch.abi is None:
+        return False
+    abi = abi_of(name)
+    if abi is not None:
+        return abi != torch.abi
+    # The name of a function that returns a string has a tag in the new ABI alone.
+    other = with_other_tag(name)
+    return other is not None and torch.defines(other)

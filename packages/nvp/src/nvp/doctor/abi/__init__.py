@@ -1,1 +1,0 @@
-"""What an extension of torch and the installed torch have to agree on."""

@@ -1,1 +1,0 @@
-"""The compilers and the assemblers that make GPU code on this machine."""
