@@ -23,7 +23,7 @@ from support.stacks import Installed
 
 from nvidia_variant_provider.detection import spawn
 from nvp.doctor.live import processes
-from nvp.doctor.live.kernels import isa_versions
+from nvp.doctor.live.proof import isa_versions
 
 pytest.importorskip("cuda.bindings.driver")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nvidia_variant_provider.machine.environment import ComputeCapability
-from nvp.doctor.live.kernels import isa_versions, ptx_of
+from nvp.doctor.live.proof import isa_versions, ptx_of
 from nvp.knowledge.tables import gpu_models, parse_isa, toolkits
 
 PTXAS = shutil.which("ptxas")

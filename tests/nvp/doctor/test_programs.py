@@ -14,7 +14,7 @@ from support.toolchains import NVCC_BANNER, banner, needs_programs, program
 
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvp.doctor import programs
-from nvp.doctor.programs import DEADLINE, Place, Program, ask_versions
+from nvp.doctor.programs import DEADLINE, Program, ask_versions
 
 pytestmark = needs_programs
 
@@ -27,7 +27,9 @@ def script(folder: Path, data: bytes, name: str = "ptxas") -> str:
 
 
 def ask(path: str, deadline: float = DEADLINE) -> Program:
-    (program,) = ask_versions([Place(path, "PATH")], deadline=deadline).values()
+    (program,) = ask_versions(
+        [Program(path=path, named_by="PATH")], deadline=deadline
+    ).values()
     return program
 
 
@@ -84,13 +86,13 @@ def test_programs_run_side_by_side(tmp_path: Path) -> None:
         f"read line < {tmp_path}/second",
     )
     places = [
-        Place(
-            script(
+        Program(
+            path=script(
                 tmp_path,
                 f"#!/bin/sh\n{line}\necho release 12.{number},\n".encode(),
                 f"program{number}",
             ),
-            "PATH",
+            named_by="PATH",
         )
         for number, line in enumerate(lines)
     ]
@@ -104,9 +106,14 @@ def test_programs_that_hang_share_one_deadline(tmp_path: Path) -> None:
     with held_by(tmp_path) as held:
         hangs = f"#!/bin/sh\nexec 9> {held}\nsleep 1000 &\nwait\n".encode()
         names = [f"hangs{number}" for number in range(3)]
-        places = [Place(script(tmp_path, hangs, name), "PATH") for name in names]
-        good = Place(script(tmp_path, program(banner("12.9"))), "CUDA_HOME")
-        missing = Place(str(tmp_path / "missing"), "CUDA_PATH")
+        places = [
+            Program(path=script(tmp_path, hangs, name), named_by="PATH")
+            for name in names
+        ]
+        good = Program(
+            path=script(tmp_path, program(banner("12.9"))), named_by="CUDA_HOME"
+        )
+        missing = Program(path=str(tmp_path / "missing"), named_by="CUDA_PATH")
         asked = ask_versions([*places, good, missing, good], deadline=2)
     assert {asked[place].failure for place in places} == {"hangs"}
     assert asked[good].cuda == CudaVersion(12, 9)
@@ -127,7 +134,7 @@ def test_an_interrupt_ends_all_programs(
         hangs = f"#!/bin/sh\nexec 9> {held}\nsleep 1000 &\nwait\n".encode()
         paths = [script(tmp_path, hangs, name) for name in ("one", "two")]
         with pytest.raises(KeyboardInterrupt):
-            ask_versions([Place(path, "PATH") for path in paths])
+            ask_versions([Program(path=path, named_by="PATH") for path in paths])
 
 
 def test_a_program_that_prints_without_end(tmp_path: Path) -> None:

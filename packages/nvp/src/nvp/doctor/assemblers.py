@@ -23,9 +23,9 @@ from nvidia_variant_provider.machine.environment import ComputeCapability
 
 from .distributions import Distribution
 from .installation import read_head
-from .programs import Place, Program
+from .programs import Program
 
-__all__ = ["Assembler", "Candidate", "find_assemblers", "find_triton"]
+__all__ = ["Assembler", "find_assemblers", "find_triton"]
 
 TRITON = ("triton", "triton-windows", "pytorch-triton")
 """The names of distributions with the package ``triton``."""
@@ -67,41 +67,20 @@ class Assembler:
             return self.bundled
         return self.other
 
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The one that the variable names or torch brings, and the bundled one."""
+        return (self.bundled,) if self.other is None else (self.other, self.bundled)
+
     def to_dicts(self) -> Iterator[dict[str, object]]:
         """Yield each program as it stands in the JSON report."""
-        for program in filter(None, (self.other, self.bundled)):
+        for program in self.programs:
             is_used = program is self.used
             yield {
                 "tool": self.tool,
                 **program.to_dict(),
                 "gpus": [str(gpu) for gpu in self.gpus] if is_used else [],
             }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
-    """An `Assembler` before its programs are asked for their versions."""
-
-    tool: str
-    variable: str
-    bundled: Place
-    other: Place | None
-    gpus: tuple[ComputeCapability, ...]
-
-    @property
-    def places(self) -> tuple[Place, ...]:
-        """Where the programs are."""
-        return (self.bundled,) if self.other is None else (self.bundled, self.other)
-
-    def assembler(self, programs: Mapping[Place, Program]) -> Assembler:
-        """Return the assembler with the versions of its programs."""
-        return Assembler(
-            tool=self.tool,
-            variable=self.variable,
-            bundled=programs[self.bundled],
-            other=None if self.other is None else programs[self.other],
-            gpus=self.gpus,
-        )
 
 
 def find_triton(distributions: Mapping[str, Distribution]) -> Distribution | None:
@@ -114,8 +93,10 @@ def find_assemblers(
     torch: Distribution | None,
     environ: Mapping[str, str],
     capabilities: Iterable[ComputeCapability],
-) -> Iterator[Candidate]:
+) -> Iterator[Assembler]:
     """Yield the programs that Triton may run, and for which GPUs it does.
+
+    Nothing has asked the programs for their versions yet.
 
     :param environ: the environment variables that programs of the stack see.
     :param capabilities: the GPUs of the machine.
@@ -137,10 +118,10 @@ def find_assemblers(
     for tool, used_for in gpus.items():
         variable = f"TRITON_{tool.upper().replace('-', '_')}_PATH"
         path = triton.locate(f"{folder}/{tool}{_SUFFIX}")
-        yield Candidate(
+        yield Assembler(
             tool=tool,
             variable=variable,
-            bundled=Place(path, triton.name),
+            bundled=Program(path=path, named_by=triton.name),
             other=_find_other(tool, variable, torch, environ),
             gpus=tuple(used_for),
         )
@@ -148,18 +129,20 @@ def find_assemblers(
 
 def _find_other(
     tool: str, variable: str, torch: Distribution | None, environ: Mapping[str, str]
-) -> Place | None:
+) -> Program | None:
     path = environ.get(variable)
     if path:
         if not os.path.dirname(path):
             # Triton starts it as a shell would.
             path = shutil.which(path, path=environ.get("PATH", "")) or path
-        return Place(path, variable)
+        return Program(path=path, named_by=variable)
     if tool != _PLAIN or torch is None:
         return None
     # torch.compile sets TRITON_PTXAS_PATH to a ptxas in torch, which some builds have.
     path = torch.locate(f"torch/bin/{tool}")
-    return Place(path, "torch") if os.access(path, os.X_OK) else None
+    if not os.access(path, os.X_OK):
+        return None
+    return Program(path=path, named_by="torch")
 
 
 def _read_function(path: str) -> ast.FunctionDef | None:

@@ -20,14 +20,7 @@ from .loading import LIBRARY_PATH, Libraries
 from .software import Software
 from .toolchain import Toolchain
 
-__all__ = [
-    "CHECKS",
-    "Find",
-    "Finding",
-    "Stack",
-    "check",
-    "declare",
-]
+__all__ = ["CHECKS", "Find", "Finding", "Stack", "check", "declare"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import IO, Any, Literal, NamedTuple, TypeAlias, cast
+from dataclasses import dataclass, replace
+from typing import IO, Any, Literal, TypeAlias, cast
 
 from nvidia_variant_provider.errors import shown
 from nvidia_variant_provider.machine.environment import CudaVersion
@@ -27,7 +27,6 @@ from ..signals import ENDING, handling
 
 __all__ = [
     "DEADLINE",
-    "Place",
     "Program",
     "ask_versions",
     "end_family",
@@ -187,7 +186,7 @@ Failure: TypeAlias = Literal["missing", "refused", "foreign", "hangs", "garbled"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """A program of CUDA.
+    """A program of CUDA; `ask_versions` finds out of which one.
 
     :param named_by: the variable or the distribution that names it, or ``PATH``.
     :param cuda: the CUDA version that it is of; ``None`` where nobody knows.
@@ -215,86 +214,68 @@ class Program:
         }
 
 
-class Place(NamedTuple):
-    """Where a program is.
-
-    :param named_by: the variable or the distribution that names it, or ``PATH``.
-    """
-
-    path: str
-    named_by: str
-
-
 def ask_versions(
-    places: Iterable[Place], *, deadline: float = DEADLINE
-) -> dict[Place, Program]:
+    programs: Iterable[Program], *, deadline: float = DEADLINE
+) -> dict[Program, Program]:
     """Run ``PATH --version`` of all programs, and read the CUDA versions they print.
 
     They run side by side, so that several programs that hang take no longer than one.
 
     :param deadline: seconds after which those that still run are ended, with what they
         have started.
-    :returns: a program with a ``problem`` where it cannot be run, hangs, or prints
-        something else.
+    :returns: each program with its version; with a ``problem`` where it cannot be run,
+        hangs, or prints something else.
     """
-    programs: dict[Place, Program] = {}
-    runs: dict[Place, _Run] = {}
+    asked: dict[Program, Program] = {}
+    runs: dict[Program, _Run] = {}
     with contextlib.ExitStack() as stack:
         # This comes last, when all have ended.
         stack.callback(lambda: _close(runs.values()))
-        for place in dict.fromkeys(places):
-            problem = _obstacle(place)
-            if problem is None:
+        for program in dict.fromkeys(programs):
+            path = program.path
+            if "\0" in path or not os.path.exists(path):
+                asked[program] = _failed(program, "missing", "there is no such file")
+            elif os.path.isdir(path):
+                asked[program] = _failed(program, "refused", "it is a folder")
+            else:
                 try:
-                    runs[place] = stack.enter_context(_running(place.path))
+                    runs[program] = stack.enter_context(_running(path))
                 except OSError as error:
-                    problem = _refused(place, error)
-            if problem is not None:
-                programs[place] = problem
+                    asked[program] = _refused(program, error)
         latest = time.monotonic() + deadline
-        for place, run in runs.items():
+        for program, run in runs.items():
             run.wait(latest)
-            programs[place] = _parse(place, run.output(), deadline)
-    return programs
+            asked[program] = _parse(program, run.output(), deadline)
+    return asked
 
 
-def _obstacle(place: Place) -> Program | None:
-    """Return what keeps a program from being started; ``None`` if nothing is known."""
-    path = place.path
-    if "\0" in path or not os.path.exists(path):
-        return _failed(place, "missing", "there is no such file")
-    if os.path.isdir(path):
-        return _failed(place, "refused", "it is a folder")
-    return None
-
-
-def _refused(place: Place, error: OSError) -> Program:
+def _refused(program: Program, error: OSError) -> Program:
     if error.errno == errno.ENOEXEC or getattr(error, "winerror", 0) == 216:
-        return _failed(place, "foreign", "it is not a program for this machine")
+        return _failed(program, "foreign", "it is not a program for this machine")
     problem = f"it cannot be run: {error.strerror or error}"
-    return _failed(place, "refused", problem)
+    return _failed(program, "refused", problem)
 
 
-def _parse(place: Place, output: bytes | None, deadline: float) -> Program:
+def _parse(program: Program, output: bytes | None, deadline: float) -> Program:
     """Read a version in what a program printed; it printed ``None`` if it hangs."""
     if output is None:
-        return _failed(place, "hangs", f"it did not reply in {deadline:g} seconds")
+        return _failed(program, "hangs", f"it did not reply in {deadline:g} seconds")
     match = _RELEASE.search(output)
     if match is None:
         lines = output.decode("utf-8", "replace").splitlines()
         first = next((line.strip() for line in lines if line.strip()), "")
         printed = shown(first) if first else "nothing"
-        return _failed(place, "garbled", f"it prints {printed} instead of its version")
+        problem = f"it prints {printed} instead of its version"
+        return _failed(program, "garbled", problem)
     cuda = CudaVersion.parse(match[1].decode())
-    logger.info("%s --version says CUDA %s", place.path, cuda)
+    logger.info("%s --version says CUDA %s", program.path, cuda)
     release = match[2].decode().rstrip(".") if match[2] else None
-    return Program(path=place.path, named_by=place.named_by, cuda=cuda, release=release)
+    return replace(program, cuda=cuda, release=release)
 
 
-def _failed(place: Place, failure: Failure, problem: str) -> Program:
-    path, named_by = place
-    logger.info("%s --version says nothing: %s", path, problem)
-    return Program(path=path, named_by=named_by, problem=problem, failure=failure)
+def _failed(program: Program, failure: Failure, problem: str) -> Program:
+    logger.info("%s --version says nothing: %s", program.path, problem)
+    return replace(program, problem=problem, failure=failure)
 
 
 class _Run:

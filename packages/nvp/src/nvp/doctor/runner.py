@@ -94,7 +94,7 @@ def diagnose_installation(
         other arguments are those of `api.doctor`.
     """
     if live is not None:
-        from .live.proof import check_possible
+        from .live.processes import check_possible
 
         check_possible(environment, is_here=is_here)
     installation = find_installation(python, environ)

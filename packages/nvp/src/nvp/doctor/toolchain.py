@@ -18,7 +18,7 @@ import re
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from packaging.version import InvalidVersion, Version
@@ -29,10 +29,10 @@ from nvidia_variant_provider.machine.environment import ComputeCapability, CudaV
 from ..builds.backends import parse_backend
 from ..gpu_code.units import ptx_toolkit
 from ..knowledge.tables import gpu_models, runs_machine_code, runs_ptx, toolkits
-from .assemblers import Assembler, Candidate, find_assemblers, find_triton
+from .assemblers import Assembler, find_assemblers, find_triton
 from .distributions import Distribution, Need
 from .installation import read_head
-from .programs import Place, Program, ask_versions
+from .programs import Program, ask_versions
 from .software import Software
 
 __all__ = [
@@ -261,7 +261,7 @@ class Nvrtc:
         }
 
 
-def find_nvcc(environ: Mapping[str, str], root: str) -> Iterator[Place]:
+def find_nvcc(environ: Mapping[str, str], root: str) -> Iterator[Program]:
     """Yield where each nvcc is that a build may use.
 
     torch takes the one in ``CUDA_HOME`` or ``CUDA_PATH``, then the one on ``PATH``,
@@ -281,7 +281,7 @@ def find_nvcc(environ: Mapping[str, str], root: str) -> Iterator[Place]:
     if not places and os.path.exists(default):
         places[default] = "/usr/local/cuda"
     for place, named_by in places.items():
-        yield Place(place, named_by)
+        yield Program(path=place, named_by=named_by)
 
 
 def find_nvrtc(distributions: Mapping[str, Distribution]) -> Iterator[Nvrtc]:
@@ -330,7 +330,14 @@ class Toolchain:
     @cached_property
     def assemblers(self) -> tuple[Assembler, ...]:
         """The programs that Triton runs."""
-        return tuple(item.assembler(self._programs) for item in self._candidates)
+        return tuple(
+            replace(
+                item,
+                bundled=self._programs[item.bundled],
+                other=item.other and self._programs[item.other],
+            )
+            for item in self._assemblers
+        )
 
     @cached_property
     def nvcc(self) -> tuple[Program, ...]:
@@ -338,13 +345,13 @@ class Toolchain:
         return tuple(map(self._programs.__getitem__, self._compilers))
 
     @cached_property
-    def _programs(self) -> Mapping[Place, Program]:
+    def _programs(self) -> Mapping[Program, Program]:
         """All programs, asked for their versions side by side."""
-        places = [place for item in self._candidates for place in item.places]
-        return ask_versions([*places, *self._compilers])
+        programs = [x for item in self._assemblers for x in item.programs]
+        return ask_versions([*programs, *self._compilers])
 
     @cached_property
-    def _candidates(self) -> tuple[Candidate, ...]:
+    def _assemblers(self) -> tuple[Assembler, ...]:
         software = self.software
         if self.triton is None:
             return ()
@@ -358,7 +365,7 @@ class Toolchain:
         )
 
     @cached_property
-    def _compilers(self) -> tuple[Place, ...]:
+    def _compilers(self) -> tuple[Program, ...]:
         return tuple(find_nvcc(self.software.environ, self.software.root))
 
     @cached_property
@@ -402,12 +409,7 @@ class Toolchain:
 
         :param reported: the paths of findings; their programs are left out.
         """
-        programs = [
-            program
-            for assembler in self.assemblers
-            for program in (assembler.other, assembler.bundled)
-            if program is not None
-        ]
+        programs = [x for item in self.assemblers for x in item.programs]
         return [
             f"{printable(program.path)}, by {program.named_by}: {program.problem}"
             for program in (*programs, *self.nvcc)

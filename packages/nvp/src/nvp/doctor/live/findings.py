@@ -157,8 +157,8 @@ def _broken(what: str, item: GpuProof, trial: Trial) -> Finding:
 
 def _find_libraries(stack: Stack, item: GpuProof) -> Iterator[Finding]:
     """ND603: the driver does not load the kernels of a library."""
-    for library in item.libraries:
-        if library.trial.failed:
+    for library, trial in item.libraries:
+        if trial.failed:
             distribution = stack.distributions[library.distribution]
             yield Finding.of(
                 code="ND603",
@@ -166,9 +166,8 @@ def _find_libraries(stack: Stack, item: GpuProof) -> Iterator[Finding]:
                 path=distribution.locate(library.path),
                 message=f"{_named(item.gpu)} does not load the machine code for "
                 f"{library.target} of {distribution.title}: "
-                f"{_error(library.trial)}",
-                hint=_HINTS.get(library.trial.code)
-                or stack.reinstall(distribution.name),
+                f"{_error(trial)}",
+                hint=_HINTS.get(trial.code) or stack.reinstall(distribution.name),
             )
 
 

@@ -22,7 +22,13 @@ from typing import IO, Any, Literal
 
 from nvidia_variant_provider.detection.probe import bindings_folder, child_variables
 from nvidia_variant_provider.detection.spawn import run
-from nvidia_variant_provider.errors import MissingExtraError
+from nvidia_variant_provider.errors import (
+    DetectionError,
+    MissingExtraError,
+    UsageError,
+)
+from nvidia_variant_provider.machine import reasons
+from nvidia_variant_provider.machine.environment import Environment
 
 from ..installation import Installation
 
@@ -33,6 +39,7 @@ __all__ = [
     "ask_driver",
     "ask_torch",
     "bindings_folders",
+    "check_possible",
     "watch_memory",
 ]
 
@@ -58,7 +65,7 @@ Stop = Literal["timeout", "crashed"]
 class Task:
     """Something that the child does on a GPU.
 
-    :param kind: ``ptx`` and ``link`` run the kernel of `kernels`, and ``load`` loads
+    :param kind: ``ptx`` and ``link`` run the kernel of `proof`, and ``load`` loads
         machine code.
     :param path: the file with the PTX or the machine code.
     """
@@ -84,6 +91,27 @@ class ChildReport:
     unfinished: str | None = None
     done: bool = True
     stopped: Stop | None = None
+
+
+def check_possible(environment: Environment, *, is_here: bool) -> None:
+    """Check that there is a GPU to run code on, and what is needed for it.
+
+    :raises UsageError: the machine is another one.
+    :raises MissingExtraError: cuda-python is not installed.
+    :raises DetectionError: this machine has no GPU, or the driver cannot be asked.
+    """
+    if not is_here or "forced" in (environment.source or ""):
+        raise UsageError(
+            "--live runs code on the GPUs of this machine, and another machine is "
+            "named or forced",
+            hint="leave out --cuda-driver, --sm-arch, --environment and the variables "
+            "NV_VARIANT_PROVIDER_FORCE_...",
+        )
+    bindings_folders()
+    if not environment.gpus:
+        reason = environment.reason or reasons.NO_GPU
+        sentence, step = reasons.explain(reason)
+        raise DetectionError(f"--live needs a GPU: {sentence} ({reason})", hint=step)
 
 
 def bindings_folders() -> list[str]:

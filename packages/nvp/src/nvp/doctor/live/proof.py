@@ -1,4 +1,12 @@
-"""Trials on each GPU: a context, the kernel in each form, the kernels of libraries."""
+"""Trials on each GPU: a context, a kernel in each form, the cubins of libraries.
+
+The kernel is PTX of each version. There is no machine code in this package: the
+driver's own linker makes it from the PTX (``cuLink...``), for exactly the GPU that is
+there, whatever GPU that is. Cubins of a toolkit would be binaries that nobody can
+review, for those GPUs only that the toolkit knew, and a driver runs those of its own
+CUDA major version and of older ones only. The cubins of the installed libraries, one of
+each, show that machine code from toolkits loads.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +15,156 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from nvidia_variant_provider.errors import DetectionError, UsageError, printable
-from nvidia_variant_provider.machine import reasons
-from nvidia_variant_provider.machine.environment import (
-    ComputeCapability,
-    Environment,
-    Gpu,
-)
+from nvidia_variant_provider.errors import printable
+from nvidia_variant_provider.machine.environment import ComputeCapability, Gpu
 
+from ...gpu_code.extraction import ExtractionError, extract_cubin
+from ...gpu_code.report import LibraryReport
+from ...gpu_code.units import Unit, split_units
+from ...knowledge.tables import PTX, runs_machine_code, toolkits
+from ..distributions import Distribution
 from ..model import Stack
-from .kernels import Library, find_libraries, isa_versions, ptx_of
-from .processes import ChildReport, Task, ask_driver, ask_torch, bindings_folders
+from .processes import ChildReport, Task, ask_driver, ask_torch
 
-__all__ = ["GpuProof", "Proof", "Trial", "check_possible", "prove"]
+__all__ = [
+    "GpuProof",
+    "Library",
+    "Proof",
+    "Trial",
+    "find_libraries",
+    "isa_versions",
+    "prove",
+    "ptx_of",
+]
+
+_OLDEST_TARGET = 50
+"""Each version of PTX from 4.0 on has the target sm_50, and every GPU since runs it."""
+
+_PTX = """\
+.version {isa}
+.target sm_{target}
+.address_size 64
+
+.visible .entry nvp_probe(
+    .param .u64 numbers,
+    .param .u32 factor
+)
+{{
+    .reg .b32 %r<7>;
+    .reg .b64 %rd<5>;
+
+    ld.param.u64 %rd1, [numbers];
+    ld.param.u32 %r1, [factor];
+    cvta.to.global.u64 %rd2, %rd1;
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %tid.x;
+    mad.lo.s32 %r5, %r2, %r3, %r4;
+    mad.lo.s32 %r6, %r5, %r1, 7;
+    mul.wide.s32 %rd3, %r5, 4;
+    add.s64 %rd4, %rd2, %rd3;
+    st.global.u32 [%rd4], %r6;
+    ret;
+}}
+"""
+"""Thread ``i`` of all blocks writes ``i * factor + 7`` to ``numbers[i]``."""
+
+
+def isa_versions() -> tuple[str, ...]:
+    """Return the versions of PTX that the known toolkits emit, ascending."""
+    versions = sorted({toolkit.ptx_isa for toolkit in toolkits().values()})
+    return tuple(f"{major}.{minor}" for major, minor in versions)
+
+
+def ptx_of(isa: str, capability: ComputeCapability) -> str:
+    """Return the kernel in a version of PTX, for a GPU or for those before it."""
+    return _PTX.format(isa=isa, target=min(_OLDEST_TARGET, int(capability.sm)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Library:
+    """A library of which a cubin is loaded.
+
+    :param path: the library, in its distribution.
+    :param target: that of the cubin; ``None`` where none is loaded.
+    :param task: loads it; ``None`` where there is nothing to load.
+    :param why: why there is nothing to load.
+    """
+
+    distribution: str
+    path: str
+    target: str | None = None
+    task: Task | None = None
+    why: str = ""
+
+
+def find_libraries(
+    stack: Stack, capability: ComputeCapability, folder: str
+) -> Iterator[Library]:
+    """Yield a library for each unit of GPU code in a stack.
+
+    :param folder: where the cubins are written.
+    """
+    number = 0
+    for distribution, report in stack.with_gpu_code():
+        for unit in split_units(report):
+            number += 1
+            path = os.path.join(folder, f"{capability.sm}-{number}.cubin")
+            yield _library(stack, distribution, unit, capability, path)
+
+
+def _library(
+    stack: Stack,
+    distribution: Distribution,
+    unit: Unit,
+    capability: ComputeCapability,
+    path: str,
+) -> Library:
+    """Take a cubin that fits out of a library, and write it to ``path``."""
+    fitting = [item for item in unit.libraries if _fits(item, capability)]
+    name = distribution.name
+    if not fitting:
+        kind = "only PTX" if unit.how(capability) == PTX else "no code"
+        why = f"it has {kind} for this GPU"
+        return Library(distribution=name, path=unit.name, why=why)
+    library = fitting[0]
+    driver = stack.environment.cuda_driver_version
+    if unit.by_cuda and driver is not None:
+        # A program loads the one that is for its CUDA.
+        supported = [
+            x for x in fitting if max(x.cuda_runtime, default=0) <= driver.major
+        ]
+        library = (supported or fitting)[0]
+    place = distribution.locate(library.path)
+    try:
+        cubin = extract_cubin(place, lambda t: runs_machine_code(t, capability))
+        if cubin is not None:
+            with open(path, "wb") as file:
+                file.write(cubin.data)
+    except (ExtractionError, OSError, ValueError) as error:
+        return Library(distribution=name, path=library.path, why=str(error))
+    if cubin is None:
+        why = "it has only code that has to be linked first"
+        return Library(distribution=name, path=library.path, why=why)
+    return Library(
+        distribution=name,
+        path=library.path,
+        target=cubin.target,
+        task=Task(name=os.path.basename(path), kind="load", path=path),
+    )
+
+
+def _fits(library: LibraryReport, capability: ComputeCapability) -> bool:
+    kernels = (target.partition("_") for target in library.kernels)
+    return any(
+        kind == "real" and runs_machine_code(number, capability)
+        for number, _, kind in kernels
+    )
+
 
 CONTEXT = "context"
 """The name of the first trial on each GPU."""
@@ -60,20 +201,6 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LibraryTrial:
-    """One cubin of a library, loaded.
-
-    :param path: the library, in its distribution.
-    :param target: that of the cubin; ``None`` where none was loaded.
-    """
-
-    distribution: str
-    path: str
-    target: str | None
-    trial: Trial
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class GpuProof:
     """The trials on one GPU.
 
@@ -89,7 +216,7 @@ class GpuProof:
     context: Trial
     machine_code: Trial
     ptx: Mapping[str, Trial]
-    libraries: tuple[LibraryTrial, ...]
+    libraries: tuple[tuple[Library, Trial], ...]
 
     def to_dict(self) -> dict[str, object]:
         """Return the trials as they stand in the JSON report."""
@@ -113,9 +240,9 @@ class GpuProof:
                     "distribution": item.distribution,
                     "path": item.path,
                     "target": item.target,
-                    **item.trial.to_dict(),
+                    **trial.to_dict(),
                 }
-                for item in self.libraries
+                for item, trial in self.libraries
             ],
         }
 
@@ -150,24 +277,19 @@ def time_of(line: Mapping[str, Any], name: str) -> float | None:
 
 def _torch_dict(trials: Mapping[str, Trial]) -> dict[str, object]:
     """Return what torch has reported, which may be anything."""
-    loaded = trials["import"].more
-    listed = (
-        trials["arch_list"].more.get("arch_list") if "arch_list" in trials else None
-    )
-    asked = trials["available"].more.get("available") if "available" in trials else None
-    return {
-        "version": _text(loaded.get("version")),
-        "cuda": _text(loaded.get("cuda")),
-        "arch_list": [str(item) for item in listed]
-        if isinstance(listed, list)
-        else None,
-        "available": asked if isinstance(asked, bool) else None,
-        "steps": [{"name": name, **t.to_dict()} for name, t in trials.items()],
-    }
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    told: dict[str, Any] = {}
+    for step, name, kind in (
+        ("import", "version", str),
+        ("import", "cuda", str),
+        ("arch_list", "arch_list", list),
+        ("available", "available", bool),
+    ):
+        value = trials[step].more.get(name) if step in trials else None
+        told[name] = value if isinstance(value, kind) else None
+    if told["arch_list"] is not None:
+        told["arch_list"] = [str(item) for item in told["arch_list"]]
+    steps = [{"name": name, **trial.to_dict()} for name, trial in trials.items()]
+    return {**told, "steps": steps}
 
 
 _UNSUPPORTED_PTX = 222
@@ -183,27 +305,6 @@ _STEP = re.compile("import|arch_list|available|matmul [0-9]{1,4}|compile|end")
 
 _LONGEST = 500
 """The most characters of an error."""
-
-
-def check_possible(environment: Environment, *, is_here: bool) -> None:
-    """Check that there is a GPU to run code on, and what is needed for it.
-
-    :raises UsageError: the machine is another one.
-    :raises MissingExtraError: cuda-python is not installed.
-    :raises DetectionError: this machine has no GPU, or the driver cannot be asked.
-    """
-    if not is_here or "forced" in (environment.source or ""):
-        raise UsageError(
-            "--live runs code on the GPUs of this machine, and another machine is "
-            "named or forced",
-            hint="leave out --cuda-driver, --sm-arch, --environment and the variables "
-            "NV_VARIANT_PROVIDER_FORCE_...",
-        )
-    bindings_folders()
-    if not environment.gpus:
-        reason = environment.reason or reasons.NO_GPU
-        sentence, step = reasons.explain(reason)
-        raise DetectionError(f"--live needs a GPU: {sentence} ({reason})", hint=step)
 
 
 def prove(stack: Stack, seconds: float) -> Proof:
@@ -263,11 +364,9 @@ def _prove_gpu(
         machine_code=trials[linked.name],
         ptx={v: trials[t.name] for v, t in zip(isa_versions(), tasks, strict=True)},
         libraries=tuple(
-            LibraryTrial(
-                distribution=item.distribution,
-                path=item.path,
-                target=item.target,
-                trial=Trial(status="skipped", error=item.why)
+            (
+                item,
+                Trial(status="skipped", error=item.why)
                 if item.task is None
                 else trials[item.task.name],
             )

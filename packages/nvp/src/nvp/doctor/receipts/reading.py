@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from nvidia_variant_provider.errors import InputError, join, shown
 from nvidia_variant_provider.machine.environment import Environment
@@ -80,9 +80,6 @@ def _receipt_in(document: object) -> Mapping[str, Any] | None:
     return None
 
 
-_Look = Callable[[object, str], object]
-
-
 def _check(receipt: Mapping[str, Any]) -> None:
     version = as_integer(receipt["receipt_version"], "receipt_version")
     if version != VERSION:
@@ -97,28 +94,25 @@ def _check(receipt: Mapping[str, Any]) -> None:
         raise InputError(error.message, place=place, hint=error.hint) from None
 
 
-def _look(value: object, place: str, shape: Mapping[str, _Look]) -> None:
-    document = as_object(value, place)
-    for key, look in shape.items():
-        if key not in document:
-            raise InputError(f"the key {shown(key)} is missing", place=place or None)
-        look(document[key], join(place, key))
+def _look(value: object, place: str, shape: _Shape) -> None:
+    """Check that a value has a shape.
 
-
-def _record(shape: Mapping[str, _Look]) -> _Look:
-    return lambda value, place: _look(value, place, shape)
-
-
-def _each(look: _Look) -> _Look:
-    def look_at_each(value: object, place: str) -> None:
+    :raises InputError: it has another one; the error has its place.
+    """
+    if isinstance(shape, dict):
+        document = as_object(value, place)
+        for name, inner in shape.items():
+            key = name.removesuffix("?")
+            if key not in document:
+                message = f"the key {shown(key)} is missing"
+                raise InputError(message, place=place or None)
+            if key == name or document[key] is not None:
+                _look(document[key], join(place, key), inner)
+    elif isinstance(shape, list):
         for index, item in enumerate(as_list(value, place)):
-            look(item, join(place, index))
-
-    return look_at_each
-
-
-def _or_null(look: _Look) -> _Look:
-    return lambda value, place: None if value is None else look(value, place)
+            _look(item, join(place, index), shape[0])
+    else:
+        shape(value, place)
 
 
 def _number(value: object, place: str) -> float:
@@ -135,79 +129,64 @@ def _deadline(value: object, place: str) -> float:
     return seconds
 
 
-_text: _Look = as_string
-_text_or_null = _or_null(as_string)
-_number_or_null = _or_null(_number)
+_Shape: TypeAlias = "Callable[[object, str], object] | list[_Shape] | dict[str, _Shape]"
+"""A function that refuses values of another type; the shape of each item of a list; or
+the shapes of the values of an object, by key. The value of a key with ``?`` may be
+null. Other keys are left alone: a later version adds some."""
 
-_PLACE: Mapping[str, _Look] = {
-    "path": _text_or_null,
-    "line": _or_null(as_integer),
-    "reason": _text_or_null,
+_PLACE: dict[str, _Shape] = {
+    "path?": as_string,
+    "line?": as_integer,
+    "reason?": as_string,
     "count": as_integer,
 }
-_WORKLOAD: Mapping[str, _Look] = {
-    "command": _text,
-    "outcome": _text,
-    "exit_code": _or_null(as_integer),
-    "signal": _text_or_null,
-    "error": _text_or_null,
+_FUNCTION: dict[str, _Shape] = {**_PLACE, "function?": as_string}
+_TUNING: dict[str, _Shape] = {
+    "by": as_string,
+    "kernel": as_string,
+    "key?": as_string,
+    "config?": as_string,
+    "seconds?": _number,
+    "count": as_integer,
+}
+_KINDS = ("graph_breaks", "recompilations", "fallbacks", "autotuning")
+_WORKLOAD: dict[str, _Shape] = {
+    "command": as_string,
+    "outcome": as_string,
+    "exit_code?": as_integer,
+    "signal?": as_string,
+    "error?": as_string,
     "seconds": _number,
     "deadline": _deadline,
-    "graph_breaks": _each(_record(_PLACE)),
-    "recompilations": _each(_record({**_PLACE, "function": _text_or_null})),
-    "fallbacks": _each(_record({**_PLACE, "function": _text_or_null, "kind": _text})),
-    "autotuning": _each(
-        _record(
-            {
-                "by": _text,
-                "kernel": _text,
-                "key": _text_or_null,
-                "config": _text_or_null,
-                "seconds": _number_or_null,
-                "count": as_integer,
-            }
-        )
-    ),
-    "totals": _record(
-        {
-            "graph_breaks": as_integer,
-            "recompilations": as_integer,
-            "fallbacks": as_integer,
-            "autotuning": as_integer,
-        }
-    ),
-    "gpu_memory": _or_null(
-        _each(_record({"index": as_integer, "before": as_integer, "peak": as_integer}))
-    ),
-    "gpu_memory_reason": _text_or_null,
+    "graph_breaks": [_PLACE],
+    "recompilations": [_FUNCTION],
+    "fallbacks": [{**_FUNCTION, "kind": as_string}],
+    "autotuning": [_TUNING],
+    "totals": dict.fromkeys(_KINDS, as_integer),
+    "gpu_memory?": [dict.fromkeys(("index", "before", "peak"), as_integer)],
+    "gpu_memory_reason?": as_string,
 }
-_RECEIPT: Mapping[str, _Look] = {
-    "made_by": _text,
-    "made_at": _text,
+_DISTRIBUTION: dict[str, _Shape] = {
+    "name": as_string,
+    "version": as_string,
+    "label?": as_string,
+    "cuda?": as_string,
+    "targets": as_object,
+    "record?": as_string,
+    "reason?": as_string,
+}
+_RECEIPT: dict[str, _Shape] = {
+    "made_by": as_string,
+    "made_at": as_string,
     "reasons": as_strings,
     "environment": as_object,
-    "python": _record({"version": _text_or_null, "prefix": _text}),
-    "distributions": _each(
-        _record(
-            {
-                "name": _text,
-                "version": _text,
-                "label": _text_or_null,
-                "cuda": _text_or_null,
-                "targets": as_object,
-                "record": _text_or_null,
-                "reason": _text_or_null,
-            }
-        )
-    ),
-    "overrides": _each(
-        _record({"name": _text, "value": _text, "reason": _text_or_null})
-    ),
-    "triton": _text_or_null,
-    "abi": _or_null(as_object),
+    "python": {"version?": as_string, "prefix": as_string},
+    "distributions": [_DISTRIBUTION],
+    "overrides": [{"name": as_string, "value": as_string, "reason?": as_string}],
+    "triton?": as_string,
+    "abi?": as_object,
     "toolchain": as_object,
-    "live": _or_null(as_object),
-    "findings": _each(_record({"code": _text, "severity": _text, "message": _text})),
-    "workloads": _each(_record(_WORKLOAD)),
+    "live?": as_object,
+    "findings": [dict.fromkeys(("code", "severity", "message"), as_string)],
+    "workloads": [_WORKLOAD],
 }
-"""The keys that each part has. Other keys are left alone: a later version adds some."""
