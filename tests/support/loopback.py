@@ -22,7 +22,7 @@ from nvidia_variant_provider.machine.environment import (
     Gpu,
 )
 from nvp.index.http.client import AskCredentials, Client
-from nvp.index.http.settings import Settings
+from nvp.index.http.urls import Settings
 from nvp.index.selection.options import Pins, Selection
 from nvp.index.server.local_index import LocalIndex
 from nvp.index.server.source import Access

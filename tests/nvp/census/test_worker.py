@@ -25,7 +25,7 @@ from nvp.census.worker import (
 )
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
-from nvp.index.http.settings import Settings
+from nvp.index.http.urls import Settings
 
 PLATFORM = "cp312-cp312-manylinux_2_28_x86_64"
 LARGE = 3 * 1024 * 1024

@@ -18,7 +18,7 @@ from nvp.cli import main
 from nvp.findings import ERROR
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
-from nvp.index.http.settings import Settings
+from nvp.index.http.urls import Settings
 from nvp.lint import runner
 from nvp.lint.files import Reading
 from nvp.lint.runner import check_page, check_paths

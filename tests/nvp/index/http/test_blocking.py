@@ -12,8 +12,7 @@ from support.range_server import Answer, serve_answers
 from nvidia_variant_provider.strict_json import LARGE_BYTES, MAX_BYTES
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
-from nvp.index.http.settings import Settings
-from nvp.index.http.urls import TooLargeError, UpstreamError
+from nvp.index.http.urls import Settings, TooLargeError, UpstreamError
 
 
 def test_nothing_is_made_without_a_request() -> None:

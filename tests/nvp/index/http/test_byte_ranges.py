@@ -12,7 +12,7 @@ from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import stub_wheel
 
 from nvp.index.http.blocking import BlockingClient
-from nvp.index.http.settings import Settings
+from nvp.index.http.urls import Settings
 
 PAGE = "/simple/torch/"
 IMPATIENT = Settings(timeout=0.2, deadline=60, trust_env=False)

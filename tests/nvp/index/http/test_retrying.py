@@ -18,8 +18,7 @@ from nvp.index.http.client import (
     pause_before,
     read_retry_after,
 )
-from nvp.index.http.settings import Settings
-from nvp.index.http.urls import PassingError, UpstreamError
+from nvp.index.http.urls import PassingError, Settings, UpstreamError
 
 
 @given(st.integers(0, 10**8))

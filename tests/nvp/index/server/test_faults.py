@@ -34,7 +34,7 @@ from support.loopback import (
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import publish, stub_wheel
 
-from nvp.index.http.settings import Settings
+from nvp.index.http.urls import Settings
 
 BEST = "torch-2.8.0-3cu128-py3-none-any.whl"
 WHEEL = "/simple/torch/torch-2.8.0-py3-none-any-cu128.whl"

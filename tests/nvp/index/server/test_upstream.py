@@ -32,8 +32,7 @@ from support.pages import (
 
 from nvp.index.http.client import Client
 from nvp.index.http.pages import parse_page, parse_projects
-from nvp.index.http.settings import Settings
-from nvp.index.http.urls import UpstreamError
+from nvp.index.http.urls import Settings, UpstreamError
 from nvp.index.server.upstream import (
     FolderUpstream,
     LinksUpstream,

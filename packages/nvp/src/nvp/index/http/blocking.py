@@ -25,12 +25,11 @@ from .client import Client, CompleteResponse, content_length, too_large
 from .files import IndexFile
 from .pages import ACCEPT, find_projects, parse_page
 from .ranges import RangeFile, open_range_file, wait_until
-from .settings import Settings
 from .urls import (
     NoRangesError,
+    Settings,
     TooLargeError,
     UpstreamError,
-    redacted,
     split_credentials,
 )
 
@@ -295,8 +294,7 @@ class BlockingClient:
         try:
             bare, pair = split_credentials(url)
         except ValueError as error:
-            message = f"is not a URL: {error}"
-            raise _error(message, url, "check the URL") from None
+            raise UpstreamError(f"is not a URL: {error}", url) from None
         with self._starting:
             if self._running is None:
                 self._running = self._make_client(), LoopThread()
@@ -306,7 +304,7 @@ class BlockingClient:
         if page is not None and not thread.call(client.may_lead(page, bare)):
             message = "only this machine or its network can reach the server"
             message += ", and the page that names the file is elsewhere"
-            raise _error(message, bare, "tell the owner of the index")
+            raise UpstreamError(message, bare, hint="tell the owner of the index")
         return client, thread, bare
 
 
@@ -332,10 +330,6 @@ def _counting(
             progress(done, total)
 
     return tell
-
-
-def _error(message: str, url: str, hint: str) -> UpstreamError:
-    return UpstreamError(message, path=redacted(url), hint=hint)
 
 
 def _parse(response: CompleteResponse) -> RemotePage:
@@ -413,7 +407,7 @@ async def _download(
             seconds = time.monotonic() - started
             if seconds > _GRACE and done < seconds * _SLOWEST:
                 message = f"only {done} bytes came in {seconds:.0f} s"
-                raise _error(message, url, "try again")
+                raise UpstreamError(message, url, hint="try again")
             digest.update(chunk)
             _write(target, chunk, url)
             if progress is not None:
@@ -428,4 +422,4 @@ def _write(target: IO[bytes], chunk: bytes, url: str) -> None:
     except OSError as error:
         message = f"cannot be written to the temporary folder: {error.strerror}"
         hint = "make room there, or set TMPDIR to another folder"
-        raise _error(message, url, hint) from None
+        raise UpstreamError(message, url, hint=hint) from None

@@ -10,13 +10,14 @@ import asyncio
 import base64
 import email.utils
 import logging
+import os
 import random
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -24,10 +25,10 @@ import httpx
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import LARGE_BYTES
 
-from .settings import Settings
 from .urls import (
     NearnessFinder,
     PassingError,
+    Settings,
     TooLargeError,
     UpstreamError,
     redacted,
@@ -42,7 +43,6 @@ __all__ = [
     "Client",
     "CompleteResponse",
     "content_length",
-    "make_passing_error",
     "pause_before",
     "read_retry_after",
     "too_large",
@@ -154,7 +154,7 @@ class Client:
                 )
             except asyncio.TimeoutError:
                 message = f"not complete after {self._settings.deadline:g} s"
-                raise make_passing_error(message, url, hint="try again") from None
+                raise PassingError(message, url, hint="try again") from None
 
         return await self._attempt(attempt, url)
 
@@ -186,7 +186,8 @@ class Client:
             if coding not in ("", "identity", "gzip", "deflate"):
                 # Other codings, or several of them, may inflate a few bytes to any
                 # size in one step.
-                raise _make_error("is compressed in a way that was not requested", url)
+                message = "is compressed in a way that was not requested"
+                raise UpstreamError(message, url)
             if content_length(response) > limit:
                 raise too_large(url, limit)
             async for chunk in response.aiter_bytes():
@@ -236,7 +237,8 @@ class Client:
         except (httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
-            raise _make_error(f"cannot be read: {redacted(str(error))}", url) from None
+            message = f"cannot be read: {redacted(str(error))}"
+            raise UpstreamError(message, url) from None
 
     async def _follow(
         self, url: str, headers: dict[str, str], *, streams: bool
@@ -253,8 +255,8 @@ class Client:
             logger.debug("redirected to %s", redacted(url))
             if not await self.may_lead(start, url):
                 message = "redirects to a server that only this machine can reach"
-                raise _make_error(message, start, hint="tell the owner of the server")
-        raise _make_error(f"more than {_REDIRECTS} redirects", url)
+                raise UpstreamError(message, start, hint="tell the owner of the server")
+        raise UpstreamError(f"more than {_REDIRECTS} redirects", url)
 
     async def _send(
         self, url: str, headers: dict[str, str], *, streams: bool
@@ -301,9 +303,10 @@ class Client:
             self._client_for(url, streams=False)
 
     def _tls_context(self, *, verify: bool) -> ssl.SSLContext:
+        """Return the context for servers that are verified, or that are not."""
         # Loading the certificates of the system takes a while.
         if verify not in self._contexts:
-            self._contexts[verify] = self._settings.make_tls_context(verify=verify)
+            self._contexts[verify] = _make_tls_context(self._settings, verify=verify)
         return self._contexts[verify]
 
     def _client_for(self, url: str, *, streams: bool) -> httpx.AsyncClient:
@@ -322,6 +325,26 @@ class Client:
                 limits=httpx.Limits(max_connections=None if streams else _PAGES),
             )
         return self._clients[kind]
+
+
+def _make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
+    if settings.cert:
+        context = (
+            ssl.create_default_context(capath=settings.cert)
+            if os.path.isdir(settings.cert)
+            else ssl.create_default_context(cafile=settings.cert)
+        )
+    else:
+        import truststore
+
+        # pip uses the certificates of the system since version 24.2.
+        context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if settings.client_cert:
+        context.load_cert_chain(settings.client_cert)
+    return context
 
 
 async def _send_with(
@@ -352,15 +375,15 @@ def _check_status(response: httpx.Response, url: str) -> None:
     status = response.status_code
     if status in (200, 206):
         return
-    places: dict[str, str] = {}
-    if status == 401:
-        places["hint"] = "give credentials: in its URL, a netrc file or a keyring"
     message = f"HTTP {status} {response.reason_phrase}".rstrip()
     if status in PASSING:
-        error = make_passing_error(message, url, status=status)
+        error = PassingError(message, url, status=status)
         error.wait = read_retry_after(response.headers)
         raise error
-    raise _make_error(message, url, status=status, **places)
+    if status == 401:
+        hint = "give credentials: in its URL, a netrc file or a keyring"
+        raise UpstreamError(message, url, status=status, hint=hint)
+    raise UpstreamError(message, url, status=status)
 
 
 def too_large(
@@ -368,15 +391,15 @@ def too_large(
 ) -> TooLargeError:
     """Return the error for a response of more than ``limit`` bytes."""
     message = f"larger than {limit >> 20} MiB"
-    return TooLargeError(message, path=redacted(url), hint=hint)
+    return TooLargeError(message, url, hint=hint)
 
 
 def _not_allowed(url: str) -> UpstreamError:
     """Return the error for a URL that the settings do not allow."""
     if urlsplit(url).scheme != "http":
-        return _make_error("only http and https are read", url, status=403)
+        return UpstreamError("only http and https are read", url, status=403)
     message = "is neither https nor a trusted host"
-    return _make_error(message, url, status=403, hint="see pip's --trusted-host")
+    return UpstreamError(message, url, status=403, hint="see pip's --trusted-host")
 
 
 def _translate_error(error: httpx.HTTPError, url: str, timeout: float) -> UpstreamError:
@@ -385,29 +408,11 @@ def _translate_error(error: httpx.HTTPError, url: str, timeout: float) -> Upstre
     :param timeout: the seconds after which a server counts as silent.
     """
     if isinstance(error, httpx.TimeoutException):
-        return make_passing_error(f"no response within {timeout:g} s", url)
+        return PassingError(f"no response within {timeout:g} s", url)
     message = f"cannot be read: {redacted(str(error)) or type(error).__name__}"
     if isinstance(error, httpx.TransportError):
-        return make_passing_error(message, url, status=502)
-    return _make_error(message, url)
-
-
-def make_passing_error(message: str, url: str, **places: Any) -> PassingError:
-    """Return an error after which the request may be sent again.
-
-    :param places: ``hint`` and ``status``, where they are not the usual ones.
-    """
-    places = {"hint": "check the URL", "status": 504, **places}
-    return PassingError(message, path=redacted(url), **places)
-
-
-def _make_error(message: str, url: str, **places: Any) -> UpstreamError:
-    """Return an error about a URL.
-
-    :param places: ``hint`` and ``status``, where they are not the usual ones.
-    """
-    places.setdefault("hint", "check the URL")
-    return UpstreamError(message, path=redacted(url), **places)
+        return PassingError(message, url, status=502)
+    return UpstreamError(message, url)
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:

@@ -31,7 +31,6 @@ from .urls import (
     file_name,
     is_file_name,
     is_text,
-    redacted,
 )
 
 __all__ = ["ACCEPT", "LABEL_KEY", "find_projects", "parse_page", "parse_projects"]
@@ -65,6 +64,8 @@ _LEAST_MEMORY = 32 * 1024 * 1024
 _TIMES = 4
 """How many bytes of memory there may be for each byte of a long page; the body and its
 text take two more."""
+
+_HINT = "give the URL of a simple index (PEP 503, PEP 691)"
 
 _PAGE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
@@ -181,15 +182,16 @@ def _is_json(content_type: str, url: str) -> bool:
     kind = content_type.partition(";")[0].strip().lower()
     if kind and not kind.endswith(("json", "html")):
         message = f"is {kind[:100]!a}, not a project page"
-        raise _error(message, url)
+        raise UpstreamError(message, url, hint=_HINT)
     return kind.endswith("json")
 
 
 def _page_error(error: Exception, url: str) -> UpstreamError:
     if isinstance(error, TooMuchError):
         hint = "no real page is like that: report it to the index"
-        return UpstreamError(f"is refused: {error}", path=redacted(url), hint=hint)
-    return _error(f"is not a project page: {_describe(error)}", url)
+        return UpstreamError(f"is refused: {error}", url, hint=hint)
+    message = f"is not a project page: {_describe(error)}"
+    return UpstreamError(message, url, hint=_HINT)
 
 
 def _describe(error: Exception) -> str:
@@ -200,11 +202,6 @@ def _describe(error: Exception) -> str:
     if isinstance(error, ValueError):
         return shown(str(error), 150)
     return "its values have the wrong types"
-
-
-def _error(message: str, url: str) -> UpstreamError:
-    hint = "give the URL of a simple index (PEP 503, PEP 691)"
-    return UpstreamError(message, path=redacted(url), hint=hint)
 
 
 def _read_json(body: bytes, url: str, project: str) -> model.ProjectDetail:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from nvidia_variant_provider.errors import InputError
 
-from .client import Client, CompleteResponse, make_passing_error
+from .client import Client, CompleteResponse
 from .urls import (
     NoRangesError,
     PassingError,
@@ -71,7 +71,7 @@ class RangeFile(io.RawIOBase):
 
     def __init__(self, url: str, request: _RangeRequest) -> None:
         super().__init__()
-        self._shown_url = redacted(url)
+        self._url = url
         self._request = request
         self._position = 0
         self._blocks: dict[int, bytes] = {}
@@ -119,7 +119,8 @@ class RangeFile(io.RawIOBase):
         data, headers = self._request(f"bytes=-{_TAIL}", _TAIL)
         given = _content_range(headers)
         if given is None:
-            raise self._error("the server does not say how long the file is")
+            message = "the server does not say how long the file is"
+            raise NoRangesError(message, self._url)
         self._version = _version(headers)
         first, last, size = given
         is_tail = last == size - 1 and first == size - len(data)
@@ -137,18 +138,16 @@ class RangeFile(io.RawIOBase):
             data, headers = self._request(f"bytes={start}-{end}", end - start + 1)
             if _differs(self._version, _version(headers)):
                 message = "it has changed while it was read"
-                raise PassingError(message, path=self._shown_url, hint="try again")
+                raise PassingError(message, self._url, status=502, hint="try again")
             if len(data) != end - start + 1:
-                raise self._error("the server sent a range that was not requested")
+                message = "the server sent a range that was not requested"
+                raise NoRangesError(message, self._url)
             if len(self._blocks) > _KEPT_BLOCKS:
                 self._blocks.clear()
             for index in range(self._count):
                 piece = data[index * _BLOCK : (index + 1) * _BLOCK]
                 self._blocks[number + index] = piece
         return self._blocks[number]
-
-    def _error(self, message: str) -> NoRangesError:
-        return _no_ranges(message, self._shown_url)
 
 
 def _content_range(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
@@ -208,7 +207,7 @@ def open_range_file(
             if response.status == 206:
                 return response.body, response.headers
             if len(response.body) > most_whole:
-                raise _no_ranges("the server does not serve parts", url)
+                raise NoRangesError("the server does not serve parts", url)
             file.append(response.body)
         start, end = wanted.removeprefix("bytes=").split("-")
         size = len(file[0])
@@ -246,7 +245,7 @@ def wait_until(
         if task.done():
             raise
         task.cancel()
-        raise make_passing_error("not read in time", url, hint="try again") from None
+        raise PassingError("not read in time", url, hint="try again") from None
 
 
 async def _get_range(
@@ -262,11 +261,7 @@ async def _get_range(
         if error.status not in (416, 501):
             raise
         message = error.message
-    raise _no_ranges(message, url)
-
-
-def _no_ranges(message: str, url: str) -> NoRangesError:
-    return NoRangesError(message, path=redacted(url), hint="download it first")
+    raise NoRangesError(message, url)
 
 
 class RangeSupport:

@@ -1,12 +1,15 @@
-"""URLs: what they name, what a page may refer to, and errors about them.
+"""URLs: what they name, which of them may be read, and errors about them.
 
 This module imports little, because verbs import it that may read no URL at all.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import ipaddress
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any
@@ -19,6 +22,7 @@ __all__ = [
     "NearnessFinder",
     "NoRangesError",
     "PassingError",
+    "Settings",
     "TooLargeError",
     "UpstreamError",
     "absolute_url",
@@ -48,16 +52,33 @@ _LONGEST_NAME = 255
 class UpstreamError(InputError):
     """An index or a file server did not respond as expected.
 
+    :param url: what was to be read; its secrets are left out.
     :param status: the HTTP status that describes the failure best.
+    :param places: ``path`` where there is no URL, and ``hint``.
     """
 
-    def __init__(self, message: str, *, status: int = 502, **places: Any) -> None:
+    status = 502
+    usual_hint = "check the URL"
+
+    def __init__(
+        self,
+        message: str,
+        url: str | None = None,
+        *,
+        status: int | None = None,
+        **places: Any,
+    ) -> None:
+        if url is not None:
+            places = {"path": redacted(url), "hint": self.usual_hint, **places}
         super().__init__(message, **places)
-        self.status = status
+        if status is not None:
+            self.status = status
 
 
 class NoRangesError(UpstreamError):
     """A server does not send the parts of a file that it was asked for."""
+
+    usual_hint = "download it first"
 
 
 class TooLargeError(UpstreamError):
@@ -70,6 +91,7 @@ class PassingError(UpstreamError):
     :param wait: how many seconds the server asks to wait; ``None`` if it does not say.
     """
 
+    status = 504
     wait: float | None = None
 
 
@@ -112,6 +134,65 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """The settings of pip that decide how it connects to an index.
+
+    :param timeout: how many seconds a server may send nothing.
+    :param deadline: how many seconds a whole page or document may take.
+    :param retries: how often a request is sent again after a failure that may pass,
+        such as HTTP 429 and 503. Installers have their own retries, which need none
+        here.
+    :param trusted_hosts: entries of the form ``host`` or ``host:port``; their
+        certificates are not verified, and they may use plain HTTP.
+    :param plain_http: allow plain HTTP for every host. pip refuses an index that is
+        not secure, but accepts the URL of a single file.
+    :param trusts_pages: follow pages and redirects to any server, as pip does.
+        Otherwise those from elsewhere must not lead to a server that only this machine,
+        or its network, can reach: other people may see what is read.
+    :param cert: a file or folder of certificate authorities that replaces those of
+        the system.
+    :param client_cert: a file with a certificate and its private key.
+    :param proxy: the URL of the proxy for all requests.
+    :param trust_env: use the proxy variables of the environment.
+    """
+
+    timeout: float = 15.0
+    deadline: float = 120.0
+    retries: int = 0
+    trusted_hosts: Sequence[str] = ()
+    plain_http: bool = False
+    trusts_pages: bool = False
+    cert: str | None = None
+    client_cert: str | None = None
+    proxy: str | None = None
+    trust_env: bool = True
+
+    def is_allowed(self, url: str) -> bool:
+        """Return whether ``url`` may be read; pip ignores insecure indexes as well."""
+        parts = urlsplit(url)
+        if parts.scheme == "https":
+            return True
+        if parts.scheme != "http":
+            return False
+        local = is_loopback(parts.hostname or "")
+        return self.plain_http or local or self.is_trusted(url)
+
+    def is_trusted(self, url: str) -> bool:
+        """Return whether the server of ``url`` is one of the trusted hosts."""
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        try:
+            names = (host, f"{host}:{parts.port}") if parts.port else (host,)
+        except ValueError:
+            return False
+        return any(
+            fnmatch.fnmatchcase(name, pattern.lower())
+            for pattern in self.trusted_hosts
+            for name in names
+        )
 
 
 def server_of(url: str) -> str:

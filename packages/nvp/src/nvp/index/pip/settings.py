@@ -14,7 +14,7 @@ from nvidia_variant_provider.errors import InputError
 
 from ..http.blocking import BlockingClient
 from ..http.client import AskCredentials, Client
-from ..http.settings import Settings
+from ..http.urls import Settings
 from .command import PipCommand, PipOptions
 from .process import Pip, find_python
 
