@@ -122,14 +122,6 @@ CASES = {
     "capability without minor": Case(
         cuda="12.9", sm="90", metadata=BY_GPU, uv="null", ours=REFUSED, why=MALFORMED
     ),
-    "capability with spaces": Case(
-        cuda="12.9",
-        sm=" 9.0 ",
-        metadata=BY_GPU,
-        uv="sm90",
-        ours=REFUSED,
-        why="uv strips the spaces; we require the form MAJOR.MINOR",
-    ),
 }
 
 
