@@ -16,12 +16,24 @@ from nvidia_variant_provider.api import (
     resolve,
 )
 
-from ._choosing import diff, fleet, matrix, releases
-from ._indexes import census
-from ._machines import read_environment, read_machine, read_machines
-from ._projects import diff_of_projects, matrix_of_project
-from ._publishing import inspect, inspect_distribution, upgrade, upgrade_index, validate
-from ._stacks import diff_receipts, doctor
+from .machines import read_environment, read_machine, read_machines
+from .planning import (
+    diff,
+    diff_of_projects,
+    fleet,
+    matrix,
+    matrix_of_project,
+    releases,
+)
+from .publishing import (
+    census,
+    inspect,
+    inspect_distribution,
+    upgrade,
+    upgrade_index,
+    validate,
+)
+from .stacks import diff_receipts, doctor
 
 __all__ = [
     "Environment",

@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 from nvidia_variant_provider.errors import UsageError
 from nvidia_variant_provider.strict_json import (
@@ -74,9 +73,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
     if options.old == options.new == "-":
         raise UsageError("OLD and NEW are both stdin", hint="name a file for one")
-    receipts = _find_receipts(options.old, options.new)
-    if receipts is not None:
-        return _compare_receipts(*receipts, options)
+    if _are_receipts(options.old, options.new):
+        return _compare_receipts(options)
     differences, names = _compare(options, environ)
     notes = []
     if len(names - {None}) > 1:
@@ -136,40 +134,33 @@ def _compare(
 _MARK = b'"receipt_version"'
 
 
-def _find_receipts(
-    old: str, new: str
-) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
-    """Return two receipts; ``None`` where neither file is one.
+def _are_receipts(old: str, new: str) -> bool:
+    """Return whether the files are receipts of ``doctor``.
 
     :raises UsageError: one file is a receipt, and the other one is not.
-    :raises InputError: a receipt is not valid.
+    :raises InputError: a file that may be a receipt is not valid JSON.
     """
-    receipts = [_read_receipt(old), _read_receipt(new)]
-    before, after = receipts
-    if before is None and after is None:
-        return None
-    if before is None or after is None:
-        missing = old if before is None else new
+    found = {path: _is_receipt(path) for path in (old, new)}
+    others = [path for path, is_receipt in found.items() if not is_receipt]
+    if others and any(found.values()):
         raise UsageError(
             "is no receipt, and the other file is one",
-            path=missing,
+            path=others[0],
             hint="compare two receipts, or two releases",
         )
-    return before, after
+    return not others
 
 
-def _compare_receipts(
-    old: Mapping[str, Any], new: Mapping[str, Any], options: argparse.Namespace
-) -> Result:
+def _compare_receipts(options: argparse.Namespace) -> Result:
     """Return the lanes of two receipts; the exit code is 1 for a lost workload."""
-    from ..doctor.receipts.comparing import compare
+    from ..api import diff_receipts
     from ..doctor.receipts.document import comparison_lines, comparison_markdown
 
     if options.assume or options.minor_version_compatibility:
         option = "--assume" if options.assume else "--minor-version-compatibility"
         message = f"{option}: receipts say what is there, and nothing is assumed"
         raise UsageError(message, hint="leave out the option")
-    comparison = compare(old, new)
+    comparison = diff_receipts(options.old, options.new)
     as_table = options.format == "markdown"
     lines = comparison_markdown if as_table else comparison_lines
     return Result(
@@ -181,25 +172,24 @@ def _compare_receipts(
     )
 
 
-def _read_receipt(path: str) -> Mapping[str, Any] | None:
-    """Return the receipt in a file; ``None`` where the file does not look like one.
+def _is_receipt(path: str) -> bool:
+    """Return whether a file is a receipt, or a report with one.
 
     What cannot be read here is left to the reader of releases, which says why.
     """
     try:
         # A pipe is left alone: it could not be read again.
         if not os.path.isfile(path):
-            return None
+            return False
         with open_regular(path) as file:
             # A release has at most MAX_BYTES, and a receipt begins with its mark or
             # with the report around it.
             data = file.read(MAX_BYTES)
     except (OSError, ValueError):
-        return None
+        return False
     if _MARK not in data:
-        return None
-    from ..doctor.receipts.reading import MAX_RECEIPT, is_receipt, receipt_of
+        return False
+    from ..doctor.receipts.reading import MAX_RECEIPT, is_receipt
 
     data = read_bytes(path, limit=MAX_RECEIPT)
-    document = parse_json(data, path, limit=MAX_RECEIPT)
-    return receipt_of(document, path) if is_receipt(document) else None
+    return is_receipt(parse_json(data, path, limit=MAX_RECEIPT))

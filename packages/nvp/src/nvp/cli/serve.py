@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from nvidia_variant_provider.errors import UsageError
 
-from ..findings import listed
 from . import machine
 from .indexes import add_index_options, add_label_option
 from .narration import Narration
@@ -217,6 +216,8 @@ def _serve(local_index: LocalIndex, on_start: Callable[[], None]) -> None:
 
 def _passing(projects: Mapping[str, str]) -> str:
     """Return the sentence about files whose URLs end with this server."""
+    from ..findings import listed
+
     names = [f"{project} ({why})" for project, why in sorted(projects.items())]
     return (
         f"Lock files with URLs of this server need it again, at the same port: "

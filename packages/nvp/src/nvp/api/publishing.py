@@ -1,22 +1,32 @@
-"""Publishing: what is in wheels, whether it is right, and old metadata made new."""
+"""Publishing: what wheels and indexes hold, whether it is right, and old metadata."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import IO
 
 from nvidia_variant_provider.strict_json import read_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..census.running import Observer, Stop, Tally
     from ..gpu_code.inspection import Progress
     from ..gpu_code.report import WheelReport
+    from ..lint.files import UncheckedFiles
+    from ..lint.files import Watch as WatchReading
     from ..lint.findings import Finding
     from ..upgrading.releases import UpgradedFile
 
 
-__all__ = ["inspect", "inspect_distribution", "upgrade", "upgrade_index", "validate"]
+__all__ = [
+    "census",
+    "inspect",
+    "inspect_distribution",
+    "upgrade",
+    "upgrade_index",
+    "validate",
+]
 
 
 def upgrade(
@@ -72,6 +82,10 @@ def validate(
     select: Collection[str] = (),
     ignore: Collection[str] = (),
     hashes: bool = True,
+    jobs: int | None = None,
+    watch: WatchReading | None = None,
+    unchecked: UncheckedFiles | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> list[Finding]:
     """Check metadata, wheels, folders and project pages before they are published.
 
@@ -83,18 +97,30 @@ def validate(
     :param select: prefixes of the rules to keep, such as ``NV3``; empty for all rules.
     :param ignore: prefixes of the rules to leave out.
     :param hashes: download wheels of a page completely, to compare their sha256.
+    :param jobs: how many members of a wheel are read at the same time, by default as
+        many as there are cores, and at most four.
+    :param watch: called with the name of each wheel that is read; the context that it
+        returns gives a function that reports the progress, as for `inspect`.
+    :param unchecked: takes what could not be checked, and why.
+    :param environ: environment variables, by default those of the process, from which
+        pip takes its settings.
     :return: the findings, sorted by path, rule and place.
     :raises UsageError: no rule begins with a given prefix.
     """
     from ..index import connect
+    from ..lint.files import JOBS, nobody_watches
     from ..lint.runner import check_paths
 
+    environ = os.environ if environ is None else environ
     return check_paths(
         paths,
         select=select,
         ignore=ignore,
-        connect=lambda: connect(os.environ),
+        jobs=JOBS if jobs is None else jobs,
+        watch=watch or nobody_watches,
+        connect=lambda: connect(environ),
         hashes=hashes,
+        unchecked=unchecked,
     )
 
 
@@ -139,3 +165,70 @@ def inspect_distribution(
     from ..gpu_code import inspection
 
     return inspection.inspect_distribution(name, jobs=jobs, progress=progress)
+
+
+def census(
+    index: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    *,
+    projects: Sequence[str] = (),
+    releases: int | None = None,
+    platforms: Sequence[str] = (),
+    every_wheel: bool = False,
+    jobs: int | None = None,
+    dask: str | None = None,
+    deadline: float = 900.0,
+    per_host: int = 8,
+    max_bytes: int | None = None,
+    observer: Observer | None = None,
+    stop: Stop | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Tally:
+    """Inspect the wheels of an index, and keep what is in them in a store.
+
+    Wheels that the store has are not read again, unless they failed for a reason that
+    may have passed. Each wheel is stored as soon as it is read. The work is done in
+    other processes, which import the main module of the program: a script that calls
+    this function does so below ``if __name__ == "__main__":``.
+
+    :param index: the URL of a root page, or a folder of wheels or of project folders.
+    :param store: the SQLite file; it is made where there is none.
+    :param projects: the projects to read, by default all of the index.
+    :param releases: how many of the newest releases are read; all by default.
+    :param platforms: patterns such as ``*linux*x86_64``; all platforms by default.
+    :param every_wheel: read each wheel of a release, and not just one for each platform
+        and label.
+    :param jobs: how many processes read, by default one for each core.
+    :param dask: the address of the scheduler of a Dask cluster that reads instead.
+    :param deadline: how many seconds a wheel may take.
+    :param per_host: how many wheels of one server are read at the same time.
+    :param max_bytes: start no wheel after so many bytes.
+    :param observer: is told what happens.
+    :param stop: ends the census early, from another thread or a signal handler.
+    :param environ: environment variables, by default those of the process.
+    :return: how many wheels were read, skipped and failed, and what that cost.
+    :raises InputError: the index cannot be read, or the store not be written, or no
+        scheduler responds at the address.
+    """
+    from ..census.selecting import Choice
+    from ..census.taking import Options, take_census
+    from ..census.worker import Limits
+
+    return take_census(
+        os.fspath(index),
+        os.fspath(store),
+        Options(
+            projects=projects,
+            choice=Choice(
+                releases=releases, platforms=platforms, every_wheel=every_wheel
+            ),
+            jobs=jobs,
+            dask=dask,
+            limits=Limits(seconds=deadline),
+            per_host=per_host,
+            max_bytes=max_bytes,
+        ),
+        observer=observer,
+        stop=stop,
+        environ=os.environ if environ is None else environ,
+    )
