@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pip._internal.exceptions import PipError
 from pip._internal.req.req_file import RequirementsFileParser, get_line_parser
 
-from nvp.index.pip.redirecting import Places, rewrite
+from nvp.index.pip.redirecting import FileCopies
 
 HERE = "http://127.0.0.1:1/"
 
@@ -44,8 +44,12 @@ class Files:
         return str(path)
 
     def rewrite(self, path: str) -> str:
-        places = Places(index=place, links=links, environ=os.environ)
-        return rewrite(path, self.copies, places)
+        return self.open().replace(path)
+
+    def open(self) -> FileCopies:
+        return FileCopies(
+            folder=self.copies, index=place, links=links, environ=os.environ
+        )
 
     def read(self, path: str) -> list[tuple[Any, ...]]:
         """Return what pip reads in a file and in the files that it includes."""
@@ -273,6 +277,16 @@ class TestIncludes:
         monkeypatch.chdir(files.folder)
         for path in (str(files.folder / "a.txt"), "a.txt"):
             assert files.rewrite(path) != path
+
+    def test_files_of_the_same_name_get_a_copy_each(self, files: Files) -> None:
+        copies = files.open()
+        for name in ("a", "b"):
+            files.write(f"{name}/requirements.txt", f"{name}\n-i {URL}\n")
+        paths = [str(files.folder / name / "requirements.txt") for name in ("a", "b")]
+        texts = [Path(copies.replace(path)).read_text() for path in paths]
+        assert [text.splitlines()[0] for text in texts] == ["a", "b"]
+        # The first copy is still there when pip reads both of them.
+        assert Path(copies.copied[paths[0]]).read_text() == texts[0]
 
     def test_a_missing_file(self, files: Files) -> None:
         path = files.write("a.txt", f"-i {URL}\n-r missing.txt\n")

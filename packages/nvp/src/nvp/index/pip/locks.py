@@ -16,7 +16,7 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import distributions
 from pathlib import Path
@@ -258,13 +258,13 @@ class LockCopies:
 
     :param folder: where the copies are.
     :param paths: the folders in which pip and other packages are.
-    :param copied: called with the path of each file, and of its copy.
+    :param copied: gets the path of the copy of each file.
     """
 
     local_index: LocalIndex
     folder: Path
     paths: Sequence[str]
-    copied: Callable[[str, str], None]
+    copied: dict[str, str]
     locks: list[Lock] = field(default_factory=list)
     copies: list[_Copy] = field(default_factory=list)
 
@@ -302,7 +302,7 @@ class LockCopies:
         folder.mkdir()
         copy = folder / Path(path).name
         self.copies.append(_Copy(lock=lock, path=copy, number=number))
-        self.copied(path, str(copy))
+        self.copied[path] = str(copy)
         return f"{copy}{extras}"
 
     def fill(self, python: str, environ: Mapping[str, str]) -> None:

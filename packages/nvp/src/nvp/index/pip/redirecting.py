@@ -13,7 +13,7 @@ import re
 import shlex
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from urllib.parse import urljoin
@@ -30,7 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .locks import LockCopies
 
-__all__ = ["Places", "find_remote_files", "has_fixed_proxy", "redirect", "rewrite"]
+__all__ = ["FileCopies", "find_remote_files", "has_fixed_proxy", "redirect"]
 
 # The options that tell pip where to look; they are replaced.
 _PLACES = {"index_url", "extra_index_urls", "find_links", "no_index", "proxy"}
@@ -99,23 +99,23 @@ def redirect(
 ) -> tuple[list[str], dict[str, str]]:
     """Return the arguments and variables by which pip uses the local index.
 
-    :param copied: gets the path of each requirements file that is copied, and of the
-        copy.
+    :param copied: gets the path of the copy of each requirements file that is copied.
     :param copies: makes the copies of lock files.
     """
     credentials = command.credentials
     indexes = [local_index.add_index(u, credentials.get(u)) for u in command.indexes]
     links = [local_index.add_links(u, credentials.get(u)) for u in command.find_links]
-    places = Places(
+    files = FileCopies(
+        folder=folder,
         index=local_index.add_index,
         links=local_index.add_links,
         environ=environ,
-        copied=copied.__setitem__,
+        copied=copied,
     )
 
     def replaced_file(text: str) -> str:
         copy = copies.add(text) if copies is not None else None
-        return copy or rewrite(text, folder, places)
+        return copy or files.replace(text)
 
     arguments: list[str] = []
     for option, spelled, *values in command.words:
@@ -149,24 +149,12 @@ def redirect(
             if value not in plain:
                 arguments += [f"--{option}", value]
     for option, variable in () if isolated else _FILES.items():
-        if files := _configured(command, option):
-            variables[variable] = " ".join(map(replaced_file, files))
+        # pip appends the values of the command line to those of its configuration.
+        values = getattr(command.options, option)
+        given = sum(word[0] == option for word in command.words)
+        if configured := values[: len(values) - given]:
+            variables[variable] = " ".join(map(replaced_file, configured))
     return arguments, variables
-
-
-def _configured(command: PipCommand, option: str) -> list[str]:
-    """Return the values of an option that are not from the command line.
-
-    pip appends the values of the command line to those of its configuration.
-    """
-    options = command.options
-    values = {
-        "requirements": options.requirements,
-        "constraints": options.constraints,
-        "build_constraints": options.build_constraints,
-    }[option]
-    given = sum(word[0] == option for word in command.words)
-    return list(values[: len(values) - given])
 
 
 def has_fixed_proxy(command: PipCommand, environ: Mapping[str, str]) -> bool:
@@ -193,53 +181,43 @@ def _proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Places:
-    """What replaces the indexes and the pages of links in a file.
+class FileCopies:
+    """The requirements files that pip gets as copies, with other indexes and links.
 
+    :param folder: where the copies are.
     :param index: returns the URL that replaces the URL of an index.
     :param links: returns the location that replaces one of ``--find-links``.
     :param environ: the environment variables that ``${NAME}`` stands for.
-    :param copied: called with the path of each file that is copied, and of its copy.
+    :param copied: the path of the copy of each file that is copied.
     """
 
+    folder: Path
     index: Callable[[str], str]
     links: Callable[[str], str]
     environ: Mapping[str, str]
-    copied: Callable[[str, str], None] = lambda _path, _copy: None
+    copied: dict[str, str] = field(default_factory=dict)
+    _lines: dict[str, list[str]] = field(default_factory=dict)
+    _unread: set[str] = field(default_factory=set)  # the files that only pip can read
+    _marked: set[str] = field(default_factory=set)  # those with a byte order mark
 
+    def replace(self, path: str) -> str:
+        """Return the path of a file for pip: ``path``, or that of a changed copy.
 
-def rewrite(path: str, folder: Path, places: Places) -> str:
-    """Return the path of a file for pip: ``path``, or a changed copy in ``folder``.
-
-    Files that ``path`` includes are handled as well. A file that cannot be read is
-    kept, so that pip reports the error.
-    """
-    return _Rewriter(folder, places).rewrite(path)
-
-
-class _Rewriter:
-    def __init__(self, folder: Path, places: Places) -> None:
-        self._folder = folder
-        self._places = places
-        self._lines: dict[str, list[str]] = {}
-        self._unread: set[str] = set()  # the files that only pip can read
-        self._marked: set[str] = set()  # the files that start with a byte order mark
-        self._copies: dict[str, str] = {}
-
-    def rewrite(self, path: str) -> str:
-        if path in self._copies:
-            return self._copies[path]
+        Files that ``path`` includes are handled as well. A file that cannot be read is
+        kept, so that pip reports the error.
+        """
+        if path in self.copied:
+            return self.copied[path]
         # A pipe can be read only once, so pip needs a copy of what was in it.
         if not self._has_places(path, set()) and (
             path in self._unread or not _is_pipe(path)
         ):
             return path
-        name = f"{len(self._copies)}-{os.path.basename(path)}"
-        copy = self._folder / name
+        # Several files may have the same name.
+        copy = self.folder / f"{len(self.copied)}-{os.path.basename(path)}"
         # Register the copy before it is written: files may include each other.
-        self._copies[path] = str(copy)
+        self.copied[path] = str(copy)
         text = "".join(f"{self._line(line, path)}\n" for line in self._read(path))
-        self._places.copied(path, str(copy))
         # Bytes that are not UTF-8 stay as they were read.
         data = text.encode("utf-8", "surrogateescape")
         copy.write_bytes(codecs.BOM_UTF8 + data if path in self._marked else data)
@@ -283,28 +261,24 @@ class _Rewriter:
             words.append(option)
             if option in _NAMED_FILES:
                 # Relative paths do not work in a copy, which is in another folder.
-                words.append(self.rewrite(_resolve(path, text)))
+                words.append(self.replace(_resolve(path, text)))
             elif option in _INDEX:
-                words.append(self._places.index(text) if text else "")
+                words.append(self.index(text) if text else "")
             elif option in _LINKS:
-                words.append(self._links(text, path))
+                # pip tries the folder of the file first, then the working folder.
+                inner = _resolve(path, text)
+                is_inner = not _SCHEME.match(inner) and os.path.exists(inner)
+                words.append(self.links(inner if is_inner else text))
             elif text:
                 words.append(text)
         return shlex.join(words)
-
-    def _links(self, text: str, path: str) -> str:
-        # pip tries the folder of the file first, then the working folder.
-        inner = _resolve(path, text)
-        if not _SCHEME.match(inner) and os.path.exists(inner):
-            text = inner
-        return self._places.links(text)
 
     def _options(self, line: str) -> list[tuple[str, str]]:
         """Split a line of options into words; options in ``_HERE`` get their values."""
         text = _COMMENT.sub("", line).strip()
         if not text.startswith("-"):
             return []
-        environ = self._places.environ
+        environ = self.environ
         text = _VARIABLE.sub(lambda match: environ.get(match[1]) or match[0], text)
         try:
             words = iter(shlex.split(text))

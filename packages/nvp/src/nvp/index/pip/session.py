@@ -10,7 +10,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -152,8 +152,11 @@ def run(
                 return Outcome(status=1, failures=(refusal,))
             done = session.run(prepared)
             outcome = session.explain(done, prepared)
-    for sentence in _find_mixed(outcome.installed):
-        narrator.warn(sentence)
+    if sum("+" in item.version for item in outcome.installed) > 1:
+        from .explain import find_mixed
+
+        for sentence in find_mixed(outcome.installed):
+            narrator.warn(sentence)
     return outcome
 
 
@@ -260,33 +263,49 @@ class _Session:
 
     def explain(self, done: PipRun, prepared: _Prepared) -> Outcome:
         """Find out why pip did what it did, and correct what it wrote."""
-        outcome = _explain_failure(done) if done.status else _explain_success(done)
+        builds: tuple[InstalledBuild, ...] = ()
+        failures: tuple[str, ...] = ()
+        if done.status != 0:
+            from .explain import explain_failure
+
+            failures = explain_failure(done)
+        elif done.judged:
+            from .explain import explain_builds
+
+            builds = explain_builds(done)
+        stays = done.status == 0 and self.command.command == "install"
+        stale_variants = find_stale_variants(done) if stays else ()
+        stale_builds = find_stale_builds(done) if stays else ()
         written = prepared.written
         if written is not None:
             if done.status == 0:
                 written.restore()
             written.flush()
-            outcome = replace(
-                outcome,
-                written_variants=written.variants,
-                remarks=tuple(written.remarks),
-            )
+        # What the steps above have read counts as well.
         judged = done.judged
-        machine = self.selection.machine
-        return replace(
-            outcome,
+        return Outcome(
+            status=done.status,
+            installed=done.installed,
+            stale_variants=stale_variants,
+            stale_builds=stale_builds,
             seen=tuple(self.local_index.all_choices()),
+            builds=builds,
             judged=judged,
+            has_driver=judged and self._has_driver(),
+            written_variants=written.variants if written else (),
+            remarks=tuple(written.remarks) if written else (),
             labels=self.local_index.asked_labels(),
-            has_driver=judged
-            and machine is not None
-            and machine().cuda_driver_version is not None,
+            failures=failures,
         )
+
+    def _has_driver(self) -> bool:
+        machine = self.selection.machine
+        return machine is not None and machine().cuda_driver_version is not None
 
     def _make_copies(self, folder: Path, copied: dict[str, str]) -> LockCopies | None:
         """Return what makes copies of lock files, if the user gives any.
 
-        :param copied: gets the path of each file that is copied, and of the copy.
+        :param copied: gets the path of the copy of each file that is copied.
         """
         files = self.command.options.requirements
         if not any(file.partition("[")[0].endswith(".toml") for file in files):
@@ -297,7 +316,7 @@ class _Session:
             local_index=self.local_index,
             folder=folder,
             paths=self.command.paths,
-            copied=copied.__setitem__,
+            copied=copied,
         )
 
     def _make_written(self) -> Written | None:
@@ -316,33 +335,3 @@ class _Session:
             report=options.json_report_file,
             lock=lock,
         )
-
-
-def _explain_failure(done: PipRun) -> Outcome:
-    from .explain import explain_failure
-
-    return Outcome(status=done.status, failures=explain_failure(done))
-
-
-def _explain_success(done: PipRun) -> Outcome:
-    builds: tuple[InstalledBuild, ...] = ()
-    if done.judged:
-        from .explain import explain_builds
-
-        builds = explain_builds(done)
-    installs = done.command.command == "install"
-    return Outcome(
-        status=0,
-        installed=done.installed,
-        builds=builds,
-        stale_variants=find_stale_variants(done) if installs else (),
-        stale_builds=find_stale_builds(done) if installs else (),
-    )
-
-
-def _find_mixed(installed: tuple[Installed, ...]) -> list[str]:
-    if sum("+" in item.version for item in installed) < 2:
-        return []
-    from .explain import find_mixed
-
-    return find_mixed(installed)

@@ -68,11 +68,17 @@ def make_blocking_client(
     """
 
     def make_client() -> Client:
-        command, ask_credentials = _understand(python or sys.executable, environ)
+        pip = Pip(python or sys.executable, environ)
+        try:
+            # Any command that uses an index has the options that count here.
+            command = pip.understand(["download"])
+        except InputError as error:
+            logger.info("no pip can be asked for its settings: %s", error)
+            command = PipCommand(command=None)
         settings = make_settings(command, environ, plain_http=True)
         return Client(
             replace(settings, retries=retries),
-            ask_credentials=ask_credentials,
+            ask_credentials=_find_credentials(pip, command, environ),
         )
 
     return BlockingClient(make_client)
@@ -131,23 +137,16 @@ def find_indexes(
             trusted_hosts=indexes.trusted,
         )
         command = PipCommand(command=None, options=given)
-        return command, lambda url: find_netrc_credentials(url, environ)
-    return command, lambda url: pip.ask_credentials(url, command.options)
+    return command, _find_credentials(pip, command, environ)
 
 
-def _understand(
-    python: str, environ: Mapping[str, str]
-) -> tuple[PipCommand, AskCredentials]:
-    pip = Pip(python, environ)
-    try:
-        # Any command that uses an index has the options that count here.
-        command = pip.understand(["download"])
-    except InputError as error:
-        logger.info("no pip can be asked for its settings: %s", error)
-        command = PipCommand(command=None)
+def _find_credentials(
+    pip: Pip, command: PipCommand, environ: Mapping[str, str]
+) -> AskCredentials:
+    """Return what finds credentials; without a pip, the netrc file has to be enough."""
     if command.command is None:
-        return command, lambda url: find_netrc_credentials(url, environ)
-    return command, lambda url: pip.ask_credentials(url, command.options)
+        return lambda url: find_netrc_credentials(url, environ)
+    return lambda url: pip.ask_credentials(url, command.options)
 
 
 def find_netrc_credentials(
