@@ -13,8 +13,8 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import urlsplit
@@ -31,7 +31,7 @@ from ..selection.lockable import LockableRelease
 from ..server.local_index import LocalIndex
 from ..server.upstream import local_path
 from .installed import label_of
-from .interpreter import Interpreter, find_interpreter
+from .interpreter import find_interpreter
 from .locks import parse_toml
 
 __all__ = ["Written"]
@@ -75,7 +75,7 @@ class Written:
     ) -> None:
         self._local_index = local_index
         self._stream = stream
-        self._find_interpreter = lambda: find_interpreter(python, environ)
+        self._find_interpreter = cache(lambda: find_interpreter(python, environ))
         self._wanted = report
         self._lock = lock
         self._printed: list[str] = []
@@ -123,21 +123,17 @@ class Written:
         """
         if self.report is not None:
             path = Path(self.report)
-            self._change(path, lambda text: restore(text, self._local_index))
+            self._change(path, self._put_back)
             if self._wanted is not None and self._wanted != self.report:
                 self._write(self._wanted, path.read_text(encoding="utf-8"))
-
-        def completed(text: str) -> Restored:
-            return complete(text, self._local_index, self._find_interpreter)
-
         if self._lock is None:
             return
         if self.is_lock_printed:
-            text = self._note("the lock file", completed, "".join(self._printed))
+            text = self._complete("".join(self._printed), "the lock file")
             self._printed.clear()
             self._write(self._lock, text)
         else:
-            self._change(Path(self._lock), completed)
+            self._change(Path(self._lock), self._complete)
 
     def flush(self) -> None:
         """Print the lines of pip that were held back and not written."""
@@ -159,20 +155,14 @@ class Written:
             message = f"cannot be written: {error.strerror}"
             raise InputError(message, path=path, hint="name a file") from None
 
-    def _change(self, path: Path, change: Callable[[str], Restored]) -> None:
+    def _change(self, path: Path, change: Callable[[str, str], str]) -> None:
         try:
             text = path.read_text(encoding="utf-8")
-            changed = self._note(str(path), change, text)
+            changed = change(text, str(path))
             if changed != text:
                 path.write_text(changed, encoding="utf-8")
         except (OSError, ValueError) as error:
             self.remarks.append(f"{path}: the URLs could not be restored: {error}")
-
-    def _note(self, name: str, change: Callable[[str], Restored], text: str) -> str:
-        result = change(text)
-        self._variants |= result.variants
-        self.remarks += [f"{name}: {remark}" for remark in result.remarks]
-        return result.text
 
     def _print(self, text: str) -> None:
         # pip may have written bytes that are no text in this encoding.
@@ -181,130 +171,80 @@ class Written:
         buffer.write(text.encode("utf-8", "surrogateescape"))
         buffer.flush()
 
+    def _put_back(self, text: str, name: str) -> str:
+        """Return a text of pip with the URLs of the real files.
 
-def _is_file(path: str) -> bool:
-    """Return whether a path names a file, or nothing yet."""
-    if path == "-":
-        return False
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):
-        return True  # pip makes it, or says why it cannot.
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+        The names of variant wheels, which the local index changes, become the real
+        ones, and so do the hashes of wheels that were rewritten on the way.
 
+        :param name: what the text is, for remarks.
+        """
+        names: dict[str, str] = {}
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Restored:
-    """What pip wrote, with the URLs of the real files.
+        def put_back(match: re.Match[str]) -> str:
+            url = match[0]
+            original = self._local_index.original_url(url)
+            if original is None:
+                return url
+            project = urlsplit(url).path.split("/")[-4]
+            label = label_of(url)
+            if label is not None:
+                self._variants.add((project, label))
+                names[file_name(url)] = file_name(original)
+            return original
 
-    :param variants: the project and label of each variant wheel in it.
-    :param remarks: sentences about what in it does not last, without a full stop.
-    """
-
-    text: str
-    variants: frozenset[tuple[str, str]] = frozenset()
-    remarks: tuple[str, ...] = ()
-
-
-def restore(text: str, local_index: LocalIndex) -> Restored:
-    """Return the text with the URLs of the real files.
-
-    The names of variant wheels, which the local index changes, become the real ones,
-    and so do the hashes of wheels that were rewritten on the way.
-    """
-    names: dict[str, str] = {}
-    variants: set[tuple[str, str]] = set()
-
-    def put_back(match: re.Match[str]) -> str:
-        url = match[0]
-        original = local_index.original_url(url)
-        if original is None:
-            return url
-        project = urlsplit(url).path.split("/")[-4]
-        label = label_of(url)
-        if label is not None:
-            variants.add((project, label))
-            names[file_name(url)] = file_name(original)
-        return original
-
-    text = re.sub(rf"{re.escape(local_index.url)}/[^\s\"'#]*", put_back, text)
-    for name, original in names.items():
-        text = text.replace(f'"{name}"', f'"{original}"')
-    for name, original in local_index.rewritten.items():
-        text = text.replace(name, original)
-    here_alone = {
-        canonicalize_name(file_name(url).partition("-")[0])
-        for url in _FILE_URL.findall(text)
-    }
-    return Restored(
-        text=text, variants=frozenset(variants), remarks=_remarks(here_alone)
-    )
-
-
-def _remarks(projects: Collection[str]) -> tuple[str, ...]:
-    """Say which projects have URLs that only this machine can use."""
-    if not projects:
-        return ()
-    names = ", ".join(sorted(projects))
-    return (f"URLs of files of this machine (file:) are in it for {names}",)
-
-
-def complete(
-    text: str, local_index: LocalIndex, find_interpreter: Callable[[], Interpreter]
-) -> Restored:
-    """Return a lock file with the real files, and with all variants that it can hold.
-
-    Call it only while the index serves.
-
-    :param find_interpreter: returns the interpreter that pip has locked for.
-    """
-    completion = _Completion(local_index, find_interpreter)
-    try:
-        document = parse_toml(text, "pylock.toml")
-        if completion.complete(document["packages"]):
-            text = tomli_w.dumps(document)
-    except (ProviderError, AttributeError, KeyError, TypeError) as error:
-        completion.remarks.append(f"other variants could not be added: {error}")
-    restored = restore(text, local_index)
-    return replace(
-        restored,
-        variants=restored.variants | completion.variants,
-        remarks=(*completion.remarks, *restored.remarks),
-    )
-
-
-class _Completion:
-    """Adds the other wheels of each release with variants.
-
-    :param find_interpreter: is called when there is such a release.
-    """
-
-    def __init__(
-        self, local_index: LocalIndex, find_interpreter: Callable[[], Interpreter]
-    ) -> None:
-        self._local_index = local_index
-        self._find_interpreter = find_interpreter
-        self.remarks: list[str] = []
-        self.variants: set[tuple[str, str]] = set()
-
-    def complete(self, packages: Sequence[dict[str, Any]]) -> bool:
-        """Complete the packages; return whether any of them has changed."""
-        versions: dict[str, str | None] = {
-            canonicalize_name(table["name"]): table.get("version") for table in packages
+        here = re.escape(self._local_index.url)
+        text = re.sub(rf"{here}/[^\s\"'#]*", put_back, text)
+        for shown, original in names.items():
+            text = text.replace(f'"{shown}"', f'"{original}"')
+        for digest, original in self._local_index.rewritten.items():
+            text = text.replace(digest, original)
+        here_alone = {
+            canonicalize_name(file_name(url).partition("-")[0])
+            for url in _FILE_URL.findall(text)
         }
-        changed = False
-        for table in packages:
-            if not table.get("wheels"):
-                continue
-            release = self._local_index.read_lockable(table["wheels"][0]["url"])
-            if release is not None:
-                self._add(table, release, versions)
-                changed = True
-        return changed
+        if here_alone:
+            projects = ", ".join(sorted(here_alone))
+            what = f"URLs of files of this machine (file:) are in it for {projects}"
+            self.remarks.append(f"{name}: {what}")
+        return text
 
-    def _add(
+    def _complete(self, text: str, name: str) -> str:
+        """Return a lock file with the real files, and all variants that it can hold.
+
+        :param name: what the text is, for remarks.
+        """
+        try:
+            document = parse_toml(text, "pylock.toml")
+            packages = document["packages"]
+            versions: dict[str, str | None] = {
+                canonicalize_name(table["name"]): table.get("version")
+                for table in packages
+            }
+            changed = False
+            for table in packages:
+                if not table.get("wheels"):
+                    continue
+                release = self._local_index.read_lockable(table["wheels"][0]["url"])
+                if release is not None:
+                    if left_out := self._add_wheels(table, release, versions):
+                        what = f"wheels of {table['name']} are left out: {left_out}"
+                        self.remarks.append(f"{name}: {what}")
+                    changed = True
+            if changed:
+                text = tomli_w.dumps(document)
+        except (ProviderError, AttributeError, KeyError, TypeError) as error:
+            message = f"{name}: other variants could not be added: {error}"
+            self.remarks.append(message)
+        return self._put_back(text, name)
+
+    def _add_wheels(
         self, table: dict[str, Any], release: LockableRelease, versions: Versions
-    ) -> None:
+    ) -> str:
+        """Add the other wheels of a release with variants to its package.
+
+        :returns: which wheels are left out, and why.
+        """
         project, locked = table["name"], table["wheels"][0]
         interpreter = self._find_interpreter()
         left_out = _find_uncovered(release, versions, locked["name"])
@@ -331,19 +271,28 @@ class _Completion:
                     continue
             wheels.append(_entry(file, hashes))
             if label is not None:
-                self.variants.add((project, label))
+                self._variants.add((project, label))
         table["wheels"] = wheels
         if release.metadata is not None:
             entry = _entry(release.metadata, release.metadata.hashes)
             # This table has no name.
             del entry["name"]
             table["variants-json"] = entry
-        if left_out:
-            reasons = ", ".join(
-                f"{label or 'the non-variant wheel'} ({why})"
-                for label, why in left_out.items()
-            )
-            self.remarks.append(f"wheels of {project} are left out: {reasons}")
+        return ", ".join(
+            f"{label or 'the non-variant wheel'} ({why})"
+            for label, why in left_out.items()
+        )
+
+
+def _is_file(path: str) -> bool:
+    """Return whether a path names a file, or nothing yet."""
+    if path == "-":
+        return False
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return True  # pip makes it, or says why it cannot.
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _hashes_of(file: model.File) -> dict[str, str]:
