@@ -1,4 +1,4 @@
-"""Handling signals differently for a while."""
+"""Handling signals differently for a while, such as those that end the process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-__all__ = ["ENDING", "handling"]
+__all__ = ["ENDING", "ending", "handling"]
 
 if sys.platform == "win32":
     ENDING: tuple[signal.Signals, ...] = (signal.SIGTERM,)
@@ -35,3 +35,23 @@ def handling(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """Turn the signals that tell the process to end into `SystemExit`.
+
+    On the way out, what the block has opened is closed, its temporary folders are
+    removed, and what runs a child process kills the child.
+    """
+    told: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        told.append(number)
+        raise SystemExit(128 + number)
+
+    with handling(dict.fromkeys(ENDING, end)):
+        yield
+    if told:
+        # Python swallows an exception while it deletes an object.
+        raise SystemExit(128 + told[0])

@@ -74,9 +74,9 @@ def releases(
     :raises InputError: no index has the project, or none can be read.
     :raises UsageError: the name is malformed, or there is no index or interpreter.
     """
+    from ..files import cache_folder
     from ..index.pip.settings import Indexes
     from ..index.releases.listing import list_releases
-    from ..kept_files import cache_folder
 
     environ = os.environ if environ is None else environ
     machine = detect(environ) if environment is None else environment
@@ -159,9 +159,9 @@ def matrix_of_project(
     :raises InputError: no index has the release, or none can be read.
     :raises UsageError: ``project`` is malformed, or there is no index.
     """
+    from ..files import cache_folder
     from ..index.pip.settings import Indexes
     from ..index.releases.machines import find_project_matrix
-    from ..kept_files import cache_folder
 
     environ = os.environ if environ is None else environ
     return find_project_matrix(
@@ -224,9 +224,9 @@ def diff_of_projects(
     :raises InputError: no index has a release, or none can be read.
     :raises UsageError: a project is malformed, or there is no index.
     """
+    from ..files import cache_folder
     from ..index.pip.settings import Indexes
     from ..index.releases.machines import compare_projects
-    from ..kept_files import cache_folder
 
     environ = os.environ if environ is None else environ
     return compare_projects(
@@ -284,9 +284,9 @@ def fleet(
         return choose(groups, strict, with_compatibility=None if accepts else relaxed)
     if project is None:
         return choose(groups, None)
+    from ..files import cache_folder
     from ..index.pip.settings import Indexes
     from ..index.releases.machines import decide_by_project, parse_project
-    from ..kept_files import cache_folder
 
     name, version = parse_project(project)
     one, every = (

@@ -60,7 +60,7 @@ def doctor(
     :raises DetectionError: ``live`` needs a GPU.
     """
     from ..doctor.runner import diagnose_installation
-    from ..kept_files import cache_folder
+    from ..files import cache_folder
 
     environ = os.environ if environ is None else environ
     diagnosis = diagnose_installation(

@@ -19,7 +19,7 @@ from packaging.version import Version
 from nvidia_variant_provider.errors import MissingExtraError, UsageError
 
 from ..builds.needs import needs_of_report
-from ..kept_files import replacing
+from ..files import replacing
 from ..knowledge.builds import BuildRecord, needs_in_table
 from ..wheels.names import platform_of
 from .store import Store

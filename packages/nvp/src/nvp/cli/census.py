@@ -211,6 +211,7 @@ class _Observer:
 @contextlib.contextmanager
 def _interruptible(stop: Stop) -> Iterator[None]:
     """Let Ctrl-C end the run after the wheels in flight; another one ends it now."""
+    from ..signals import handling
 
     def first(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -219,15 +220,8 @@ def _interruptible(stop: Stop) -> Iterator[None]:
             "finishing the wheels that are being read; press Ctrl-C again to stop now"
         )
 
-    try:
-        before = signal.signal(signal.SIGINT, first)
-    except ValueError:  # a program runs the verb in another thread
+    with handling({signal.SIGINT: first}):
         yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _text(tally: Tally, store: str) -> Iterator[str]:

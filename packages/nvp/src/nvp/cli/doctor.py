@@ -70,6 +70,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Run all checks; ``data`` has what they found, and what the stack consists of."""
     from ..api import doctor
+    from ..signals import ending
 
     jobs = require_jobs(options)
     # The comparison is false for "nan" as well.
@@ -78,7 +79,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         raise UsageError("--live-timeout must be more than 0", hint=hint)
     is_here = not _names_another_machine(options)
     evidence = _evidence_of(options, is_here=is_here)
-    with _ending_children():
+    with ending():
         diagnosis = doctor(
             options.python,
             environment=machine.find_environment(options, environ),
@@ -329,27 +330,6 @@ def _evidence_of(options: argparse.Namespace, *, is_here: bool) -> Evidence | No
     )
 
 
-@contextlib.contextmanager
-def _ending_children() -> Iterator[None]:
-    """End the programs that doctor runs when this program is told to end.
-
-    The signal becomes an exception, and what runs a child process kills it on the way.
-    """
-    from ..signals import ENDING, handling
-
-    told: list[int] = []
-
-    def end(number: int, _: object) -> None:
-        told.append(number)
-        raise SystemExit(128 + number)
-
-    with handling(dict.fromkeys(ENDING, end)):
-        yield
-    if told:
-        # Python swallows an exception while it deletes an object.
-        raise SystemExit(128 + told[0])
-
-
 def _workload_lines(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield a line for each workload."""
     for record in diagnosis.workloads:
@@ -374,7 +354,7 @@ def _write_receipts(
     :returns: what people read about it, and the errors.
     """
     from ..doctor.receipts.document import to_text
-    from ..kept_files import replace_file
+    from ..files import replace_file
 
     receipt = diagnosis.receipt
     errors: list[InputError] = []

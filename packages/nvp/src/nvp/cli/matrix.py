@@ -53,7 +53,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Return the key ``cells``; each cell has ``cuda``, ``sm``, ``label``, ``how``."""
-    from ..kept_files import replace_file
+    from ..files import replace_file
     from ..matrix.grid import grid_of
 
     builds = _find_matrix(options, environ)

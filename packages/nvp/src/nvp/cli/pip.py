@@ -109,9 +109,9 @@ def _execute(
         if options.no_variants or not command.uses_index:
             return _run_plain(pip, command, find_machine, options, environ)
         loading.result()
+    from ..files import cache_folder
     from ..index.pip.command import find_labels, find_versions
     from ..index.selection.options import Selection
-    from ..kept_files import cache_folder
 
     selection = Selection(
         machine=find_machine,
@@ -185,14 +185,14 @@ def _run(
 ) -> Result:
     from ..index.http.urls import redacted
     from ..index.pip.session import run
-    from ..signals import ENDING, handling
+    from ..signals import ending
 
     report = command.options.json_report_file
     # Where pip prints a document on stdout, nothing else may be printed there.
     aside = options.json or report == "-" or command.command not in _FOR_PEOPLE
     narration = Narration(aside=aside, quiet=bool(command.options.quiet))
     # Remove the temporary folder even if a signal ends this process before pip runs.
-    with handling(dict.fromkeys(ENDING, _end)):
+    with ending():
         outcome = run(
             pip,
             command,
@@ -236,10 +236,6 @@ def _run(
     # pip has succeeded by then, but not with what the user asked for.
     unused = find_unused(outcome, pins)
     return result.replace(exit_code=1) if unused and not outcome.status else result
-
-
-def _end(number: int, _: object) -> None:
-    raise SystemExit(128 + number)
 
 
 def _words(command: PipCommand) -> list[str]:

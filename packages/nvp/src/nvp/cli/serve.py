@@ -88,8 +88,8 @@ def _make_selection(
     environ: Mapping[str, str],
     find_machine: Callable[[], Environment],
 ) -> Selection:
+    from ..files import cache_folder
     from ..index.selection.options import Selection, parse_pins
-    from ..kept_files import cache_folder
 
     return Selection(
         machine=find_machine,

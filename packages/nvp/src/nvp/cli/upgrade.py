@@ -83,7 +83,7 @@ def _upgrade_file(path: str, output: str | None, *, for_uv: bool) -> Result:
     from nvidia_variant_provider.strict_json import read_stdin
 
     from .. import api
-    from ..kept_files import replace_file
+    from ..files import replace_file
 
     if path == "-":
         file = api.upgrade(read_stdin(), name="stdin", for_uv=for_uv)

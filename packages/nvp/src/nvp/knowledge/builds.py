@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 
-from .._resources import read_resource
+from ..files import read_resource
 
 # Most projects that pip installs have no GPU code: the tables of GPUs are imported when
 # a build turns up that needs them.

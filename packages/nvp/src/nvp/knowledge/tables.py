@@ -14,7 +14,7 @@ from typing import Any
 
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 
-from .._resources import read_resource
+from ..files import read_resource
 
 __all__ = [
     "NATIVE",

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from .._resources import read_resource
+from ..files import read_resource
 from ..findings import ERROR, NOTE, WARNING, Severity
 
 __all__ = ["RULES", "Explanation", "Rule", "explain"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from nvidia_variant_provider.errors import printable
 
-from .._resources import read_resource
+from ..files import read_resource
 
 __all__ = [
     "DARK",

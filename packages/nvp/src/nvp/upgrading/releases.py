@@ -24,7 +24,7 @@ from nvidia_variant_provider.metadata.document import (
 )
 from nvidia_variant_provider.strict_json import parse_json, read_bytes, unreadable
 
-from ..kept_files import replace_file
+from ..files import replace_file
 from ..metadata.writing import to_text
 from ..wheels.names import parse_wheel_name
 from ..wheels.variant_json import combine, read_wheel_metadata

@@ -28,7 +28,7 @@ from typing import Any
 
 from nvidia_variant_provider.errors import InputError, UsageError, shown
 
-from ..._resources import read_resource
+from ...files import read_resource
 from ...signals import ENDING, handling
 from ..http.urls import redacted
 from .command import PipCommand, PipOptions

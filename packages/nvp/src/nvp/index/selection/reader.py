@@ -28,7 +28,7 @@ from simple_repository.components.core import SimpleRepository
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import MAX_BYTES, read_bytes
 
-from ...kept_files import load, store
+from ...files import load, store
 from ...knowledge.builds import BuildRecord, Needs, needs_in_table
 from ...wheels.archive import open_wheel, read_dist_info
 from ...wheels.names import parse_wheel_name

@@ -1,23 +1,46 @@
-"""Files that are written completely or not at all.
+"""Files that come with nvp, and files that are written completely or not at all.
 
-There are two kinds. A file that the user has asked for is written by `replacing`, and
-a file that cannot be written is an error. `load` and `store` serve the user's cache in
-`cache_folder`: what was read once, such as METADATA of a wheel. What a cache cannot
-hold is read again.
+`read_resource` reads the files of this package. Two kinds of files are written. A file
+that the user has asked for is written by `replacing`, and a file that cannot be written
+is an error. `load` and `store` serve the user's cache in `cache_folder`: what was read
+once, such as METADATA of a wheel. What a cache cannot hold is read again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from typing import IO
 
 from nvidia_variant_provider.errors import InputError
 
-__all__ = ["cache_folder", "load", "replace_file", "replacing", "store"]
+__all__ = [
+    "cache_folder",
+    "load",
+    "read_resource",
+    "replace_file",
+    "replacing",
+    "store",
+]
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+def read_resource(*names: str) -> str:
+    """Return the text of a file of the package.
+
+    :param names: the folders below this one, and the name of the file.
+    """
+    try:
+        with open(os.path.join(_FOLDER, *names), encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        # The package is in a zip file (zipapp). Otherwise this import would take
+        # longer than reading the file.
+        from importlib.resources import files
+
+        return files(__package__).joinpath(*names).read_text(encoding="utf-8")
 
 
 def cache_folder(environ: Mapping[str, str]) -> str | None:
@@ -51,6 +74,9 @@ def store(path: str | os.PathLike[str] | None, content: bytes) -> None:
     """Write a file of the cache, completely or not at all."""
     if path is None:
         return
+    # Verbs that only read resources start faster without this import.
+    import tempfile
+
     folder = os.path.dirname(path)
     with contextlib.suppress(OSError):
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -82,6 +108,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     :raises InputError: the file cannot be written; the old file has not changed.
     """
+    import shutil
+
     name = str(path)
     try:
         target = os.path.realpath(path)

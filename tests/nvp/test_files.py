@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nvp.kept_files import cache_folder
+from nvp.files import cache_folder
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows asks the system for the folder")
