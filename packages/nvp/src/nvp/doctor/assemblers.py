@@ -12,11 +12,12 @@ another program. Triton falls back to its own where that one does not exist or f
 from __future__ import annotations
 
 import ast
+import operator
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from nvidia_variant_provider.machine.environment import ComputeCapability
@@ -37,6 +38,13 @@ _FOLDERS = ("triton/backends/nvidia/bin", "triton/third_party/cuda/bin")
 _PLAIN, _NEWER = "ptxas", "ptxas-blackwell"
 _FIRST_NEWER = 100
 _FUNCTION = re.compile(r"^def get_ptxas\(.*\n(?:[ \t)].*\n|\n)*", re.MULTILINE)
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+}
 _SUFFIX = ".exe" if sys.platform == "win32" else ""
 
 
@@ -111,7 +119,7 @@ def find_assemblers(
         gpus[_NEWER] = []
     for capability in dict.fromkeys(capabilities):
         number = int(capability.sm)
-        tool = None if function is None else _choose(function.body, number)
+        tool = None if function is None else _tool_in(function.body, number)
         if tool is None:
             tool = _NEWER if has_newer and number >= _FIRST_NEWER else _PLAIN
         gpus.setdefault(tool, []).append(capability)
@@ -157,7 +165,7 @@ def _read_function(path: str) -> ast.FunctionDef | None:
     return node if isinstance(node, ast.FunctionDef) and node.args.args else None
 
 
-def _choose(body: Iterable[ast.stmt], number: int) -> str | None:
+def _tool_in(body: Iterable[ast.stmt], number: int) -> str | None:
     """Return the tool that the function returns for a GPU.
 
     :param number: the compute capability as Triton writes it, such as 90.
@@ -170,9 +178,9 @@ def _choose(body: Iterable[ast.stmt], number: int) -> str | None:
             holds = _holds(statement.test, number)
             if holds is None:
                 return None
-            chosen = _choose(statement.body if holds else statement.orelse, number)
-            if chosen is not None:
-                return chosen
+            tool = _tool_in(statement.body if holds else statement.orelse, number)
+            if tool is not None:
+                return tool
         elif not isinstance(statement, ast.Expr):
             return None
     return None
@@ -199,13 +207,5 @@ def _holds(test: ast.expr, number: int) -> bool | None:
     limit = test.comparators[0].value
     if not isinstance(limit, int):
         return None
-    for kind, holds in (
-        (ast.Lt, number < limit),
-        (ast.LtE, number <= limit),
-        (ast.Gt, number > limit),
-        (ast.GtE, number >= limit),
-        (ast.Eq, number == limit),
-    ):
-        if isinstance(test.ops[0], kind):
-            return holds
-    return None
+    compare = _COMPARISONS.get(type(test.ops[0]))
+    return None if compare is None else compare(number, limit)

@@ -48,11 +48,11 @@ _NOT_CONVERTED = re.compile(r"WON'T CONVERT (\S+) (.+) line (\d+)")
 _EXCEPTION = re.compile(r"((?:\w+\.)*\w*(?:Error|Exception|Failed|Unsupported): .+)")
 _TRITON = re.compile(r"Triton autotuning for function ([^\s,]+)")
 _KEY = re.compile(r"with key as (.+?),?$")
-_FINISHED = re.compile(r"finished after ([\d.]+)s")
+_FINISHED = re.compile(r"finished after (\d+(?:\.\d+)?)s")
 _BEST = re.compile(r"best config selected: (.+?);?$")
 _INDUCTOR = re.compile(r"AUTOTUNE (\w+)\((.*)\)$")
 _CHOICE = re.compile(r"  (\S+) ([\d.]+) ms 100\.0%")
-_INDUCTOR_END = re.compile(r"\w+ AUTOTUNE benchmarking takes ([\d.]+) seconds")
+_INDUCTOR_END = re.compile(r"\w+ AUTOTUNE benchmarking takes (\d+(?:\.\d+)?) seconds")
 
 _HINTS = (
     "Graph break",
@@ -187,16 +187,12 @@ class CompileLog:
         return read
 
     def _old_break(self, reason: str) -> _Continue:
-        def read(text: str) -> bool:
-            match = _FILE.match(text)
-            if match is None:
-                return True
+        def add(match: re.Match[str]) -> None:
             path, line = match[1], int(match[2])
             entry = self._breaks.add((path, line), path=path, line=line, reason=None)
             _set(entry, "reason", reason)
-            return False
 
-        return read
+        return _until(_FILE, add)
 
     def _fall_back(
         self, kind: str, function: str | None, path: str | None, line: int | None
@@ -219,27 +215,14 @@ class CompileLog:
             reason=None,
         )
 
-        def read(text: str) -> bool:
-            match = _GUARD.match(text)
-            if match is None:
-                return True
-            _set(entry, "reason", match[1])
-            return False
-
-        return read
+        return _until(_GUARD, lambda match: _set(entry, "reason", match[1]))
 
     def _limit(self, reason: str) -> _Continue:
-        def read(text: str) -> bool:
-            match = _FUNCTION.match(text)
-            if match is None:
-                return True
-            entry = self._fall_back(
-                "recompile-limit", match[1], match[2], int(match[3])
-            )
-            _set(entry, "reason", reason)
-            return False
+        def add(match: re.Match[str]) -> None:
+            place = (match[1], match[2], int(match[3]))
+            _set(self._fall_back("recompile-limit", *place), "reason", reason)
 
-        return read
+        return _until(_FUNCTION, add)
 
     def _not_converted(self, function: str, path: str, line: int) -> _Continue:
         entry = self._fall_back("error", function, path, line)
@@ -268,7 +251,7 @@ class CompileLog:
             if match := _KEY.match(text):
                 record["key"] = _cut(match[1])
             if match := _FINISHED.search(text):
-                record["seconds"] = _number(match[1])
+                record["seconds"] = float(match[1])
             match = _BEST.search(text)
             if match is None:
                 return True
@@ -291,7 +274,7 @@ class CompileLog:
             match = _INDUCTOR_END.match(text)
             if match is None:
                 return True
-            record["seconds"] = _number(match[1])
+            record["seconds"] = float(match[1])
             self._autotuning.add(
                 (kernel, record["key"], record["config"]),
                 **{"by": "inductor", "kernel": kernel, **record},
@@ -311,6 +294,18 @@ def split_prefix(line: str) -> tuple[str, str]:
     return "", line
 
 
+def _until(pattern: re.Pattern[str], act: Callable[[re.Match[str]], None]) -> _Continue:
+    """Return what reads up to the first line with a pattern, which is acted upon."""
+
+    def read(text: str) -> bool:
+        match = pattern.match(text)
+        if match is not None:
+            act(match)
+        return match is None
+
+    return read
+
+
 def _no_more(_: str) -> bool:
     return False
 
@@ -319,13 +314,6 @@ def _set(entry: Entry, key: str, text: str) -> None:
     """Set a text that is not known yet: the first occurrence says most."""
     if entry[key] is None:
         entry[key] = _cut(text.strip())
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _cut(text: str) -> str:

@@ -83,6 +83,11 @@ class Distribution:
         return f"{self.name} {self.version}"
 
     @property
+    def public_version(self) -> str:
+        """The version without the local label, such as ``2.15.0``."""
+        return self.version.partition("+")[0]
+
+    @property
     def is_library(self) -> bool:
         """Whether it is one of NVIDIA's libraries, which programs bring with them."""
         return self.name.startswith("nvidia-")
@@ -197,12 +202,11 @@ def find_leftovers(folders: Iterable[str]) -> Iterator[str]:
             yield f"{folder} cannot be read: {error.strerror or error}"
             continue
         for name in names:
+            path = os.path.join(folder, name)
             if _LEFT.fullmatch(name):
-                path = os.path.join(folder, name)
                 yield f"{path} is what pip has left of an old release: remove it"
             match = _OLD_FOLDER.fullmatch(name)
             if match and canonicalize_name(match["name"]) in PROJECTS:
-                path = os.path.join(folder, name)
                 yield (
                     f"{path} does not list the files of {match['name']}: they are "
                     "not looked at"

@@ -85,14 +85,18 @@ def add_evidence(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
         if against is not None:
             differences = find_differences(compare(against, receipt))
             findings += [_with_command(item, stack, against) for item in differences]
-        findings = _in_order(findings)
-        listed = [
-            _for_receipt(item) for item in findings if item.code not in _NOT_IN_RECEIPTS
+    # The sort keeps the order of findings with the same code.
+    findings.sort(key=lambda finding: finding.code)
+    if receipt is not None:
+        recorded = [
+            {"code": x.code, "severity": x.severity, "message": x.message}
+            for x in findings
+            if x.code not in _NOT_IN_RECEIPTS
         ]
-        receipt = {**receipt, "findings": listed}
+        receipt = {**receipt, "findings": recorded}
     return replace(
         diagnosis,
-        findings=tuple(_in_order(findings)),
+        findings=tuple(findings),
         notes=tuple(notes),
         workloads=records,
         receipt=receipt if evidence.with_receipt else None,
@@ -128,16 +132,3 @@ def _with_command(finding: Finding, stack: Stack, receipt: Receipt) -> Finding:
         options = ["--force-reinstall", "--no-deps"] if is_same else []
         command = stack.pip("install", *options, wanted)
     return replace(finding, hint=f"{command}, or write a new receipt")
-
-
-def _in_order(findings: Sequence[Finding]) -> list[Finding]:
-    # The sort keeps the order of findings with the same code.
-    return sorted(findings, key=lambda finding: finding.code)
-
-
-def _for_receipt(finding: Finding) -> dict[str, str]:
-    return {
-        "code": finding.code,
-        "severity": finding.severity,
-        "message": finding.message,
-    }

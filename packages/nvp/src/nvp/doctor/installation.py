@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from nvidia_variant_provider.errors import UsageError, shown
 from nvidia_variant_provider.strict_json import open_regular
@@ -49,12 +49,7 @@ class Installation:
 
     def to_dict(self) -> dict[str, object]:
         """Return every field under its own name."""
-        return {
-            "prefix": self.prefix,
-            "python": self.python,
-            "folders": list(self.folders),
-            "version": self.version,
-        }
+        return asdict(self)
 
 
 def find_installation(path: str | None, environ: Mapping[str, str]) -> Installation:
@@ -184,12 +179,14 @@ def _package_folders(prefix: str, program: str | None) -> tuple[list[str], str |
 
 
 def _folders_in(prefix: str, version: str | None) -> list[str]:
-    names = [f"lib/python{version or '3.*'}/site-packages", "Lib/site-packages"]
-    names.append(f"lib64/python{version or '3.*'}/site-packages")
-    # Debian keeps what its packages install apart from what pip installs.
-    names += [
-        f"local/lib/python{version or '3.*'}/dist-packages",
-        f"lib/python{version or '3.*'}/dist-packages",
+    python = f"python{version or '3.*'}"
+    names = [
+        f"lib/{python}/site-packages",
+        "Lib/site-packages",
+        f"lib64/{python}/site-packages",
+        # Debian keeps what its packages install apart from what pip installs.
+        f"local/lib/{python}/dist-packages",
+        f"lib/{python}/dist-packages",
         "lib/python3/dist-packages",
     ]
     folders: dict[str, str] = {}

@@ -62,7 +62,9 @@ class Diagnosis:
                 {
                     "name": distribution.name,
                     "version": distribution.version,
-                    "cuda": _cuda(self.stack, distribution.name),
+                    "cuda": str(cuda)
+                    if (cuda := self.stack.cuda_of(distribution))
+                    else None,
                     "targets": dict(report.targets),
                     "path": distribution.folder,
                 }
@@ -179,8 +181,3 @@ def _unreadable(stack: Stack) -> list[str]:
         if len(defects) > 3:
             notes.append(f"{distribution.name}: {len(defects) - 3} more defects")
     return notes
-
-
-def _cuda(stack: Stack, name: str) -> str | None:
-    needs = stack.needs_of(stack.distributions[name])
-    return None if needs is None or needs.cuda is None else str(needs.cuda)

@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.machine.environment import Environment
+from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 
 from .. import __version__
 from ..builds.needs import needs_of_report
@@ -217,6 +217,11 @@ class Software:
             report = self.code_of(distribution)
             self._needs[name] = None if report is None else needs_of_report(report)
         return self._needs[name]
+
+    def cuda_of(self, distribution: Distribution) -> CudaVersion | None:
+        """Return the CUDA version that a distribution needs; ``None`` if unknown."""
+        needs = self.needs_of(distribution)
+        return None if needs is None else needs.cuda
 
     def with_gpu_code(self) -> Iterator[tuple[Distribution, WheelReport]]:
         """Yield the distributions that have GPU code, with the code."""

@@ -18,7 +18,7 @@ import re
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from packaging.version import InvalidVersion, Version
@@ -134,13 +134,8 @@ class ArchitectureList:
         return any(runs_ptx(name, capability) for name in self.ptx)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the list as it stands in the JSON report."""
-        return {
-            "text": self.text,
-            "machine_code": list(self.machine_code),
-            "ptx": list(self.ptx),
-            "unknown": list(self.unknown),
-        }
+        """Return every field under its own name."""
+        return asdict(self)
 
 
 def parse_architectures(text: str) -> ArchitectureList | None:
@@ -203,11 +198,7 @@ class TorchBuild:
 
     def to_dict(self) -> dict[str, object]:
         """Return the build as it stands in the JSON report."""
-        return {
-            "version": self.version,
-            "cuda": None if self.cuda is None else str(self.cuda),
-            "source": self.source,
-        }
+        return {**asdict(self), "cuda": None if self.cuda is None else str(self.cuda)}
 
 
 def find_torch(torch: Distribution | None, needs: Iterable[Need]) -> TorchBuild | None:
@@ -247,10 +238,6 @@ class Nvrtc:
 
     distribution: Distribution
     cuda: CudaVersion | None
-
-    def fits(self, cuda: CudaVersion) -> bool:
-        """Return whether it is of the same major version as a build."""
-        return self.cuda is not None and self.cuda.major == cuda.major
 
     def to_dict(self) -> dict[str, object]:
         """Return NVRTC as it stands in the JSON report."""

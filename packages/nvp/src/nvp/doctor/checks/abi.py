@@ -56,7 +56,7 @@ def find_other_labels(stack: Stack) -> Iterator[Finding]:
                     code="ND502",
                     distribution=distribution.name,
                     path=distribution.folder,
-                    message=f"{distribution.name} {_public(distribution.version)}"
+                    message=f"{distribution.name} {distribution.public_version}"
                     f"+{text} is for {' and '.join(differences)}",
                     hint=_replace(stack, distribution),
                 )
@@ -161,10 +161,6 @@ def _torch(stack: Stack) -> str:
     return stack.distributions["torch"].title
 
 
-def _public(version: str) -> str:
-    return version.partition("+")[0]
-
-
 def _replace(stack: Stack, distribution: Distribution) -> str:
-    torch = _public(stack.distributions["torch"].version)
+    torch = stack.distributions["torch"].public_version
     return stack.pip("install", "--upgrade", distribution.name, f"torch=={torch}")

@@ -97,9 +97,11 @@ def find_other_copies(stack: Stack) -> Iterator[Finding]:
     if not (stack.is_here and stack.environ.get(LIBRARY_PATH)):
         return
     plain = Libraries(stack)
-    installed = _by_name(plain, stack)
+    folders = tuple(os.path.realpath(f) + os.sep for f in stack.installation.folders)
+    installed = {n: x for n, x in _loaded(plain) if x.real.startswith(folders)}
+    first = {n: x for n, x in _loaded(stack.libraries) if x.place == LIBRARY_PATH}
     names: dict[tuple[str, str], list[str]] = {}
-    for name, item in sorted(_taken_from_path(stack.libraries).items()):
+    for name, item in sorted(first.items()):
         twin = installed.get(name)
         owner = None if twin is None else plain.owner(twin.real)
         if twin is None or owner is None or twin.real == item.real:
@@ -223,26 +225,12 @@ def _with_users(stack: Stack, distribution: Distribution) -> str:
     return f"{named} ({reason})"
 
 
-def _by_name(libraries: Libraries, stack: Stack) -> Mapping[str, Loaded]:
-    """Return what programs load from the folders of packages, by name."""
-    folders = tuple(os.path.realpath(f) + os.sep for f in stack.installation.folders)
-    return {
-        name: item
-        for process in libraries.processes
-        for item in process.loaded
-        for name in {*item.names, item.dynamic.soname}
-        if item.real.startswith(folders)
-    }
-
-
-def _taken_from_path(libraries: Libraries) -> Mapping[str, Loaded]:
-    return {
-        name: item
-        for process in libraries.processes
-        for item in process.loaded
-        for name in {*item.names, item.dynamic.soname}
-        if item.place == LIBRARY_PATH
-    }
+def _loaded(libraries: Libraries) -> Iterator[tuple[str, Loaded]]:
+    """Yield what the programs load, under each of its names."""
+    for process in libraries.processes:
+        for item in process.loaded:
+            for name in {*item.names, item.dynamic.soname}:
+                yield name, item
 
 
 _STEM = re.compile(r"lib([a-z0-9-]+(?:_[a-z]+)*?)(?:[-.][0-9a-f]{8,})?\.so.*")
@@ -357,8 +345,7 @@ def project_for(
         return "torch"
     purpose = purpose_of(name)
     if cuda is None:
-        needs = stack.needs_of(user)
-        version = None if needs is None else needs.cuda
+        version = stack.cuda_of(user)
         cuda = None if version is None else version.major
     if purpose is None or cuda is None:
         return None
@@ -373,17 +360,14 @@ _TRITON = frozenset({"triton", "triton-windows", "pytorch-triton"})
 @check("ND304", "error")
 def find_wrong_libraries(stack: Stack) -> Iterator[Finding]:
     """An NVIDIA distribution is not of the version that METADATA requires."""
-    yield from _find_unmet(stack, "ND304", _is_cuda)
+    cuda = ("nvidia-", "cuda-")
+    yield from _find_unmet(stack, "ND304", lambda name: name.startswith(cuda))
 
 
 @check("ND403", "error")
 def find_wrong_triton(stack: Stack) -> Iterator[Finding]:
     """Triton is not of the version that torch requires."""
     yield from _find_unmet(stack, "ND403", _TRITON.__contains__)
-
-
-def _is_cuda(name: str) -> bool:
-    return name.startswith(("nvidia-", "cuda-"))
 
 
 def _find_unmet(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from nvidia_variant_provider.errors import shown
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
@@ -14,8 +14,6 @@ from ..model import Finding, Stack, check
 from ..programs import Program
 from ..toolchain import (
     VARIABLE,
-    Nvrtc,
-    TorchBuild,
     compiles_for,
     driver_for_ptx,
     is_older_than,
@@ -40,13 +38,13 @@ def find_old_assemblers(stack: Stack) -> Iterator[Finding]:
                     code="ND401",
                     distribution=triton.name,
                     path=program.path,
-                    message=f"the {assembler.tool} of {triton.name} {triton.version} "
+                    message=f"the {assembler.tool} of {triton.title} "
                     f"does not work: {program.problem}",
                     hint=stack.pip(
                         "install",
                         "--force-reinstall",
                         "--no-deps",
-                        f"{triton.name}=={triton.version.partition('+')[0]}",
+                        f"{triton.name}=={triton.public_version}",
                     ),
                 )
             continue
@@ -56,7 +54,7 @@ def find_old_assemblers(stack: Stack) -> Iterator[Finding]:
                 code="ND401",
                 distribution=triton.name,
                 path=program.path,
-                message=f"{triton.name} {triton.version} assembles for compute "
+                message=f"{triton.title} assembles for compute "
                 f"capability {_listed(unknown)} with the {assembler.tool} of CUDA "
                 f"{program.cuda}, which does not know it",
                 hint=f"set {assembler.variable} to the ptxas of CUDA "
@@ -98,11 +96,11 @@ def find_wrong_assembler_paths(stack: Stack) -> Iterator[Finding]:
 
 def _unknown(program: Program, assembler: Assembler) -> list[ComputeCapability]:
     """Return the GPUs that a program makes no machine code for."""
-    if program.cuda is None:
-        return []
     cuda = program.cuda
     return [
-        gpu for gpu in assembler.gpus if compiles_for(cuda, gpu, _suffix(gpu)) is False
+        gpu
+        for gpu in assembler.gpus
+        if cuda is not None and compiles_for(cuda, gpu, _suffix(gpu)) is False
     ]
 
 
@@ -111,7 +109,7 @@ def _suffix(capability: ComputeCapability) -> str:
     return "a" if capability >= _FIRST_WITH_FEATURES else ""
 
 
-def _listed(capabilities: list[ComputeCapability]) -> str:
+def _listed(capabilities: Iterable[ComputeCapability]) -> str:
     return ", ".join(map(str, capabilities))
 
 
@@ -148,9 +146,18 @@ def find_other_compilers(stack: Stack) -> Iterator[Finding]:
                 f"and torch {torch.version} is for CUDA {torch.cuda}",
                 hint=f"install CUDA {torch.cuda}, and set CUDA_HOME to its folder",
             )
-    nvrtc = [item for item in stack.toolchain.nvrtc if item.cuda is not None]
-    if not any(item.fits(torch.cuda) for item in nvrtc) and not _has_nvrtc(stack):
-        yield from _other_nvrtc(stack, torch, nvrtc)
+    nvrtc = [(item, item.cuda) for item in stack.toolchain.nvrtc if item.cuda]
+    fits = any(cuda.major == torch.cuda.major for _, cuda in nvrtc)
+    for item, cuda in [] if fits or _has_nvrtc(stack) else nvrtc:
+        version = stack.distributions["torch"].public_version
+        yield Finding.of(
+            code="ND404",
+            distribution=item.distribution.name,
+            path=item.distribution.folder,
+            message=f"the only NVRTC that is installed is of CUDA {cuda}, and "
+            f"torch {torch.version} is for CUDA {torch.cuda}",
+            hint=stack.pip("install", "--upgrade", f"torch=={version}"),
+        )
 
 
 @check("ND405", "error")
@@ -192,23 +199,9 @@ def find_left_out_gpus(stack: Stack) -> Iterator[Finding]:
         yield Finding.of(
             code="ND406",
             message=f"{VARIABLE} is {shown(architectures.text)}, which leaves out "
-            f"compute capability {', '.join(map(str, left_out))}",
+            f"compute capability {_listed(left_out)}",
             hint=f"add {';'.join(map(str, reversed(left_out)))} to it, or unset it, "
             "before you build an extension",
-        )
-
-
-def _other_nvrtc(
-    stack: Stack, torch: TorchBuild, nvrtc: list[Nvrtc]
-) -> Iterator[Finding]:
-    for item in nvrtc:
-        yield Finding.of(
-            code="ND404",
-            distribution=item.distribution.name,
-            path=item.distribution.folder,
-            message=f"the only NVRTC that is installed is of CUDA {item.cuda}, and "
-            f"torch {torch.version} is for CUDA {torch.cuda}",
-            hint=stack.pip("install", "--upgrade", f"torch=={_public(torch.version)}"),
         )
 
 
@@ -242,7 +235,7 @@ def _newer_assemblers(stack: Stack, driver: CudaVersion) -> Iterator[Finding]:
             distribution=getattr(stack.toolchain.triton, "name", None),
             path=assembler.used.path,
             message=f"Triton assembles for compute capability "
-            f"{', '.join(map(str, assembler.gpus))} with the {assembler.tool} of CUDA "
+            f"{_listed(assembler.gpus)} with the {assembler.tool} of CUDA "
             f"{cuda}, and the driver is for CUDA {driver}",
             hint=f"install a driver for CUDA {cuda.major}, or set {assembler.variable} "
             f"to the ptxas of CUDA {driver.major}",
@@ -261,7 +254,7 @@ def _newer_nvrtc(stack: Stack, driver: CudaVersion) -> Iterator[Finding]:
                 distribution=item.distribution.name,
                 path=item.distribution.folder,
                 message=f"NVRTC of CUDA {item.cuda} has only PTX for compute "
-                f"capability {', '.join(map(str, newer))}, which needs a driver for "
+                f"capability {_listed(newer)}, which needs a driver for "
                 f"CUDA {driver_for_ptx(item.cuda)}; this one is for CUDA {driver}",
                 hint=f"install a driver for CUDA {driver_for_ptx(item.cuda)} or newer",
             )
@@ -283,7 +276,7 @@ def _newer_nvcc(
         )
     elif needed > driver:
         only_ptx = _only_ptx(stack, cuda)
-        gpus = f" for compute capability {', '.join(map(str, only_ptx))}"
+        gpus = f" for compute capability {_listed(only_ptx)}"
         kind = f"the only code{gpus}" if only_ptx else "a program without machine code"
         yield Finding.of(
             code="ND405",
@@ -318,7 +311,3 @@ def _newer_gpus(stack: Stack, cuda: CudaVersion) -> list[ComputeCapability]:
 def _wanted(stack: Stack) -> str:
     """Return a value of the variable that has machine code for all GPUs."""
     return ";".join(map(str, reversed(stack.environment.compute_capabilities)))
-
-
-def _public(version: str) -> str:
-    return version.partition("+")[0]

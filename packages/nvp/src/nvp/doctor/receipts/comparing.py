@@ -72,10 +72,6 @@ class Lane:
     matters: bool
     reason: str | None = None
 
-    def to_dict(self) -> dict[str, object]:
-        """Return every field under its own name."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
@@ -100,7 +96,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, object]:
         """Return the ``data`` of the JSON report of ``diff``."""
-        return {"receipt_lanes": [lane.to_dict() for lane in self.lanes]}
+        return {"receipt_lanes": [asdict(lane) for lane in self.lanes]}
 
 
 def compare(old: Receipt, new: Receipt) -> Comparison:

@@ -71,7 +71,7 @@ def receipt_lines(receipt: Receipt) -> Iterator[str]:
         _distributions(receipt),
     )
     overrides = [
-        (_plain(item["name"]), _plain(item["value"]), _plain(item["reason"]))
+        _cells(item["name"], item["value"], item["reason"])
         for item in receipt["overrides"]
     ]
     yield from _section("Overrides", ("variable", "value", "why"), overrides)
@@ -97,7 +97,7 @@ def receipt_lines(receipt: Receipt) -> Iterator[str]:
     yield from _places(receipt)
     yield from _tuning(receipt)
     findings = [
-        (item["code"], item["severity"], _plain(item["message"]))
+        _cells(item["code"], item["severity"], item["message"])
         for item in receipt["findings"]
     ]
     yield from _section("Findings", ("code", "severity", "what"), findings)
@@ -142,10 +142,7 @@ def _machine(environment: Environment, receipt: Receipt) -> list[tuple[str, str]
 def _distributions(receipt: Receipt) -> list[tuple[str, ...]]:
     return [
         (
-            _plain(item["name"]),
-            _plain(item["version"]),
-            _plain(item["label"]),
-            _plain(item["cuda"]),
+            *_cells(item["name"], item["version"], item["label"], item["cuda"]),
             as_code(item["record"][:19]) if item["record"] else "",
             _plain(item["reason"]),
         )
@@ -180,12 +177,12 @@ def _outcome(record: Mapping[str, Any]) -> str:
 
 def _places(receipt: Receipt) -> Iterator[str]:
     rows = [
-        (
-            _plain(record["command"]),
+        _cells(
+            record["command"],
             name.replace("_", " ").removesuffix("s"),
-            _plain(f"{entry['path']}:{entry['line']}"),
-            str(entry["count"]),
-            _plain(entry["reason"]),
+            f"{entry['path']}:{entry['line']}",
+            entry["count"],
+            entry["reason"],
         )
         for record in receipt["workloads"]
         for name in _PLACES
@@ -197,11 +194,7 @@ def _places(receipt: Receipt) -> Iterator[str]:
 
 def _tuning(receipt: Receipt) -> Iterator[str]:
     rows = [
-        (
-            _plain(entry["kernel"]),
-            _plain(entry["key"]),
-            _plain(entry["config"]),
-        )
+        _cells(entry["kernel"], entry["key"], entry["config"])
         for record in receipt["workloads"]
         for entry in record["autotuning"]
     ]
@@ -225,6 +218,10 @@ def _plain(value: object) -> str:
     return "" if value is None else as_markdown(printable(str(value)))
 
 
+def _cells(*values: object) -> tuple[str, ...]:
+    return tuple(map(_plain, values))
+
+
 def comparison_lines(comparison: Comparison, *, with_same: bool) -> list[str]:
     """Return the lanes as text, the worst first."""
     lines: list[str] = []
@@ -244,14 +241,7 @@ def comparison_lines(comparison: Comparison, *, with_same: bool) -> list[str]:
 def comparison_markdown(comparison: Comparison, *, with_same: bool) -> list[str]:
     """Return the lanes as a table in Markdown, the worst first."""
     rows = [
-        (
-            lane.change,
-            lane.kind,
-            _plain(lane.name),
-            _plain(lane.old),
-            _plain(lane.new),
-            _plain(lane.reason),
-        )
+        _cells(lane.change, lane.kind, lane.name, lane.old, lane.new, lane.reason)
         for lane in _sorted(comparison, with_same=with_same)
     ]
     header = ("change", "kind", "lane", "old", "new", "reason")

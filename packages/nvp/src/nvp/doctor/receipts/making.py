@@ -189,8 +189,7 @@ def _entry(
     kept: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, object]:
     report = stack.code_of(distribution)
-    needs = stack.needs_of(distribution)
-    cuda = None if needs is None else needs.cuda
+    cuda = stack.cuda_of(distribution)
     name, label = distribution.name, _label(distribution)
     before = kept.get(name, {})
     same = (before.get("version"), before.get("label")) == (distribution.version, label)
