@@ -279,7 +279,8 @@ def read_torch(torch: Distribution, folder: str | None) -> TorchSymbols | None:
     result = TorchSymbols(
         hashes=frozenset(hashes), abi=common[0][0] if common else None
     )
-    write_kept(path, _to_document(result))
+    data = array("Q", result.hashes).tobytes()
+    write_kept(path, {"abi": result.abi, "hashes": base64.b64encode(data).decode()})
     return result
 
 
@@ -295,13 +296,6 @@ def read_library(path: str) -> Iterator[Symbol]:
 
 def _hash(name: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
-
-
-def _to_document(symbols: TorchSymbols) -> dict[str, str | None]:
-    return {
-        "abi": symbols.abi,
-        "hashes": base64.b64encode(array("Q", symbols.hashes).tobytes()).decode(),
-    }
 
 
 def _from_document(document: object) -> TorchSymbols | None:
@@ -382,8 +376,14 @@ def find_extensions(
         wanted.append((distribution, place, set(_missing(symbols, torch))))
     for distribution, place, names in wanted:
         left = sorted(names - defined)
+        other = [name for name in left if _is_of_other_abi(name, torch)]
         if left:
-            yield _extension(distribution, place, left, torch)
+            yield Extension(
+                distribution=distribution,
+                path=place,
+                other_abi=tuple(other),
+                missing=tuple(name for name in left if name not in other),
+            )
 
 
 def _missing(symbols: list[Symbol], torch: TorchSymbols) -> Iterator[bytes]:
@@ -392,18 +392,6 @@ def _missing(symbols: list[Symbol], torch: TorchSymbols) -> Iterator[bytes]:
         wanted = not (symbol.is_defined or symbol.is_weak)
         if wanted and not torch.defines(symbol.name):
             yield symbol.name
-
-
-def _extension(
-    distribution: Distribution, path: str, names: list[bytes], torch: TorchSymbols
-) -> Extension:
-    other = [name for name in names if _is_of_other_abi(name, torch)]
-    return Extension(
-        distribution=distribution,
-        path=path,
-        other_abi=tuple(other),
-        missing=tuple(name for name in names if name not in other),
-    )
 
 
 def _is_of_other_abi(name: bytes, torch: TorchSymbols) -> bool:

@@ -69,9 +69,9 @@ def find_installation(path: str | None, environ: Mapping[str, str]) -> Installat
         variable = "VIRTUAL_ENV" if environ.get("VIRTUAL_ENV") else "CONDA_PREFIX"
         named = f"{named}, which {variable} names,"
         hint = f"activate another environment, unset {variable}, or give --python PATH"
+    neither = f"{named} is neither an interpreter nor an environment"
     if not given or "\0" in given:
-        message = f"{named} is neither an interpreter nor an environment"
-        raise UsageError(message, hint=hint)
+        raise UsageError(neither, hint=hint)
     # The program in the folder of an environment is a link to the interpreter that
     # made the environment, so the link itself is what counts.
     try:
@@ -83,8 +83,7 @@ def find_installation(path: str | None, environ: Mapping[str, str]) -> Installat
     if not os.path.isdir(prefix):
         program = _find_program(given, environ)
         if program is None:
-            message = f"{named} is neither an interpreter nor an environment"
-            raise UsageError(message, hint=hint)
+            raise UsageError(neither, hint=hint)
         hint = hint if _is_binary(program) else _HINT_OF_SCRIPT
         prefix = _prefix_of(program)
     folders, version = _package_folders(prefix, program)

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import IO, Any, TypeAlias, cast
+from typing import IO, Any, TypeAlias
 
 from nvidia_variant_provider.errors import UsageError, printable, shown
 
@@ -160,11 +160,9 @@ def run_command(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         ) as process:
-            for name, stream in (
-                ("stdout", process.stdout),
-                ("stderr", process.stderr),
-            ):
-                readers.append(_Reader(name, cast("IO[bytes]", stream), log))
+            for name in ("stdout", "stderr"):
+                stream: IO[bytes] = getattr(process, name)
+                readers.append(_Reader(name, stream, log))
                 readers[-1].thread.start()
             try:
                 code = process.wait(timeout=deadline)
@@ -353,17 +351,16 @@ def find_failed_workloads(stack: Stack, records: Sequence[Record]) -> Iterator[F
         )
 
 
+_BROKEN = (
+    ("graph_breaks", "broke its graph", "make the code at this place traceable"),
+    ("fallbacks", "fell back to eager", "look at the reason for this place"),
+)
+
+
 def find_broken_graphs(records: Sequence[Record]) -> Iterator[Finding]:
     """ND605: a workload broke its graph or fell back to eager."""
     for record in records:
-        for name, verb, hint in (
-            (
-                "graph_breaks",
-                "broke its graph",
-                "make the code at this place traceable",
-            ),
-            ("fallbacks", "fell back to eager", "look at the reason for this place"),
-        ):
+        for name, verb, hint in _BROKEN:
             total = record["totals"][name]
             if not total:
                 continue

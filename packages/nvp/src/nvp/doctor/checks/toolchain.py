@@ -147,9 +147,10 @@ def find_other_compilers(stack: Stack) -> Iterator[Finding]:
                 hint=f"install CUDA {torch.cuda}, and set CUDA_HOME to its folder",
             )
     nvrtc = [(item, item.cuda) for item in stack.toolchain.nvrtc if item.cuda]
-    fits = any(cuda.major == torch.cuda.major for _, cuda in nvrtc)
-    for item, cuda in [] if fits or _has_nvrtc(stack) else nvrtc:
-        version = stack.distributions["torch"].public_version
+    if any(cuda.major == torch.cuda.major for _, cuda in nvrtc) or _has_nvrtc(stack):
+        return
+    version = stack.distributions["torch"].public_version
+    for item, cuda in nvrtc:
         yield Finding.of(
             code="ND404",
             distribution=item.distribution.name,

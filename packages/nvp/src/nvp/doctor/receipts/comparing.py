@@ -7,7 +7,7 @@ that has run on it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -105,12 +105,18 @@ def compare(old: Receipt, new: Receipt) -> Comparison:
     Durations, times and the tool that made a receipt are not compared, and neither is
     anything else that is a measurement.
     """
-    before, after = (dict(_facts(receipt)) for receipt in (old, new))
-    lanes = [
-        _lane(kind, name, before.get((kind, name)), after.get((kind, name)))
-        for kind, name in _in_order(before, after)
+    before, after = dict(_facts(old)), dict(_facts(new))
+    keys = list(dict.fromkeys((*before, *after)))
+    # What only one receipt has stands beside the other facts of its kind.
+    kinds = list(dict.fromkeys(kind for kind, _ in keys))
+    keys.sort(key=lambda key: kinds.index(key[0]))
+    lanes = [_lane(*key, before.get(key), after.get(key)) for key in keys]
+    then = {record["command"]: record for record in old["workloads"]}
+    now = {record["command"]: record for record in new["workloads"]}
+    lanes += [
+        _workload_lane(command, then.get(command), now.get(command))
+        for command in dict.fromkeys((*then, *now))
     ]
-    lanes += _workload_lanes(old["workloads"], new["workloads"])
     return Comparison(lanes=tuple(lanes))
 
 
@@ -132,14 +138,6 @@ def find_differences(comparison: Comparison) -> Iterator[Finding]:
             message=message,
             hint=_HINTS.get(lane.kind, _HINT),
         )
-
-
-def _in_order(
-    before: Mapping[tuple[str, str], str], after: Mapping[tuple[str, str], str]
-) -> list[tuple[str, str]]:
-    kinds = list(dict.fromkeys(kind for kind, _ in (*before, *after)))
-    keys = list(dict.fromkeys((*before, *after)))
-    return sorted(keys, key=lambda key: kinds.index(key[0]))
 
 
 def _lane(kind: str, name: str, old: str | None, new: str | None) -> Lane:
@@ -242,15 +240,6 @@ def _name_of(item: object) -> str | None:
         if item.get(key) is not None:
             return str(item[key])
     return None
-
-
-def _workload_lanes(
-    old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]
-) -> Iterator[Lane]:
-    before = {record["command"]: record for record in old}
-    after = {record["command"]: record for record in new}
-    for command in dict.fromkeys((*before, *after)):
-        yield _workload_lane(command, before.get(command), after.get(command))
 
 
 def _workload_lane(

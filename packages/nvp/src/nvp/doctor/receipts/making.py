@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
@@ -136,7 +136,9 @@ def make_receipt(
     :param earlier: an earlier receipt, whose reasons hold for what has not changed.
     :param now: the time of the receipt, by default that of the clock.
     """
-    reasons = _with_earlier(reasons or Reasons(), earlier)
+    reasons = reasons or Reasons()
+    if earlier is not None and not reasons.general:
+        reasons = replace(reasons, general=tuple(earlier["reasons"]))
     kept = {item["name"]: item for item in (earlier or {}).get("distributions", ())}
     installation = stack.installation
     triton = stack.toolchain.triton
@@ -254,12 +256,6 @@ def _overrides(
         known = before.get(name, {})
         kept = known.get("reason") if known.get("value") == value else None
         yield {"name": name, "value": value, "reason": reasons.of.get(name, kept)}
-
-
-def _with_earlier(reasons: Reasons, earlier: Receipt | None) -> Reasons:
-    if reasons.general or earlier is None:
-        return reasons
-    return Reasons(general=tuple(earlier["reasons"]), of=reasons.of)
 
 
 def _abi(stack: Stack) -> dict[str, object] | None:
