@@ -36,7 +36,6 @@ class _Piece(NamedTuple):
 
     code: LibraryCode
     targets: tuple[str, ...]
-    capability: ComputeCapability
     state: _State
     needed: CudaVersion | None
 
@@ -94,53 +93,49 @@ def find_newer_builds(stack: Stack) -> Iterator[Finding]:
 @_of_programs
 def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
     """An installed build has no code for a GPU."""
-    for distribution, pieces in _pieces_by_build(stack):
-        for capability, bad in _by_gpu(pieces, "nothing"):
-            rest = [p for p in pieces if p.capability == capability and p not in bad]
-            if any(p.state in ("native", "ptx") and not p.code.minor for p in rest):
-                continue
-            # PTX that is newer than the driver has a code of its own.
-            if any(p.state == "newer ptx" for p in rest):
-                continue
-            targets = sorted({t for piece in bad for t in piece.targets}, key=_number)
-            only = f", only for {', '.join(targets)}" if targets else ""
-            yield Finding.of(
-                code="ND202",
-                distribution=distribution.name,
-                path=distribution.locate(bad[0].code.name),
-                message=f"{distribution.title} has no code for compute capability "
-                f"{capability}{only}",
-                hint=stack.reinstall(distribution.name),
-            )
+    for distribution, capability, pieces in _pieces_by_gpu(stack):
+        bad = _in_state(pieces, "nothing")
+        # PTX that is newer than the driver has a code of its own.
+        if not bad or _runs_a_larger_one(pieces) or _in_state(pieces, "newer ptx"):
+            continue
+        targets = sorted({t for piece in bad for t in piece.targets}, key=_number)
+        only = f", only for {', '.join(targets)}" if targets else ""
+        yield Finding.of(
+            code="ND202",
+            distribution=distribution.name,
+            path=distribution.locate(bad[0].code.name),
+            message=f"{distribution.title} has no code for compute capability "
+            f"{capability}{only}",
+            hint=stack.reinstall(distribution.name),
+        )
 
 
 @check("ND203", "warning")
 def find_partial_builds(stack: Stack) -> Iterator[Finding]:
     """Some of a build's own libraries have no code for a GPU."""
-    for distribution, pieces in _pieces_by_build(stack):
-        for capability, bad in _by_gpu(pieces, "nothing"):
-            rest = [p for p in pieces if p.capability == capability and p not in bad]
-            if not any(p.state in ("native", "ptx") and not p.code.minor for p in rest):
-                continue
-            names = ", ".join(dict.fromkeys(piece.code.name for piece in bad[:3]))
-            more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
-            yield Finding.of(
-                code="ND203",
-                distribution=distribution.name,
-                path=distribution.locate(bad[0].code.name),
-                message=f"{distribution.title} has no code for compute capability "
-                f"{capability} in {names}{more}",
-                hint="check that you do not need what this part does, or replace the "
-                f"build: {stack.reinstall(distribution.name)}",
-            )
+    for distribution, capability, pieces in _pieces_by_gpu(stack):
+        bad = _in_state(pieces, "nothing")
+        if not bad or not _runs_a_larger_one(pieces):
+            continue
+        names = ", ".join(dict.fromkeys(piece.code.name for piece in bad[:3]))
+        more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+        yield Finding.of(
+            code="ND203",
+            distribution=distribution.name,
+            path=distribution.locate(bad[0].code.name),
+            message=f"{distribution.title} has no code for compute capability "
+            f"{capability} in {names}{more}",
+            hint="check that you do not need what this part does, or replace the "
+            f"build: {stack.reinstall(distribution.name)}",
+        )
 
 
 @check("ND204", "warning")
 @_of_programs
 def find_only_ptx(stack: Stack) -> Iterator[Finding]:
     """A build has only PTX for a GPU."""
-    for distribution, pieces in _pieces_by_build(stack):
-        for capability, ptx in _by_gpu(pieces, "ptx"):
+    for distribution, capability, pieces in _pieces_by_gpu(stack):
+        if ptx := _in_state(pieces, "ptx"):
             yield Finding.of(
                 code="ND204",
                 distribution=distribution.name,
@@ -157,8 +152,8 @@ def find_only_ptx(stack: Stack) -> Iterator[Finding]:
 def find_newer_ptx(stack: Stack) -> Iterator[Finding]:
     """A build has only PTX for a GPU, and the driver is older than it."""
     driver = stack.environment.cuda_driver_version
-    for distribution, pieces in _pieces_by_build(stack):
-        for capability, newer in _by_gpu(pieces, "newer ptx"):
+    for distribution, capability, pieces in _pieces_by_gpu(stack):
+        if newer := _in_state(pieces, "newer ptx"):
             needed = min(p.needed for p in newer if p.needed is not None)
             yield Finding.of(
                 code="ND205",
@@ -238,8 +233,10 @@ def _builds(stack: Stack) -> Iterator[tuple[Distribution, Needs]]:
             yield distribution, needs
 
 
-def _pieces_by_build(stack: Stack) -> Iterator[tuple[Distribution, list[_Piece]]]:
-    """Yield how each GPU runs each piece of each build.
+def _pieces_by_gpu(
+    stack: Stack,
+) -> Iterator[tuple[Distribution, ComputeCapability, list[_Piece]]]:
+    """Yield how each GPU runs the pieces of each build.
 
     A build that the driver refuses altogether is left out, with the libraries that it
     brings. NVIDIA's own libraries choose at run time among kernels that they keep in
@@ -247,8 +244,7 @@ def _pieces_by_build(stack: Stack) -> Iterator[tuple[Distribution, list[_Piece]]
     files counts.
     """
     driver = stack.environment.cuda_driver_version
-    capabilities = stack.environment.compute_capabilities
-    if driver is None or not capabilities:
+    if driver is None:
         return
     builds = list(_builds(stack))
     refused = {item.name for item, n in builds if refusal_of_driver(n, driver)}
@@ -258,13 +254,20 @@ def _pieces_by_build(stack: Stack) -> Iterator[tuple[Distribution, list[_Piece]]
             continue
         if distribution.is_library and refused & stack.required_by(name):
             continue
-        pieces = []
-        for capability in capabilities:
-            states = [_stand(p, capability, driver) for p in needs.pieces or ()]
-            if states and distribution.is_library:
-                states = [min(states, key=lambda piece: _STATES.index(piece.state))]
-            pieces += states
-        yield distribution, pieces
+        for capability in stack.environment.compute_capabilities:
+            pieces = [_stand(p, capability, driver) for p in needs.pieces or ()]
+            if pieces and distribution.is_library:
+                pieces = [min(pieces, key=lambda piece: _STATES.index(piece.state))]
+            yield distribution, capability, pieces
+
+
+def _in_state(pieces: list[_Piece], state: _State) -> list[_Piece]:
+    return [piece for piece in pieces if piece.state == state]
+
+
+def _runs_a_larger_one(pieces: list[_Piece]) -> bool:
+    """Return whether a GPU runs one of the larger libraries of a build."""
+    return any(p.state in ("native", "ptx") and not p.code.minor for p in pieces)
 
 
 def _stand(
@@ -273,9 +276,9 @@ def _stand(
     ways = {code.how(capability, driver): code for code in reversed(piece)}
     targets = tuple({target for code in piece for target in code.machine_code})
     if "native" in ways:
-        return _Piece(ways["native"], targets, capability, "native", None)
+        return _Piece(ways["native"], targets, "native", None)
     if "ptx" in ways:
-        return _Piece(ways["ptx"], targets, capability, "ptx", None)
+        return _Piece(ways["ptx"], targets, "ptx", None)
     needed = [
         (version, code)
         for code in piece
@@ -283,17 +286,8 @@ def _stand(
     ]
     if needed:
         version, code = min(needed, key=lambda pair: pair[0])
-        return _Piece(code, targets, capability, "newer ptx", version)
-    return _Piece(piece[0], targets, capability, "nothing", None)
-
-
-def _by_gpu(
-    pieces: list[_Piece], state: _State
-) -> Iterator[tuple[ComputeCapability, list[_Piece]]]:
-    for capability in dict.fromkeys(piece.capability for piece in pieces):
-        fitting = [p for p in pieces if p.capability == capability and p.state == state]
-        if fitting:
-            yield capability, fitting
+        return _Piece(code, targets, "newer ptx", version)
+    return _Piece(piece[0], targets, "nothing", None)
 
 
 def _number(target: str) -> tuple[int, str]:
