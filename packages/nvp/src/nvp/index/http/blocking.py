@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import partial
 from tempfile import SpooledTemporaryFile, TemporaryFile
 from typing import IO
 
@@ -24,7 +23,7 @@ from ..threads import LoopThread
 from .client import Client, CompleteResponse, content_length, too_large
 from .files import IndexFile
 from .pages import ACCEPT, find_projects, parse_page
-from .ranges import RangeFile, open_range_file, wait_until
+from .ranges import RangeFile, wait_until
 from .urls import (
     NoRangesError,
     Settings,
@@ -163,7 +162,7 @@ class BlockingClient:
         :raises UpstreamError: it cannot be read, now or by any later read.
         """
         client, thread, bare = self._prepare(url, page)
-        return open_range_file(
+        return RangeFile(
             client, bare, thread.loop, whole=whole, until=until, arrived=arrived
         )
 
@@ -176,17 +175,27 @@ class BlockingClient:
         page: str | None = None,
         progress: Progress | None = None,
         until: float | None = None,
+        arrived: Callable[[int], None] | None = None,
     ) -> str:
         """Write a whole file to ``target``, and return its sha256.
 
         :param limit: the most bytes that are read.
         :param page: the page that names it.
+        :param progress: called when a piece has arrived, and so is ``arrived``, with
+            the number of its bytes.
         :param until: when it has to be over, by `time.monotonic`.
         :raises TooLargeError: the file is larger.
         :raises UpstreamError: it cannot be read to its end, or not be written.
         """
         client, thread, bare = self._prepare(url, page)
-        work = _download(client, bare, target, limit=limit, progress=progress)
+
+        def tell(new: int, done: int, total: int) -> None:
+            if arrived is not None:
+                arrived(new)
+            if progress is not None:
+                progress(done, total)
+
+        work = _download(client, bare, target, limit, tell)
         return wait_until(work, thread.loop, until, bare)
 
     @contextmanager
@@ -217,15 +226,27 @@ class BlockingClient:
         :raises TooLargeError: the server sends only whole files, and this is larger.
         :raises UpstreamError: it cannot be read.
         """
-        copied = partial(
-            self._copied,
-            file,
-            limit=room_for_copy(most, in_memory),
-            in_memory=in_memory,
-            until=until,
-            watch=watch,
-            arrived=arrived,
-        )
+        limit = room_for_copy(most, in_memory)
+
+        @contextmanager
+        def copied() -> Iterator[tuple[IO[bytes], str]]:
+            with (
+                SpooledTemporaryFile(in_memory, prefix=_PREFIX)
+                if in_memory
+                else TemporaryFile(prefix=_PREFIX)
+            ) as copy:
+                with watch() as progress:
+                    digest = self.download(
+                        file.url,
+                        copy,
+                        limit=limit,
+                        page=file.page,
+                        progress=progress,
+                        until=until,
+                        arrived=arrived,
+                    )
+                yield copy, digest
+
         with ExitStack() as stack:
             if whole:
                 try:
@@ -248,34 +269,6 @@ class BlockingClient:
                 yield stack.enter_context(copied())
             else:
                 yield stack.enter_context(parts), None
-
-    @contextmanager
-    def _copied(
-        self,
-        file: IndexFile,
-        *,
-        limit: int,
-        in_memory: int,
-        until: float | None,
-        watch: Callable[[], AbstractContextManager[Progress | None]],
-        arrived: Callable[[int], None] | None,
-    ) -> Iterator[tuple[IO[bytes], str]]:
-        """Provide a copy of a file, which is removed again, and its sha256."""
-        with (
-            SpooledTemporaryFile(in_memory, prefix=_PREFIX)
-            if in_memory
-            else TemporaryFile(prefix=_PREFIX)
-        ) as copy:
-            with watch() as progress:
-                digest = self.download(
-                    file.url,
-                    copy,
-                    limit=limit,
-                    page=file.page,
-                    progress=_counting(progress, arrived),
-                    until=until,
-                )
-            yield copy, digest
 
     def add_credentials(self, url: str, pair: tuple[str, str]) -> None:
         """Send user and password with every request to the server of ``url``."""
@@ -312,24 +305,6 @@ def room_for_copy(most: int, in_memory: int = 0) -> int:
     """Return how many bytes of a file can be copied: ``most``, or what the disk has."""
     free = shutil.disk_usage(tempfile.gettempdir()).free
     return min(most, max(in_memory, free - _SPARE))
-
-
-def _counting(
-    progress: Progress | None, arrived: Callable[[int], None] | None
-) -> Progress | None:
-    """Return what tells both of them; they count in different ways."""
-    if arrived is None:
-        return progress
-    counted = 0
-
-    def tell(done: int, total: int) -> None:
-        nonlocal counted
-        arrived(done - counted)
-        counted = done
-        if progress is not None:
-            progress(done, total)
-
-    return tell
 
 
 def _parse(response: CompleteResponse) -> RemotePage:
@@ -382,16 +357,12 @@ async def _download(
     client: Client,
     url: str,
     target: IO[bytes],
-    *,
     limit: int,
-    progress: Progress | None = None,
+    tell: Callable[[int, int, int], None],
 ) -> str:
-    """Write a file to ``target``, and return its sha256 in hexadecimal digits.
+    """Do what `BlockingClient.download` does.
 
-    :param limit: the most bytes that are read.
-    :raises TooLargeError: the file is larger.
-    :raises UpstreamError: it cannot be read to its end, or arrives very slowly.
-    :raises OSError: ``target`` cannot be written.
+    :param tell: called with the bytes of a piece, those so far, and the total.
     """
     digest = hashlib.sha256()
     done = 0
@@ -409,17 +380,13 @@ async def _download(
                 message = f"only {done} bytes came in {seconds:.0f} s"
                 raise UpstreamError(message, url, hint="try again")
             digest.update(chunk)
-            _write(target, chunk, url)
-            if progress is not None:
-                progress(done, max(total, done))
+            try:
+                target.write(chunk)
+            except OSError as error:
+                # The client would take it for an error of the connection.
+                why = error.strerror
+                message = f"cannot be written to the temporary folder: {why}"
+                hint = "make room there, or set TMPDIR to another folder"
+                raise UpstreamError(message, url, hint=hint) from None
+            tell(len(chunk), done, max(total, done))
     return digest.hexdigest()
-
-
-def _write(target: IO[bytes], chunk: bytes, url: str) -> None:
-    # The client takes an OSError in the block for one of the connection.
-    try:
-        target.write(chunk)
-    except OSError as error:
-        message = f"cannot be written to the temporary folder: {error.strerror}"
-        hint = "make room there, or set TMPDIR to another folder"
-        raise UpstreamError(message, url, hint=hint) from None

@@ -23,18 +23,11 @@ from .urls import (
     server_of,
 )
 
-__all__ = ["RangeFile", "RangeSupport", "open_range_file", "wait_until"]
+__all__ = ["RangeFile", "RangeSupport", "wait_until"]
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-_RangeRequest = Callable[[str, int], "tuple[bytes, Mapping[str, str]]"]
-"""Requests a range of a file.
-
-Takes the value of the ``Range`` header and the most bytes that the range can have.
-Returns the bytes and the response headers, their names in small letters.
-"""
 
 _TAIL = 64 * 1024
 """Bytes at the end of a file that the first request asks for."""
@@ -63,16 +56,32 @@ _PATIENCE = 5.0
 class RangeFile(io.RawIOBase):
     """A remote file that is read in parts, where its reader asks for them.
 
-    Every read raises `NoRangesError` when the server does not serve ranges.
+    It is read from another thread than that of the client. A server that does not serve
+    ranges sends the whole file; that is good enough for small files. Every read raises
+    `NoRangesError` when the server does not serve ranges and the file is larger.
 
-    :param url: where the file is; errors show it redacted.
-    :param request: requests a range of that URL.
+    :param loop: the event loop that runs the client.
+    :param whole: the most bytes of a file that is taken whole; 16 MiB by default.
+    :param until: when the last request has to be over, by `time.monotonic`.
+    :param arrived: called with the number of bytes of each response.
+    :raises UpstreamError: it cannot be read, now or by any later read.
     """
 
-    def __init__(self, url: str, request: _RangeRequest) -> None:
+    def __init__(
+        self,
+        client: Client,
+        url: str,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        whole: int | None = None,
+        until: float | None = None,
+        arrived: Callable[[int], None] | None = None,
+    ) -> None:
         super().__init__()
-        self._url = url
-        self._request = request
+        self._client, self._url, self._loop = client, url, loop
+        self._whole = _WHOLE_FILE if whole is None else whole
+        self._until = until
+        self._arrived = arrived
         self._position = 0
         self._blocks: dict[int, bytes] = {}
         # The block after the last request, and how many blocks that had.
@@ -101,8 +110,8 @@ class RangeFile(io.RawIOBase):
         """Fill ``buffer``; fill less of it only at the end of the file."""
         end = min(self._position + len(buffer), self._size)
         start = self._position
-        tail = self._size - len(self._tail)
         while self._position < end:
+            tail = self._size - len(self._tail)
             if self._position >= tail:
                 piece = self._tail[self._position - tail : end - tail]
             else:
@@ -114,9 +123,12 @@ class RangeFile(io.RawIOBase):
         return self._position - start
 
     def _read_tail(self) -> tuple[int, bytes]:
-        """Return the size of the file, and its last bytes."""
+        """Return the size of the file, and its last bytes, or all of them."""
         # The list of a zip file is at its end, so the first request asks for that.
-        data, headers = self._request(f"bytes=-{_TAIL}", _TAIL)
+        response = self._request(f"bytes=-{_TAIL}", _TAIL)
+        data, headers = response.body, response.headers
+        if response.status != 206:
+            return len(data), data
         given = _content_range(headers)
         if given is None:
             message = "the server does not say how long the file is"
@@ -135,10 +147,17 @@ class RangeFile(io.RawIOBase):
             self._following = number + self._count
             start = number * _BLOCK
             end = min(self._following * _BLOCK, self._size - len(self._tail)) - 1
-            data, headers = self._request(f"bytes={start}-{end}", end - start + 1)
-            if _differs(self._version, _version(headers)):
+            response = self._request(f"bytes={start}-{end}", end - start + 1)
+            data, version = response.body, _version(response.headers)
+            if is_whole := response.status != 206:
+                version = "", str(len(data))
+            if _differs(self._version, version):
                 message = "it has changed while it was read"
                 raise PassingError(message, self._url, status=502, hint="try again")
+            if is_whole:
+                # The server sends no parts any more: the rest is read from this.
+                self._tail = data
+                data = data[start : end + 1]
             if len(data) != end - start + 1:
                 message = "the server sent a range that was not requested"
                 raise NoRangesError(message, self._url)
@@ -148,6 +167,20 @@ class RangeFile(io.RawIOBase):
                 piece = data[index * _BLOCK : (index + 1) * _BLOCK]
                 self._blocks[number + index] = piece
         return self._blocks[number]
+
+    def _request(self, wanted: str, most: int) -> CompleteResponse:
+        """Request a range of the file, which may be answered by the whole file.
+
+        :param wanted: the value of the ``Range`` header.
+        :param most: the most bytes that the range can have.
+        """
+        work = _get_range(self._client, self._url, wanted, max(most, self._whole))
+        response = wait_until(work, self._loop, self._until, self._url)
+        if response.status != 206 and len(response.body) > self._whole:
+            raise NoRangesError("the server does not serve parts", self._url)
+        if self._arrived is not None:
+            self._arrived(len(response.body))
+        return response
 
 
 def _content_range(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
@@ -174,55 +207,6 @@ def _differs(first: tuple[str, str], second: tuple[str, str]) -> bool:
     have in common the same strong validator".
     """
     return any(a and b and a != b for a, b in zip(first, second, strict=True))
-
-
-def open_range_file(
-    client: Client,
-    url: str,
-    loop: asyncio.AbstractEventLoop,
-    *,
-    whole: int | None = None,
-    until: float | None = None,
-    arrived: Callable[[int], None] | None = None,
-) -> RangeFile:
-    """Open a file that is read in parts, from another thread than that of the client.
-
-    A server that does not serve ranges sends the whole file; that is good enough for
-    small files.
-
-    :param loop: the event loop that runs the client.
-    :param whole: the most bytes of such a file; 16 MiB by default.
-    :param until: when the last request has to be over, by `time.monotonic`.
-    :param arrived: called with the number of bytes of each range that is read.
-    :raises NoRangesError: the server sends only whole files, and this is larger.
-    :raises UpstreamError: it cannot be read, now or by any later read.
-    """
-    most_whole = _WHOLE_FILE if whole is None else whole
-    file: list[bytes] = []
-
-    def request(wanted: str, most: int) -> tuple[bytes, Mapping[str, str]]:
-        if not file:
-            work = _get_range(client, url, wanted, max(most, most_whole))
-            response = wait_until(work, loop, until, url)
-            if response.status == 206:
-                return response.body, response.headers
-            if len(response.body) > most_whole:
-                raise NoRangesError("the server does not serve parts", url)
-            file.append(response.body)
-        start, end = wanted.removeprefix("bytes=").split("-")
-        size = len(file[0])
-        first = int(start) if start else max(0, size - int(end))
-        last = min(int(end), size - 1) if start else size - 1
-        piece = file[0][first : last + 1]
-        return piece, {"content-range": f"bytes {first}-{last}/{size}"}
-
-    def counted(wanted: str, most: int) -> tuple[bytes, Mapping[str, str]]:
-        data, headers = request(wanted, most)
-        if arrived is not None:
-            arrived(len(data))
-        return data, headers
-
-    return RangeFile(url, counted)
 
 
 def wait_until(

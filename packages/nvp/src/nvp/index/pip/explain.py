@@ -252,8 +252,13 @@ def _backend(version: str) -> Backend | None:
 
 def explain_failure(run: PipRun) -> tuple[str, ...]:
     """Find the reasons that pip does not know for its failure."""
-    if run.command.requires_hashes and (found := _explain_all_hashes(run)):
-        return found
+    if run.command.requires_hashes:
+        sentences = (
+            explain_hashes(project, hashes, run.local_index.find_shown(project))
+            for project, hashes in find_hashes(run.command.asked).items()
+        )
+        if found := tuple(filter(None, sentences)):
+            return found
     return _explain_refused(run)
 
 
@@ -312,15 +317,6 @@ def _is_installable(file: str, interpreter: Interpreter) -> bool:
         return interpreter.rank(parse_wheel_name(file).tags) is not None
     except InputError:
         return False
-
-
-def _explain_all_hashes(run: PipRun) -> tuple[str, ...]:
-    """Say which hashes of the user are those of builds that are not shown."""
-    sentences = (
-        explain_hashes(project, hashes, run.local_index.find_shown(project))
-        for project, hashes in find_hashes(run.command.asked).items()
-    )
-    return tuple(filter(None, sentences))
 
 
 def explain_hashes(

@@ -246,19 +246,14 @@ def _invalid(message: str, path: str, place: str | None = None) -> InputError:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Copy:
-    lock: Lock
-    path: Path
-    number: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LockCopies:
     """The lock files of a command line that pip reads as copies.
 
     :param folder: where the copies are.
     :param paths: the folders in which pip and other packages are.
     :param copied: gets the path of the copy of each file.
+    :param locks: the lock files in the order in which the local index serves them.
+    :param copies: the path of the copy of each one that is copied, by its number.
     """
 
     local_index: LocalIndex
@@ -266,7 +261,7 @@ class LockCopies:
     paths: Sequence[str]
     copied: dict[str, str]
     locks: list[Lock] = field(default_factory=list)
-    copies: list[_Copy] = field(default_factory=list)
+    copies: dict[int, Path] = field(default_factory=dict)
 
     def judge(self) -> None:
         """Find out what the builds in the lock files need, for what is told at the end.
@@ -301,7 +296,7 @@ class LockCopies:
         folder = self.folder / f"lock-{number}"
         folder.mkdir()
         copy = folder / Path(path).name
-        self.copies.append(_Copy(lock=lock, path=copy, number=number))
+        self.copies[number] = copy
         self.copied[path] = str(copy)
         return f"{copy}{extras}"
 
@@ -315,14 +310,17 @@ class LockCopies:
         if not self.copies:
             return
         interpreter = find_interpreter(python, environ)
-        for copy in self.copies:
-            for package in copy.lock.packages:
+        for number, path in self.copies.items():
+            lock = self.locks[number]
+            for package in lock.packages:
                 if self._is_ours(package):
-                    wheel = self._select(copy, package, interpreter)
-                    if wheel is not None:
+                    wheel = self._select(number, package, interpreter)
+                    package.table.pop("variants-json", None)
+                    if wheel is None:
+                        package.table.pop("wheels")
+                    else:
                         package.table["wheels"] = [wheel]
-                        package.table.pop("variants-json", None)
-            copy.path.write_text(tomli_w.dumps(copy.lock.document), encoding="utf-8")
+            path.write_text(tomli_w.dumps(lock.document), encoding="utf-8")
 
     def _is_ours(self, package: LockedPackage) -> bool:
         """Return whether pip alone could not install a package from its wheels."""
@@ -331,52 +329,50 @@ class LockCopies:
         )
 
     def _select(
-        self, copy: _Copy, package: LockedPackage, interpreter: Interpreter
+        self, number: int, package: LockedPackage, interpreter: Interpreter
     ) -> dict[str, Any] | None:
         """Return the wheel for this machine; ``None`` where pip takes an sdist."""
-        if package.variants_json is not None:
-            self._verify(copy, package, package.variants_json)
-        page = self.local_index.locks.read(copy.number, package.name)
+        path, locks = self.locks[number].path, self.local_index.locks
+        if (file := package.variants_json) is not None:
+            body = locks.read_file(number, package.name, file.name)
+            _verify(body, file, package, path)
+        page = locks.read(number, package.name)
         choice = _find_shown(page, package)
         if choice is not None and choice.problem:
             message = f"{package.name} {package.version}: {choice.problem}"
-            raise InputError(message, path=copy.lock.path)
+            raise InputError(message, path=path)
         wheel = _best(page, package, interpreter)
         if wheel is None:
             if "sdist" in package.table:
-                package.table.pop("variants-json", None)
-                package.table.pop("wheels")
                 return None
-            raise _nothing(copy.lock.path, package, choice)
-        locked, file = wheel
+            raise _nothing(path, package, choice)
+        locked, shown = wheel
         hashes = dict(locked.hashes)
-        if choice is not None and not file.hashes:
+        if choice is not None and not shown.hashes:
             if "sha256" not in hashes:
                 message = f"{locked.name} needs a sha256, since it is rewritten"
-                raise InputError(message, path=copy.lock.path, place=locked.place)
+                raise InputError(message, path=path, place=locked.place)
             # The hash of the original is verified on the way.
-            saved = self.local_index.locks.save(
-                copy.number, package.name, file.filename, copy.path.parent
-            )
+            folder = self.copies[number].parent
+            saved = locks.save(number, package.name, shown.filename, folder)
             hashes = {"sha256": saved}
-        return {"name": file.filename, "url": file.url, "hashes": hashes}
+        return {"name": shown.filename, "url": shown.url, "hashes": hashes}
 
-    def _verify(self, copy: _Copy, package: LockedPackage, file: LockedFile) -> None:
-        """Compare the metadata of the variants with the hashes of the lock file."""
-        body = self.local_index.locks.read_file(copy.number, package.name, file.name)
-        for algorithm, expected in file.hashes.items():
-            try:
-                actual = hashlib.new(algorithm, body, usedforsecurity=False).hexdigest()
-            except (ValueError, TypeError):
-                continue  # The specification allows algorithms of other tools.
-            if actual != expected.lower():
-                raise InputError(
-                    f"the file of {package.name} {package.version} has another "
-                    f"{algorithm} now",
-                    path=copy.lock.path,
-                    place=file.place,
-                    hint="make the lock file again",
-                )
+
+def _verify(body: bytes, file: LockedFile, package: LockedPackage, path: str) -> None:
+    """Compare the metadata of the variants with the hashes of the lock file.
+
+    :raises InputError: it has other hashes.
+    """
+    for algorithm, expected in file.hashes.items():
+        try:
+            actual = hashlib.new(algorithm, body, usedforsecurity=False).hexdigest()
+        except (ValueError, TypeError):
+            continue  # The specification allows algorithms of other tools.
+        if actual != expected.lower():
+            message = f"the file of {package.name} {package.version} has another "
+            message += f"{algorithm} now"
+            raise _invalid(message, path, file.place)
 
 
 def _check_pip(paths: Sequence[str], lock: str) -> None:

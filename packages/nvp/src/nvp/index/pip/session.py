@@ -97,7 +97,6 @@ class _Prepared:
 
     :param variables: those that differ from the user's.
     :param places: the user's index or file that stands behind each one of this run.
-    :param unread: the URLs of files that pip reads itself.
     :param copies: the lock files that pip gets as copies.
     :param written: corrects what the user wants to have written.
     :param report: the path of pip's report, where pip writes one.
@@ -106,7 +105,6 @@ class _Prepared:
     arguments: list[str]
     variables: dict[str, str]
     places: Mapping[str, str]
-    unread: tuple[str, ...]
     copies: LockCopies | None
     written: Written | None
     report: str | None
@@ -140,7 +138,7 @@ def run(
     )
     with tempfile.TemporaryDirectory(prefix="nvidia-variant-provider-") as folder:
         prepared = session.prepare(Path(folder))
-        for url in prepared.unread:
+        for url in find_remote_files(command):
             narrator.warn(
                 f"pip reads {redacted(url)} itself, so variants are not selected from "
                 "the indexes it names; download the file and pass its path"
@@ -223,7 +221,6 @@ class _Session:
             arguments=[command.command or "", *arguments, *command.positional],
             variables=variables,
             places=self.local_index.places | {b: a for a, b in copied.items()},
-            unread=find_remote_files(command),
             copies=copies,
             written=written,
             report=report,

@@ -33,7 +33,7 @@ from ...knowledge.builds import BuildRecord, Needs, needs_in_table
 from ...wheels.archive import open_wheel, read_dist_info
 from ...wheels.names import parse_wheel_name
 from ..http.client import Client
-from ..http.ranges import open_range_file
+from ..http.ranges import RangeFile
 from ..http.urls import NoRangesError, UpstreamError, redacted, split_credentials
 from .aging import FOREVER, FRESH, Aging
 
@@ -169,7 +169,7 @@ class Reader:
             loop = asyncio.get_running_loop()
 
             def work() -> T:
-                with io.BufferedReader(open_range_file(self.client, url, loop)) as file:
+                with io.BufferedReader(RangeFile(self.client, url, loop)) as file:
                     return read(file)
 
         else:
