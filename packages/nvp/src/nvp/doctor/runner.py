@@ -141,7 +141,11 @@ def diagnose(stack: Stack) -> Diagnosis:
     return Diagnosis(
         stack=stack,
         findings=tuple(findings),
-        notes=(*_unreadable(stack), *stack.toolchain.problems(paths)),
+        notes=(
+            *_unreadable(stack),
+            *_foreign_provider(stack),
+            *stack.toolchain.problems(paths),
+        ),
         toolchain=stack.toolchain.to_dict(),
     )
 
@@ -181,3 +185,20 @@ def _unreadable(stack: Stack) -> list[str]:
         if len(defects) > 3:
             notes.append(f"{distribution.name}: {len(defects) - 3} more defects")
     return notes
+
+
+def _foreign_provider(stack: Stack) -> list[str]:
+    """Return a note if the environment's own ``nvp`` cannot start.
+
+    Installers put another release of the provider, or a successor with the same name,
+    where ``nvp`` expects the provider of its own version.
+    """
+    command = stack.distributions.get("nvp")
+    provider = stack.distributions.get("nvidia-variant-provider")
+    if command is None or provider is None or provider.version == command.version:
+        return []
+    return [
+        f"nvp {command.version} does not run with nvidia-variant-provider "
+        f"{provider.version}; pip install --force-reinstall "
+        f"nvidia-variant-provider=={command.version}"
+    ]
