@@ -15,7 +15,7 @@ from benchmarks.harness import (
 )
 from benchmarks.plugin import FORCED
 from benchmarks.resolve import write_current
-from nvp.cli.verbs import VERBS
+from nvp.cli.parsers import VERBS
 
 # FILE stands for the metadata of torch 2.8.0 in the current schema.
 WORK = {

@@ -17,7 +17,7 @@ from support.paths import NVP, PROVIDER, ROOT
 from support.sessions import pages
 
 from nvidia_variant_provider import errors
-from nvp.cli.verbs import VERBS
+from nvp.cli.parsers import VERBS
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 REFERENCE = ROOT / "docs" / "reference"

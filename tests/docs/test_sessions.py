@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.sessions import ROOT, blocks, compared, pages, refresh, run_page
 
-from nvp.cli.verbs import VERBS
+from nvp.cli.parsers import VERBS
 
 SESSIONS = [path for path in pages() if blocks(path.read_text(encoding="utf-8"))]
 

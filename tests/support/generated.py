@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from support.sessions import ROOT
 
 from nvidia_variant_provider.machine import reasons
-from nvp.cli.parsers import make_verb_parser
-from nvp.cli.verbs import GROUPS, PROGRAM, VERBS
+from nvp.cli.parsers import GROUPS, PROGRAM, VERBS, make_verb_parser
 
 __all__ = ["MAIN_JOB", "TABLES", "reason_codes", "refresh"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.command import Run
 
-from nvp.cli.verbs import VERBS
+from nvp.cli.parsers import VERBS
 
 pytest.importorskip("shtab", reason="it makes the scripts")
 

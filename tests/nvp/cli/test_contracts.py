@@ -13,8 +13,7 @@ import pytest
 from support.paths import ROOT
 
 from nvp import api
-from nvp.cli.parsers import find_verb, make_verb_parser
-from nvp.cli.verbs import GROUPS, VERBS
+from nvp.cli.parsers import GROUPS, VERBS, find_verb, make_verb_parser
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "schemas/report.schema.json").read_text())
 

@@ -9,7 +9,7 @@ from support.command import Run
 from support.paths import ROOT
 
 from nvp.cli import VERBS, main
-from nvp.cli.verbs import GROUPS
+from nvp.cli.parsers import GROUPS
 
 
 class TestHelp:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
-from nvp.cli.verbs import VERBS
+from nvp.cli.parsers import VERBS
 
 METADATA = ROOT / "fixtures" / "variants-json" / "torch-2.8.0-variants.json"
 

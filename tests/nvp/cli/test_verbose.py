@@ -11,7 +11,7 @@ from support.command import Run
 
 from nvp.cli.log import logging_to_stderr, redact
 from nvp.cli.parsers import read_command_line
-from nvp.cli.result import Result
+from nvp.cli.render import Result
 
 
 class TestVerbose:

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvp.cli.render import render, terminal_width, wrap_line
-from nvp.cli.result import Result, Table
+from nvp.cli.render import Result, Table, render, terminal_width, wrap_line
 
 SENTENCE = (
     "  cu129 does not fit: it needs a driver for CUDA 12.9 or newer, and this driver "

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from nvidia_variant_provider.errors import InputError, ProviderError
 
 from .parsers import (
+    PROGRAM,
+    VERBS,
     CommandLine,
     find_verb,
     has_json_format,
@@ -22,9 +24,7 @@ from .parsers import (
     make_verb_parser,
     read_command_line,
 )
-from .render import complain, render
-from .result import Result
-from .verbs import PROGRAM, VERBS
+from .render import Result, complain, render
 
 __all__ = ["PROGRAM", "VERBS", "main"]
 

@@ -12,8 +12,7 @@ from nvidia_variant_provider.errors import InputError, ProviderError, UsageError
 
 from .parsers import add_examples, whole_number
 from .progress import census_bar, readable_size
-from .render import complain
-from .result import Result, Table
+from .render import Result, Table, complain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from nvidia_variant_provider.errors import UsageError, shown
 
-from .parsers import Parser, configure_verb, make_parser
-from .verbs import VERBS
+from .parsers import VERBS, Parser, configure_verb, make_parser
 
 __all__ = ["completion_script"]
 

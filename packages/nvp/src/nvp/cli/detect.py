@@ -12,7 +12,7 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from . import machine
 from .parsers import add_examples
-from .result import Result, Table
+from .render import Result, Table
 
 __all__ = ["configure_parser", "execute"]
 

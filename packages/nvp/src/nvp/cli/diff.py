@@ -15,10 +15,15 @@ from nvidia_variant_provider.strict_json import (
     read_bytes,
 )
 
-from . import machine
-from .parsers import add_examples, add_format
-from .render import terminal_width
-from .result import Result
+from .options import add_format, add_shared_options
+from .parsers import add_examples
+from .release_file import (
+    check_assumed,
+    names_project,
+    read_release,
+    refuse_for_projects,
+)
+from .render import Result, terminal_width
 
 __all__ = ["configure_parser", "execute"]
 
@@ -44,10 +49,13 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="show the lanes that stay the same as well"
     )
-    machine.add_all_lanes_option(parser)
-    machine.add_index_url_option(parser)
-    machine.add_assume_option(parser)
-    machine.add_compatibility_option(parser)
+    add_shared_options(
+        parser,
+        "--all-lanes",
+        "--index-url",
+        "--assume",
+        "--minor-version-compatibility",
+    )
     add_examples(
         parser,
         "diff old-variants.json new-variants.json",
@@ -99,14 +107,14 @@ def _compare(
 ) -> tuple[Differences, set[str | None]]:
     """Return the differences, and the names of the projects."""
     files = (options.old, options.new)
-    projects = [machine.names_project(file, options) for file in files]
+    projects = [names_project(file, options) for file in files]
     if any(projects):
         from ..api import diff_of_projects
 
         if not all(projects):
             hint = "give two files or two projects"
             raise UsageError("one of OLD and NEW is a project", hint=hint)
-        machine.refuse_for_projects(options)
+        refuse_for_projects(options)
         differences = diff_of_projects(
             *files,
             index_url=options.index_url,
@@ -116,10 +124,9 @@ def _compare(
         )
         return differences, {differences.old.split()[0], differences.new.split()[0]}
     from ..api import diff
-    from .release_file import read_release
 
     old, new = (read_release(file, environ) for file in files)
-    machine.check_assumed(options, old, new)
+    check_assumed(options, old, new)
     differences = diff(
         old,
         new,

@@ -15,9 +15,10 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, UsageError, printable, shown
 
 from . import machine
-from .parsers import add_examples, add_jobs, require_jobs
+from .options import add_jobs, require_jobs
+from .parsers import add_examples
 from .progress import progress_bar
-from .result import Result
+from .render import Result
 
 __all__ = ["configure_parser", "execute"]
 

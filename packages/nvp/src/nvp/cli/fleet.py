@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nvidia_variant_provider.errors import InputError, UsageError, printable, shown
 
-from . import machine
-from .parsers import add_examples, add_format
-from .result import Result, Table
+from .options import add_format, add_shared_options
+from .parsers import add_examples
+from .render import Result, Table
 
 __all__ = ["configure_parser", "execute"]
 
@@ -42,7 +42,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="choose among the releases of this project on an index, ordinary wheels "
         "included, such as torch or torch==2.15.0",
     )
-    machine.add_index_url_option(parser)
+    add_shared_options(parser, "--index-url")
     add_format(parser, ("text", "markdown", "html", "csv", "json"))
     parser.add_argument(
         "--emit",
@@ -66,8 +66,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="list every machine instead of groups of machines that are alike",
     )
-    machine.add_every_gpu_option(parser)
-    machine.add_compatibility_option(parser)
+    add_shared_options(parser, "--every-gpu", "--minor-version-compatibility")
     add_examples(
         parser,
         "fleet nodes.json --release torch-2.10.0-variants.json",

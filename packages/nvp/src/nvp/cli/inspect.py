@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nvidia_variant_provider.errors import InputError, ProviderError, UsageError, shown
 
-from .parsers import add_examples, add_jobs, require_jobs
+from .options import add_jobs, require_jobs
+from .parsers import add_examples
 from .progress import progress_bar
-from .result import Result, Table
+from .render import Result, Table
 
 __all__ = ["configure_parser", "execute"]
 

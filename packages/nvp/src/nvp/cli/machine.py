@@ -9,7 +9,6 @@ from nvidia_variant_provider.errors import (
     DetectionError,
     OverrideError,
     UsageError,
-    shown,
 )
 from nvidia_variant_provider.machine import reasons
 from nvidia_variant_provider.machine.environment import Environment
@@ -21,23 +20,11 @@ from nvidia_variant_provider.machine.overrides import (
     forced_cuda_version,
 )
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from nvidia_variant_provider.metadata import VariantsMetadata
-
 __all__ = [
-    "add_all_lanes_option",
-    "add_assume_option",
-    "add_compatibility_option",
-    "add_every_gpu_option",
-    "add_index_url_option",
     "add_options",
-    "check_assumed",
     "detection_errors",
     "find_environment",
     "find_later",
-    "names_project",
-    "refuse_for_projects",
     "words_of",
 ]
 
@@ -79,86 +66,6 @@ def words_of(options: argparse.Namespace) -> list[str]:
         "--node": options.node,
     }
     return [word for name, text in given.items() if text for word in (name, text)]
-
-
-def add_compatibility_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--minor-version-compatibility``, to verbs whose result it changes."""
-    parser.add_argument(
-        "--minor-version-compatibility",
-        action="store_true",
-        help="accept builds for a newer minor version of the driver's CUDA major "
-        "version as well, after all others",
-    )
-
-
-def add_assume_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--assume``, to verbs that look at many machines at once."""
-    parser.add_argument(
-        "--assume",
-        metavar="NAMESPACE",
-        action="append",
-        default=[],
-        help="assume that all machines have what this namespace names, such as intel; "
-        "hardware of other makers is absent otherwise",
-    )
-
-
-def add_all_lanes_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--all-lanes``, to verbs that look at all drivers with all GPUs."""
-    parser.add_argument(
-        "--all-lanes",
-        action="store_true",
-        help="show drivers with GPUs that they do not support as well, marked",
-    )
-
-
-def add_index_url_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--index-url``, to verbs that take a project instead of a file."""
-    parser.add_argument(
-        "-i",
-        "--index-url",
-        metavar="URL",
-        help="the index of a project (default: the one that pip is configured for)",
-    )
-
-
-def names_project(text: str, options: argparse.Namespace) -> bool:
-    """Return whether an argument is a project on an index, and not a file."""
-    import os
-
-    return options.index_url is not None or ("==" in text and not os.path.exists(text))
-
-
-def refuse_for_projects(options: argparse.Namespace) -> None:
-    """Refuse options that mean nothing for a project on an index.
-
-    :raises UsageError: one of them was given.
-    """
-    if options.assume:
-        message = "ordinary wheels name no hardware of other makers"
-        raise UsageError(message, path="--assume", hint="leave it out")
-
-
-def check_assumed(options: argparse.Namespace, *releases: VariantsMetadata) -> None:
-    """Refuse a namespace of ``--assume`` that no release has.
-
-    :raises UsageError: it would change nothing.
-    """
-    known = {name for metadata in releases for name in metadata.namespaces}
-    for name in options.assume:
-        if name not in known:
-            message = f"no label uses the namespace {shown(name)}"
-            hint = f"there are {', '.join(sorted(known))}" if known else "leave it out"
-            raise UsageError(message, path="--assume", hint=hint)
-
-
-def add_every_gpu_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--every-gpu``, to verbs that choose a build."""
-    parser.add_argument(
-        "--every-gpu",
-        action="store_true",
-        help="accept only builds with code for every GPU, not just for the newest one",
-    )
 
 
 def detection_errors(environment: Environment) -> list[DetectionError]:

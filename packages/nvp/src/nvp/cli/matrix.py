@@ -8,10 +8,15 @@ import io
 import sys
 from collections.abc import Mapping, Sequence
 
-from . import machine
-from .parsers import add_examples, add_format
-from .render import render, terminal_width, wrap_line
-from .result import Result, Table
+from .options import add_format, add_shared_options
+from .parsers import add_examples
+from .release_file import (
+    check_assumed,
+    names_project,
+    read_release,
+    refuse_for_projects,
+)
+from .render import Result, Table, render, terminal_width, wrap_line
 
 __all__ = ["configure_parser", "execute"]
 
@@ -39,10 +44,13 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="write the document to this file, completely or not at all; --json still "
         "prints its report",
     )
-    machine.add_all_lanes_option(parser)
-    machine.add_index_url_option(parser)
-    machine.add_assume_option(parser)
-    machine.add_compatibility_option(parser)
+    add_shared_options(
+        parser,
+        "--all-lanes",
+        "--index-url",
+        "--assume",
+        "--minor-version-compatibility",
+    )
     add_examples(
         parser,
         "matrix torch-2.8.0-variants.json",
@@ -72,10 +80,10 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 
 def _find_matrix(options: argparse.Namespace, environ: Mapping[str, str]) -> Matrix:
-    if machine.names_project(options.file, options):
+    if names_project(options.file, options):
         from ..api import matrix_of_project
 
-        machine.refuse_for_projects(options)
+        refuse_for_projects(options)
         return matrix_of_project(
             options.file,
             index_url=options.index_url,
@@ -84,10 +92,9 @@ def _find_matrix(options: argparse.Namespace, environ: Mapping[str, str]) -> Mat
             environ=environ,
         )
     from ..api import matrix
-    from .release_file import read_release
 
     release = read_release(options.file, environ)
-    machine.check_assumed(options, release)
+    check_assumed(options, release)
     return matrix(
         release,
         assume=options.assume,

@@ -1,7 +1,10 @@
-"""The parsers of the command line, and the help texts.
+"""The verbs of the command line, their parsers and the help texts.
 
 Words before the verb belong to the program, words after it to the verb. Only the
-module of the verb that runs is imported.
+module of the verb that runs is imported: the module in this folder that has its name,
+with ``configure_parser`` and ``execute``. To add a verb, add its line to `GROUPS` and
+its module; the tests in ``tests/nvp/cli/test_contracts.py`` name everything else that
+it needs.
 """
 
 from __future__ import annotations
@@ -19,14 +22,14 @@ from nvidia_variant_provider.errors import UsageError, shown
 
 from .. import __version__
 from .render import wrap_line
-from .verbs import GROUPS, PROGRAM, SECOND_NAME, VERBS
 
 __all__ = [
+    "GROUPS",
+    "PROGRAM",
+    "VERBS",
     "CommandLine",
     "Parser",
     "add_examples",
-    "add_format",
-    "add_jobs",
     "configure_verb",
     "find_verb",
     "has_json_format",
@@ -35,7 +38,6 @@ __all__ = [
     "make_verb_parser",
     "one_of",
     "read_command_line",
-    "require_jobs",
     "whole_number",
 ]
 
@@ -43,7 +45,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from .result import Result
+    from .render import Result
 
     class Verb(Protocol):
         """The module of a verb."""
@@ -56,6 +58,38 @@ if TYPE_CHECKING:
         ) -> Result:
             """Run the verb."""
 
+
+PROGRAM, SECOND_NAME = "nvp", "nvidia-variant-provider"
+"""The two names of the command. Hints use the first one."""
+
+GROUPS = {
+    "Install": {
+        "pip": "run your own pip, which selects the builds that fit this machine",
+        "serve": "serve the index behind pip to other installers",
+    },
+    "Plan": {
+        "releases": "show which releases of a project this machine can run",
+        "resolve": "show which build of a release a machine gets, and why",
+        "matrix": "show which build of a release each driver and each GPU gets",
+        "fleet": "show which build each machine of a fleet gets, and the fewest",
+        "diff": "show which machines get another build from a new release",
+    },
+    "Look after a machine": {
+        "detect": "show the driver and the GPUs of this machine",
+        "doctor": "check whether the installed stack can use the GPUs",
+        "properties": "list the variant properties that this machine supports",
+    },
+    "Publish": {
+        "inspect": "show which GPU code is in wheels and libraries, and what runs it",
+        "validate": "check metadata, wheels and index folders before you publish them",
+        "upgrade": "rewrite variant metadata in the current schema",
+        "census": "record the GPU code of a whole index in one file",
+    },
+}
+"""Titles in the help text, each with its verbs and their summaries."""
+
+VERBS = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items()}
+"""The summary of each verb."""
 
 _TWO_COLUMNS = r"  \S+ {2,}(?=\S)"
 """A line of help with a verb and its summary."""
@@ -330,42 +364,6 @@ def one_of(words: Sequence[str]) -> Callable[[str], str]:
         return text
 
     return parse
-
-
-def add_jobs(
-    parser: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup,
-) -> None:
-    """Add ``--jobs`` to a verb that reads the files in wheels."""
-    parser.add_argument(
-        "--jobs",
-        metavar="N",
-        type=whole_number,
-        default=min(4, os.cpu_count() or 1),
-        help="read this many files at the same time (default: %(default)s)",
-    )
-
-
-def require_jobs(options: argparse.Namespace) -> int:
-    """Return the value of ``--jobs``.
-
-    :raises UsageError: it is not positive.
-    """
-    jobs: int = options.jobs
-    if jobs < 1:
-        raise UsageError("--jobs must be at least 1", hint=f"{jobs} was given")
-    return jobs
-
-
-def add_format(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
-    """Add ``--format``, whose default is ``text``."""
-    parser.add_argument(
-        "--format",
-        choices=formats,
-        type=one_of(formats),
-        default="text",
-        help="the form of the output, where json means the same as --json (default: "
-        "%(default)s)",
-    )
 
 
 def _add_common_options(parser: Parser) -> None:

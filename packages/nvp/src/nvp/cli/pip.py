@@ -13,10 +13,10 @@ from nvidia_variant_provider.errors import UsageError
 
 from . import machine
 from .build_text import rejected
-from .indexes import add_label_option
 from .narration import Narration, find_unused, stays_installed
+from .options import add_label_option, add_shared_options
 from .parsers import add_examples
-from .result import Result
+from .render import Result
 
 if TYPE_CHECKING:
     from nvidia_variant_provider.machine.environment import Environment
@@ -37,8 +37,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb; every other word is for pip."""
     parser.usage = f"{parser.prog} [options] ARGS..."
     machine.add_options(parser)
-    machine.add_compatibility_option(parser)
-    machine.add_every_gpu_option(parser)
+    add_shared_options(parser, "--minor-version-compatibility", "--every-gpu")
     add_label_option(
         parser,
         "take this variant instead of the best one, for one project or for every "

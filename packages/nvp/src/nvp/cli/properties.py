@@ -17,8 +17,9 @@ from nvidia_variant_provider.machine.supported import (
 )
 
 from . import machine
+from .options import add_shared_options
 from .parsers import add_examples
-from .result import Result
+from .render import Result
 
 __all__ = ["configure_parser", "execute"]
 
@@ -30,7 +31,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="list every property that a wheel may declare",
     )
-    machine.add_compatibility_option(parser)
+    add_shared_options(parser, "--minor-version-compatibility")
     machine.add_options(parser)
     add_examples(parser, "properties", "properties --cuda-driver 12.9 --sm-arch 9.0")
 

@@ -1,7 +1,8 @@
-"""The release that a verb gets as its FILE."""
+"""The release that a verb gets as its FILE, and the options that are about it."""
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Mapping
 
@@ -10,7 +11,7 @@ from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
 from nvidia_variant_provider.metadata.document import SUFFIX
 from nvidia_variant_provider.strict_json import read_bytes, read_stdin, unreadable
 
-__all__ = ["read_release"]
+__all__ = ["check_assumed", "names_project", "read_release", "refuse_for_projects"]
 
 
 def read_release(file: str, environ: Mapping[str, str]) -> VariantsMetadata:
@@ -62,3 +63,31 @@ def _read_url(url: str, environ: Mapping[str, str]) -> VariantsMetadata:
     # The name of the file, which names the release, ends before query and fragment.
     bare = redacted(url).partition("#")[0].partition("?")[0]
     return read_metadata(body, path=bare)
+
+
+def names_project(text: str, options: argparse.Namespace) -> bool:
+    """Return whether an argument is a project on an index, and not a file."""
+    return options.index_url is not None or ("==" in text and not os.path.exists(text))
+
+
+def refuse_for_projects(options: argparse.Namespace) -> None:
+    """Refuse options that mean nothing for a project on an index.
+
+    :raises UsageError: one of them was given.
+    """
+    if options.assume:
+        message = "ordinary wheels name no hardware of other makers"
+        raise UsageError(message, path="--assume", hint="leave it out")
+
+
+def check_assumed(options: argparse.Namespace, *releases: VariantsMetadata) -> None:
+    """Refuse a namespace of ``--assume`` that no release has.
+
+    :raises UsageError: it would change nothing.
+    """
+    known = {name for metadata in releases for name in metadata.namespaces}
+    for name in options.assume:
+        if name not in known:
+            message = f"no label uses the namespace {shown(name)}"
+            hint = f"there are {', '.join(sorted(known))}" if known else "leave it out"
+            raise UsageError(message, path="--assume", hint=hint)

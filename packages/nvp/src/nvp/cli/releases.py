@@ -11,10 +11,10 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ..api import releases
 from . import machine
-from .indexes import add_index_options, add_label_option
+from .options import add_index_options, add_label_option, add_shared_options
 from .parsers import add_examples
 from .progress import progress_bar
-from .result import Result, Table
+from .render import Result, Table
 
 if TYPE_CHECKING:
     from ..builds.releases import ListedBuild, ListedRelease, ReleaseTable
@@ -71,7 +71,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "take this build instead of the best one, for one project or for every project "
         "that has it",
     )
-    machine.add_every_gpu_option(parser)
+    add_shared_options(parser, "--every-gpu")
     machine.add_options(parser)
     add_examples(
         parser,

@@ -13,9 +13,10 @@ from nvidia_variant_provider.resolution.resolver import Resolution
 from ..api import resolve
 from . import machine
 from .build_text import block, rejected, uses_gpu
+from .options import add_shared_options
 from .parsers import add_examples
 from .release_file import read_release
-from .result import Result, Table
+from .render import Result, Table
 
 __all__ = ["configure_parser", "execute"]
 
@@ -33,8 +34,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain", action="store_true", help="say why each other label was not chosen"
     )
-    machine.add_every_gpu_option(parser)
-    machine.add_compatibility_option(parser)
+    add_shared_options(parser, "--every-gpu", "--minor-version-compatibility")
     machine.add_options(parser)
     add_examples(
         parser,

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from nvidia_variant_provider.errors import UsageError
 
 from . import machine
-from .indexes import add_index_options, add_label_option
 from .narration import Narration
+from .options import add_index_options, add_label_option, add_shared_options
 from .parsers import add_examples, whole_number
-from .render import complain, render
-from .result import Result
+from .render import Result, complain, render
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,8 +56,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="show ordinary wheels as the indexes do, whether or not they run here",
     )
     machine.add_options(parser)
-    machine.add_compatibility_option(parser)
-    machine.add_every_gpu_option(parser)
+    add_shared_options(parser, "--minor-version-compatibility", "--every-gpu")
     add_examples(
         parser, "serve", "serve --port 8080 --index-url https://wheels.example/"
     )

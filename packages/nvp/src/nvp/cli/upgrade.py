@@ -11,7 +11,7 @@ from nvidia_variant_provider.errors import UsageError
 from nvidia_variant_provider.metadata import versions
 
 from .parsers import add_examples, one_of
-from .result import Result
+from .render import Result
 
 if TYPE_CHECKING:
     from ..upgrading.releases import UpgradedFile

@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from .parsers import add_examples, add_format, add_jobs, require_jobs
+from .options import add_format, add_jobs, require_jobs
+from .parsers import add_examples
 from .progress import progress_bar
-from .result import Result
+from .render import Result
 
 __all__ = ["configure_parser", "execute"]
 
