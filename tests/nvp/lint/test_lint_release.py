@@ -213,19 +213,6 @@ def test_a_folder_with_wheels_is_not_an_index_root(tmp_path: Path) -> None:
     assert lint(folder.files) == []
 
 
-def test_an_index_root_with_too_many_projects_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "MAX_PROJECTS", 2)
-    for name in ("alpha", "beta", "gamma"):
-        publish(tmp_path, CLEAN, name, "1.0")
-    # The third project has a defect, which is not reported.
-    (tmp_path / "gamma" / "gamma-1.0-py3-none-any-cu12.whl").unlink()
-    (finding,) = lint(tmp_path)
-    assert (finding.code, finding.path) == ("NV100", str(tmp_path))
-    assert finding.message == "only 2 of 3 projects were checked"
-
-
 def test_findings_of_an_index_root_come_one_project_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

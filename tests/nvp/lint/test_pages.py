@@ -19,7 +19,6 @@ from nvp.findings import ERROR
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.urls import Settings
-from nvp.lint import runner
 from nvp.lint.files import Reading
 from nvp.lint.runner import check_page, check_paths
 
@@ -280,19 +279,6 @@ def test_projects_of_an_index_are_read_one_at_a_time(files: dict[str, bytes]) ->
         findings = check_page(f"{server.url}/simple/", lambda: client, Reading())
         assert next(f for f in findings if f.severity == ERROR).code == "NV409"
         assert not [request for request in server.requests if "zebra" in request]
-
-
-def test_an_index_with_too_many_projects_says_so(
-    files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "MAX_PROJECTS", 1)
-    answers = {"/simple/": root_page(["torch", "zebra"], as_json=True)}
-    with index(files, answers=answers) as server:
-        (finding,) = (
-            f for f in check_paths([f"{server.url}/simple/"]) if f.severity == ERROR
-        )
-        assert finding.path == f"{server.url}/simple/"
-        assert "of 2 projects were checked" in finding.message
 
 
 def test_credentials_are_used_for_every_project_and_not_shown(

@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import IO
 
 from nvidia_variant_provider.errors import InputError
@@ -60,12 +60,7 @@ class Unchecked:
 
     def to_dict(self) -> dict[str, str | int]:
         """Return the fields under their own names."""
-        return {
-            "what": self.what,
-            "reason": self.reason,
-            "files": self.files,
-            "example": self.example,
-        }
+        return asdict(self)
 
 
 class UncheckedFiles:

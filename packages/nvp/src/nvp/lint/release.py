@@ -22,9 +22,7 @@ __all__ = [
     "LISTING_CHECKS",
     "METADATA_CHECKS",
     "RELEASE_CHECKS",
-    "ProjectFiles",
     "check_files",
-    "check_project",
 ]
 
 LISTING_CHECKS: Checks[Listing] = Checks()
@@ -57,32 +55,6 @@ class CheckedRelease:
     document: Mapping[str, Any] | None
     wheels: Sequence[tuple[IndexFile, str, Mapping[str, Any]]]
     requires: Sequence[tuple[IndexFile, str, Sequence[str]]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProjectFiles:
-    """What one folder or page of an index has, before it is checked.
-
-    :param path: the folder or the page, for findings that are not about one file.
-    :param files: its files; ``None`` where they could not be listed.
-    :param may_be_empty: accept files without any wheel or metadata, such as those of a
-        project on an index that has only source distributions.
-    :param findings: what the listing itself has reported.
-    """
-
-    path: str
-    files: Sequence[IndexFile] | None = None
-    may_be_empty: bool = False
-    findings: Sequence[Finding] = ()
-
-
-def check_project(project: ProjectFiles, reading: Reading) -> Iterator[Finding]:
-    """Check all releases of one project, and yield what its listing has reported."""
-    yield from project.findings
-    if project.files is not None:
-        yield from check_files(
-            project.path, project.files, reading, may_be_empty=project.may_be_empty
-        )
 
 
 def check_files(

@@ -12,11 +12,12 @@ from nvidia_variant_provider.metadata.document import SUFFIX
 from nvidia_variant_provider.strict_json import read_bytes, read_stdin
 
 from ..index.http.files import IndexFile, list_names, local_file
+from ..index.http.urls import is_http
 from ..wheels.names import parse_wheel_name
 from .documents import check_text
 from .files import JOBS, Reading, UncheckedFiles, Watch, nobody_watches
 from .findings import Collector, Finding
-from .release import ProjectFiles, check_project
+from .release import check_files
 from .rules import RULES
 from .wheel import check_wheel
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient
 
 __all__ = [
-    "MAX_PROJECTS",
     "Connect",
     "check_folder",
     "check_page",
@@ -34,9 +34,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
-
-MAX_PROJECTS = 10_000
-"""How many projects of an index are checked in one run."""
 
 Connect = Callable[[], "BlockingClient"]
 """Makes the client that reads pages."""
@@ -121,8 +118,28 @@ def check_folder(path: str, reading: Reading) -> Iterator[Finding]:
 
     :raises InputError: the folder cannot be read.
     """
-    for project in _list_folder(path):
-        yield from check_project(project, reading)
+    names = list_names(path)
+    if any(map(_is_checked, names)):
+        yield from check_files(path, _files_in(path, names), reading)
+        return
+    is_root = False
+    for name in names:
+        folder = os.path.join(path, name)
+        if not os.path.isdir(folder):
+            continue
+        try:
+            entries = list_names(folder)
+        except InputError as error:
+            is_root = True
+            yield from _unreadable(folder, error)
+            continue
+        # An index also holds folders of other things, and projects without wheels.
+        if any(map(_is_checked, entries)):
+            is_root = True
+            logger.info("checking the project %s", name)
+            yield from check_files(folder, _files_in(folder, entries), reading)
+    if not is_root:
+        yield from check_files(path, [], reading)
 
 
 def check_page(url: str, connect: Connect, reading: Reading) -> Iterator[Finding]:
@@ -135,60 +152,24 @@ def check_page(url: str, connect: Connect, reading: Reading) -> Iterator[Finding
     :param connect: makes the client that reads the pages and the files.
     :param reading: how much of each wheel is read.
     """
-    with connect() as client:
-        reading = replace(reading, client=client)
-        for project in _list_pages(url, client):
-            yield from check_project(project, reading)
-
-
-def _list_folder(path: str) -> Iterator[ProjectFiles]:
-    """Yield the files of a folder, or of each project folder in it."""
-    names = list_names(path)
-    if any(map(_is_checked, names)):
-        yield ProjectFiles(path=path, files=_files_in(path, names))
-        return
-    projects = [name for name in names if os.path.isdir(os.path.join(path, name))]
-    listed = False
-    for name in projects[:MAX_PROJECTS]:
-        folder = os.path.join(path, name)
-        try:
-            entries = list_names(folder)
-        except InputError as error:
-            yield ProjectFiles(path=folder, findings=_unreadable(folder, error))
-        else:
-            # An index also holds folders of other things, and projects without wheels.
-            if not any(map(_is_checked, entries)):
-                continue
-            logger.info("checking the project %s", name)
-            yield ProjectFiles(path=folder, files=_files_in(folder, entries))
-        listed = True
-    if len(projects) > MAX_PROJECTS:
-        yield _too_many(path, len(projects))
-    elif not listed:
-        yield ProjectFiles(path=path, files=[])
-
-
-def _list_pages(url: str, client: BlockingClient) -> Iterator[ProjectFiles]:
-    """Yield the files of a project page, or of each project of an index."""
     path = redacted(url)
     logger.debug("reading the page %s", path)
-    try:
-        page = client.read_page(url)
-    except InputError as error:
-        yield ProjectFiles(path=path, findings=_unreadable(path, error))
-        return
-    projects = page.projects
-    if not projects or any(_is_checked(file.name) for file in page.files):
-        yield ProjectFiles(path=path, files=page.files)
-        return
-    for address, found in client.read_pages(projects[:MAX_PROJECTS], at_once=1):
-        place = redacted(address)
-        if isinstance(found, InputError):
-            yield ProjectFiles(path=place, findings=_unreadable(place, found))
-        else:
-            yield ProjectFiles(path=place, files=found.files, may_be_empty=True)
-    if len(projects) > MAX_PROJECTS:
-        yield _too_many(path, len(projects))
+    with connect() as client:
+        reading = replace(reading, client=client)
+        try:
+            root = client.read_page(url)
+        except InputError as error:
+            yield from _unreadable(path, error)
+            return
+        if not root.projects or any(_is_checked(file.name) for file in root.files):
+            yield from check_files(path, root.files, reading)
+            return
+        for address, page in client.read_pages(root.projects, at_once=1):
+            place = redacted(address)
+            if isinstance(page, InputError):
+                yield from _unreadable(place, page)
+            else:
+                yield from check_files(place, page.files, reading, may_be_empty=True)
 
 
 def _is_checked(name: str) -> bool:
@@ -205,14 +186,6 @@ def _unreadable(path: str, error: InputError) -> list[Finding]:
     return collector.findings
 
 
-def _too_many(path: str, count: int) -> ProjectFiles:
-    """Return the finding that not every project of an index was checked."""
-    collector = Collector(path)
-    message = f"only {MAX_PROJECTS} of {count} projects were checked"
-    collector.add("NV100", "", message, "name the other projects themselves")
-    return ProjectFiles(path=path, findings=collector.findings)
-
-
 def _name(path: str) -> str:
     """Return what a path is called in logs and findings, without secrets of a URL."""
     if "://" in path:
@@ -220,12 +193,8 @@ def _name(path: str) -> str:
     return "stdin" if path == "-" else path or "''"
 
 
-def _is_url(path: str) -> bool:
-    return path.startswith(("http://", "https://"))
-
-
 def _check(path: str, reading: Reading, connect: Connect) -> Iterator[Finding]:
-    if _is_url(path):
+    if is_http(path):
         yield from check_page(path, connect, reading)
         return
     name = _name(path)

@@ -1,7 +1,4 @@
-"""NV404, NV408 and NV411 to NV415, NV417: what one wheel says about itself.
-
-A wheel is read first, and then judged by the rules.
-"""
+"""NV404, NV408 and NV411 to NV415, NV417: what one wheel says about itself."""
 
 from __future__ import annotations
 
@@ -32,84 +29,9 @@ __all__ = [
     "CheckedWheel",
     "HashedFile",
     "OpenedWheel",
-    "Unread",
-    "WheelFacts",
     "check_hash",
     "check_wheel",
-    "read_facts",
 ]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unread:
-    """Why a wheel, or its GPU code, could not be read.
-
-    :param message: a sentence without a full stop.
-    :param hint: what to do next; may be empty.
-    """
-
-    message: str
-    hint: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WheelFacts:
-    """What was found in one wheel, before any rule has judged it.
-
-    :param sha256: the hash of the file; ``None`` where only parts of it were read.
-    :param unhashed: why the hash is not known, although a page gives one.
-    :param content: what the wheel says about itself; ``None`` if that was not read.
-    :param report: its GPU code; ``None`` if that was not read.
-    :param unread: why the wheel or its GPU code could not be read, which is a defect of
-        the wheel.
-    :param skipped: why it was not read at all, which is no defect of the wheel.
-    """
-
-    sha256: str | None = None
-    unhashed: str | None = None
-    content: WheelContent | None = None
-    report: WheelReport | None = None
-    unread: Unread | None = None
-    skipped: str | None = None
-
-
-def read_facts(file: IndexFile, reading: Reading) -> WheelFacts:
-    """Read one wheel. What is wrong with it is part of the result."""
-    sha256 = unhashed = None
-    try:
-        with open_wheel(file, reading) as opened:
-            sha256, unhashed = opened.sha256, opened.unhashed
-            content = read_wheel(opened.source)
-            report, unread = _inspect(file, opened, reading)
-    except SkippedError as skipped:
-        return WheelFacts(unhashed=skipped.unhashed, skipped=skipped.reason)
-    except InputError as error:
-        return WheelFacts(sha256=sha256, unhashed=unhashed, unread=_unread(error))
-    return WheelFacts(
-        sha256=sha256, unhashed=unhashed, content=content, report=report, unread=unread
-    )
-
-
-def _inspect(
-    file: IndexFile, opened: OpenFile, reading: Reading
-) -> tuple[WheelReport | None, Unread | None]:
-    if not reading.content:
-        return None, None
-    # The readers of binaries take a while to import.
-    from ..gpu_code.inspection import inspect_path
-
-    try:
-        with reading.watch(file.path) as progress:
-            report = inspect_path(
-                opened.source, name=file.path, jobs=opened.jobs, progress=progress
-            )
-    except InputError as error:
-        return None, _unread(error)
-    return report, None
-
-
-def _unread(error: InputError) -> Unread:
-    return Unread(message=error.message, hint=error.hint or "")
 
 
 WHEEL_CHECKS: Checks[OpenedWheel] = Checks()
@@ -190,26 +112,29 @@ def check_hash(file: IndexFile, sha256: str | None, collector: Collector) -> Non
 
 def check_wheel(file: IndexFile, name: WheelName, reading: Reading) -> CheckedWheel:
     """Check one wheel by itself: ``variant.json``, METADATA and GPU code."""
-    facts = read_facts(file, reading)
-    unhashed = facts.unhashed
-    if file.sha256 is not None and facts.sha256 is None and not reading.hashes:
+    outside = Collector(file.path)
+    content = report = sha256 = unhashed = skipped = None
+    try:
+        with open_wheel(file, reading) as opened:
+            sha256, unhashed = opened.sha256, opened.unhashed
+            content = read_wheel(opened.source)
+            report = _inspect(file, opened, reading, outside)
+    except SkippedError as error:
+        unhashed, skipped = error.unhashed, error.reason
+    except InputError as error:
+        outside.add_error("NV411", error)
+    if file.sha256 is not None and sha256 is None and not reading.hashes:
         unhashed = _NO_HASH
     if unhashed is not None:
         reading.unchecked.add("the sha256", unhashed, file.path)
-    if facts.skipped is not None:
-        reading.unchecked.add("everything", facts.skipped, file.path)
+    if skipped is not None:
+        reading.unchecked.add("everything", skipped, file.path)
         return CheckedWheel(findings=[])
-    outside = Collector(file.path)
-    check_hash(file, facts.sha256, outside)
-    if facts.unread is not None:
-        outside.add("NV411", "", facts.unread.message, facts.unread.hint)
-    content = facts.content
+    check_hash(file, sha256, outside)
     if content is None:
         return CheckedWheel(findings=outside.findings)
-    report = facts.report
     if not reading.content:
         reading.unchecked.add("libraries", _LEFT_OUT, file.path)
-        report = None
     text = content.variant_json if name.label is not None else None
     member = None if text is None else _MEMBER
     inside = Collector(file.path, document=text, member=member)
@@ -236,6 +161,25 @@ def check_wheel(file: IndexFile, name: WheelName, reading: Reading) -> CheckedWh
         document=own,
         requires=content.requires,
     )
+
+
+def _inspect(
+    file: IndexFile, opened: OpenFile, reading: Reading, collector: Collector
+) -> WheelReport | None:
+    """Return the GPU code of a wheel, unless nobody wants it or it cannot be read."""
+    if not reading.content:
+        return None
+    # The readers of binaries take a while to import.
+    from ..gpu_code.inspection import inspect_path
+
+    try:
+        with reading.watch(file.path) as progress:
+            return inspect_path(
+                opened.source, name=file.path, jobs=opened.jobs, progress=progress
+            )
+    except InputError as error:
+        collector.add_error("NV411", error)
+        return None
 
 
 @WHEEL_CHECKS.rule("NV404")
