@@ -21,7 +21,6 @@ from nvp import api
 from nvp.cli import main
 from nvp.gpu_code.claims import find_claim
 from nvp.gpu_code.suggestion import suggest
-from nvp.lint.runner import check_paths
 
 TAG = "cp311-cp311-linux_x86_64"
 
@@ -67,7 +66,7 @@ def test_the_printed_command_writes_the_suggested_document(
         assert archive.testzip() is None
         written = archive.read("demo-1.0.dist-info/variant.json").decode()
     assert f"{written}\n" == out
-    assert {f.code for f in check_paths([made]) if f.severity != "note"} == set()
+    assert {f.code for f in api.validate([made]) if f.severity != "note"} == set()
     # A wheel that has a label keeps it, and is not written over.
     before = made.read_bytes()
     out, err = inspect(made.name)

@@ -26,9 +26,9 @@ from support.uv_installer import InstallError, UvIndex, uv_index
 from support.variantlib_peer import isolate, run_command, variantlib_outcome
 from support.wheels import stub_wheel, variants_json_name, wheel_name
 
+from nvp import api
 from nvp.findings import ERROR, NOTE, WARNING
 from nvp.lint.rules import RULES
-from nvp.lint.runner import check_paths
 from nvp.wheels.variant_json import read_wheel
 
 H100 = forced("12.9", "9.0")
@@ -86,7 +86,7 @@ def test_selection_on_the_machines_that_a_rule_is_about(
     for name, value in machine.items():
         monkeypatch.setenv(name, value)
     document = lint_document(case)
-    assert case[:5] in {f.code for f in check_paths([write_case(case, tmp_path)])}
+    assert case[:5] in {f.code for f in api.validate([write_case(case, tmp_path)])}
     assert uv_outcome(index, document, machine) == label
     assert variantlib_outcome(document) == label
 
@@ -131,7 +131,7 @@ def test_unknown_features_and_values_give_the_cpu_build(
     path = tmp_path / "x.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     code = "NV302" if feature == "sm_arch" else "NV301"
-    assert code in {f.code for f in check_paths([path])}
+    assert code in {f.code for f in api.validate([path])}
     assert uv_outcome(index, document, H100) == "null"
     assert variantlib_outcome(document) == "null"
 
@@ -244,7 +244,7 @@ def test_uv_installs_from_a_damaged_release(
     release = Release(index, root)
     damage(release)
     release.link()
-    assert case[:5] in {f.code for f in check_paths([release.files])}
+    assert case[:5] in {f.code for f in api.validate([release.files])}
     if expected == FAILS:
         with pytest.raises(InstallError):
             index.install([release.project], H100)
@@ -279,7 +279,7 @@ def test_uv_installs_nothing_without_a_fallback(index: UvIndex, root: Path) -> N
     for label in (None, "null"):
         (release.files / wheel_name(release.project, "1.0", label)).unlink()
     release.link()
-    assert "NV114" in {f.code for f in check_paths([release.files])}
+    assert "NV114" in {f.code for f in api.validate([release.files])}
     with pytest.raises(InstallError, match="unsupported wheel variants"):
         index.install([release.project], forced("11.8", "8.0"))
 
@@ -297,7 +297,7 @@ def test_uv_refuses_variant_markers(index: UvIndex, root: Path) -> None:
         requires=["numpy; 'nvidia' in variant_namespaces"],
     )
     release.link()
-    assert "NV408" in {f.code for f in check_paths(release.files.glob("*.whl"))}
+    assert "NV408" in {f.code for f in api.validate(release.files.glob("*.whl"))}
     with pytest.raises(InstallError, match="could not be parsed"):
         index.install([release.project], H100, dependencies=True)
 
@@ -312,7 +312,7 @@ def test_uv_does_not_read_the_libraries_of_a_wheel(code: str, tmp_path: Path) ->
         folder = tmp_path / "index" / "demo"
         folder.mkdir()
         path = wheel.write(folder)
-        assert code in {f.code for f in check_paths([path])}
+        assert code in {f.code for f in api.validate([path])}
         if wheel.label is not None:
             stub_wheel(folder, "demo", "1.0")
             own = read_wheel(str(path)).variant_json
@@ -376,8 +376,8 @@ def test_lint_accepts_what_variantlib_writes(tmp_path: Path) -> None:
         "torch-2.9.1-py3-none-any.whl",
         "torch-2.9.1-variants.json",
     ]
-    assert check_paths([folder]) == []
-    assert check_paths(folder.iterdir()) == []
+    assert api.validate([folder]) == []
+    assert api.validate(folder.iterdir()) == []
 
 
 def test_variantlib_writes_metadata_with_defects_of_meaning(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_variantlib_writes_metadata_with_defects_of_meaning(tmp_path: Path) -> N
         "nvidia :: cuda_version_upper_bound :: 12.8",
     )
     run_command("generate-index-json", "--directory", str(folder))
-    codes = {f.code for f in check_paths([folder]) if f.severity != NOTE}
+    codes = {f.code for f in api.validate([folder]) if f.severity != NOTE}
     assert codes == {"NV304", "NV306", "NV307", "NV315"}
     assert {RULES[code].severity for code in codes} == {ERROR, WARNING}
 
@@ -408,10 +408,10 @@ def test_variantlib_keeps_the_first_of_two_wheels_that_differ(tmp_path: Path) ->
         own = {**document, "variants": {"cu12": {"nvidia": features}}}
         stub_wheel(tmp_path, "torch", "2.9.1", "cu12", variant_json=own, tag=tag)
     # Rules on the contents of wheels do not apply: the wheels are stubs.
-    findings = check_paths([tmp_path], ignore=["NV5"])
+    findings = api.validate([tmp_path], ignore=["NV5"])
     assert {f.code for f in findings} == {"NV407", "NV409"}
     run_command("generate-index-json", "--directory", str(tmp_path))
-    findings = check_paths([tmp_path], ignore=["NV5"])
+    findings = api.validate([tmp_path], ignore=["NV5"])
     assert {f.code for f in findings if f.severity == ERROR} == {"NV405", "NV407"}
 
 
@@ -434,7 +434,7 @@ def test_variantlib_keeps_the_first_of_two_orders(tmp_path: Path) -> None:
     # Which of the wheels comes first depends on the order of the folder.
     first = written["default-priorities"]["namespace"]
     assert first in (["nvidia", "x86_64"], ["x86_64", "nvidia"])
-    findings = check_paths([tmp_path], ignore=["NV5"])
+    findings = api.validate([tmp_path], ignore=["NV5"])
     assert "NV406" in {f.code for f in findings}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,22 @@ from support.containers import library
 from support.wheels import stub_wheel
 
 from nvp.census.listing import Project, list_projects
-from nvp.census.model import Outcome
-from nvp.census.running import Stop, Tally, run
-from nvp.census.selecting import Choice
+from nvp.census.model import Options, Outcome
+from nvp.census.running import Census, Stop, Tally
 from nvp.census.store import Store
 from nvp.census.worker import Task, read_wheel
 from nvp.index.http.blocking import BlockingClient
 
-__all__ = ["COUNT", "PLATFORM", "Observed", "Threads", "make_index", "rows", "take"]
+__all__ = [
+    "COUNT",
+    "PLATFORM",
+    "Observed",
+    "Threads",
+    "make_index",
+    "rows",
+    "run",
+    "take",
+]
 
 PLATFORM = "cp312-cp312-manylinux_2_28_x86_64"
 COUNT = 12
@@ -90,20 +98,37 @@ class Threads:
         self._pool.shutdown(wait=not at_once)
 
 
-def take(index: Path, store: Path, workers: Any = None, **more: Any) -> Tally:
+def take(
+    index: Path,
+    store: Path,
+    workers: Any = None,
+    *,
+    observer: Observed | None = None,
+    stop: Stop | None = None,
+    **options: Any,
+) -> Tally:
     """Run a census, in threads where nothing else is given."""
+    projects = list_projects(str(index), Options(), BlockingClient)
+    return run(projects, store, workers, observer=observer, stop=stop, **options)
+
+
+def run(
+    projects: Iterator[Project],
+    store: Path,
+    workers: Any = None,
+    *,
+    observer: Observed | None = None,
+    stop: Stop | None = None,
+    **options: Any,
+) -> Tally:
+    """Read the wheels of projects, in threads where nothing else is given."""
     workers = workers or Threads()
-    projects = list_projects(str(index), (), Choice(), BlockingClient)
-    more = {"observer": Observed(), "stop": Stop(), **more}
     try:
         with Store(str(store)) as opened:
-            return run(
-                projects,
-                opened,
-                workers,
-                make_task=lambda wheel: Task(wheel=wheel),
-                **more,
+            census = Census(
+                opened, workers, Options(**options), observer=observer, stop=stop
             )
+            return census.run(projects)
     finally:
         workers.close()
 

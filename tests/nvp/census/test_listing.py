@@ -16,19 +16,15 @@ from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel, write_page
 
 from nvidia_variant_provider.errors import InputError, UsageError
-from nvp.census.listing import (
-    Project,
-    list_projects,
-    pages_at_once,
-)
-from nvp.census.selecting import Choice
+from nvp.census.listing import Project, list_projects
+from nvp.census.model import Options
 from nvp.index.http.blocking import BlockingClient
 
 JSON = "application/vnd.pypi.simple.v1+json"
 
 
-def listed(index: object, *names: str, choice: Choice | None = None) -> list[Project]:
-    return list(list_projects(str(index), names, choice or Choice(), BlockingClient))
+def listed(index: object, *names: str) -> list[Project]:
+    return list(list_projects(str(index), Options(projects=names), BlockingClient))
 
 
 def file_names(projects: Sequence[Project]) -> dict[str, list[str]]:
@@ -194,16 +190,17 @@ def test_pages_are_read_one_by_one() -> None:
     }
     answers = {"/": Answer(body=json.dumps(root).encode(), kind=JSON)}
     with serve_answers(answers) as server:
-        projects = list_projects(server.url, (), Choice(), BlockingClient)
+        projects = list_projects(server.url, Options(per_host=1), BlockingClient)
         first, second = next(projects), next(projects)
         assert (first.total, first.position, second.position) == (100_000, 1, 2)
         assert len(server.requests) == 3
 
 
-def test_several_pages_at_a_time() -> None:
+@pytest.mark.parametrize(("per_host", "pages"), [(8, 4), (1, 1)])
+def test_several_pages_at_a_time(per_host: int, pages: int) -> None:
     """Four requests wait for each other, and there are never more of them."""
     names = [f"p{number}" for number in range(12)]
-    together = threading.Barrier(4)
+    together = threading.Barrier(pages)
     active, most = 0, 0
     lock = threading.Lock()
 
@@ -233,12 +230,10 @@ def test_several_pages_at_a_time() -> None:
 
     with start_server(Handler) as url:
         index = f"{url}simple/"
-        at_once = pages_at_once(8)
-        projects = list_projects(index, (), Choice(), BlockingClient, at_once=at_once)
+        projects = list_projects(index, Options(per_host=per_host), BlockingClient)
         listed = file_names(list(projects))
     assert listed == {name: [f"{name}-1.0-py3-none-any.whl"] for name in names}
-    assert most == 4
-    assert pages_at_once(1) == 1
+    assert most == pages
 
 
 def test_no_page_is_requested_far_ahead(url: str, folder: Path) -> None:
@@ -254,7 +249,7 @@ def test_no_page_is_requested_far_ahead(url: str, folder: Path) -> None:
             asked.append(url)
             return super()._request_page(url)
 
-    projects = list_projects(url, (), Choice(), Client, at_once=4)
+    projects = list_projects(url, Options(), Client)
     for number in range(1, 10):
         next(projects)
         assert len(asked) < number + 4

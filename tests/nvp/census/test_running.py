@@ -17,6 +17,7 @@ from support.census_runs import (
     Threads,
     make_index,
     rows,
+    run,
     take,
 )
 from support.wheels import stub_wheel
@@ -24,7 +25,7 @@ from support.wheels import stub_wheel
 from nvidia_variant_provider.errors import InputError
 from nvp.census.listing import Project
 from nvp.census.model import Outcome, Wheel
-from nvp.census.running import Stop, Tally, run
+from nvp.census.running import Stop, Tally
 from nvp.census.store import Store
 from nvp.census.worker import Task, read_wheel
 from nvp.census.workers import LocalWorkers
@@ -173,17 +174,8 @@ def test_few_wheels_of_a_server_at_a_time(tmp_path: Path) -> None:
         for number in range(40)
     ]
     workers = Threads(read, count=8)
-    with Store(str(tmp_path / "census.sqlite")) as store:
-        tally = run(
-            iter([Project(name="demo", wheels=wheels)]),
-            store,
-            workers,
-            make_task=lambda wheel: Task(wheel=wheel),
-            observer=Observed(),
-            stop=Stop(),
-            per_host=1,
-        )
-    workers.close()
+    projects = iter([Project(name="demo", wheels=wheels)])
+    tally = run(projects, tmp_path / "census.sqlite", workers, per_host=1)
     assert tally.skipped == 40
     assert max(most) == 1
 
@@ -212,16 +204,8 @@ def test_the_parent_holds_few_wheels(tmp_path: Path) -> None:
             ahead.append(len(listed) - tally.read)
 
     workers = Threads(lambda task: Outcome(wheel=task.wheel, status="skipped"))
-    with Store(str(tmp_path / "census.sqlite")) as store:
-        tally = run(
-            projects(),
-            store,
-            workers,
-            make_task=lambda wheel: Task(wheel=wheel),
-            observer=Counting(),
-            stop=Stop(),
-        )
-    workers.close()
+    store = tmp_path / "census.sqlite"
+    tally = run(projects(), store, workers, observer=Counting())
     assert tally.skipped == 1000
     window = workers.capacity() * workers.ahead
     assert max(ahead) <= 2 * window + 2
@@ -232,17 +216,5 @@ def test_an_index_that_cannot_be_read(tmp_path: Path) -> None:
         yield Project(name="demo")
         raise InputError("gone")
 
-    workers = Threads()
-    with (
-        Store(str(tmp_path / "census.sqlite")) as store,
-        pytest.raises(InputError, match="gone"),
-    ):
-        run(
-            projects(),
-            store,
-            workers,
-            make_task=lambda wheel: Task(wheel=wheel),
-            observer=Observed(),
-            stop=Stop(),
-        )
-    workers.close()
+    with pytest.raises(InputError, match="gone"):
+        run(projects(), tmp_path / "census.sqlite")

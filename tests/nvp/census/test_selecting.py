@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from nvp.census.selecting import Choice, select_wheels
+from nvp.census.listing import select_wheels
+from nvp.census.model import Options
 from nvp.index.http.files import IndexFile
 
 PLATFORM = "manylinux_2_28_x86_64"
@@ -16,8 +17,8 @@ def listed(*names: str) -> list[IndexFile]:
     return [IndexFile(name=name, url=f"https://example.com/{name}") for name in names]
 
 
-def selected(names: list[str], choice: Choice) -> list[str]:
-    wheels = select_wheels("demo", listed(*names), choice)
+def selected(names: list[str], options: Options) -> list[str]:
+    wheels = select_wheels("demo", listed(*names), options)
     return [wheel.filename for wheel in wheels]
 
 
@@ -34,7 +35,7 @@ WHEELS = [
 
 
 def test_one_wheel_for_each_release_platform_and_label() -> None:
-    assert selected(WHEELS, Choice()) == [
+    assert selected(WHEELS, Options()) == [
         f"demo-1.1+cu126-cp312-cp312-{PLATFORM}.whl",
         f"demo-1.1+cu130-cp312-cp312-{PLATFORM}.whl",
         f"demo-1.1-cp312-cp312-{PLATFORM}-cu126.whl",
@@ -45,17 +46,17 @@ def test_one_wheel_for_each_release_platform_and_label() -> None:
 
 
 def test_every_wheel() -> None:
-    assert sorted(selected(WHEELS, Choice(every_wheel=True))) == sorted(WHEELS)
+    assert sorted(selected(WHEELS, Options(every_wheel=True))) == sorted(WHEELS)
 
 
 def test_the_newest_releases_are_final_ones() -> None:
-    names = selected(WHEELS, Choice(releases=1))
+    names = selected(WHEELS, Options(releases=1))
     assert {name.split("-")[1].split("+")[0] for name in names} == {"1.1"}
 
 
 @pytest.mark.parametrize("pattern", ["win_amd64", "win*", "*amd64"])
 def test_platforms(pattern: str) -> None:
-    names = selected(WHEELS, Choice(platforms=[pattern]))
+    names = selected(WHEELS, Options(platforms=[pattern]))
     assert names == ["demo-1.0-cp312-cp312-win_amd64.whl"]
 
 
@@ -67,7 +68,7 @@ def test_other_files_are_passed_over() -> None:
         "demo.whl",
         "x" * 300 + ".whl",
     ]
-    assert selected(names, Choice()) == []
+    assert selected(names, Options()) == []
 
 
 def test_what_is_known_of_a_wheel() -> None:
@@ -81,7 +82,7 @@ def test_what_is_known_of_a_wheel() -> None:
                 size=5,
             )
         ],
-        Choice(),
+        Options(),
     )
     assert (wheel.project, wheel.version, wheel.label) == (
         *("demo-kernels", "1.0"),
@@ -96,11 +97,11 @@ def test_what_is_known_of_a_wheel() -> None:
 )
 def test_sizes(size: int | None, kept: int | None) -> None:
     file = replace(listed(WHEELS[0])[0], size=size)
-    (wheel,) = select_wheels("demo", [file], Choice())
+    (wheel,) = select_wheels("demo", [file], Options())
     assert wheel.size == kept
 
 
 def test_a_size_that_no_store_has_room_for() -> None:
     file = replace(listed(WHEELS[0])[0], size=10**30)
-    (wheel,) = select_wheels("demo", [file], Choice())
+    (wheel,) = select_wheels("demo", [file], Options())
     assert wheel.size is None

@@ -15,14 +15,9 @@ from support.containers import library
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
 
-from nvp.census import reading, worker
+from nvp.census import worker
 from nvp.census.model import Outcome, Wheel
-from nvp.census.worker import (
-    Limits,
-    OtherVersionError,
-    Task,
-    read_wheel,
-)
+from nvp.census.worker import Task, read_wheel
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.urls import Settings
@@ -67,9 +62,9 @@ def wheel_of(path: Path, url: str | None = None) -> Wheel:
     )
 
 
-def read(wheel: Wheel, limits: Limits | None = None) -> Outcome:
+def read(wheel: Wheel, deadline: float = 900.0) -> Outcome:
     """Read a wheel as a worker does, to which the task is sent and which sends back."""
-    task = pickle.loads(pickle.dumps(Task(wheel=wheel, limits=limits or Limits())))
+    task = pickle.loads(pickle.dumps(Task(wheel=wheel, deadline=deadline)))
     outcome: Outcome = pickle.loads(pickle.dumps(read_wheel(task)))
     return outcome
 
@@ -196,7 +191,7 @@ def test_a_local_wheel_that_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = gpu_wheel(tmp_path)
-    inspect = reading.inspect_wheel
+    inspect = worker.inspect_wheel
 
     def slow(*arguments: object) -> Outcome:
         os.utime(path, (1, 1))
@@ -208,12 +203,15 @@ def test_a_local_wheel_that_changes(
     assert outcome.reason == "it has changed while it was read"
 
 
-def test_a_server_without_ranges_and_a_large_wheel(tmp_path: Path) -> None:
+def test_a_server_without_ranges_and_a_large_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_WHOLE", 2 * 1024 * 1024)
     path = gpu_wheel(tmp_path, padding=LARGE)
     answer = Answer(body=path.read_bytes(), ranges=False)
     with serve_answers({f"/{path.name}": answer}) as server:
         wheel = wheel_of(path, f"{server.url}/{path.name}")
-        outcome = read(wheel, Limits(whole=2 * 1024 * 1024))
+        outcome = read(wheel)
     assert outcome.status == "skipped"
     assert outcome.reason == (
         "its server sends only whole files, and it has more than 2 MiB"
@@ -225,13 +223,13 @@ def test_a_deadline_of_a_server_that_hangs(tmp_path: Path) -> None:
     answer = Answer(body=path.read_bytes(), fault="hang")
     with serve_answers({f"/{path.name}": answer}) as server:
         wheel = wheel_of(path, f"{server.url}/{path.name}")
-        outcome = read(wheel, Limits(seconds=0.2))
+        outcome = read(wheel, deadline=0.2)
     assert (outcome.status, outcome.may_pass) == ("failed", True)
     assert outcome.reason == "not read within 0.2 s"
 
 
 def test_a_deadline_while_a_wheel_is_inflated(tmp_path: Path) -> None:
-    outcome = read(wheel_of(gpu_wheel(tmp_path)), Limits(seconds=0.0))
+    outcome = read(wheel_of(gpu_wheel(tmp_path)), deadline=0.0)
     assert (outcome.status, outcome.may_pass) == ("failed", True)
     assert outcome.reason == "not read within 0 s"
 
@@ -335,14 +333,6 @@ def test_credentials_of_the_index(tmp_path: Path) -> None:
     assert refused.may_pass
     assert outcome.status == "inspected"
     assert "secret" not in repr(task)
-
-
-def test_a_worker_of_another_version(tmp_path: Path) -> None:
-    task = Task(wheel=wheel_of(gpu_wheel(tmp_path)), version="0.0.0")
-    with pytest.raises(OtherVersionError, match="this worker has version") as caught:
-        read_wheel(task)
-    assert str(os.getpid()) in str(caught.value.path)
-    assert caught.value.hint == "install version 0.0.0 there"
 
 
 def test_damaged_libraries_are_no_reason_to_skip_a_wheel(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from nvp.gpu_code.vendoring import (
     is_of_nvidia,
     links_kernels_of_nvidia,
 )
-from nvp.lint.runner import check_paths
 
 WHEELS: dict[str, Any] = json.loads(
     (FIXTURES / "copied-libraries.json").read_text(encoding="utf-8")
@@ -199,7 +198,7 @@ def test_a_compiled_wheel_whose_kernels_are_in_the_folder_of_a_repair(
         "demo_gpu_cu12.libs/libgomp-a34b3233.so.1.0.0"
     ]
     assert find_claim(report).sm_arch == ("70_real", "80_real")
-    assert [f for f in check_paths([path]) if f.code.startswith("NV5")] == []
+    assert [f for f in api.validate([path]) if f.code.startswith("NV5")] == []
 
 
 def test_the_page_has_every_wheel() -> None:

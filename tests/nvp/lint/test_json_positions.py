@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import join
-from nvp.lint.positions import find_position, find_positions
+from nvp.lint.positions import find_positions
 
 DOCUMENT = """\
 {
@@ -23,6 +23,15 @@ DOCUMENT = """\
   "extra": NaN
 }
 """
+
+
+def find_position(
+    text: str, place: str, *, of_key: bool = False
+) -> tuple[int, int] | None:
+    position = find_positions(text, [place]).get(place)
+    if position is None:
+        return None
+    return position.key if of_key else position.value
 
 
 @pytest.mark.parametrize(

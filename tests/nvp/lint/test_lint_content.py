@@ -14,6 +14,7 @@ from support.containers import container, library
 from support.content_cases import CASES
 from support.gpu_wheels import PLAIN, PLAIN_SO, Wheel
 
+from nvp import api
 from nvp.gpu_code import compression, inspection
 from nvp.gpu_code.inspection import Progress
 from nvp.lint.findings import Finding
@@ -24,7 +25,7 @@ VERB = "validate"
 
 
 def content(path: Path) -> list[Finding]:
-    findings = check_paths([path], select=["NV4", "NV5"])
+    findings = api.validate([path], select=["NV4", "NV5"])
     for finding in findings:
         assert finding.severity == RULES[finding.code].severity
         assert finding.path == str(path)
@@ -65,7 +66,7 @@ def test_a_true_wheel_has_no_finding(tmp_path: Path) -> None:
     )
     assert content(path) == []
     # A folder with the wheel is checked in the same way.
-    assert [f for f in check_paths([tmp_path]) if f.code.startswith("NV5")] == []
+    assert [f for f in api.validate([tmp_path]) if f.code.startswith("NV5")] == []
 
 
 def test_a_wrong_checksum_is_a_finding(tmp_path: Path) -> None:
@@ -83,8 +84,8 @@ def test_nv307_does_not_apply_to_a_library_for_each_cuda(tmp_path: Path) -> None
     }
     wheel = Wheel(libraries=libraries, lower="11.8", sm=["80_real", "120_real"])
     path = wheel.write(tmp_path)
-    assert "NV307" not in {f.code for f in check_paths([path])}
-    assert "NV307" in {f.code for f in check_paths([path], ignore=["NV5"])}
+    assert "NV307" not in {f.code for f in api.validate([path])}
+    assert "NV307" in {f.code for f in api.validate([path], ignore=["NV5"])}
 
 
 def test_nv307_applies_where_the_libraries_cannot_be_read(tmp_path: Path) -> None:
@@ -94,14 +95,14 @@ def test_nv307_applies_where_the_libraries_cannot_be_read(tmp_path: Path) -> Non
         "demo/other.so": library("80_real", "90_real")[:-9],
     }
     wheel = Wheel(libraries=libraries, lower="11.8", sm=["80_real", "120_real"])
-    codes = {f.code for f in check_paths([wheel.write(tmp_path)])}
+    codes = {f.code for f in api.validate([wheel.write(tmp_path)])}
     assert {"NV307", "NV512"} <= codes
 
 
 def test_damaged_library_in_a_folder_does_not_hide_the_rest(tmp_path: Path) -> None:
     CASES["NV512"].trigger.write(tmp_path)
     CASES["NV507"].trigger.write(tmp_path)
-    codes = {finding.code for finding in check_paths([tmp_path])}
+    codes = {finding.code for finding in api.validate([tmp_path])}
     assert {"NV512", "NV507"} <= codes
 
 
@@ -111,7 +112,7 @@ def test_a_wheel_that_costs_too_much_to_read_is_not_compared(
     """A few kilobytes could take minutes, so NV512 says that reading was stopped."""
     monkeypatch.setattr(compression, "STEPS", 5)
     wheel = Wheel(libraries={"demo/lib.so": container() * 1000}, sm=["90_real"])
-    findings = [f for f in check_paths([wheel.write(tmp_path)]) if f.code[:3] == "NV5"]
+    findings = [f for f in api.validate([wheel.write(tmp_path)]) if f.code[:3] == "NV5"]
     assert [item.code for item in findings] == ["NV512"]
     assert "not everything was read" in findings[0].message
 
@@ -127,10 +128,10 @@ def test_libraries_are_read_only_for_rules_that_need_them(
 
     monkeypatch.setattr(inspection, "inspect_path", refuse)
     path = CASES["NV507"].trigger.write(tmp_path)
-    check_paths([path], **options)
-    check_paths([tmp_path], **options)
+    api.validate([path], **options)
+    api.validate([tmp_path], **options)
     with pytest.raises(AssertionError, match="read"):
-        check_paths([path])
+        api.validate([path])
 
 
 def test_reading_of_each_wheel_can_be_watched(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ import pytest
 from support.release_cases import CASES, CLEAN, NAME, Folder, rename_index, without
 from support.wheels import publish
 
+from nvp import api
 from nvp.findings import ERROR
 from nvp.lint import runner
 from nvp.lint import wheel as wheel_module
 from nvp.lint.files import Reading
 from nvp.lint.findings import Finding
 from nvp.lint.rules import RULES
-from nvp.lint.runner import check_paths
 from nvp.wheels.variant_json import read_wheel
 
 ONLY_ON_PAGES = {"NV417", "NV418"}
@@ -26,7 +26,7 @@ ONLY_ON_PAGES = {"NV417", "NV418"}
 
 def lint(path: Path) -> list[Finding]:
     # The wheels are stubs without libraries.
-    return check_paths([path], ignore=["NV5"])
+    return api.validate([path], ignore=["NV5"])
 
 
 def of_the_release(findings: list[Finding]) -> set[str]:

@@ -20,7 +20,7 @@ from support.lint_cases import lint_document
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
-from nvp.lint.runner import check_paths
+from nvp import api
 from nvp.wheels.variant_json import read_wheel
 
 CLEAN: Any = lint_document("clean")
@@ -146,11 +146,12 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 MAX_MIB = 96
 WATCHED = """
 import json, re, resource, sys
-from nvp.lint.runner import check_paths
+
+from nvp import api
 
 # With this limit a defect fails the test, and does not exhaust the memory.
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
-codes = [finding.code for finding in check_paths(sys.argv[1:])]
+codes = [finding.code for finding in api.validate(sys.argv[1:])]
 # ru_maxrss would start with the peak of the parent process.
 with open("/proc/self/status") as file:
     peak = int(re.search(r"VmHWM:\\s*([0-9]+) kB", file.read())[1])
@@ -162,11 +163,11 @@ print(json.dumps([codes, peak >> 10]))
 def test_hostile_wheel(name: str, tmp_path: Path) -> None:
     path = tmp_path / FILE
     path.write_bytes(HOSTILE[name]())
-    (finding,) = check_paths([path])
+    (finding,) = api.validate([path])
     assert (finding.code, finding.path) == ("NV411", str(path))
     # In a folder, the other files are checked all the same.
     (tmp_path / "bad-1.0-variants.json").write_bytes(b"{")
-    assert {"NV411", "NV100"} <= {f.code for f in check_paths([tmp_path])}
+    assert {"NV411", "NV100"} <= {f.code for f in api.validate([tmp_path])}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -201,7 +202,7 @@ def test_unusual_wheels_are_accepted(tmp_path: Path) -> None:
         b"#!/bin/sh\n" + archive(),
     ):
         path.write_bytes(data)
-        assert check_paths([path]) == []
+        assert api.validate([path]) == []
 
 
 BASE = archive()
@@ -238,34 +239,34 @@ def test_damaged_wheel_is_read_or_refused(data: st.DataObject) -> None:
 )
 def test_invalid_name_is_a_finding(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(archive())
-    assert {f.code for f in check_paths([tmp_path / name])} == {"NV411"}
-    assert {f.code for f in check_paths([tmp_path])} == {"NV411"}
+    assert {f.code for f in api.validate([tmp_path / name])} == {"NV411"}
+    assert {f.code for f in api.validate([tmp_path])} == {"NV411"}
 
 
 @pytest.mark.parametrize("name", ["1" * 5000, ".".join("abcdefgh") * 200])
 def test_name_longer_than_file_systems_allow_is_a_finding(name: str) -> None:
     wheel = f"torch-2.9.1-{name}-{name}-{name}-cu12.whl"
-    assert {f.code for f in check_paths([wheel])} == {"NV411"}
+    assert {f.code for f in api.validate([wheel])} == {"NV411"}
 
 
 @pytest.mark.parametrize("build", ["", "1-", "12_local-"])
 def test_label_is_compared_next_to_a_build_tag(build: str, tmp_path: Path) -> None:
     name = f"torch-2.9.1-{build}py3-none-any-cu12.whl"
     (tmp_path / name).write_bytes(archive())
-    assert check_paths([tmp_path / name]) == []
+    assert api.validate([tmp_path / name]) == []
     (tmp_path / name.replace("cu12", "cu13")).write_bytes(archive())
-    assert [f.code for f in check_paths([tmp_path / name.replace("cu12", "cu13")])] == [
-        "NV412"
-    ]
+    assert [
+        f.code for f in api.validate([tmp_path / name.replace("cu12", "cu13")])
+    ] == ["NV412"]
 
 
 def test_missing_wheels_and_folders_named_like_wheels_are_findings(
     tmp_path: Path,
 ) -> None:
-    assert [f.code for f in check_paths([tmp_path / FILE])] == ["NV411"]
+    assert [f.code for f in api.validate([tmp_path / FILE])] == ["NV411"]
     (tmp_path / FILE).mkdir()
-    assert "NV411" in {f.code for f in check_paths([tmp_path])}
-    assert [f.code for f in check_paths([tmp_path / FILE])] == ["NV100"]
+    assert "NV411" in {f.code for f in api.validate([tmp_path])}
+    assert [f.code for f in api.validate([tmp_path / FILE])] == ["NV100"]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +293,7 @@ def test_variant_markers_are_found_in_requirements_only(
 
 def test_stub_wheels_have_no_findings(tmp_path: Path) -> None:
     path = stub_wheel(tmp_path, "torch", "2.9.1", "cu12", variant_json=json.loads(OWN))
-    assert check_paths([path]) == []
+    assert api.validate([path]) == []
 
 
 @pytest.mark.parametrize(
@@ -324,6 +325,6 @@ def test_hostile_texts_are_short_findings(
     path = tmp_path / FILE
     data = text.encode("utf-8", "surrogateescape")
     path.write_bytes(archive((f"{INFO}/{member}", data)))
-    (finding,) = check_paths([path])
+    (finding,) = api.validate([path])
     assert finding.code == code
     assert len(finding.message) < 1000

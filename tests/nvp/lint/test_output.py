@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.lint_cases import lint_document, write_case
 
+from nvp import api
 from nvp.cli import main
 from nvp.findings import SEVERITIES
 from nvp.lint.findings import Finding
 from nvp.lint.output import as_github, as_text
-from nvp.lint.runner import check_paths, selected
+from nvp.lint.runner import selected
 
 CLEAN = "clean.json"
 ERRORS = "NV304-empty-range.json"  # NV304 and the warning NV315
@@ -130,7 +131,7 @@ def test_the_longer_of_two_prefixes_counts(
     select: list[str], ignore: list[str], kept: bool
 ) -> None:
     assert selected("NV304", select, ignore) is kept
-    findings = check_paths([ERRORS], select=select, ignore=ignore)
+    findings = api.validate([ERRORS], select=select, ignore=ignore)
     assert ("NV304" in {f.code for f in findings}) is kept
 
 
@@ -150,8 +151,8 @@ def test_several_codes_can_be_selected(arguments: list[str], validate: Any) -> N
 
 def test_findings_are_sorted_and_without_duplicates() -> None:
     paths = [WARNINGS, ERRORS, WARNINGS]
-    findings = check_paths(paths)
-    assert findings == check_paths(paths[::-1])
+    findings = api.validate(paths)
+    assert findings == api.validate(paths[::-1])
     assert [(Path(f.path).name, f.code) for f in findings] == [
         (ERRORS, "NV304"),
         (ERRORS, "NV315"),
@@ -163,7 +164,7 @@ def test_log_says_what_is_checked_and_how_many_findings_there_are(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", logger="nvp.lint")
-    check_paths([WARNINGS, ERRORS])
+    api.validate([WARNINGS, ERRORS])
     assert caplog.messages == [
         f"checking {WARNINGS}",
         f"{WARNINGS}: 1 finding",
@@ -236,7 +237,7 @@ def test_labels_and_file_names_inject_no_workflow_command(
     path = tmp_path / "a\n::error title=b::c, d.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     _, out, _ = validate(path, "--format", "github")
-    assert len(out.splitlines()) == len(check_paths([path])) >= 2
+    assert len(out.splitlines()) == len(api.validate([path])) >= 2
     for line in out.splitlines():
         match = re.fullmatch(r"::(error|warning|notice) file=([^:,]*),(.*)", line)
         assert match
@@ -307,7 +308,7 @@ def test_text_counts(severities: list[str], last: str) -> None:
 def test_text_says_where_what_and_what_to_do(validate: Any) -> None:
     _, out, _ = validate(WARNINGS)
     first, last = out.splitlines()
-    (warning,) = check_paths([WARNINGS])
+    (warning,) = api.validate([WARNINGS])
     assert first == (
         f"{WARNINGS}:23:37: variants.cu12.nvidia.cuda_version_upper_bound: "
         f"NV305 warning: {warning.message}; {warning.hint}"

@@ -10,18 +10,18 @@ import pytest
 from support.lint_cases import CASES, FOLDER, write_case
 from support.wheels import publish
 
+from nvp import api
 from nvp.lint import findings
 from nvp.lint.findings import Collector, Finding
 from nvp.lint.output import as_github, as_text
-from nvp.lint.positions import find_position, find_positions
-from nvp.lint.runner import check_paths
+from nvp.lint.positions import find_positions
 
 UPPER = FOLDER / "NV305-upper-bound.json"
 PLACE = "variants.cu12.nvidia.cuda_version_upper_bound"
 
 
 def only(path: Path, code: str) -> Finding:
-    (finding,) = check_paths([path], select=[code])
+    (finding,) = api.validate([path], select=[code])
     return finding
 
 
@@ -53,7 +53,7 @@ def test_line_and_column_of_a_finding(
 
 
 def test_every_position_is_in_the_file(tmp_path: Path) -> None:
-    for finding in check_paths([write_case(case, tmp_path) for case in CASES]):
+    for finding in api.validate([write_case(case, tmp_path) for case in CASES]):
         if finding.line is None:
             assert "not UTF-8" in finding.message
             assert finding.column is None
@@ -106,7 +106,8 @@ def test_a_finding_about_a_missing_wheel_points_into_the_metadata(
     index.write_text(text, encoding="utf-8")
     finding = only(folder, "NV402")
     assert finding.path == str(index)
-    assert (finding.line, finding.column) == find_position(text, "variants.cu12")
+    position = find_positions(text, ["variants.cu12"])["variants.cu12"]
+    assert (finding.line, finding.column) == position.value
 
 
 def test_findings_about_files_have_no_position(tmp_path: Path) -> None:
@@ -126,9 +127,9 @@ def test_positions_are_looked_up_once_and_only_for_findings(
         return find_positions(text, places)
 
     monkeypatch.setattr(findings, "find_positions", count)
-    assert check_paths([FOLDER / "clean.json"], ignore=["NV313"]) == []
+    assert api.validate([FOLDER / "clean.json"], ignore=["NV313"]) == []
     assert calls == []
-    found = check_paths([write_case("NV304-empty-range", tmp_path)])
+    found = api.validate([write_case("NV304-empty-range", tmp_path)])
     assert calls == [len({finding.place for finding in found})]
 
 

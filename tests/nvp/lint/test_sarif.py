@@ -12,10 +12,10 @@ import pytest
 from support.lint_cases import CASES, FOLDER, write_case
 from support.wheels import publish
 
+from nvp import api
 from nvp.lint.findings import Finding
 from nvp.lint.output import as_sarif
 from nvp.lint.rules import RULES, explain
-from nvp.lint.runner import check_paths
 
 
 def finding(**changes: Any) -> Finding:
@@ -30,7 +30,7 @@ def sarif(findings: list[Finding]) -> Any:
 
 @pytest.fixture
 def every_finding(tmp_path: Path) -> list[Finding]:
-    return check_paths([write_case(case, tmp_path) for case in CASES])
+    return api.validate([write_case(case, tmp_path) for case in CASES])
 
 
 def test_sarif_structure(every_finding: list[Finding]) -> None:
@@ -111,7 +111,7 @@ def test_rules_of_the_log_explain_themselves(every_finding: list[Finding]) -> No
 
 
 def test_regions_are_lines_and_columns_of_the_document() -> None:
-    (run,) = sarif(check_paths([FOLDER / "NV102-key-twice.json"]))["runs"]
+    (run,) = sarif(api.validate([FOLDER / "NV102-key-twice.json"]))["runs"]
     assert run["columnKind"] == "unicodeCodePoints"
     (location,) = run["results"][0]["locations"]
     region = location["physicalLocation"]["region"]
@@ -123,7 +123,7 @@ def test_no_region_points_into_a_wheel(tmp_path: Path) -> None:
     document = json.loads((FOLDER / "NV305-upper-bound.json").read_bytes())
     publish(tmp_path, document, "torch", "2.9.1")
     wheels = (tmp_path / "torch").glob("*-cu12.whl")
-    (run,) = sarif(check_paths(wheels, select=["NV305"]))["runs"]
+    (run,) = sarif(api.validate(wheels, select=["NV305"]))["runs"]
     (location,) = run["results"][0]["locations"]
     assert "region" not in location["physicalLocation"]
     (logical,) = location["logicalLocations"]

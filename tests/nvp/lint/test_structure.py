@@ -11,7 +11,8 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import metadata_from_dict
 from nvidia_variant_provider.metadata.fields import Kind
 from nvp.findings import ERROR
-from nvp.lint.documents import CODES, check_structure
+from nvp.lint.documents import CODES
+from nvp.lint.documents import check_document as lint_document
 from nvp.lint.findings import Collector
 from nvp.lint.rules import RULES
 from nvp.metadata.checking import check_document
@@ -25,7 +26,7 @@ def test_every_kind_of_defect_has_a_rule() -> None:
 def test_document_that_is_not_metadata_has_findings() -> None:
     """The kind without a rule comes with missing keys, which have one."""
     collector = Collector("file.json")
-    check_structure({"schema_version": 1, "command": "detect"}, collector)
+    lint_document({"schema_version": 1, "command": "detect"}, collector)
     severities = {RULES[finding.code].severity for finding in collector.findings}
     assert ERROR in severities
 

@@ -17,7 +17,6 @@ from nvp.knowledge.tables import (
     newest_cuda,
     toolkits,
 )
-from nvp.lint.runner import check_paths
 from nvp.matrix.cells import all_drivers
 
 VERB = "matrix"
@@ -84,4 +83,4 @@ class TestNewestCuda:
         path.write_text(json.dumps(document({"null": {}, label: build})))
         picks = {cell.cuda for cell in api.matrix(path).cells if cell.label == label}
         assert picks == {version for version in all_drivers() if version >= cuda}
-        assert "NV315" not in {finding.code for finding in check_paths([path])}
+        assert "NV315" not in {finding.code for finding in api.validate([path])}

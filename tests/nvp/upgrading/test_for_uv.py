@@ -12,7 +12,6 @@ from support.documents import PROVIDER, TORCH, document, nvidia
 
 from nvidia_variant_provider.metadata.model import PLUGIN_API, REQUIRES
 from nvp import api
-from nvp.lint.runner import check_paths
 
 VERB = "upgrade"
 
@@ -24,7 +23,7 @@ def torch_from(provider: Any) -> str:
 
 
 def codes(path: Path) -> set[str]:
-    return {finding.code for finding in check_paths([path])}
+    return {finding.code for finding in api.validate([path])}
 
 
 @pytest.fixture
@@ -112,7 +111,7 @@ class TestNeverAsked:
         return fixtures / "published" / "first" / "torchvision-0.25.0-variants.json"
 
     def test_validate_reports_it(self, path: Path, fixtures: Path) -> None:
-        (finding,) = (f for f in check_paths([path]) if f.code == "NV118")
+        (finding,) = (f for f in api.validate([path]) if f.code == "NV118")
         assert finding.place == "providers.priority"
         assert "the 3 labels that use it fit no machine" in finding.message
         corrected = fixtures / "published" / "torchvision-0.25.0-variants.json"

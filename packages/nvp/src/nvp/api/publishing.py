@@ -210,21 +210,20 @@ def census(
     :raises InputError: the index cannot be read, or the store not be written, or no
         scheduler responds at the address.
     """
-    from ..census.selecting import Choice
-    from ..census.taking import Options, take_census
-    from ..census.worker import Limits
+    from ..census.model import Options
+    from ..census.running import take_census
 
     return take_census(
         os.fspath(index),
         os.fspath(store),
         Options(
             projects=projects,
-            choice=Choice(
-                releases=releases, platforms=platforms, every_wheel=every_wheel
-            ),
+            releases=releases,
+            platforms=platforms,
+            every_wheel=every_wheel,
             jobs=jobs,
             dask=dask,
-            limits=Limits(seconds=deadline),
+            deadline=deadline,
             per_host=per_host,
             max_bytes=max_bytes,
         ),

@@ -30,7 +30,7 @@ from nvidia_variant_provider.errors import (
 
 from .. import __version__
 from .model import Outcome
-from .worker import OtherVersionError, Task
+from .worker import Task
 from .workers import gone
 
 __all__ = ["ClusterWorkers"]
@@ -135,8 +135,8 @@ class ClusterWorkers:
         """Return what became of a wheel, when ``future`` is done.
 
         :raises CancelledError: it was not read.
-        :raises OtherVersionError: a worker that has come since has another version.
-        :raises InputError: there is no scheduler any more.
+        :raises InputError: a worker that has come since has another version, or there
+            is no scheduler any more.
         """
         del self._distant[future]
         try:
@@ -252,7 +252,7 @@ def _connect(address: str) -> Any:
 def _require_version(client: Any) -> None:
     """Refuse workers that would not give the same rows.
 
-    :raises OtherVersionError: names them.
+    :raises InputError: names them.
     """
 
     # A function in a function is sent as it is: it needs no package to be there.
@@ -269,7 +269,7 @@ def _require_version(client: Any) -> None:
         raise _other_versions(others)
 
 
-def _other_versions(versions: Mapping[str, str | None]) -> OtherVersionError:
+def _other_versions(versions: Mapping[str, str | None]) -> InputError:
     """Return the error for workers that have other versions, or ``None``."""
     listed = [
         f"{name} has {f'version {other}' if other else 'none'}"
@@ -278,4 +278,4 @@ def _other_versions(versions: Mapping[str, str | None]) -> OtherVersionError:
     if len(versions) > _MOST_NAMED:
         listed.append(f"{len(versions) - _MOST_NAMED} more workers are like that")
     message = f"workers have another version of this package: {', '.join(listed)}"
-    return OtherVersionError(message, hint=f"install version {__version__} there")
+    return InputError(message, hint=f"install version {__version__} there")

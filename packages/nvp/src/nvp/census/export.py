@@ -72,16 +72,7 @@ def export(store: Store, path: str) -> int:
     :raises InputError: it cannot be written.
     :raises MissingExtraError: Parquet needs the extra ``census``.
     """
-    write = _writer(path)
-    with replacing(path) as file:
-        return write(store, file)
-
-
-_Write = Callable[[Store, IO[bytes]], int]
-
-
-def _writer(path: str) -> _Write:
-    writers: Mapping[str, _Write] = {
+    writers: Mapping[str, Callable[[Store, IO[bytes]], int]] = {
         ".parquet": _write_parquet,
         ".jsonl": _write_lines,
         ".csv": _write_csv,
@@ -92,7 +83,8 @@ def _writer(path: str) -> _Write:
         known = ", ".join(writers)
         message = f"the ending {ending or '(none)'!r} is not known"
         raise UsageError(message, path=path, hint=f"use one of {known}")
-    return writers[ending]
+    with replacing(path) as file:
+        return writers[ending](store, file)
 
 
 def target_rows(store: Store) -> Iterator[dict[str, Any]]:
@@ -157,17 +149,14 @@ def build_table(store: Store) -> list[BuildRecord]:
     Wheels with a variant label have a variants.json, which says more. Of several wheels
     of one build, the one whose name is last has its record.
     """
-    with store.intact():
-        return _records(store)
-
-
-def _records(store: Store) -> list[BuildRecord]:
     records: dict[tuple[str, Version, str, str], BuildRecord] = {}
-    for row in store.wheels("status = 'inspected' AND complete"):
-        record = _record(store, row)
-        if record is not None:
-            records[_key(record)] = record
-    return [records[key] for key in sorted(records)]
+    with store.intact():
+        for row in store.wheels("status = 'inspected' AND complete"):
+            record = _record(store, row)
+            if record is not None:
+                version, label = Version(record.version), record.label or ""
+                records[record.project, version, label, record.platform] = record
+        return [records[key] for key in sorted(records)]
 
 
 def _record(store: Store, row: Any) -> BuildRecord | None:
@@ -189,8 +178,3 @@ def _record(store: Store, row: Any) -> BuildRecord | None:
         source="inspected",
         date=date,
     )
-
-
-def _key(record: BuildRecord) -> tuple[str, Version, str, str]:
-    version = Version(record.version)
-    return record.project, version, record.label or "", record.platform

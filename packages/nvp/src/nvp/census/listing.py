@@ -1,4 +1,4 @@
-"""The wheels of an index, one project after the other.
+"""The wheels of an index that a census reads, one project after the other.
 
 The index is on a server (PEP 503, PEP 691) or in a folder. A folder has the wheels
 themselves, or a folder for each project with its wheels or an ``index.html``.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TypeAlias
 
 from packaging.utils import InvalidName, canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from nvidia_variant_provider.errors import InputError, UsageError, shown
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
@@ -24,14 +27,14 @@ from ..index.http.urls import (
     redacted,
     why_no_index,
 )
-from .model import Wheel
-from .selecting import Choice, select_wheels
+from ..wheels.names import WheelName, parse_wheel_name
+from .model import Options, Wheel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient, RemotePage
 
-__all__ = ["Connect", "Project", "list_projects", "local_path", "pages_at_once"]
+__all__ = ["Connect", "Project", "list_projects", "select_wheels"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,9 +42,17 @@ Connect = Callable[[], "BlockingClient"]
 """Makes the client that reads pages."""
 
 _MOST_PAGES = 4
+"""How many pages of a server are requested at the same time. Pages are small, and a few
+requests at a time hide how long each of them takes."""
+
+_LARGEST = 2**63 - 1
+"""The largest integer of the store. A page may say any number."""
 
 _PAGE = "index.html"
 _GONE = (404, 410)
+
+_Found: TypeAlias = "tuple[str, Sequence[IndexFile], InputError | None]"
+"""A project, its files, and why it or some of them cannot be listed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,42 +71,24 @@ class Project:
     total: int = 1
 
 
-def pages_at_once(per_host: int) -> int:
-    """Return how many pages of a server are requested at the same time.
-
-    Pages are small. So a few requests at a time hide how long each of them takes, and
-    a server gets no more of them than the user allows for wheels.
-    """
-    return min(_MOST_PAGES, per_host)
-
-
-def list_projects(
-    index: str,
-    names: Sequence[str],
-    choice: Choice,
-    connect: Connect,
-    *,
-    at_once: int = 1,
-) -> Iterator[Project]:
+def list_projects(index: str, options: Options, connect: Connect) -> Iterator[Project]:
     """Yield each project of an index; its page is read when it is asked for.
 
     :param index: the URL of a root page, a folder, or its ``file:`` URL.
-    :param names: the projects to read; empty for all that the index lists.
-    :param at_once: how many pages are requested at the same time.
     :raises InputError: the index itself cannot be read, or there is no project in it.
     :raises UsageError: a name or the index is malformed.
     """
-    projects = [_normalized(name) for name in dict.fromkeys(names)]
+    names = [_normalized(name) for name in dict.fromkeys(options.projects)]
     if is_http(index):
-        return _of_server(index, projects, choice, connect, at_once)
-    path = local_path(index)
+        return _of_server(f"{index.rstrip('/')}/", names, options, connect)
+    path = _local_path(index)
     if path is None or not os.path.isdir(path):
         message, hint = why_no_index(index)
         raise UsageError(message, path=redacted(index), hint=hint)
-    return _of_folder(path, projects, choice)
+    return _of_folder(os.path.abspath(path), names, options)
 
 
-def local_path(location: str) -> str | None:
+def _local_path(location: str) -> str | None:
     """Return the path of a folder or a ``file:`` URL; ``None`` for other URLs."""
     if location.startswith("file:"):
         return path_of_file_url(location)
@@ -112,51 +105,40 @@ def _normalized(name: str) -> str:
 
 
 def _of_server(
-    index: str,
-    names: Sequence[str],
-    choice: Choice,
-    connect: Connect,
-    at_once: int,
+    root: str, names: Sequence[str], options: Options, connect: Connect
 ) -> Iterator[Project]:
-    root = f"{index.rstrip('/')}/"
     with connect() as client:
-        if names:
-            pages: Sequence[str] = [f"{root}{name}/" for name in names]
-        else:
+        pages: Sequence[str] = [f"{root}{name}/" for name in names]
+        if not names:
             first = client.read_page(root)
             pages = first.projects
             files = [file for file in _files_of(first) if file.name.endswith(".whl")]
             if files:
                 # This is the page of a project, or one for pip's --find-links.
-                yield from _sorted_by_project(files, choice)
+                yield from _of_files(files, names, options)
                 return
             if not pages:
                 message = "is not the root page of an index: it links no project"
                 hint = "give the URL of a simple index (PEP 503, PEP 691)"
                 raise InputError(message, path=redacted(root), hint=hint)
-        read = client.read_pages(pages, at_once=at_once)
-        for number, (url, page) in enumerate(read, 1):
-            name = canonicalize_name(url.rstrip("/").rpartition("/")[2])
-            logger.debug("the page of %s was read", name)
-            error, wheels = None, tuple[Wheel, ...]()
-            if isinstance(page, InputError):
-                error = _explained(page, root, named=bool(names))
-            else:
-                wheels = tuple(select_wheels(name, _files_of(page), choice))
-            yield Project(
-                name=name,
-                wheels=wheels,
-                error=error,
-                position=number,
-                total=len(pages),
-            )
+        # A server gets no more requests than the user allows for wheels.
+        read = client.read_pages(pages, at_once=min(_MOST_PAGES, options.per_host))
+        found = (_found(url, page, root, is_named=bool(names)) for url, page in read)
+        yield from _projects(found, len(pages), options)
 
 
-def _explained(error: InputError, root: str, *, named: bool) -> InputError:
-    """Say in an error that an index has no such project, as many users misspell one."""
-    if named and isinstance(error, UpstreamError) and error.status in _GONE:
-        error.hint = f"check the name, and that {redacted(root)} is the index"
-    return error
+def _found(
+    url: str, page: RemotePage | UpstreamError, root: str, *, is_named: bool
+) -> _Found:
+    """Return the project of a page, or why the page cannot be read."""
+    name = canonicalize_name(url.rstrip("/").rpartition("/")[2])
+    logger.debug("the page of %s was read", name)
+    if not isinstance(page, UpstreamError):
+        return name, _files_of(page), None
+    if is_named and page.status in _GONE:
+        # Many users misspell a name.
+        page.hint = f"check the name, and that {redacted(root)} is the index"
+    return name, (), page
 
 
 def _files_of(page: RemotePage) -> list[IndexFile]:
@@ -164,51 +146,41 @@ def _files_of(page: RemotePage) -> list[IndexFile]:
     return [file for file in page.files if is_http(file.url)]
 
 
-def _of_folder(path: str, names: Sequence[str], choice: Choice) -> Iterator[Project]:
-    path = os.path.abspath(path)
+def _of_folder(path: str, names: Sequence[str], options: Options) -> Iterator[Project]:
     entries = list_names(path)
     wheels = [entry for entry in entries if entry.endswith(".whl")]
     if wheels:
-        local = (local_file(os.path.join(path, name)) for name in wheels)
-        yield from _sorted_by_project(local, choice, names)
+        local = [local_file(os.path.join(path, name)) for name in wheels]
+        yield from _of_files(local, names, options)
         return
+    # Several folders are of one project where their names differ only in a way that
+    # does not count.
     folders: dict[str, list[str]] = {}
     for entry in entries:
-        if os.path.isdir(os.path.join(path, entry)):
-            folders.setdefault(canonicalize_name(entry), []).append(entry)
+        folder = os.path.join(path, entry)
+        if os.path.isdir(folder):
+            folders.setdefault(canonicalize_name(entry), []).append(folder)
     if not folders:
         message = "it has neither wheels nor folders of projects"
         raise InputError(message, path=path, hint="name the folder of an index")
-    chosen = names or sorted(folders)
-    for number, name in enumerate(chosen, 1):
-        paths = [os.path.join(path, folder) for folder in folders.get(name, ())]
-        files, error = _files_in_all(paths, name)
-        if not paths:
-            message = f"there is no folder of the project {name}"
-            error = InputError(message, path=path, hint="check the name")
-        yield Project(
-            name=name,
-            wheels=tuple(select_wheels(name, files, choice)),
-            error=error,
-            position=number,
-            total=len(chosen),
-        )
+    names = names or sorted(folders)
+    found = (_found_in(path, folders.get(name, ()), name) for name in names)
+    yield from _projects(found, len(names), options)
 
 
-def _files_in_all(
-    folders: Sequence[str], project: str
-) -> tuple[list[IndexFile], InputError | None]:
-    """Return the files of a project, and why one of its folders cannot be read.
-
-    There are several folders where names differ only in a way that does not count.
-    """
+def _found_in(root: str, folders: Sequence[str], name: str) -> _Found:
+    """Return the files of a project, and why one of its folders cannot be read."""
     files: list[IndexFile] = []
+    error = None
+    if not folders:
+        message = f"there is no folder of the project {name}"
+        error = InputError(message, path=root, hint="check the name")
     try:
         for folder in folders:
-            files += _files_in(folder, project)
-    except InputError as error:
-        return files, error
-    return files, None
+            files += _files_in(folder, name)
+    except InputError as unreadable:
+        error = unreadable
+    return name, files, error
 
 
 def _files_in(folder: str, project: str) -> list[IndexFile]:
@@ -229,31 +201,115 @@ def _files_in(folder: str, project: str) -> list[IndexFile]:
             sha256=file.hashes.get("sha256"),
         )
         if is_http(file.url)
-        else local_file(local_path(file.url) or file.url, file.hashes.get("sha256"))
+        else local_file(_local_path(file.url) or file.url, file.hashes.get("sha256"))
         for file in detail.files
         if file.filename.endswith(".whl")
     ]
 
 
-def _sorted_by_project(
-    files: Iterable[IndexFile], choice: Choice, names: Sequence[str] = ()
+def _of_files(
+    files: Iterable[IndexFile], names: Sequence[str], options: Options
 ) -> Iterator[Project]:
     """Yield the projects of files that lie or are listed in one place."""
     projects: dict[str, list[IndexFile]] = {}
     for file in files:
-        project = canonicalize_name(file.name.partition("-")[0])
-        if not names or project in names:
-            projects.setdefault(project, []).append(file)
-    chosen = names or sorted(projects)
-    for number, name in enumerate(chosen, 1):
-        error = None
-        if name not in projects:
-            message, hint = f"no file of the project {name} is listed", "check the name"
-            error = InputError(message, hint=hint)
+        name = canonicalize_name(file.name.partition("-")[0])
+        projects.setdefault(name, []).append(file)
+    names = names or sorted(projects)
+    found = (_found_among(projects, name) for name in names)
+    yield from _projects(found, len(names), options)
+
+
+def _found_among(projects: Mapping[str, Sequence[IndexFile]], name: str) -> _Found:
+    if name in projects:
+        return name, projects[name], None
+    message = f"no file of the project {name} is listed"
+    return name, (), InputError(message, hint="check the name")
+
+
+def _projects(
+    found: Iterable[_Found], total: int, options: Options
+) -> Iterator[Project]:
+    for position, (name, files, error) in enumerate(found, 1):
+        wheels = tuple(select_wheels(name, files, options))
         yield Project(
-            name=name,
-            wheels=tuple(select_wheels(name, projects.pop(name, ()), choice)),
-            error=error,
-            position=number,
-            total=len(chosen),
+            name=name, wheels=wheels, error=error, position=position, total=total
         )
+
+
+def select_wheels(
+    project: str, files: Iterable[IndexFile], options: Options
+) -> Iterator[Wheel]:
+    """Yield the wheels to read, the newest release first.
+
+    :param project: the project of the page; files of other projects are left out.
+    """
+    releases: dict[Version, list[tuple[WheelName, IndexFile]]] = {}
+    for file in files:
+        if not file.name.endswith(".whl"):
+            continue
+        try:
+            name = parse_wheel_name(file.name)
+            version = Version(name.version)
+        except (InputError, InvalidVersion):
+            continue
+        if canonicalize_name(name.name) != canonicalize_name(project):
+            continue
+        public = Version(version.public)
+        releases.setdefault(public, []).append((name, file))
+    # The newest releases are the final ones, as installers see them.
+    order = sorted(releases, key=lambda v: (not v.is_prerelease, v), reverse=True)
+    for version in order[: options.releases]:
+        wheels = _of_release(releases[version], options)
+        yield from sorted(wheels, key=lambda wheel: wheel.filename)
+
+
+def _of_release(
+    files: Sequence[tuple[WheelName, IndexFile]], options: Options
+) -> Iterator[Wheel]:
+    seen: set[tuple[frozenset[str], str | None, str | None]] = set()
+    # Of several wheels with the same GPU code the one for the newest Python is read.
+    for name, file in sorted(files, key=_newest_python, reverse=True):
+        platforms = frozenset(tag.platform for tag in name.tags)
+        if not any(map(options.allows, platforms)):
+            continue
+        local = Version(name.version).local
+        if not options.every_wheel and (platforms, name.label, local) in seen:
+            continue
+        seen.add((platforms, name.label, local))
+        yield _wheel(name, file)
+
+
+def _wheel(name: WheelName, file: IndexFile) -> Wheel:
+    """Return a file that is named like a wheel as a census knows it."""
+    version = Version(name.version)
+    stem = file.name.removesuffix(".whl")
+    tags = stem.split("-")[-3 - (name.label is not None) :][:3]
+    return Wheel(
+        project=canonicalize_name(name.name),
+        version=str(Version(version.public)),
+        label=name.label or version.local,
+        filename=file.name,
+        tags="-".join(tags),
+        url=file.url,
+        sha256=file.sha256,
+        size=file.size if 0 <= (file.size or 0) <= _LARGEST else None,
+        upload_time=None if file.time is None else _as_text(file.time),
+        page=file.page,
+    )
+
+
+def _newest_python(item: tuple[WheelName, IndexFile]) -> tuple[list[int], str]:
+    name, file = item
+    numbers = [
+        int(digits)
+        for tag in name.tags
+        # cp39 and cp312: the first digit is the major version.
+        if (digits := tag.interpreter.lstrip("abcdefghijklmnopqrstuvwxyz")).isdigit()
+    ]
+    versions = [int(str(n)[0]) * 1000 + int(str(n)[1:] or 0) for n in numbers]
+    return sorted(versions, reverse=True), file.name
+
+
+def _as_text(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()

@@ -1,7 +1,8 @@
-"""One wheel of an index, and what became of it."""
+"""What a census is asked to read, one wheel of an index, and what became of it."""
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +13,48 @@ from nvidia_variant_provider.errors import redacted
 from ..gpu_code.report import WheelReport
 from ..index.http.files import IndexFile
 
-__all__ = ["Outcome", "Status", "Wheel"]
+__all__ = ["Claimed", "Options", "Outcome", "Status", "Wheel"]
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 Status: TypeAlias = Literal["inspected", "skipped", "failed"]
 """``inspected``: it was read. ``skipped``: it was not read on purpose, such as a wheel
 without native libraries. ``failed``: it could not be read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What to read, and by what.
+
+    :param projects: the projects to read; empty for all of the index.
+    :param releases: how many of their newest releases; ``None`` for all.
+    :param platforms: patterns such as ``*linux*x86_64``, of which one has to match a
+        platform tag; empty for all.
+    :param every_wheel: read each wheel of a release, and not just one for each
+        platform and label. Wheels for different Pythons share their GPU code.
+    :param jobs: how many processes of this machine read; one for each core by default.
+    :param dask: the address of the scheduler of a cluster, which reads instead.
+    :param deadline: how many seconds a wheel may be read.
+    :param per_host: how many wheels of one server are read at the same time. A reader
+        sends one request at a time.
+    :param max_bytes: no wheel is started after so many bytes.
+    """
+
+    projects: Sequence[str] = ()
+    releases: int | None = None
+    platforms: Sequence[str] = ()
+    every_wheel: bool = False
+    jobs: int | None = None
+    dask: str | None = None
+    deadline: float = 900.0
+    per_host: int = 8
+    max_bytes: int | None = None
+
+    def allows(self, platform: str) -> bool:
+        """Return whether wheels for a platform are wanted."""
+        if not self.platforms:
+            return True
+        return any(fnmatch.fnmatchcase(platform, p) for p in self.platforms)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

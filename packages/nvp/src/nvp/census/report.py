@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 
 from packaging.version import Version
 
@@ -45,20 +46,6 @@ class ReleaseSummary:
     status: str = "inspected"
     reason: str | None = None
 
-    def to_dict(self) -> dict[str, object]:
-        """Return every field under its own name."""
-        return {
-            "version": self.version,
-            "label": self.label,
-            "platform": self.platform,
-            "cuda": self.cuda,
-            "targets": list(self.targets),
-            "gained": list(self.gained),
-            "lost": list(self.lost),
-            "status": self.status,
-            "reason": self.reason,
-        }
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectSummary:
@@ -90,7 +77,7 @@ class ProjectSummary:
             "project": self.project,
             "cuda": list(self.cuda),
             "targets": list(self.targets),
-            "releases": [item.to_dict() for item in self.releases],
+            "releases": [asdict(item) for item in self.releases],
         }
 
 
@@ -126,63 +113,40 @@ WHERE status = 'inspected' AND count > stubs AND NOT vendored
 def summarize(store: Store) -> Iterator[ProjectSummary]:
     """Yield each project of a store, by name."""
     with store.intact():
-        yield from _summaries(store)
+        targets: dict[int, set[str]] = {}
+        for row in store.rows(_TARGETS):
+            targets.setdefault(row["wheel"], set()).add(row["target"])
+        for project, rows in groupby(store.wheels(), key=itemgetter("project")):
+            builds = [_release(row, targets.get(row["id"], ())) for row in rows]
+            builds.sort(key=lambda item: (item.label or "", item.platform))
+            builds.sort(key=lambda item: Version(item.version), reverse=True)
+            releases = tuple(_with_changes(builds))
+            yield ProjectSummary(project=str(project), releases=releases)
 
 
-def _summaries(store: Store) -> Iterator[ProjectSummary]:
-    targets: dict[int, set[str]] = {}
-    for row in store.rows(_TARGETS):
-        targets.setdefault(row["wheel"], set()).add(row["target"])
-    project: str | None = None
-    rows: list[Any] = []
-    for row in store.wheels():
-        if row["project"] != project and rows:
-            yield _project(rows, targets)
-            rows = []
-        project = row["project"]
-        rows.append(row)
-    if rows:
-        yield _project(rows, targets)
-
-
-def _project(
-    rows: Sequence[Mapping[str, object]], targets: Mapping[int, set[str]]
-) -> ProjectSummary:
-    builds = [_release(row, targets) for row in rows]
-    builds.sort(key=lambda item: (item.label or "", item.platform))
-    builds.sort(key=lambda item: Version(item.version), reverse=True)
-    return ProjectSummary(
-        project=str(rows[0]["project"]), releases=tuple(_with_changes(builds))
-    )
-
-
-def _release(
-    row: Mapping[str, object], targets: Mapping[int, set[str]]
-) -> ReleaseSummary:
-    reached = targets.get(int(str(row["id"])), set())
+def _release(row: Mapping[str, object], targets: Iterable[str]) -> ReleaseSummary:
     return ReleaseSummary(
         version=str(row["version"]),
         label=_text(row["label"]),
         platform=str(row["tags"]).rpartition("-")[2],
         cuda=_text(row["cuda"]),
-        targets=tuple(sorted(reached, key=target_key)),
+        targets=tuple(sorted(targets, key=target_key)),
         status=str(row["status"]),
         reason=_text(row["reason"]),
     )
 
 
-def _with_changes(builds: Iterable[ReleaseSummary]) -> Iterator[ReleaseSummary]:
+def _with_changes(builds: Sequence[ReleaseSummary]) -> Iterator[ReleaseSummary]:
     """Compare each build with the same build of the release before.
 
     Platform tags change from release to release (``manylinux2014_x86_64``), so the
     processor at the end of the tag is what has to be the same.
     """
-    ordered = list(builds)
-    for place, item in enumerate(ordered):
+    for place, item in enumerate(builds):
         older = next(
             (
                 other
-                for other in ordered[place + 1 :]
+                for other in builds[place + 1 :]
                 if other.label == item.label
                 and _processor(other) == _processor(item)
                 and Version(other.version) < Version(item.version)
@@ -193,17 +157,9 @@ def _with_changes(builds: Iterable[ReleaseSummary]) -> Iterator[ReleaseSummary]:
         if older is None:
             yield item
             continue
-        yield ReleaseSummary(
-            version=item.version,
-            label=item.label,
-            platform=item.platform,
-            cuda=item.cuda,
-            targets=item.targets,
-            gained=tuple(t for t in item.targets if t not in older.targets),
-            lost=tuple(t for t in older.targets if t not in item.targets),
-            status=item.status,
-            reason=item.reason,
-        )
+        gained = tuple(t for t in item.targets if t not in older.targets)
+        lost = tuple(t for t in older.targets if t not in item.targets)
+        yield replace(item, gained=gained, lost=lost)
 
 
 def _processor(item: ReleaseSummary) -> str:

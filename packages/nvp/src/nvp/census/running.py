@@ -7,11 +7,12 @@ grow with the index.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import dataclass
 from functools import partial
@@ -19,14 +20,15 @@ from typing import Protocol
 
 from nvidia_variant_provider.errors import InputError, shown
 
-from ..index.http.urls import is_http, server_of
-from .listing import Project
-from .model import Outcome, Wheel
+from ..index import connect
+from ..index.http.urls import is_http, server_of, split_credentials
+from .listing import Project, list_projects
+from .model import Options, Outcome, Wheel
 from .store import Store
-from .worker import Task
-from .workers import Workers, gone
+from .worker import RETRIES, Credentials, Task
+from .workers import LocalWorkers, Workers, gone
 
-__all__ = ["Observer", "Stop", "Tally", "run"]
+__all__ = ["Census", "Observer", "Stop", "Tally", "take_census"]
 
 logger = logging.getLogger(__name__)
 
@@ -149,64 +151,81 @@ class _Lister:
             self._put(_Ended(None))
 
 
-def run(
-    projects: Iterator[Project],
-    store: Store,
-    workers: Workers,
+def take_census(
+    index: str,
+    path: str,
+    options: Options,
     *,
-    make_task: Callable[[Wheel], Task],
-    observer: Observer,
-    stop: Stop,
-    max_bytes: int | None = None,
-    per_host: int = 8,
+    environ: Mapping[str, str],
+    observer: Observer | None = None,
+    stop: Stop | None = None,
 ) -> Tally:
-    """Read the wheels of all projects that the store does not have.
+    """Read the wheels of an index that a store does not have.
 
-    :param make_task: makes the task of a wheel.
-    :param stop: ends the census after the wheels that are being read.
-    :param max_bytes: start no wheel after so many bytes.
-    :param per_host: how many wheels of one server are read at the same time. A reader
-        sends one request at a time.
-    :raises InputError: the index cannot be read, or the store not be written. What was
-        stored stays.
+    :param index: a URL, a folder, or its ``file:`` URL.
+    :param path: where the store is.
+    :raises InputError: the index cannot be read, or the store not be written; there is
+        no cluster, or its workers have another version. What was stored stays.
     """
-    started = time.monotonic()
-    loop = _Loop(
-        store=store,
-        workers=workers,
-        make_task=make_task,
-        observer=observer,
-        stop=stop,
-        max_bytes=max_bytes,
-        per_host=per_host,
-    )
-    loop.run(projects)
-    loop.tally.seconds = time.monotonic() - started
-    return loop.tally
+    projects = list_projects(index, options, partial(connect, environ, retries=RETRIES))
+    with Store(path) as store:
+        workers: Workers
+        if options.dask is None:
+            workers = LocalWorkers(options.jobs or os.cpu_count() or 1)
+        else:
+            from .cluster import ClusterWorkers
+
+            workers = ClusterWorkers(options.dask)
+        census = Census(
+            store,
+            workers,
+            options,
+            credentials=_credentials_of(index),
+            observer=observer,
+            stop=stop,
+        )
+        done = False
+        try:
+            tally = census.run(projects)
+            done = True
+        finally:
+            workers.close(at_once=not done)
+    return tally
 
 
-class _Loop:
-    """One run; the arguments are those of `run`."""
+def _credentials_of(index: str) -> Credentials:
+    """Return user and password in the URL of an index, by its server."""
+    if is_http(index):
+        bare, pair = split_credentials(index)
+        if pair is not None:
+            return ((server_of(bare), pair),)
+    return ()
+
+
+class Census:
+    """One run: it hands wheels to the workers, and writes what became of them.
+
+    :param credentials: user and password of the URL that the user gave, by server.
+    :param stop: ends the census after the wheels that are being read.
+    """
 
     def __init__(
         self,
-        *,
         store: Store,
         workers: Workers,
-        make_task: Callable[[Wheel], Task],
-        observer: Observer,
-        stop: Stop,
-        max_bytes: int | None,
-        per_host: int,
+        options: Options,
+        *,
+        credentials: Credentials = (),
+        observer: Observer | None = None,
+        stop: Stop | None = None,
     ) -> None:
         self.tally = Tally()
         self._store = store
         self._workers = workers
-        self._make_task = make_task
+        self._options = options
+        self._credentials = credentials
         self._observer = observer
-        self._stop = stop
-        self._max_bytes = max_bytes
-        self._per_host = per_host
+        self._stop = stop or Stop()
         # None wakes the loop up. A signal handler may put it there: SimpleQueue, unlike
         # Queue, has no lock that this thread could hold.
         self._events: queue.SimpleQueue[Project | _Ended | Future[Outcome] | None] = (
@@ -224,8 +243,12 @@ class _Loop:
         self._listing = True
         self._is_listing = True
 
-    def run(self, projects: Iterator[Project]) -> None:
-        """Run until everything is read, or the end is asked for."""
+    def run(self, projects: Iterator[Project]) -> Tally:
+        """Read the wheels that the store does not have, or until the end is asked for.
+
+        :raises InputError: the index cannot be read, or the store not be written.
+        """
+        started = time.monotonic()
         self._stop.attach(partial(self._events.put, None))
         lister = _Lister(projects, self._events.put)
         is_ending = False
@@ -246,17 +269,18 @@ class _Loop:
                     break
         finally:
             lister.stop()
+        self.tally.seconds = time.monotonic() - started
+        return self.tally
 
     def _window(self) -> int:
         return max(1, self._workers.capacity() * self._workers.ahead)
 
     def _ends_early(self) -> bool:
         if self.tally.stopped is None:
+            most = self._options.max_bytes
             if self._stop.is_set():
                 self.tally.stopped = "interrupt"
-            elif self._max_bytes is not None and (
-                self.tally.bytes_read >= self._max_bytes
-            ):
+            elif most is not None and self.tally.bytes_read >= most:
                 self.tally.stopped = "max-bytes"
         return self.tally.stopped is not None
 
@@ -296,11 +320,16 @@ class _Loop:
 
     def _is_busy(self, host: str) -> bool:
         """Return whether enough wheels of a server are read; a disk has no limit."""
-        return bool(host) and self._hosts[host] >= self._per_host
+        return bool(host) and self._hosts[host] >= self._options.per_host
 
     def _start(self, wheel: Wheel) -> None:
+        task = Task(
+            wheel=wheel,
+            deadline=self._options.deadline,
+            credentials=self._credentials,
+        )
         try:
-            future = self._workers.submit(self._make_task(wheel))
+            future = self._workers.submit(task)
         except BrokenExecutor:
             self._broken = True
             self._suspects.append(wheel)
@@ -332,7 +361,8 @@ class _Loop:
         tally.unreadable += project.error is not None
         tally.wheels += len(project.wheels)
         self._waiting.extend(project.wheels)
-        self._observer.listed(project, tally)
+        if self._observer is not None:
+            self._observer.listed(project, tally)
 
     def _take_future(self, future: Future[Outcome]) -> None:
         wheel = self._reading.pop(future)
@@ -367,7 +397,8 @@ class _Loop:
         tally.failed += outcome.status == "failed"
         tally.bytes_read += outcome.bytes_read
         logger.info("%s: %s", outcome.wheel.filename, _summary(outcome))
-        self._observer.finished(outcome, tally)
+        if self._observer is not None:
+            self._observer.finished(outcome, tally)
 
 
 def _explained(error: Exception) -> str:

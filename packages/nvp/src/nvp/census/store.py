@@ -11,7 +11,6 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 from nvidia_variant_provider.errors import InputError, ProviderError, shown
@@ -75,12 +74,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -131,7 +125,7 @@ class Store:
         if wheel.hash is None and not all(_comparisons(wheel, row)):
             return False
         with self.intact():
-            return not _is_older(row)
+            return int(row["inspected_by"].partition(" ")[0]) >= READER
 
     def add(self, outcome: Outcome) -> None:
         """Write what became of a wheel, and replace what the store has about it.
@@ -141,10 +135,10 @@ class Store:
         key = outcome.wheel.key
         with self._errors(), self._transaction():
             if outcome.status == "failed" and outcome.may_pass:
-                kept = (
+                read = (
                     "SELECT count(*) FROM wheels WHERE key = ? AND status != 'failed'"
                 )
-                if self._value(kept, [key]):
+                if self._value(read, [key]):
                     return
             self._connection.execute(
                 "DELETE FROM wheels WHERE key = ?", _storable([key])
@@ -181,28 +175,25 @@ class Store:
         :param wheel: its ``id``.
         """
         with self.intact():
-            return self._read_report(wheel)
-
-    def _read_report(self, wheel: int) -> WheelReport:
-        (row,) = self.rows("SELECT * FROM wheels WHERE id = ?", [wheel])
-        targets: dict[tuple[str, int], list[sqlite3.Row]] = {}
-        for item in self.rows("SELECT * FROM targets WHERE wheel = ?", [wheel]):
-            targets.setdefault((item["path"], item["copy"]), []).append(item)
-        return WheelReport(
-            path=row["filename"],
-            kind="wheel",
-            size=row["size"] or 0,
-            members=row["members"],
-            libraries=tuple(
-                read_library(item, targets.get((item["path"], item["copy"]), ()))
-                for item in self.rows(
-                    "SELECT * FROM libraries WHERE wheel = ? ORDER BY path, copy",
-                    [wheel],
-                )
-            ),
-            defects=tuple(Defect(**item) for item in json.loads(row["defects"])),
-            requires=tuple(json.loads(row["requires"])),
-        )
+            (row,) = self.rows("SELECT * FROM wheels WHERE id = ?", [wheel])
+            targets: dict[tuple[str, int], list[sqlite3.Row]] = {}
+            for item in self.rows("SELECT * FROM targets WHERE wheel = ?", [wheel]):
+                targets.setdefault((item["path"], item["copy"]), []).append(item)
+            libraries = self.rows(
+                "SELECT * FROM libraries WHERE wheel = ? ORDER BY path, copy", [wheel]
+            )
+            return WheelReport(
+                path=row["filename"],
+                kind="wheel",
+                size=row["size"] or 0,
+                members=row["members"],
+                libraries=tuple(
+                    read_library(item, targets.get((item["path"], item["copy"]), ()))
+                    for item in libraries
+                ),
+                defects=tuple(Defect(**item) for item in json.loads(row["defects"])),
+                requires=tuple(json.loads(row["requires"])),
+            )
 
     def _insert(self, table: str, rows: Iterable[Mapping[str, object]]) -> int:
         number = 0
@@ -287,11 +278,6 @@ def _storable(values: Iterable[object]) -> tuple[object, ...]:
         else value
         for value in values
     )
-
-
-def _is_older(row: sqlite3.Row) -> bool:
-    """Return whether an older reader has read a wheel."""
-    return int(row["inspected_by"].partition(" ")[0]) < READER
 
 
 def _comparisons(wheel: Wheel, row: sqlite3.Row) -> Iterator[bool]:

@@ -196,52 +196,47 @@ def with_copies(
         counts[library.path] += 1
 
 
+_OF_WHEEL = ("project", "version", "label", "filename", "tags", "size", "upload_time")
+_OF_OUTCOME = ("status", "reason", "may_pass", "cuda", "bytes_read")
+_OF_LIBRARY = ("path", "format", "machine", "size", "unchecked")
+_COUNTS = ("lto", "unknown", "compression")
+"""The columns that are fields of the same name; those of `_COUNTS` are JSON."""
+
+
 def wheel_row(outcome: Outcome, inspected_by: str) -> dict[str, object]:
     """Return the row of ``wheels`` for what became of a wheel."""
     wheel, report = outcome.wheel, outcome.report
     return {
         "key": wheel.key,
         "sha256": wheel.hash,
-        "project": wheel.project,
-        "version": wheel.version,
-        "label": wheel.label,
-        "filename": wheel.filename,
-        "tags": wheel.tags,
+        **_fields(wheel, _OF_WHEEL),
         "url": redacted(wheel.url),
-        "size": wheel.size,
-        "upload_time": wheel.upload_time,
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "may_pass": outcome.may_pass,
+        **_fields(outcome, _OF_OUTCOME),
         "complete": report is not None and report.complete,
-        "cuda": outcome.cuda,
         "requires": json.dumps([] if report is None else list(report.requires)),
         "members": 0 if report is None else report.members,
         "defects": json.dumps(
             [] if report is None else [item.to_dict() for item in report.defects]
         ),
-        "bytes_read": outcome.bytes_read,
         "seconds": round(outcome.seconds, 3),
         "inspected_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "inspected_by": inspected_by,
     }
 
 
+def _fields(record: object, names: Iterable[str]) -> dict[str, object]:
+    return {name: getattr(record, name) for name in names}
+
+
 def library_row(wheel: int, copy: int, library: LibraryReport) -> dict[str, object]:
     """Return the row of a library in ``libraries``."""
     return {
         "wheel": wheel,
-        "path": library.path,
         "copy": copy,
-        "format": library.format,
-        "machine": library.machine,
-        "size": library.size,
+        **_fields(library, _OF_LIBRARY),
         "vendored": library.vendored,
         "needed": json.dumps(list(library.needed)),
-        "lto": json.dumps(dict(library.lto)),
-        "unknown": json.dumps(dict(library.unknown)),
-        "compression": json.dumps(dict(library.compression)),
-        "unchecked": library.unchecked,
+        **{name: json.dumps(dict(getattr(library, name))) for name in _COUNTS},
         "defects": json.dumps([item.to_dict() for item in library.defects]),
     }
 
@@ -279,22 +274,16 @@ def read_library(row: Any, targets: Iterable[Any]) -> LibraryReport:
     """Return a library from its row and those of its targets."""
     listed = sorted(targets, key=lambda item: target_key(item["target"]))
     return LibraryReport(
-        path=row["path"],
-        format=row["format"],
-        machine=row["machine"],
-        size=row["size"],
+        **{name: row[name] for name in _OF_LIBRARY},
         vendored=bool(row["vendored"]),
         targets={item["target"]: item["count"] for item in listed},
-        lto=json.loads(row["lto"]),
         stubs={item["target"]: item["stubs"] for item in listed if item["stubs"]},
         ptx_isa={
             item["target"]: tuple(item["ptx_isa"].split(","))
             for item in listed
             if item["ptx_isa"]
         },
-        compression=json.loads(row["compression"]),
+        **{name: json.loads(row[name]) for name in _COUNTS},
         needed=tuple(json.loads(row["needed"])),
-        unknown=json.loads(row["unknown"]),
-        unchecked=row["unchecked"],
         defects=tuple(Defect(**item) for item in json.loads(row["defects"])),
     )

@@ -10,30 +10,37 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import platform
-import sys
+import re
 import threading
 import time
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import IO
+from typing import IO, Any, Protocol, TypeAlias
 
 from nvidia_variant_provider.errors import InputError
 
-from .. import __version__
+from ..gpu_code.bounds import newest_runtime
+from ..gpu_code.claims import find_claim
+from ..gpu_code.inspection import inspect_listing, list_wheel
+from ..gpu_code.loose import is_text
+from ..gpu_code.report import WheelReport
+from ..gpu_code.units import split_units
 from ..index import connect
-from ..index.http.urls import UpstreamError, is_http
-from .model import Outcome, Wheel
-from .reading import Meter, Readable, StoppedError, Watched, inspect_wheel
+from ..index.http.urls import TooLargeError, UpstreamError, is_http
+from .model import Claimed, Outcome, Wheel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient
 
-__all__ = ["RETRIES", "Limits", "OtherVersionError", "Task", "read_wheel"]
+__all__ = ["RETRIES", "Credentials", "Task", "read_wheel"]
 
 RETRIES = 5
 """How often a request is sent again that failed for a reason that may pass."""
+
+_WHOLE = 1024**3
+"""The most bytes of a wheel that is read as a whole since its server sends no parts."""
 
 _SMALL = 1024 * 1024
 """Bytes of a wheel that is read as a whole. One request costs less than several, and
@@ -42,36 +49,139 @@ its hash can be compared with that of the page."""
 _GONE = (404, 410, 451)
 """Statuses by which a server says that a file will not be there again."""
 
+_NATIVE = re.compile(
+    r"(?:.*\.)?(?:so(?:\.[0-9.]+)?|pyd|dll|dylib|a|lib|o|obj|exe|cubin|fatbin|nvfatbin|ptx)"
+    r"|[^.]+",
+    re.IGNORECASE,
+)
+"""Names of files that may have machine code. Programs such as ``ptxas`` have names
+without a dot."""
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """What one wheel may cost.
+_INFO = re.compile(r"[^/]+\.dist-info/.*", re.DOTALL)
 
-    :param seconds: how long it may be read.
-    :param whole: the most bytes of a wheel that is read as a whole because its server
-        sends no parts.
-    """
-
-    seconds: float = 900.0
-    whole: int = 1024**3
+Credentials: TypeAlias = "tuple[tuple[str, tuple[str, str]], ...]"
+"""User and password, by server."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
     """A wheel to read.
 
-    :param version: the version of the package that made the task.
-    :param credentials: user and password of the URL that the user gave, by server.
+    :param deadline: how many seconds it may be read.
+    :param credentials: those of the URL that the user gave.
     """
 
     wheel: Wheel
-    limits: Limits = field(default_factory=Limits)
-    version: str = __version__
-    credentials: tuple[tuple[str, tuple[str, str]], ...] = field(default=(), repr=False)
+    deadline: float = 900.0
+    credentials: Credentials = field(default=(), repr=False)
 
 
-class OtherVersionError(InputError):
-    """A worker has another version of this package than the census."""
+class _StoppedError(Exception):
+    """The reading of a wheel ends early.
+
+    This is neither an `OSError` nor a `ValueError`, which `gpu_code` takes for damage
+    of the wheel.
+
+    :param error: says why.
+    :param may_pass: whether the reason may be gone the next time.
+    """
+
+    def __init__(self, error: InputError, *, may_pass: bool) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.may_pass = may_pass
+
+
+class _Meter:
+    """Counts what is read for a wheel, and ends the reading when its time is over.
+
+    :param seconds: how long it may take.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.started = time.monotonic()
+        self.until = self.started + seconds
+        self.bytes_read = 0
+
+    def add(self, count: int) -> None:
+        """Count bytes that have arrived."""
+        self.bytes_read += count
+
+    def check(self) -> None:
+        """Go on, unless the time is over.
+
+        :raises _StoppedError: it is.
+        """
+        if self.is_over:
+            raise _StoppedError(self.late(), may_pass=True)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self.until
+
+    def late(self) -> InputError:
+        """Return the error that says so."""
+        return InputError(f"not read within {self._seconds:g} s")
+
+
+class _Readable(Protocol):
+    """A file of bytes that can seek."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most ``size`` bytes, and none only at the end."""
+
+    def tell(self) -> int:
+        """Return the position at which the next read starts."""
+
+    def seek(self, offset: int, whence: int = ..., /) -> object:
+        """Set the position at which the next read starts."""
+
+
+class _Watched(io.RawIOBase):
+    """A file whose errors end the reading, instead of passing for damage of the wheel.
+
+    :param counts: whether the bytes count; otherwise the file itself counts them.
+    """
+
+    def __init__(self, file: _Readable, meter: _Meter, *, counts: bool) -> None:
+        super().__init__()
+        self._file = file
+        self._meter = meter
+        self._counts = counts
+
+    def readable(self) -> bool:
+        """Return true."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return true."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position at which the next read starts."""
+        self._file.seek(offset, whence)
+        # A temporary file returns nothing in Python 3.10.
+        return self._file.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill ``buffer``.
+
+        :raises _StoppedError: the file cannot be read, or the time is over.
+        """
+        self._meter.check()
+        try:
+            data = self._file.read(len(buffer))
+        except InputError as error:
+            raise _StoppedError(error, may_pass=True) from None
+        except OSError as error:
+            message = f"cannot be read: {error.strerror or error}"
+            raise _StoppedError(InputError(message), may_pass=True) from None
+        if self._counts:
+            self._meter.add(len(data))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 class _SkippedError(Exception):
@@ -79,22 +189,15 @@ class _SkippedError(Exception):
 
 
 def read_wheel(task: Task) -> Outcome:
-    """Read a wheel. What is wrong with it, or with its server, is part of the outcome.
-
-    :raises OtherVersionError: this process has another version of the package.
-    """
-    if task.version != __version__:
-        message = f"this worker has version {__version__} of nvp"
-        hint = f"install version {task.version} there"
-        raise OtherVersionError(message, path=_own_name(), hint=hint)
-    wheel, meter = task.wheel, Meter(task.limits.seconds)
+    """Read a wheel; what is wrong with it or its server is part of the outcome."""
+    wheel, meter = task.wheel, _Meter(task.deadline)
     try:
         opened = _open_remote if is_http(wheel.url) else _open_local
         with opened(task, meter) as file:
             outcome = inspect_wheel(file, wheel, meter)
     except _SkippedError as error:
         outcome = Outcome(wheel=wheel, status="skipped", reason=str(error))
-    except StoppedError as stop:
+    except _StoppedError as stop:
         outcome = _failed(wheel, stop.error, meter, may_pass=stop.may_pass)
     except InputError as error:
         outcome = _failed(wheel, error, meter)
@@ -108,7 +211,7 @@ def read_wheel(task: Task) -> Outcome:
 
 
 def _failed(
-    wheel: Wheel, error: InputError, meter: Meter, *, may_pass: bool = True
+    wheel: Wheel, error: InputError, meter: _Meter, *, may_pass: bool = True
 ) -> Outcome:
     if may_pass and meter.is_over:
         error = meter.late()
@@ -122,7 +225,7 @@ def _failed(
 
 
 @contextlib.contextmanager
-def _open_local(task: Task, meter: Meter) -> Iterator[IO[bytes]]:
+def _open_local(task: Task, meter: _Meter) -> Iterator[IO[bytes]]:
     path = task.wheel.url
     try:
         with open(path, "rb", buffering=0) as file:
@@ -138,16 +241,15 @@ def _open_local(task: Task, meter: Meter) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def _open_remote(task: Task, meter: Meter) -> Iterator[IO[bytes]]:
+def _open_remote(task: Task, meter: _Meter) -> Iterator[IO[bytes]]:
     """Open a wheel on a server: in parts, or all of it where that is better.
 
     :raises _SkippedError: the server sends only whole files, and this is too large.
     """
     from ..index.http.blocking import room_for_copy
-    from ..index.http.urls import TooLargeError
 
     wheel = task.wheel
-    limit = room_for_copy(task.limits.whole, _SMALL)
+    limit = room_for_copy(_WHOLE, _SMALL)
     with contextlib.ExitStack() as stack:
         try:
             source, digest = stack.enter_context(
@@ -170,7 +272,7 @@ def _open_remote(task: Task, meter: Meter) -> Iterator[IO[bytes]]:
         given = wheel.sha256
         if digest is not None and given is not None and digest != given.lower():
             error = InputError(f"its sha256 is {digest}, and not that of the page")
-            raise StoppedError(error, may_pass=False)
+            raise _StoppedError(error, may_pass=False)
         source.seek(0, io.SEEK_END)
         _check_size(source.tell(), wheel)
         source.seek(0)
@@ -180,12 +282,12 @@ def _open_remote(task: Task, meter: Meter) -> Iterator[IO[bytes]]:
 def _check_size(size: int, wheel: Wheel) -> None:
     if wheel.size is not None and size != wheel.size:
         message = f"it has {size} bytes, and {wheel.size} by the page"
-        raise StoppedError(InputError(message), may_pass=False)
+        raise _StoppedError(InputError(message), may_pass=False)
 
 
 @contextlib.contextmanager
-def _buffered(file: Readable, meter: Meter, *, counts: bool) -> Iterator[IO[bytes]]:
-    with io.BufferedReader(Watched(file, meter, counts=counts)) as watched:
+def _buffered(file: _Readable, meter: _Meter, *, counts: bool) -> Iterator[IO[bytes]]:
+    with io.BufferedReader(_Watched(file, meter, counts=counts)) as watched:
         yield watched
 
 
@@ -205,11 +307,81 @@ def _client_for(task: Task) -> BlockingClient:
         return _clients[task.credentials]
 
 
-def _own_name() -> str:
-    """Return the address of a Dask worker, or else the machine and the process."""
-    if "distributed" in sys.modules:
-        from distributed import get_worker
+def inspect_wheel(file: IO[bytes], wheel: Wheel, meter: _Meter) -> Outcome:
+    """Look into a wheel.
 
-        with contextlib.suppress(ValueError):
-            return str(get_worker().address)
-    return f"{platform.node()}:{os.getpid()}"
+    METADATA and the list of members come first. Of a wheel without a native library,
+    nothing else is read.
+
+    :param file: the open wheel, which can seek.
+    :raises _StoppedError: it took too long, or the file could not be read.
+    """
+    native = False
+
+    def look(archive: zipfile.ZipFile) -> None:
+        nonlocal native
+        # Libraries that are damaged count: they are no reason to skip a wheel.
+        native = any(map(is_native, archive.namelist()))
+
+    listing = list_wheel(file, wheel.filename, look=look)
+    if not native:
+        listing.files.clear()
+    report = inspect_listing(
+        listing, wheel.filename, progress=lambda _done, _total: meter.check()
+    )
+    return _describe(wheel, report, native=native)
+
+
+def _describe(wheel: Wheel, report: WheelReport, *, native: bool) -> Outcome:
+    """Return what became of a wheel that was looked into.
+
+    :param native: whether it has a native library, or another file with GPU code.
+    """
+    if wheel.size is None:
+        wheel = replace(wheel, size=report.size)
+    for defect in report.defects:
+        if not defect.path and not report.members:
+            return Outcome(wheel=wheel, status="failed", reason=defect.message)
+    if not native:
+        reason = "it has no native library"
+        return Outcome(wheel=wheel, status="skipped", reason=reason, report=report)
+    claims, cuda = _claims(report)
+    return Outcome(
+        wheel=wheel, status="inspected", report=report, claims=claims, cuda=cuda
+    )
+
+
+def is_native(path: str) -> bool:
+    """Return whether a file of a wheel may have machine code, by its name."""
+    name = path.rpartition("/")[2]
+    return (
+        _NATIVE.fullmatch(name) is not None
+        and _INFO.fullmatch(path) is None
+        and not is_text(name)
+    )
+
+
+def _claims(report: WheelReport) -> tuple[Mapping[str, Claimed], str | None]:
+    """Return what a wheel could declare, and the CUDA that it is linked with.
+
+    `builds.needs_of_report` also counts the toolkit that the code of a library shows,
+    since a library may link CUDA statically: it answers on which drivers the build
+    runs. The store says what the wheel names.
+    """
+    units = split_units(report)
+    runtime = newest_runtime(report, units)
+    claim = find_claim(report)
+    sets = {
+        "strict": (claim.strict, (*claim.sm_arch, *claim.exact)),
+        "relaxed": (claim.relaxed, claim.relaxed_sm_arch),
+    }
+    claims = {
+        name: Claimed(
+            lower_bound=None if bound.version is None else str(bound.version),
+            reason=bound.reason,
+            sm_arch=tuple(values),
+        )
+        for name, (bound, values) in sets.items()
+        if bound.version is not None or values
+    }
+    return claims, None if runtime is None else str(runtime.version)

@@ -113,7 +113,7 @@ class DeclaringWheel:
 
 
 def describe_wheel(
-    report: WheelReport, name: WheelName, document: Mapping[str, Any] | None, path: str
+    report: WheelReport, name: WheelName, document: Mapping[str, Any] | None
 ) -> DeclaringWheel | SilentWheel:
     """Return the facts about one wheel whose GPU code could be read.
 
@@ -137,7 +137,7 @@ def describe_wheel(
         truth=find_claim(report),
         shortfalls=tuple(_find_shortfalls(values, units, loaded)),
         place=join(join("variants", name.label or ""), NAMESPACE),
-        pure=_is_for_any_platform(path),
+        pure=any(tag.platform == "any" for tag in name.tags),
     )
 
 
@@ -171,12 +171,6 @@ def _declared_features(
     properties = labels_of(document).get(label)
     features = properties.get(NAMESPACE) if isinstance(properties, dict) else None
     return features if isinstance(features, dict) else None
-
-
-def _is_for_any_platform(path: str) -> bool:
-    # The platform is the last part of the name, or the one before the label.
-    parts = path.removesuffix(".whl").split("-")
-    return "any" in parts[-2:]
 
 
 def _find_shortfalls(

@@ -64,7 +64,7 @@ def check_content(
     # NV404, NV412 and others say why a labelled wheel has no usable variant.json.
     if name.label is not None and document is None:
         return
-    wheel = describe_wheel(report, name, document, outside.path)
+    wheel = describe_wheel(report, name, document)
     if isinstance(wheel, SilentWheel):
         SILENT_CHECKS.run(wheel, outside)
     else:

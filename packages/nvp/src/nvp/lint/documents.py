@@ -30,7 +30,6 @@ __all__ = [
     "Document",
     "Scope",
     "check_document",
-    "check_structure",
     "check_text",
 ]
 
@@ -79,92 +78,6 @@ CODES: Mapping[Kind, str] = {
 which NV107 reports."""
 
 
-def check_structure(document: object, collector: Collector) -> CheckedDocument:
-    """Report the defects of a document, and return them with what could be read."""
-    checked = find_defects(document)
-    for defect in checked.defects:
-        code = CODES.get(defect.kind)
-        if code is not None:
-            collector.add(code, defect.place, defect.message, defect.hint)
-    if isinstance(document, Mapping):
-        in_wheel = collector.path.endswith(".whl")
-        checks: tuple[tuple[str, Iterator[Problem]], ...] = (
-            ("NV104", check_nv104(document)),
-            ("NV106", check_nv106(document, checked, in_wheel=in_wheel)),
-            ("NV115", check_nv115(checked)),
-            ("NV118", check_nv118(checked)),
-        )
-        for code, problems in checks:
-            for problem in problems:
-                collector.add_problem(code, problem)
-    return checked
-
-
-def check_nv104(document: Mapping[str, Any]) -> Iterator[Problem]:
-    """Report a document that does not say which version of the format it has."""
-    if "$schema" not in document:
-        hint = f"add {versions.WRITTEN.url}"
-        yield Problem("top level", "$schema is missing", hint)
-
-
-def check_nv106(
-    document: Mapping[str, Any], checked: CheckedDocument, *, in_wheel: bool
-) -> Iterator[Problem]:
-    """Report a version that released clients do not read any more."""
-    version = checked.metadata.schema
-    if "$schema" in document and not versions.is_read_by_clients(version):
-        hint = "rewrite it: nvp upgrade FILE"
-        if in_wheel:
-            hint = "build the wheel again, with metadata of a newer version"
-        message = f"version {version} is not read by {versions.CLIENTS}"
-        yield Problem("$schema", message, hint)
-
-
-def check_nv115(checked: CheckedDocument) -> Iterator[Problem]:
-    """Report labels that have the same properties."""
-    first: dict[object, str] = {}
-    for label, properties in checked.metadata.variants.items():
-        if not properties:
-            continue
-        key = frozenset(
-            (namespace, feature, frozenset(values))
-            for namespace, features in properties.items()
-            for feature, values in features.items()
-        )
-        if key in first:
-            message = f"has the same properties as {first[key]}"
-            place = join("variants", label)
-            yield Problem(place, message, "keep one of the two labels")
-        else:
-            first[key] = label
-
-
-def check_nv118(checked: CheckedDocument) -> Iterator[Problem]:
-    """Report labels that the answers in the metadata itself rule out."""
-    metadata = checked.metadata
-    for item in find_unanswered(metadata):
-        yield Problem(item.place, item.message, item.hint)
-    # Another rule says what is wrong with a document that cannot be read.
-    if not checked.is_readable:
-        return
-    for label, properties in metadata.variants.items():
-        for namespace, features in properties.items():
-            provider = metadata.providers.get(namespace)
-            static = None if provider is None else provider.static_properties
-            if static is None or not any(static.values()):
-                continue
-            for feature, values in features.items():
-                known = static.get(feature, ())
-                if values and not set(values) & set(known):
-                    listed = ", ".join(map(shown, known)) or "no value"
-                    yield Problem(
-                        join(join(join("variants", label), namespace), feature),
-                        f"the static properties list {listed} of the feature, so that "
-                        "the label fits no machine",
-                        "correct the value, or add it to the static properties",
-                    )
-
-
 _FLAWS: Mapping[str, str] = {
     Flaw.BYTE_ORDER_MARK: "NV101",
     Flaw.DUPLICATE_KEY: "NV102",
@@ -178,16 +91,23 @@ class Document:
     """A document whose shape may be wrong in any place.
 
     :param fields: what JSON gave.
-    :param version: its schema version, or the one that it is read as.
+    :param checked: what could be read.
+    :param in_wheel: whether it is the ``variant.json`` of a wheel.
     """
 
     fields: Mapping[str, Any]
-    version: SchemaVersion
+    checked: CheckedDocument
     scope: Scope
+    in_wheel: bool
+
+    @property
+    def version(self) -> SchemaVersion:
+        """Its schema version, or the one that it is read as."""
+        return self.checked.metadata.schema
 
 
 DOCUMENT_CHECKS: Checks[Document] = Checks()
-"""The checks of a document that need more than its structure and its grammar."""
+"""The checks of a document that need more than one of its values."""
 
 
 def check_text(data: bytes, collector: Collector, scope: Scope = _RELEASE) -> Any:
@@ -214,17 +134,45 @@ def check_document(
 
     A defect that one family reports does not keep the others from looking.
     """
-    checked = check_structure(document, collector)
+    checked = find_defects(document)
+    for defect in checked.defects:
+        code = CODES.get(defect.kind)
+        if code is not None:
+            collector.add(code, defect.place, defect.message, defect.hint)
     if not isinstance(document, dict):
         return
-    metadata = checked.metadata
-    subject = Document(fields=document, version=metadata.schema, scope=scope)
+    subject = Document(
+        fields=document,
+        checked=checked,
+        scope=scope,
+        in_wheel=collector.path.endswith(".whl"),
+    )
     DOCUMENT_CHECKS.run(subject, collector)
     check_meaning(document, collector, by_cuda=scope.by_cuda)
     # The findings above say what is wrong. A label that cannot be read cannot be
     # ordered either.
     if scope.whole_release and checked.is_readable:
-        SELECTION_CHECKS.run(metadata, collector)
+        SELECTION_CHECKS.run(checked.metadata, collector)
+
+
+@DOCUMENT_CHECKS.rule("NV104")
+def check_nv104(document: Document) -> Iterator[Problem]:
+    """Report a document that does not say which version of the format it has."""
+    if "$schema" not in document.fields:
+        hint = f"add {versions.WRITTEN.url}"
+        yield Problem("top level", "$schema is missing", hint)
+
+
+@DOCUMENT_CHECKS.rule("NV106")
+def check_nv106(document: Document) -> Iterator[Problem]:
+    """Report a version that released clients do not read any more."""
+    version = document.version
+    if "$schema" in document.fields and not versions.is_read_by_clients(version):
+        hint = "rewrite it: nvp upgrade FILE"
+        if document.in_wheel:
+            hint = "build the wheel again, with metadata of a newer version"
+        message = f"version {version} is not read by {versions.CLIENTS}"
+        yield Problem("$schema", message, hint)
 
 
 @DOCUMENT_CHECKS.rule("NV114")
@@ -240,3 +188,50 @@ def check_nv114(document: Document) -> Iterator[Problem]:
             "there is no null variant for machines that no other label fits",
             "publish a null variant, or a non-variant wheel",
         )
+
+
+@DOCUMENT_CHECKS.rule("NV115")
+def check_nv115(document: Document) -> Iterator[Problem]:
+    """Report labels that have the same properties."""
+    first: dict[object, str] = {}
+    for label, properties in document.checked.metadata.variants.items():
+        if not properties:
+            continue
+        key = frozenset(
+            (namespace, feature, frozenset(values))
+            for namespace, features in properties.items()
+            for feature, values in features.items()
+        )
+        if key in first:
+            message = f"has the same properties as {first[key]}"
+            place = join("variants", label)
+            yield Problem(place, message, "keep one of the two labels")
+        else:
+            first[key] = label
+
+
+@DOCUMENT_CHECKS.rule("NV118")
+def check_nv118(document: Document) -> Iterator[Problem]:
+    """Report labels that the answers in the metadata itself rule out."""
+    metadata = document.checked.metadata
+    for item in find_unanswered(metadata):
+        yield Problem(item.place, item.message, item.hint)
+    # Another rule says what is wrong with a document that cannot be read.
+    if not document.checked.is_readable:
+        return
+    for label, properties in metadata.variants.items():
+        for namespace, features in properties.items():
+            provider = metadata.providers.get(namespace)
+            static = None if provider is None else provider.static_properties
+            if static is None or not any(static.values()):
+                continue
+            for feature, values in features.items():
+                known = static.get(feature, ())
+                if values and not set(values) & set(known):
+                    listed = ", ".join(map(shown, known)) or "no value"
+                    yield Problem(
+                        join(join(join("variants", label), namespace), feature),
+                        f"the static properties list {listed} of the feature, so that "
+                        "the label fits no machine",
+                        "correct the value, or add it to the static properties",
+                    )

@@ -16,7 +16,7 @@ from typing import Any
 
 from nvidia_variant_provider.errors import join
 
-__all__ = ["Position", "find_position", "find_positions"]
+__all__ = ["Position", "find_positions"]
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
 
@@ -34,20 +34,6 @@ class Position:
 
     key: tuple[int, int]
     value: tuple[int, int]
-
-
-def find_position(
-    text: str, place: str, *, of_key: bool = False
-) -> tuple[int, int] | None:
-    """Return the line and the column of one place; see `find_positions`.
-
-    :param of_key: return the position of the key instead of that of the value,
-        which suits an unknown key and a key that is given twice.
-    """
-    position = find_positions(text, [place]).get(place)
-    if position is None:
-        return None
-    return position.key if of_key else position.value
 
 
 def find_positions(text: str, places: Iterable[str]) -> dict[str, Position]:
