@@ -314,46 +314,39 @@ class Toolchain:
         """The installed Triton."""
         return find_triton(self.software.distributions)
 
-    @cached_property
+    @property
     def assemblers(self) -> tuple[Assembler, ...]:
         """The programs that Triton runs."""
-        return tuple(
-            replace(
-                item,
-                bundled=self._programs[item.bundled],
-                other=item.other and self._programs[item.other],
-            )
-            for item in self._assemblers
-        )
+        return self._programs[0]
 
-    @cached_property
+    @property
     def nvcc(self) -> tuple[Program, ...]:
         """The compilers for extensions; torch uses the first one."""
-        return tuple(map(self._programs.__getitem__, self._compilers))
+        return self._programs[1]
 
     @cached_property
-    def _programs(self) -> Mapping[Program, Program]:
-        """All programs, asked for their versions side by side."""
-        programs = [x for item in self._assemblers for x in item.programs]
-        return ask_versions([*programs, *self._compilers])
-
-    @cached_property
-    def _assemblers(self) -> tuple[Assembler, ...]:
+    def _programs(self) -> tuple[tuple[Assembler, ...], tuple[Program, ...]]:
+        """The assemblers and the compilers, asked for their versions side by side."""
         software = self.software
-        if self.triton is None:
-            return ()
-        return tuple(
-            find_assemblers(
+        found: list[Assembler] = []
+        if self.triton is not None:
+            found += find_assemblers(
                 self.triton,
                 software.distributions.get("torch"),
                 software.environ,
                 software.environment.compute_capabilities,
             )
-        )
-
-    @cached_property
-    def _compilers(self) -> tuple[Program, ...]:
-        return tuple(find_nvcc(self.software.environ, self.software.root))
+        nvcc = list(find_nvcc(software.environ, software.root))
+        asked = ask_versions([*(x for item in found for x in item.programs), *nvcc])
+        assemblers = [
+            replace(
+                item,
+                bundled=asked[item.bundled],
+                other=item.other and asked[item.other],
+            )
+            for item in found
+        ]
+        return tuple(assemblers), tuple(asked[program] for program in nvcc)
 
     @cached_property
     def nvrtc(self) -> tuple[Nvrtc, ...]:
