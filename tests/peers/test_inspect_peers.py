@@ -20,7 +20,7 @@ from support.wheels import stub_wheel
 from nvp import api
 from nvp.cli import main
 from nvp.gpu_code.claims import find_claim
-from nvp.gpu_code.suggestion import suggest
+from nvp.gpu_code.describe import suggest
 
 TAG = "cp311-cp311-linux_x86_64"
 

@@ -14,7 +14,7 @@ from support.stacks import Installed, make_stack, run_checks
 from nvp.doctor import abi
 from nvp.doctor.abi import OF_TORCH, abi_of, qualified_name, with_other_tag
 from nvp.doctor.model import Finding
-from nvp.gpu_code.symbols import Symbol
+from nvp.gpu_code.dynamic import Symbol
 
 USES_STRING = """
 #include <string>

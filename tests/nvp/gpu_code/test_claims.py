@@ -19,9 +19,9 @@ from nvp.gpu_code.claims import (
     find_gpus,
     gpus_of,
 )
+from nvp.gpu_code.describe import suggest
 from nvp.gpu_code.report import LibraryReport, WheelReport
 from nvp.gpu_code.runtimes import required_runtimes
-from nvp.gpu_code.suggestion import suggest
 from nvp.gpu_code.units import ptx_toolkit, split_units
 from nvp.knowledge.tables import gpu_models, toolkits
 from nvp.matrix.cells import all_capabilities, machine

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cxx_libraries import compile_library, needs_cxx, torch_library
 
-from nvp.gpu_code.symbols import read_symbols
+from nvp.gpu_code.dynamic import read_symbols
 
 SOURCE = """
 extern int wanted();

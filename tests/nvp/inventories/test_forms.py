@@ -12,7 +12,7 @@ from support.paths import FIXTURES
 
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvp import api
-from nvp.inventories import nvidia_smi
+from nvp.inventories import commands
 
 pytest.importorskip("yaml", reason="it reads YAML")
 
@@ -44,7 +44,7 @@ def test_both_outputs_of_nvidia_smi_are_one_machine() -> None:
     (log,) = api.read_machines(FIXTURES / "workstation.xml")
     (query,) = api.read_machines(FIXTURES / "workstation.csv")
     for pair in ((log, query), (query, log)):
-        merged = nvidia_smi.merge(*pair)
+        merged = commands.merge(*pair)
         assert merged is not None
         environment = merged.environment
         assert environment.cuda_driver_version == CudaVersion(12, 8)
@@ -60,9 +60,9 @@ def test_two_outputs_of_one_kind_are_not_merged() -> None:
     (log,) = api.read_machines(FIXTURES / "workstation.xml")
     (query,) = api.read_machines(FIXTURES / "workstation.csv")
     (other,) = api.read_machines(FIXTURES / "new-element.xml")
-    assert nvidia_smi.merge(log, log) is None
-    assert nvidia_smi.merge(query, query) is None
-    assert nvidia_smi.merge(other, query) is None, "they have different numbers of GPUs"
+    assert commands.merge(log, log) is None
+    assert commands.merge(query, query) is None
+    assert commands.merge(other, query) is None, "they have different numbers of GPUs"
 
 
 def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:

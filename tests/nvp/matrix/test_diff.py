@@ -22,6 +22,7 @@ from nvp.knowledge.tables import can_exist
 from nvp.matrix.cells import (
     all_capabilities,
     all_drivers,
+    describe_lanes,
     find_cells,
 )
 from nvp.matrix.changes import (
@@ -35,7 +36,6 @@ from nvp.matrix.changes import (
     release_names,
 )
 from nvp.matrix.differences import make_groups
-from nvp.matrix.lanes import describe_lanes
 
 VERB = "diff"
 

@@ -32,9 +32,8 @@ from nvp.matrix.cells import (
     machine,
 )
 from nvp.matrix.grid import Grid, caption, make_grid
-from nvp.matrix.html import html_page
+from nvp.matrix.pictures import html_page, svg_drawing
 from nvp.matrix.style import DARK, LIGHT, Theme, tone_classes
-from nvp.matrix.svg import svg_drawing
 from nvp.matrix.text import WIDTH, markdown, text_blocks
 
 VERB = "matrix"

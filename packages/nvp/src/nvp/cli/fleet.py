@@ -177,7 +177,7 @@ def _covering(fleet: Fleet, *, chooses: bool) -> Iterator[str]:
 def _emit(
     options: argparse.Namespace, fleet: Fleet, project: str | None
 ) -> Sequence[str]:
-    from ..fleet.emitting import affinity_lines, dockerfile_lines, env_lines
+    from ..fleet.documents import affinity_lines, dockerfile_lines, env_lines
 
     choice = _find_choice(fleet, options.node)
     environment = choice.group.environment

@@ -20,9 +20,9 @@ __all__ = ["configure_parser", "execute"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..gpu_code.describe import Suggestion
     from ..gpu_code.inspection import Progress
     from ..gpu_code.report import WheelReport
-    from ..gpu_code.suggestion import Suggestion
 
 _PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
@@ -195,7 +195,7 @@ def _require_complete(report: WheelReport) -> None:
 
 def _suggest(report: WheelReport, *, relaxed: bool) -> Suggestion | None:
     from ..gpu_code.claims import find_claim
-    from ..gpu_code.suggestion import suggest
+    from ..gpu_code.describe import suggest
 
     return suggest(find_claim(report), report.path, report.kind, relaxed=relaxed)
 

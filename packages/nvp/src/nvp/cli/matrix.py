@@ -106,11 +106,11 @@ def _find_matrix(options: argparse.Namespace, environ: Mapping[str, str]) -> Mat
 
 def _document(form: str, grid: Grid, width: int | None) -> Sequence[str | Table]:
     if form == "html":
-        from ..matrix.html import html_page
+        from ..matrix.pictures import html_page
 
         return html_page(grid)
     if form == "svg":
-        from ..matrix.svg import svg_drawing
+        from ..matrix.pictures import svg_drawing
 
         return svg_drawing(grid)
     from ..matrix.text import WIDTH, legend, markdown, text_blocks

@@ -35,7 +35,7 @@ from typing import Literal, TypeAlias
 
 from nvidia_variant_provider.strict_json import open_regular
 
-from ..gpu_code.symbols import Symbol, read_symbols
+from ..gpu_code.dynamic import Symbol, read_symbols
 from .distributions import Distribution
 from .software import Software, kept_path, read_kept, write_kept
 

@@ -1,19 +1,40 @@
-"""What the machines of a fleet get, as Markdown, CSV and one HTML page."""
+"""What is written about a fleet, and for its machines.
+
+For people, there is a table in Markdown, CSV or HTML. For one group of machines, there
+are commands and manifests that use the selected build.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ..matrix.style import as_html, as_markdown, as_page, tone_classes
+from nvidia_variant_provider.errors import InputError, printable, redacted, shown
+from nvidia_variant_provider.machine.environment import CudaVersion, Environment
+from nvidia_variant_provider.machine.overrides import CUDA_DRIVER_VERSION, SM_ARCH
+
+from ..matrix.style import as_html, as_markdown, as_notes, as_page, tone_classes
 from .choosing import Choice, Fleet
 
-__all__ = ["csv_lines", "html_lines", "markdown_lines"]
+__all__ = [
+    "affinity_lines",
+    "csv_lines",
+    "dockerfile_lines",
+    "env_lines",
+    "html_lines",
+    "markdown_lines",
+]
 
 Rows = Sequence[Sequence[str]]
 
 _TITLE = "Which build each machine gets"
+
+_DRIVER_LABELS = ("nvidia.com/cuda.runtime-version", "nvidia.com/cuda.runtime")
+"""The CUDA version of the driver, as GPU feature discovery calls it now and before."""
+
+_GPU_LABEL = "nvidia.com/gpu.compute"
 
 
 def markdown_lines(
@@ -51,7 +72,7 @@ def html_lines(
     lead = "Machines with the same driver and the same GPUs are in one row"
     if title is not None:
         lead = f"{_TITLE}. {lead}"
-    body = [*_table(fleet, builds, tones), *_fewest(fleet, tones), *_notes(notes)]
+    body = [*_table(fleet, builds, tones), *_fewest(fleet, tones), *as_notes(notes)]
     name = f"{heading}: the machines"
     return list(as_page(title=name, heading=heading, lead=f"{lead}.", body=body))
 
@@ -113,9 +134,102 @@ def _fewest(fleet: Fleet, tones: Mapping[str, str]) -> Iterator[str]:
     yield "</ul>"
 
 
-def _notes(notes: Sequence[str]) -> Iterator[str]:
-    if notes:
-        yield "<h2>Notes</h2>"
-        yield '<ul class="notes">'
-        yield from (f"<li>{as_html(note)}</li>" for note in notes)
-        yield "</ul>"
+def env_lines(environment: Environment) -> list[str]:
+    """Return the variables that force the machine, as ``NAME=VALUE``.
+
+    Of several GPUs, the newest one counts, as for the provider's own answer.
+    """
+    lines = []
+    if environment.cuda_driver_version is not None:
+        lines.append(f"{CUDA_DRIVER_VERSION}={environment.cuda_driver_version}")
+    capabilities = environment.compute_capabilities
+    if capabilities:
+        lines.append(f"{SM_ARCH}={max(capabilities)}")
+    return lines
+
+
+def dockerfile_lines(
+    environment: Environment, requirement: str, index_url: str | None = None
+) -> list[str]:
+    """Return lines for an image that may be built without a GPU.
+
+    :param requirement: what to install, such as ``torch==2.10.0``.
+    :param index_url: where from, if that is no matter of configuration. Its password
+        is left out, and a folder is not named, since a build cannot read it.
+    :raises InputError: this is no requirement, such as one that the name of a release
+        file was made into.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        wanted = shlex.quote(str(Requirement(requirement)))
+    except InvalidRequirement:
+        message = f"{shown(requirement)} is not a name with a version"
+        hint = "give the file its name again: NAME-VERSION-variants.json"
+        raise InputError(message, hint=hint) from None
+    lines = [
+        "# Select for these machines, whatever machine builds the image.",
+        *(f"ARG {line}" for line in env_lines(environment)),
+    ]
+    index = ""
+    if index_url is not None and "://" in index_url:
+        public = redacted(index_url)
+        index = f" --index-url {shlex.quote(printable(public))}"
+        if public != index_url:
+            lines.append("# Put the password of the index into a secret of the build.")
+    return [
+        *lines,
+        "RUN pip install --no-cache-dir nvp \\",
+        f" && nvp pip install --no-cache-dir{index} {wanted}",
+        "# With uv, whose preview knows variants but not ordinary wheels:",
+        f"# RUN uv pip install --system --preview-features wheel-variants{index} "
+        f"{wanted}",
+    ]
+
+
+def affinity_lines(environments: Iterable[Environment]) -> list[str]:
+    """Return the YAML of an affinity for the nodes that are like these machines.
+
+    The terms of a node selector are alternatives, and all expressions of a term have
+    to match.
+
+    :param environments: those of all machines that run the build.
+    """
+    minors: dict[tuple[CudaVersion, int], set[int]] = {}
+    for environment in environments:
+        cuda = environment.cuda_driver_version
+        if cuda is None:
+            continue
+        for capability in environment.compute_capabilities:
+            same = minors.setdefault((cuda, capability.major), set())
+            same.add(capability.minor)
+    lines = [
+        "affinity:",
+        "  nodeAffinity:",
+        "    requiredDuringSchedulingIgnoredDuringExecution:",
+        "      nodeSelectorTerms:",
+    ]
+    for cuda, major in sorted(minors):
+        for driver in _DRIVER_LABELS:
+            lines += _term(
+                [
+                    (f"{driver}.major", [cuda.major]),
+                    (f"{driver}.minor", [cuda.minor]),
+                    (f"{_GPU_LABEL}.major", [major]),
+                    (f"{_GPU_LABEL}.minor", sorted(minors[cuda, major])),
+                ]
+            )
+    return lines
+
+
+def _term(expressions: Sequence[tuple[str, Sequence[int]]]) -> list[str]:
+    lines = ["      - matchExpressions:"]
+    for key, values in expressions:
+        # Labels are texts: a bare number would be refused.
+        listed = ", ".join(f'"{value}"' for value in values)
+        lines += [
+            f"        - key: {key}",
+            "          operator: In",
+            f"          values: [{listed}]",
+        ]
+    return lines

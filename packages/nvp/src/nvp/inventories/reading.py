@@ -24,7 +24,7 @@ from nvidia_variant_provider.errors import (
 )
 from nvidia_variant_provider.strict_json import open_regular, unreadable
 
-from . import conda, condor, dcgm, kubernetes, nvidia_smi
+from . import clusters, commands, kubernetes
 from .model import Machine, as_mapping, environment_of_snapshot, refuse_repeated
 
 __all__ = ["FORMS", "parse_yaml", "read_inventories", "read_inventory"]
@@ -71,7 +71,7 @@ def read_inventories(
             continue
         stem = os.path.splitext(path)[0]
         if len(read) == 1 and stem in by_stem:
-            merged = nvidia_smi.merge(machines[by_stem[stem]], read[0])
+            merged = commands.merge(machines[by_stem[stem]], read[0])
             if merged is not None:
                 machines[by_stem[stem]] = merged
                 continue
@@ -138,16 +138,16 @@ def _read(data: bytes, stem: str) -> Iterable[Machine]:
     if first in (b"{", b"["):
         return _read_json(data, stem)
     if first == b"<":
-        return [nvidia_smi.read_log(data, stem, is_utf_8=encoding is not None)]
+        return [commands.read_log(data, stem, is_utf_8=encoding is not None)]
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise _other_form() from None
     start = text[:_START]
-    if nvidia_smi.is_query(start):
-        return [nvidia_smi.read_query(text, stem)]
-    if dcgm.is_metrics(start):
-        return dcgm.read_metrics(io.StringIO(text), stem)
+    if commands.is_query(start):
+        return [commands.read_query(text, stem)]
+    if clusters.is_metrics(start):
+        return clusters.read_metrics(io.StringIO(text), stem)
     if "apiVersion:" in start:
         return _read_items(parse_yaml(text))
     raise _other_form()
@@ -176,8 +176,8 @@ def _read_document(document: Mapping[str, Any], stem: str) -> Machine:
     if {"cuda_driver_version", "gpus", "schema_version"} & document.keys():
         environment = environment_of_snapshot(document)
         return Machine(name=stem, environment=environment.replace(source="snapshot"))
-    if conda.is_info(document):
-        return conda.read_info(document, stem)
+    if commands.is_info(document):
+        return commands.read_info(document, stem)
     if kubernetes.is_kubernetes(document):
         machines = list(_read_items(iter([document])))
         if machines:
@@ -195,8 +195,8 @@ def _read_items(items: Iterator[Mapping[str, Any]]) -> Iterable[Machine]:
     items = itertools.chain([first], items)
     if kubernetes.is_kubernetes(first):
         return kubernetes.read_objects(items)
-    if condor.is_slot(first):
-        return condor.read_slots(items)
+    if clusters.is_slot(first):
+        return clusters.read_slots(items)
     raise _other_form()
 
 

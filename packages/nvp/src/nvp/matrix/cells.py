@@ -1,6 +1,10 @@
 """Which build each machine gets, for every driver with every GPU.
 
-A cell is a driver's CUDA version with a compute capability. Every value of a
+A place is a driver's CUDA version with a compute capability, and a cell is what the
+machines of that place get. Many places are described in few words, as rectangles:
+``drivers 12.6-12.9, GPUs 5.0-7.2``.
+
+Every value of a
 namespace other than ``nvidia`` counts as supported, in the order in which the
 metadata lists the values, so that the cells show what the driver and the GPU decide.
 Namespaces that name hardware of other makers are absent, because these machines have
@@ -11,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
@@ -35,16 +40,23 @@ __all__ = [
     "UNKNOWN",
     "Cell",
     "Matrix",
+    "Place",
     "all_capabilities",
     "all_drivers",
     "all_places",
     "assumed_values",
+    "describe_lanes",
     "every_value",
     "find_cells",
     "find_how",
     "find_matrix",
+    "list_gpus",
     "machine",
+    "span",
 ]
+
+Place: TypeAlias = tuple[CudaVersion, ComputeCapability]
+"""A driver with a GPU."""
 
 CPU = "cpu"
 """How a build runs that does not use the GPU; see `knowledge.tables.NATIVE`."""
@@ -141,9 +153,7 @@ def all_capabilities() -> tuple[ComputeCapability, ...]:
     return tuple(filter(supported_sm_arch, gpu_models()))
 
 
-def all_places(
-    *, all_lanes: bool = False
-) -> tuple[tuple[CudaVersion, ComputeCapability], ...]:
+def all_places(*, all_lanes: bool = False) -> tuple[Place, ...]:
     """Return each driver with each GPU that it supports, both in ascending order.
 
     :param all_lanes: return drivers with GPUs that they do not support, too.
@@ -283,3 +293,62 @@ def find_how(
         return NATIVE
     machine_code = supported_sm_arch(capability, ptx=False)
     return NATIVE if set(targets) & set(machine_code) else PTX
+
+
+def span(band: Sequence[object]) -> str:
+    """Return ``12.6-12.9`` for several adjacent versions, or ``12.6`` for one."""
+    return str(band[0]) if len(band) == 1 else f"{band[0]}-{band[-1]}"
+
+
+def describe_lanes(lanes: Collection[Place], known: Collection[Place]) -> list[str]:
+    """Return rectangles that make up ``lanes``, as ``drivers 12.6-12.9, GPUs 5.0-7.2``.
+
+    A rectangle covers no other lane of ``known``. It may cover drivers with GPUs that
+    are not known, since no machine has both.
+
+    :param known: all lanes of the matrix.
+    """
+    drivers = sorted({cuda for cuda, _ in known})
+    gpus = sorted({gpu for _, gpu in known})
+    # For each rectangle its GPUs, the drivers that it has to cover, and those that it
+    # may cover.
+    rows: list[tuple[list[ComputeCapability], set[CudaVersion], set[CudaVersion]]] = []
+    for gpu in gpus:
+        needed = {cuda for cuda in drivers if (cuda, gpu) in lanes}
+        allowed = needed | {cuda for cuda in drivers if (cuda, gpu) not in known}
+        if not needed:
+            continue
+        for members, covered, bounds in rows:
+            if covered | needed <= bounds & allowed:
+                members.append(gpu)
+                covered.update(needed)
+                bounds.intersection_update(allowed)
+                break
+        else:
+            rows.append(([gpu], needed, allowed))
+    described = []
+    for members, columns, _ in rows:
+        # A range may pass over versions that no machine of the rectangle has.
+        versions = {*columns, *(cuda for cuda, gpu in known if gpu in members)}
+        models = {*members, *(gpu for cuda, gpu in known if cuda in columns)}
+        described.append(
+            f"{_listed('driver', sorted(columns), sorted(versions))}, "
+            f"{_listed('GPU', members, sorted(models))}"
+        )
+    return described
+
+
+def list_gpus(lanes: Iterable[Place], gpus: Sequence[ComputeCapability]) -> str:
+    """Return the GPUs of ``lanes``, as ``GPUs 8.7-8.8, 10.1``."""
+    return _listed("GPU", sorted({gpu for _, gpu in lanes}), gpus)
+
+
+def _listed(noun: str, members: Sequence[object], known: Sequence[object]) -> str:
+    ranges: list[list[object]] = []
+    for item in members:
+        if ranges and known.index(item) == known.index(ranges[-1][-1]) + 1:
+            ranges[-1].append(item)
+        else:
+            ranges.append([item])
+    plural = "s" if len(members) > 1 else ""
+    return f"{noun}{plural} {', '.join(map(span, ranges))}"

@@ -22,13 +22,14 @@ from ..knowledge.tables import NATIVE, PTX
 from .cells import (
     CPU,
     Cell,
+    Place,
     all_capabilities,
     all_drivers,
     assumed_values,
+    describe_lanes,
     find_cells,
     machine,
 )
-from .lanes import describe_lanes
 from .risks import find_risks
 
 __all__ = [
@@ -75,7 +76,7 @@ class Lane:
     risk: tuple[str, ...] = ()
 
     @property
-    def key(self) -> tuple[CudaVersion, ComputeCapability]:
+    def key(self) -> Place:
         """The driver and the GPU of the lane."""
         return self.new.cuda, self.new.capability
 
@@ -205,7 +206,7 @@ class _Comparison:
     new: VariantsMetadata
     names: tuple[str, str]
     answers: dict[str, dict[str, list[str]]]
-    after: dict[tuple[CudaVersion, ComputeCapability], Cell]
+    after: dict[Place, Cell]
     relaxed: bool
 
     def lane(self, was: Cell, now: Cell) -> Lane:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from nvidia_variant_provider.errors import printable
 from nvidia_variant_provider.metadata.model import NULL_LABELS
 
-from .cells import CPU
+from .cells import CPU, list_gpus
 from .changes import CHANGES, LOST, SAME, Differences, Lane
 from .grid import caption, meaning
-from .lanes import list_gpus
 from .style import as_code, as_markdown
 
 __all__ = ["WIDTH", "Group", "make_groups", "markdown_lines", "text_lines"]

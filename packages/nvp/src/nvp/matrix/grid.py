@@ -21,8 +21,7 @@ from nvidia_variant_provider.machine.supported import (
 from nvidia_variant_provider.metadata.model import NULL_LABELS, Features, Properties
 
 from ..knowledge.tables import PTX, driver_branches, gpu_models
-from .cells import CPU, NO_BUILD, UNKNOWN, Cell, Matrix
-from .lanes import span
+from .cells import CPU, NO_BUILD, UNKNOWN, Cell, Matrix, Place, span
 from .risks import describe_risks
 
 __all__ = [
@@ -67,7 +66,7 @@ class Grid:
     title: str
     drivers: Drivers
     gpus: Gpus
-    cells: Mapping[tuple[CudaVersion, ComputeCapability], Cell]
+    cells: Mapping[Place, Cell]
     builds: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = field(default=())
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvidia_variant_provider.machine.environment import CudaVersion
 from nvidia_variant_provider.machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH
 from nvidia_variant_provider.metadata.model import VariantsMetadata
 
 from ..knowledge.tables import NATIVE, PTX, runs_machine_code, tegra_toolkits
-from .cells import CPU, Cell, Matrix
-from .lanes import describe_lanes
+from .cells import CPU, Cell, Matrix, Place, describe_lanes
 
 __all__ = ["describe_risks", "find_risks"]
 
@@ -49,12 +48,10 @@ def find_risks(metadata: VariantsMetadata, cell: Cell) -> tuple[str, ...]:
 
 def describe_risks(matrix: Matrix) -> list[str]:
     """Return each risk of a matrix as a sentence with the machines that have it."""
-    if matrix.metadata is None:
-        return []
     metadata = matrix.metadata
     if metadata is None:
         return []
-    lanes_of: dict[str, set[tuple[CudaVersion, ComputeCapability]]] = {}
+    lanes_of: dict[str, set[Place]] = {}
     for cell in matrix.cells:
         for risk in find_risks(metadata, cell):
             lanes_of.setdefault(risk, set()).add((cell.cuda, cell.capability))

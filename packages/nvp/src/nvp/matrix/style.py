@@ -23,6 +23,7 @@ __all__ = [
     "as_code",
     "as_html",
     "as_markdown",
+    "as_notes",
     "as_page",
     "svg_css",
     "tone_classes",
@@ -170,6 +171,15 @@ def as_page(
     )
     yield from body
     yield from ("</main>", "</body>", "</html>")
+
+
+def as_notes(notes: Sequence[str]) -> Iterator[str]:
+    """Yield the list of sentences at the end of a page; nothing where there is none."""
+    if notes:
+        yield "<h2>Notes</h2>"
+        yield '<ul class="notes">'
+        yield from (f"<li>{as_html(note)}</li>" for note in notes)
+        yield "</ul>"
 
 
 def as_html(text: str) -> str:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..knowledge.tables import NATIVE, PTX
-from .cells import CPU, NO_BUILD, UNKNOWN, Cell
+from .cells import CPU, NO_BUILD, UNKNOWN, Cell, span
 from .grid import UNSUPPORTED, Drivers, Gpus, Grid, architectures, branches, caption
-from .lanes import span
 from .style import as_code, as_markdown
 
 __all__ = ["WIDTH", "Block", "legend", "markdown", "text_blocks"]

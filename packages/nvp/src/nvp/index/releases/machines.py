@@ -27,11 +27,11 @@ from ...matrix.cells import (
     UNKNOWN,
     Cell,
     Matrix,
+    Place,
     all_places,
     machine,
 )
 from ...matrix.changes import CHANGED, LOST, Differences, Lane, find_change
-from ...matrix.lanes import Place
 from ...wheels.names import parse_wheel_name
 from ..pip.settings import Indexes
 from ..selection.options import Selection

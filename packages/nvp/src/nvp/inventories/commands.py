@@ -1,10 +1,15 @@
-"""nvidia-smi: ``-q -x`` has the driver, and ``--query-gpu`` has the capabilities."""
+"""Commands that describe the machine that they run on: nvidia-smi, pixi and conda.
+
+``nvidia-smi -q -x`` has the driver, and ``--query-gpu`` has the compute capabilities.
+``pixi info --json`` and ``conda info --json`` have virtual packages.
+"""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 from xml.parsers import expat
 
 from nvidia_variant_provider.errors import InputError, shown
@@ -13,12 +18,13 @@ from nvidia_variant_provider.machine.environment import Environment
 from .model import (
     MAX_GPUS,
     Machine,
+    as_text,
     make_environment,
     parse_capability,
     parse_cuda,
 )
 
-__all__ = ["is_query", "merge", "read_log", "read_query"]
+__all__ = ["is_info", "is_query", "merge", "read_info", "read_log", "read_query"]
 
 _ROOT = "nvidia_smi_log"
 _DTD = re.compile(r"nvsmi_device_v[0-9]{1,3}\.dtd")
@@ -26,6 +32,9 @@ _ABSENT = ("n/a", "[n/a]", "[not supported]", "[unknown error]", "")
 _HINT = "save the output of: nvidia-smi -q -x"
 _DEPTH = 32
 _LONGEST = 256
+
+_VIRTUAL_PACKAGES = ("virtual_packages", "virtual_pkgs")
+"""The key of the virtual packages, as pixi and conda call it."""
 
 
 class _Log:
@@ -202,3 +211,49 @@ def merge(first: Machine, second: Machine) -> Machine | None:
     )
     notes = tuple(dict.fromkeys((*first.notes, *second.notes)))
     return Machine(name=first.name, environment=environment, notes=notes)
+
+
+def is_info(document: Mapping[str, Any]) -> bool:
+    """Return whether a document is the output of pixi or conda."""
+    return any(isinstance(document.get(key), list) for key in _VIRTUAL_PACKAGES)
+
+
+def read_info(document: Mapping[str, Any], name: str) -> Machine:
+    """Read the machine that pixi or conda was run on.
+
+    :param name: what to call it, since the output has no name.
+    :raises InputError: a version is malformed.
+    """
+    packages = dict(_packages(document))
+    cuda = packages.get("__cuda")
+    arch = packages.get("__cuda_arch")
+    notes = []
+    if arch is not None:
+        # CEP 46: the package has the lowest compute capability of all GPUs.
+        notes.append("only its lowest compute capability is known")
+    elif cuda is not None:
+        notes.append(
+            "it has no virtual package __cuda_arch: install nvidia-virtual-packages"
+        )
+    gpus = [] if cuda is None else [(None, parse_capability(arch) if arch else None)]
+    return Machine(
+        name=name,
+        environment=make_environment(parse_cuda(cuda) if cuda else None, gpus),
+        notes=tuple(notes),
+    )
+
+
+def _packages(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield name and version of each virtual package.
+
+    pixi writes ``__cuda=12.9=0``, and conda ``["__cuda", "12.9", "0"]``.
+    """
+    for key in _VIRTUAL_PACKAGES:
+        listed = document.get(key)
+        for item in listed if isinstance(listed, list) else []:
+            parts = item.split("=") if isinstance(item, str) else item
+            if not isinstance(parts, list) or len(parts) < 2:
+                continue
+            name, version = as_text(parts[0]), as_text(parts[1])
+            if name is not None and version is not None:
+                yield name, version

@@ -1,16 +1,26 @@
-"""The matrix as one SVG drawing that looks like the HTML page."""
+"""The matrix in pictures: an HTML page without scripts, and an SVG drawing like it."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from .grid import Grid, architectures, branches, caption, meaning
-from .html import legend_items, tile_classes
-from .lanes import span
-from .style import as_html, svg_css, tone_classes
+from ..knowledge.tables import PTX
+from .cells import CPU, NO_BUILD, UNKNOWN, Cell, span
+from .grid import (
+    UNSUPPORTED,
+    Drivers,
+    Gpus,
+    Grid,
+    architectures,
+    branches,
+    caption,
+    meaning,
+    products,
+)
+from .style import as_html, as_notes, as_page, svg_css, tone_classes
 
-__all__ = ["svg_drawing"]
+__all__ = ["html_page", "svg_drawing"]
 
 _MARGIN = 24
 _ROW = 46
@@ -20,6 +30,115 @@ _SMALL_LETTER = 6.3
 
 _LETTER = 8.0
 """The width of a letter at 13 px in a monospaced font."""
+
+
+def html_page(grid: Grid) -> list[str]:
+    """Return the lines of the page, which are ASCII."""
+    title = as_html(grid.title)
+    body = [
+        *_table(grid, grid.gpu_bands, grid.driver_bands, name="merged"),
+        "<h2>Legend</h2>",
+        '<ul class="legend">',
+        *(
+            f'<li><span class="key {classes}">{as_html(sign)}</span> '
+            f"<span>{as_html(words)}</span></li>"
+            for sign, classes, words in _legend_items(grid)
+        ),
+        "</ul>",
+        *as_notes(grid.notes),
+        "<details>",
+        "<summary>Every driver and every GPU</summary>",
+        *_table(
+            grid,
+            [(gpu,) for gpu in grid.gpus],
+            # The newest drivers come first, since their columns differ and are then
+            # in sight without scrolling.
+            [(cuda,) for cuda in reversed(grid.drivers)],
+            name="whole",
+        ),
+        "</details>",
+    ]
+    page = as_page(
+        title=f"{title}: the build for each driver and GPU",
+        heading=title,
+        lead="Which build each machine gets: the CUDA version of its driver across, "
+        "the compute capability of its GPU down.",
+        body=body,
+    )
+    return list(page)
+
+
+def _tile_classes(cell: Cell | None, tones: Mapping[str, str]) -> str:
+    """Return the CSS classes of a cell's tile."""
+    if cell is None or not cell.exists:
+        return "gone"
+    if cell.label is None or not cell.uses_gpu:
+        return "cpu"
+    return f"{tones[cell.label]} ptx" if cell.how == PTX else tones[cell.label]
+
+
+def _legend_items(grid: Grid) -> list[tuple[str, str, str]]:
+    """Return ``(sign, classes, words)`` for each kind of cell that the grid has."""
+    tones = tone_classes(grid.labels)
+    items = [
+        (label, tones[label], grid.builds.get(label) or "uses the GPU")
+        for label in grid.labels
+    ]
+    others: dict[str, tuple[str, str, str]] = {}
+    for cell in grid.cells.values():
+        sign = caption(cell)
+        if not cell.exists:
+            words = f"{UNSUPPORTED}; this is what it would get"
+            others["[...]"] = ("[...]", "gone", words)
+        elif cell.how in (NO_BUILD, UNKNOWN):
+            others[sign] = (sign, _tile_classes(cell, tones), meaning(cell))
+        elif cell.label is None:
+            others[sign] = (sign, "cpu", "no label fits: the non-variant wheel")
+        elif cell.how == CPU:
+            others[sign] = (sign, "cpu", "does not use the GPU")
+        elif cell.how == PTX and len(items) == len(grid.labels):
+            words = "only PTX, which the driver compiles"
+            items.append((sign, _tile_classes(cell, tones), words))
+    if len(grid.cells) < len(grid.drivers) * len(grid.gpus):
+        others["-"] = ("-", "gone", UNSUPPORTED)
+    return [*items, *others.values()]
+
+
+def _table(
+    grid: Grid, rows: Sequence[Gpus], columns: Sequence[Drivers], *, name: str
+) -> Iterator[str]:
+    tones = tone_classes(grid.labels)
+    yield (
+        f'<div class="scroll" role="region" tabindex="0" aria-labelledby="{name}">'
+        f'<table class="{name}">'
+    )
+    yield (
+        f'<caption id="{name}">The build for each GPU (rows) and CUDA version of the '
+        "driver (columns)</caption>"
+    )
+    heads = [_head("col", span(band), branches(band)) for band in columns]
+    yield f'<thead><tr><th scope="col">GPU</th>{"".join(heads)}</tr></thead>'
+    yield "<tbody>"
+    for row in rows:
+        about = products(row[0]) if name == "whole" else architectures(row)
+        cells = [_cell(grid.at(column, row), tones, column, row) for column in columns]
+        yield f"<tr>{_head('row', span(row), about)}{''.join(cells)}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _head(scope: str, text: str, about: str) -> str:
+    small = f" <small>{as_html(about)}</small>" if about else ""
+    return f'<th scope="{scope}"><b>{as_html(text)}</b>{small}</th>'
+
+
+def _cell(
+    cell: Cell | None, tones: Mapping[str, str], column: Drivers, row: Gpus
+) -> str:
+    title = f"CUDA {span(column)}, GPU {span(row)}: {meaning(cell)}"
+    return (
+        f'<td class="{_tile_classes(cell, tones)}" title="{as_html(title)}">'
+        f"{as_html(caption(cell))}</td>"
+    )
 
 
 def svg_drawing(grid: Grid) -> list[str]:
@@ -80,7 +199,7 @@ def _rows(grid: Grid, first: int, column_width: int, top: int) -> Iterator[str]:
             title = f"CUDA {span(column)}, GPU {span(row)}: {meaning(cell)}"
             yield from _tile(
                 caption(cell),
-                tile_classes(cell, tones),
+                _tile_classes(cell, tones),
                 title=title,
                 box=(
                     _MARGIN + first + index * column_width,
@@ -112,7 +231,7 @@ def _tile(
 
 def _legend(grid: Grid, top: int, width: int) -> tuple[list[str], int]:
     """Return the lines of the legend, and the y coordinate below it."""
-    items = legend_items(grid)
+    items = _legend_items(grid)
     widest = max(len(sign) for sign, _, _ in items)
     key = min(width // 2, max(56, round(widest * _LETTER) + 20))
     lines: list[str] = []
