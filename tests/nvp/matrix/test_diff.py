@@ -252,11 +252,11 @@ class TestDescription:
         differences = find_differences(read_metadata(old), read_metadata(new))
         lanes = differences.lanes
         groups = make_groups(lanes, with_same=True)
-        described = [lane.key for group in groups for lane in group.lanes]
+        described = [lane.key for group in groups for lane in group]
         assert sorted(described) == sorted(lane.key for lane in lanes)
         listed: Counter[tuple[CudaVersion, ComputeCapability]] = Counter()
         for group in groups:
-            for rectangle in differences.where(group.lanes):
+            for rectangle in differences.where(group):
                 places = read_rectangle(rectangle)
                 listed.update(place for place in places if can_exist(*place))
         assert listed == Counter(described)

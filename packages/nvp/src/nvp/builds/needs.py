@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from nvidia_variant_provider.machine.environment import CudaVersion
@@ -13,7 +14,6 @@ from .backends import Backend
 
 if TYPE_CHECKING:
     from ..gpu_code.report import LibraryReport, WheelReport
-    from ..gpu_code.runtimes import Runtime
     from ..gpu_code.units import Unit
 
 # Most projects that pip installs have no GPU code: the modules that read GPU code, and
@@ -36,7 +36,7 @@ def needs_of_report(report: WheelReport) -> Needs | None:
 
     :returns: ``None`` when the wheel could not be read completely.
     """
-    from ..gpu_code.runtimes import declared_runtimes, library_runtimes
+    from ..gpu_code.runtimes import linked_runtimes
     from ..gpu_code.units import split_units
 
     if not report.complete:
@@ -48,11 +48,8 @@ def needs_of_report(report: WheelReport) -> Needs | None:
         for unit, size in zip(units, sizes, strict=True)
     )
     chosen = {item.path for unit in units if unit.by_cuda for item in unit.libraries}
-    runtimes = declared_runtimes(report)
-    for library in report.own:
-        if library.path not in chosen:
-            runtimes += library_runtimes(report, library)
-    newest = max(runtimes, key=_version, default=None)
+    runtimes = linked_runtimes(report, chosen)
+    newest = max(runtimes, key=attrgetter("version"), default=None)
     source = newest.source if newest else "its libraries were read"
     # A program takes the library that fits out of those for several CUDA versions.
     built = [min(versions) for piece in pieces if (versions := _versions(piece))]
@@ -87,7 +84,7 @@ def needs_of_requirements(requires: Iterable[str]) -> Needs | None:
     runtimes = required_runtimes(listed)
     if not runtimes:
         return None
-    newest = max(runtimes, key=_version)
+    newest = max(runtimes, key=attrgetter("version"))
     return Needs(
         evidence="metadata",
         source=newest.source,
@@ -169,7 +166,3 @@ def _merged(name: str, codes: list[LibraryCode]) -> LibraryCode:
         ptx=ptx,
         minor=codes[0].minor,
     )
-
-
-def _version(runtime: Runtime) -> CudaVersion:
-    return runtime.version

@@ -50,12 +50,12 @@ def find_cover(fitting: Sequence[tuple[int, Sequence[str]]]) -> Cover:
     useful = _without_dominated(served)
     everything = (1 << len(groups)) - 1
     exact = len(useful) <= EXACT
-    chosen: Iterable[str]
-    if not exact:
-        chosen = _greedy(groups, served, useful)
+    members: Iterable[str]
+    if exact:
+        members = _smallest(groups, served, list(served), everything)
     else:
-        chosen = _smallest(groups, served, list(served), everything)
-    return Cover(gains=_gains(groups, served, chosen), is_smallest=exact)
+        members = _gains(groups, served, useful)
+    return Cover(gains=_gains(groups, served, sorted(members)), is_smallest=exact)
 
 
 def _served_by(groups: Sequence[tuple[int, Sequence[str]]]) -> dict[str, int]:
@@ -125,20 +125,6 @@ def _distance(
     )
 
 
-def _greedy(
-    groups: Sequence[tuple[int, Sequence[str]]],
-    served: Mapping[str, int],
-    labels: Sequence[str],
-) -> list[str]:
-    chosen: list[str] = []
-    left = (1 << len(groups)) - 1
-    while left:
-        best = max(labels, key=lambda label: _machines(groups, served[label] & left))
-        chosen.append(best)
-        left &= ~served[best]
-    return chosen
-
-
 def _machines(groups: Sequence[tuple[int, Sequence[str]]], mask: int) -> int:
     return sum(count for i, (count, _) in enumerate(groups) if mask >> i & 1)
 
@@ -146,13 +132,17 @@ def _machines(groups: Sequence[tuple[int, Sequence[str]]], mask: int) -> int:
 def _gains(
     groups: Sequence[tuple[int, Sequence[str]]],
     served: Mapping[str, int],
-    labels: Iterable[str],
+    labels: Sequence[str],
 ) -> dict[str, int]:
+    """Return labels that serve all groups, each with the machines that it adds.
+
+    The label that adds the most machines is the next one, so that the result may do
+    without some of ``labels``.
+    """
     gains: dict[str, int] = {}
-    waiting, left = sorted(labels), (1 << len(groups)) - 1
-    while waiting:
-        best = max(waiting, key=lambda label: _machines(groups, served[label] & left))
+    left = (1 << len(groups)) - 1
+    while left:
+        best = max(labels, key=lambda label: _machines(groups, served[label] & left))
         gains[best] = _machines(groups, served[best] & left)
         left &= ~served[best]
-        waiting.remove(best)
     return gains

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvidia_variant_provider.machine.supported import NEWEST, OLDEST
 
 from ..knowledge.tables import parse_isa
 from .report import LibraryReport, WheelReport
-from .runtimes import Runtime, declared_runtimes, library_runtimes
+from .runtimes import Runtime, library_runtimes, linked_runtimes
 from .units import Unit, first_toolkit, parse_target, ptx_toolkit
 
 __all__ = ["Bound", "find_bounds", "newest_ptx", "newest_runtime", "relaxed_version"]
@@ -46,12 +47,8 @@ def find_bounds(
     :param real: the machine code that would be declared, such as ``90_real``.
     :param native: whether machine code runs on all GPUs that would be declared.
     """
-    runtimes = declared_runtimes(report)
     counted = {item.path for unit in units for item in unit.libraries}
-    for item in report.own:
-        if item.path not in counted:
-            runtimes += library_runtimes(report, item)
-    bounds = [_as_bound(runtime) for runtime in runtimes]
+    bounds = list(map(_as_bound, linked_runtimes(report, counted)))
     bounds += [_unit_bound(report, unit) for unit in units]
     strict = _highest(bounds)
     version = strict.version
@@ -118,22 +115,15 @@ def newest_ptx(units: Sequence[Unit]) -> CudaVersion | None:
 def newest_runtime(report: WheelReport, units: Sequence[Unit]) -> Runtime | None:
     """Return the newest CUDA that it cannot run without, or ``None``."""
     choices = {item.path for unit in units if unit.by_cuda for item in unit.libraries}
-    runtimes = declared_runtimes(report)
-    for item in report.own:
-        if item.path not in choices:
-            runtimes += library_runtimes(report, item)
+    runtimes = linked_runtimes(report, choices)
     for unit in units:
         if unit.by_cuda:
             each = [library_runtimes(report, item) for item in unit.libraries]
-            newest = [max(group, key=_by_version) for group in each if group]
+            newest = [max(group, key=attrgetter("version")) for group in each if group]
             # A library without a CUDA dependency works with every CUDA version.
             if len(newest) == len(each):
-                runtimes.append(min(newest, key=_by_version))
-    return max(runtimes, key=_by_version, default=None)
-
-
-def _by_version(runtime: Runtime) -> CudaVersion:
-    return runtime.version
+                runtimes.append(min(newest, key=attrgetter("version")))
+    return max(runtimes, key=attrgetter("version"), default=None)
 
 
 def _unit_bound(report: WheelReport, unit: Unit) -> Bound:
@@ -178,9 +168,7 @@ def _as_bound(runtime: Runtime) -> Bound:
 def _highest(bounds: Sequence[Bound]) -> Bound:
     """Return the bound that all others allow; the first one among equal bounds."""
     for bound in bounds:
-        if (
-            bound.version is None and bound.reason
-        ):  # a need that no driver is known to meet
+        if bound.version is None and bound.reason:  # no known driver meets this need
             return bound
     known = [(bound.version, bound) for bound in bounds if bound.version is not None]
     if not known:

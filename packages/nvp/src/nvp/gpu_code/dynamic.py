@@ -252,7 +252,8 @@ def read_symbols(
     sections = read_seekable(read_sections(), file).sections
     start, length = sections.place(b".dynsym")
     names_at, names_length = sections.place(b".dynstr")
-    order, wide = _class(file)
+    ident = _read(file, 0, len(MAGIC) + 2)
+    order, wide = (">" if ident[5] == 2 else "<"), ident[4] == 2
     # The fields stand in another order in files with 32 bits.
     form = struct.Struct(order + ("IBBHQQ" if wide else "IIIBBH"))
     if length > MAX_SYMBOLS * form.size or names_length > MAX_NAMES:
@@ -276,12 +277,6 @@ def read_symbols(
                 raise ValueError("the names of its symbols are too long")
             yield Symbol(names[at:end], section != _SHN_UNDEF, info >> 4 == _STB_WEAK)
         start, length = start + size, length - size
-
-
-def _class(file: BinaryIO) -> tuple[str, bool]:
-    """Return the byte order, as `struct` spells it, and whether it has 64 bits."""
-    ident = _read(file, 0, len(MAGIC) + 2)
-    return (">" if ident[5] == 2 else "<"), ident[4] == 2
 
 
 def _read(file: BinaryIO, start: int, length: int) -> bytes:

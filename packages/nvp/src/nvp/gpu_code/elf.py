@@ -23,7 +23,6 @@ __all__ = [
     "PT_LOAD",
     "Header",
     "Image",
-    "Section",
     "Sections",
     "parse_header",
     "read_sections",
@@ -60,19 +59,6 @@ MAX_NAMES = 256 * 1024
 MAX_NAME = 256
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
-    """A part of the file.
-
-    :param offset: where it starts in the file.
-    :param size: its length in bytes.
-    """
-
-    name: str
-    offset: int
-    size: int
-
-
 class Sections:
     """The sections of a file, whose names are looked at only when somebody asks.
 
@@ -88,11 +74,6 @@ class Sections:
     def __init__(self, rows: Iterable[tuple[int, int, int, int]], names: bytes) -> None:
         self._rows = [row for row in rows if row[1] not in (0, _SHT_NOBITS)]
         self._names = names
-
-    def __iter__(self) -> Iterator[Section]:
-        for name, _, offset, size in self._rows:
-            text = text_of(self._names[name : name + MAX_NAME])
-            yield Section(name=text, offset=offset, size=size)
 
     def place(self, name: bytes) -> Range:
         """Return where the last section of a name is; without one, an empty range."""
@@ -119,15 +100,14 @@ class Sections:
 class Image:
     """What the tables of an ELF or PE file say.
 
-    :param format: ``elf`` or ``pe``.
     :param machine: the processor.
+    :param sections: those of an ELF file; none of a PE file.
     :param needed: the libraries that it is linked with.
     :param flags: ``e_flags`` of an ELF file.
     :param osabi: ``EI_OSABI`` of an ELF file.
     :param defects: clauses about tables that cannot be read.
     """
 
-    format: str
     machine: str
     sections: Sections
     needed: tuple[str, ...] = ()
@@ -235,7 +215,6 @@ def read_sections(*, named: bool = True) -> Reader[Image]:
         _, _, start, length = rows[header.names]
         (names,) = yield ((start, min(length, MAX_NAMES)),)
     return Image(
-        format="elf",
         machine=header.machine_name,
         sections=Sections(rows, names),
         flags=header.flags,

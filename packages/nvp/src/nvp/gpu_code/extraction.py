@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import re
 from collections.abc import Callable, Iterator
@@ -12,7 +13,16 @@ from nvidia_variant_provider.strict_json import open_regular
 from . import elf
 from .compression import ZSTD, Budget, decompress, has_zstd
 from .cubin import cubin_target, has_kernels
-from .fatbin import CONTAINER, CUBIN, ENTRY, GROUP, MAGIC, compression_of, target_of
+from .fatbin import (
+    CONTAINER,
+    CUBIN,
+    ENTRY,
+    GROUP,
+    MAGIC,
+    compression_of,
+    group_entries,
+    target_of,
+)
 from .ranges import read_all
 
 __all__ = ["Cubin", "ExtractionError", "extract_cubin"]
@@ -174,19 +184,9 @@ def _members(
     header: bytes, group: tuple[int, ...], start: int, length: int
 ) -> Iterator[_Packed]:
     """Yield the cubins of a group, which are compressed as one stream."""
-    place = ENTRY.size + 8
-    if len(header) < place:
-        return
-    count = int.from_bytes(header[ENTRY.size : ENTRY.size + 4], "little")
     form = compression_of(group)
-    for _ in range(count):
-        if place + ENTRY.size > len(header):
-            return
-        fields: tuple[int, ...] = ENTRY.unpack_from(header, place)
-        place += ENTRY.size
-        if fields[5]:  # an extension follows: two numbers, a text and padding
-            text = int.from_bytes(header[place + 4 : place + 8], "little")
-            place += 8 + (text + 8 & ~7)
-        offset, size = fields[2:4]
-        if fields[0] == CUBIN:
-            yield _Packed(target_of(fields), size, form, start, length, offset)
+    with contextlib.suppress(ValueError):
+        for fields in group_entries(header):
+            offset, size = fields[2:4]
+            if fields[0] == CUBIN:
+                yield _Packed(target_of(fields), size, form, start, length, offset)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from .compression import LZ4, NONE, ZSTD, Budget, decompress
@@ -33,6 +33,7 @@ __all__ = [
     "Entry",
     "Scanner",
     "compression_of",
+    "group_entries",
     "target_of",
 ]
 
@@ -285,35 +286,20 @@ class Scanner:
         self, header: bytes, group: tuple[int, ...], payload: bytes
     ) -> None:
         """Read the entries of a group; their headers stand in that of the group."""
-        place = ENTRY.size
-        if len(header) < place + 8:
-            self._on_defect(self._next, "a group has no list of its entries")
-            return
-        count, length = struct.unpack_from("<II", header, place)
-        end = min(place + length, len(header))
-        place += 8
         stream: bytes | None = None
-        for _ in range(count):
-            if place + ENTRY.size > end:
-                self._on_defect(self._next, "the list of a group is cut off")
-                return
-            self._budget.steps -= 1
-            fields: tuple[int, ...] = ENTRY.unpack_from(header, place)
-            place += ENTRY.size
-            if fields[5]:  # an extension follows: two numbers, a text and padding
-                if place + 8 > end:
-                    self._on_defect(self._next, "the list of a group is cut off")
-                    return
-                (text,) = struct.unpack_from("<I", header, place + 4)
-                place += 8 + (text + 8 & ~7)
-            offset, size = fields[2:4]
-            body = b""
-            if fields[0] == CUBIN and size <= SMALL:
-                # Decompress lazily, when an entry needs it.
-                if stream is None:
-                    stream = self._unpacked(group, payload)
-                body = stream[offset : offset + size]
-            self._report(fields, body, size, group)
+        try:
+            for fields in group_entries(header):
+                self._budget.steps -= 1
+                offset, size = fields[2:4]
+                body = b""
+                if fields[0] == CUBIN and size <= SMALL:
+                    # Decompress lazily, when an entry needs it.
+                    if stream is None:
+                        stream = self._unpacked(group, payload)
+                    body = stream[offset : offset + size]
+                self._report(fields, body, size, group)
+        except ValueError as error:
+            self._on_defect(self._next, str(error))
 
     def _unpacked(self, group: tuple[int, ...], payload: bytes) -> bytes:
         if not payload:
@@ -367,6 +353,31 @@ class Scanner:
         self._on_defect(self._next, f"a container of GPU code is damaged: {why}")
         self._end = None
         return self._next + (self._next == self._start)
+
+
+def group_entries(header: bytes) -> Iterator[tuple[int, ...]]:
+    """Yield the fields of the entries of a group.
+
+    :param header: that of the group, which holds the headers of its entries.
+    :raises ValueError: the list of the entries is missing, or ends too early.
+    """
+    place = ENTRY.size
+    if len(header) < place + 8:
+        raise ValueError("a group has no list of its entries")
+    count, length = struct.unpack_from("<II", header, place)
+    end = min(place + length, len(header))
+    place += 8
+    for _ in range(count):
+        if place + ENTRY.size > end:
+            raise ValueError("the list of a group is cut off")
+        fields: tuple[int, ...] = ENTRY.unpack_from(header, place)
+        place += ENTRY.size
+        if fields[5]:  # an extension follows: two numbers, a text and padding
+            if place + 8 > end:
+                raise ValueError("the list of a group is cut off")
+            (text,) = struct.unpack_from("<I", header, place + 4)
+            place += 8 + (text + 8 & ~7)
+        yield fields
 
 
 # A library has thousands of entries, which differ in a few ways only.

@@ -69,7 +69,9 @@ def inspect_path(
     try:
         status = os.stat(source)
         if stat.S_ISDIR(status.st_mode):
-            return _report(list_folder(source), name, "folder", jobs, progress)
+            return inspect_listing(
+                list_folder(source), name, "folder", jobs=jobs, progress=progress
+            )
         if not stat.S_ISREG(status.st_mode):
             message = "neither a file nor a folder"
             raise InputError(message, path=name, hint="name a wheel or a library")
@@ -84,10 +86,10 @@ def inspect_path(
     listing = Listing(size=status.st_size)
     if zipped or source.lower().endswith(ARCHIVES):
         listing.add_archive(source, os.path.basename(source), requires=True)
-        return _report(listing, name, "wheel", jobs, progress)
+        return inspect_listing(listing, name, "wheel", jobs=jobs, progress=progress)
     listing.members = 1
     listing.add_local(source, os.path.basename(source), status.st_size)
-    return _report(listing, name, "file", jobs, progress)
+    return inspect_listing(listing, name, "file", jobs=jobs, progress=progress)
 
 
 def list_wheel(
@@ -106,13 +108,6 @@ def list_wheel(
     # The name may be a URL, whose last part is that of the file.
     listing.add_archive(source, name.rpartition("/")[2], requires=True, look=look)
     return listing
-
-
-def inspect_listing(
-    listing: Listing, name: str, *, jobs: int = 1, progress: Progress | None = None
-) -> WheelReport:
-    """Find the GPU code in the members of a wheel that `list_wheel` has listed."""
-    return _report(listing, name, "wheel", jobs, progress)
 
 
 def inspect_distribution(
@@ -185,13 +180,22 @@ def inspect_recorded(
         listing.add_metadata(metadata)
     for path in sorted(paths):
         listing.add_path(locate(path), path.replace("\\", "/"))
-    return _report(listing, name, "distribution", jobs, progress)
+    return inspect_listing(listing, name, "distribution", jobs=jobs, progress=progress)
 
 
-def _report(
-    listing: Listing, path: str, kind: str, jobs: int, progress: Progress | None
+def inspect_listing(
+    listing: Listing,
+    path: str,
+    kind: str = "wheel",
+    *,
+    jobs: int = 1,
+    progress: Progress | None = None,
 ) -> WheelReport:
-    """Look into the files of ``listing``, and put together what is in them."""
+    """Find the GPU code in files that are listed, such as those of `list_wheel`.
+
+    :param path: what the report is about.
+    :param kind: the kind of the report; see `WheelReport`.
+    """
     total = sum(item.size for item in listing.files)
     logger.info(
         "%s: a %s of %d bytes; %d of its %d files are read, which have %d bytes",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from .compression import NONE, Budget
 from .dynamic import read_needed, read_other_parts
@@ -25,6 +25,8 @@ __all__ = [
 
 Pieces = Callable[[], Iterator[bytes]]
 """A function that reads the file from its start, in pieces of any length."""
+
+_T = TypeVar("_T")
 
 _PASSES = 2
 """How often a stream is read again for tables that have passed. The longest chains of
@@ -210,8 +212,11 @@ def inspect_local(
     try:
         with open(place, "rb", buffering=0) as file:
             form = guess_format(path, file.read(_HEAD))
-            others = _other_parts(file) if loaded_only and form == "elf" else ()
-            _scan(scanner, size, file, others, on_bytes)
+            others: Sequence[Range] | None = None
+            if loaded_only and form == "elf":
+                # The readers of the tables say what is wrong with the file.
+                others = _read_table(read_other_parts(), file, [])
+            _scan(scanner, size, file, others or (), on_bytes)
             tables = [_read_table(item, file, errors) for item in _readers(form)]
     except OSError as error:
         counts.add_defect(None, f"cannot be read: {error.strerror or error}")
@@ -221,20 +226,13 @@ def inspect_local(
 
 
 def _read_table(
-    reader: Reader[_Table], file: IO[bytes], errors: list[ValueError]
-) -> _Table | None:
+    reader: Reader[_T], file: IO[bytes], errors: list[ValueError]
+) -> _T | None:
     try:
         return read_seekable(reader, file)
     except ValueError as error:
         errors.append(error)
         return None
-
-
-def _other_parts(file: IO[bytes]) -> tuple[Range, ...]:
-    try:
-        return read_seekable(read_other_parts(), file)
-    except ValueError:  # the readers of the tables say what is wrong
-        return ()
 
 
 def _scan(

@@ -56,12 +56,10 @@ def read_pe() -> Reader[Image]:
     (table,) = yield ((start + 24 + optional, count * _SECTION.size),)
     if len(table) < count * _SECTION.size:
         defects.append("its section headers are cut off")
-    rows, section_names, spans = [], b"", []
+    spans = []
     for at in range(0, len(table) - _SECTION.size + 1, _SECTION.size):
-        name, _, address, size, offset = _SECTION.unpack_from(table, at)
+        _, _, address, size, offset = _SECTION.unpack_from(table, at)
         if size:
-            rows.append((len(section_names), 1, offset, size))
-            section_names += name + b"\0"
             spans.append((address, offset, size))
     tables = yield tuple(_tables(head, optional, directories, spans))
     names = []
@@ -75,9 +73,8 @@ def read_pe() -> Reader[Image]:
     texts = yield tuple(names)
     needed = [text.partition(b"\0")[0].decode("utf-8", "replace") for text in texts]
     return Image(
-        format="pe",
         machine=_MACHINES.get(machine, f"machine {machine:#x}"),
-        sections=Sections(rows, section_names),
+        sections=Sections((), b""),
         needed=tuple(filter(None, needed)),
         defects=tuple(defects),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from nvidia_variant_provider.errors import shown
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Runtime",
-    "declared_runtimes",
     "library_runtimes",
+    "linked_runtimes",
     "major_of_name",
     "required_runtimes",
 ]
@@ -58,7 +58,7 @@ class Runtime:
     source: str
 
 
-def declared_runtimes(report: WheelReport) -> list[Runtime]:
+def _declared_runtimes(report: WheelReport) -> list[Runtime]:
     """Return the CUDA that METADATA asks for, and the one in the project's name.
 
     ``jax-cuda12-plugin`` is for CUDA 12, and ``cupy-cuda110`` for CUDA 11.0.
@@ -92,6 +92,18 @@ def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtim
             source = f"the wheel contains {item.path}"
             runtimes.append(Runtime(version=version, source=source))
         runtimes += _needed(item)
+    return runtimes
+
+
+def linked_runtimes(report: WheelReport, without: Collection[str]) -> list[Runtime]:
+    """Return the CUDA of METADATA, of the project's name and of its own libraries.
+
+    :param without: the paths of libraries that do not count.
+    """
+    runtimes = _declared_runtimes(report)
+    for item in report.own:
+        if item.path not in without:
+            runtimes += library_runtimes(report, item)
     return runtimes
 
 

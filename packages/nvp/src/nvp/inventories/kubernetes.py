@@ -10,7 +10,6 @@ NVIDIA/k8s-device-plugin, ``internal/lm/nvml.go``, labels nodes. In spite of its
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -92,12 +91,12 @@ def read_objects(items: Iterable[Mapping[str, Any]]) -> Iterator[Machine]:
 class _Pool:
     """The devices of the newest generation of a pool.
 
-    :ivar devices: the values of `_ATTRIBUTES` of each. A cluster has many thousands of
-        devices, and all of its slices have to be seen before one can be read.
+    :ivar devices: the attributes of each, by the names in `_ATTRIBUTES`. All slices of
+        a cluster have to be seen before one can be read.
     """
 
     generation: int
-    devices: list[tuple[str | None, ...]] = field(default_factory=list)
+    devices: list[dict[str, str]] = field(default_factory=list)
 
 
 def _add_to_pool(pools: dict[tuple[str, str], _Pool], item: Mapping[str, Any]) -> None:
@@ -133,9 +132,7 @@ def _nodes_of(pools: Mapping[tuple[str, str], _Pool]) -> Iterator[Machine]:
     for name, its_pools in of_node.items():
         collected = _Node()
         for pool in its_pools:
-            for number, values in enumerate(pool.devices):
-                device = dict(zip(_ATTRIBUTES, values, strict=True))
-                attributes = {key: text for key, text in device.items() if text}
+            for number, attributes in enumerate(pool.devices):
                 place = f"node {shown(name)}, device {number}"
                 _add_device(collected, attributes, place)
         if len(collected.cuda) > 1:
@@ -174,8 +171,8 @@ def _add_device(node: _Node, attributes: Mapping[str, str], place: str) -> None:
         node.gpus[key] = (attributes.get("productName"), parsed)
 
 
-def _attributes(device: object) -> tuple[str | None, ...]:
-    """Return the values of `_ATTRIBUTES` of a device.
+def _attributes(device: object) -> dict[str, str]:
+    """Return the attributes of a device that count, by their names.
 
     Up to v1beta1 of the API they stand below ``basic``.
     """
@@ -186,8 +183,8 @@ def _attributes(device: object) -> tuple[str | None, ...]:
         short = name.rpartition("/")[2]
         for text in map(as_text, as_mapping(value).values()):
             if text is not None and short in _ATTRIBUTES:
-                values[short] = sys.intern(text)
-    return tuple(values.get(name) for name in _ATTRIBUTES)
+                values[short] = text
+    return values
 
 
 def _read_node(item: Mapping[str, Any]) -> Iterator[Machine]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
 from nvidia_variant_provider.errors import printable
 from nvidia_variant_provider.metadata.model import NULL_LABELS
@@ -27,22 +27,14 @@ _LABEL = 12
 """The columns that ``workaround: `` takes."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
-    """Lanes in which the same picks change in the same way, for one cause.
+Group: TypeAlias = Sequence[Lane]
+"""Lanes in which the same picks change in the same way, for one cause.
 
-    Either all of them exist, or none.
-    """
-
-    lanes: tuple[Lane, ...]
-
-    @property
-    def first(self) -> Lane:
-        """The lane whose reason stands for the reasons of all."""
-        return self.lanes[0]
+Either all of them exist, or none. The reason of the first one stands for all.
+"""
 
 
-def make_groups(lanes: Sequence[Lane], *, with_same: bool = False) -> list[Group]:
+def make_groups(lanes: Sequence[Lane], *, with_same: bool = False) -> Sequence[Group]:
     """Return the groups of lanes, those of lost lanes first.
 
     :param with_same: whether lanes that stay the same get groups as well.
@@ -54,7 +46,7 @@ def make_groups(lanes: Sequence[Lane], *, with_same: bool = False) -> list[Group
         picks = tuple(_pick(cell.label, cell.how) for cell in (lane.old, lane.new))
         key = lane.exists, lane.change, picks, lane.causes
         members_of.setdefault(key, []).append(lane)
-    groups = [Group(lanes=tuple(members)) for members in members_of.values()]
+    groups = list(members_of.values())
     # Among groups of one change the largest comes first. The sort is stable, so that
     # groups of one size stay in the order of their first lanes.
     groups.sort(key=_order)
@@ -62,8 +54,8 @@ def make_groups(lanes: Sequence[Lane], *, with_same: bool = False) -> list[Group
 
 
 def _order(group: Group) -> tuple[bool, int, int]:
-    first = group.first
-    return not first.exists, CHANGES.index(first.change), -len(group.lanes)
+    first = group[0]
+    return not first.exists, CHANGES.index(first.change), -len(group)
 
 
 def _title(lane: Lane) -> str:
@@ -76,7 +68,7 @@ def text_lines(
     """Return lines of at most ``width`` columns, as far as names allow it."""
     lines = [f"{printable(differences.old)} -> {printable(differences.new)}", ""]
     for group in make_groups(differences.lanes, with_same=with_same):
-        first = group.first
+        first = group[0]
         picks = f"{caption(first.old)} -> {caption(first.new)}"
         lines.append(f"{_title(first)}: {picks}")
         for name, sentence in _facts(differences, group):
@@ -97,7 +89,7 @@ def markdown_lines(differences: Differences, *, with_same: bool = False) -> list
     old, new = map(as_markdown, (differences.old, differences.new))
     lines = [f"# {old} to {new}: which machines get another build", ""]
     for group in make_groups(differences.lanes, with_same=with_same):
-        first = group.first
+        first = group[0]
         title = _title(first).capitalize()
         lines.append(f"## {title}: {_coded(first, old=True)} to {_coded(first)}")
         lines.append("")
@@ -111,10 +103,10 @@ def markdown_lines(differences: Differences, *, with_same: bool = False) -> list
 
 def _facts(differences: Differences, group: Group) -> Iterator[tuple[str, str]]:
     """Yield ``(name, sentence)``; default, workaround and risk are never mixed."""
-    first = group.first
-    for rectangle in differences.where(group.lanes):
+    first = group[0]
+    for rectangle in differences.where(group):
         yield "lanes", rectangle
-    reasons = dict.fromkeys(lane.reason for lane in group.lanes)
+    reasons = dict.fromkeys(lane.reason for lane in group)
     if first.reason is not None:
         # The sentence has the numbers of one lane, so say which lane that is.
         example = "" if len(reasons) == 1 else f"with {_lane(first)}: "
@@ -132,12 +124,12 @@ def _apart(
 ) -> Iterator[str]:
     """Yield the sentences of one field, and where they hold if not everywhere."""
     lanes_of: dict[str, list[Lane]] = {}
-    for lane in group.lanes:
+    for lane in group:
         for sentence in field(lane):
             lanes_of.setdefault(sentence, []).append(lane)
     for sentence, lanes in lanes_of.items():
         where = ""
-        if len(lanes) < len(group.lanes):
+        if len(lanes) < len(group):
             where = f"{_shortest(differences, group, lanes)}: "
         yield f"{where}{sentence}"
 
@@ -145,8 +137,8 @@ def _apart(
 def _shortest(differences: Differences, group: Group, lanes: Sequence[Lane]) -> str:
     """Return where part of a group is; its GPUs suffice if all their lanes are in."""
     gpus = {lane.new.capability for lane in lanes}
-    if sum(lane.new.capability in gpus for lane in group.lanes) == len(lanes):
-        known = sorted({lane.new.capability for lane in group.lanes})
+    if sum(lane.new.capability in gpus for lane in group) == len(lanes):
+        known = sorted({lane.new.capability for lane in group})
         return list_gpus([lane.key for lane in lanes], known)
     return "; ".join(differences.where(lanes))
 

@@ -10,16 +10,13 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from nvidia_variant_provider.errors import printable
 
 from ..files import read_resource
 
 __all__ = [
-    "DARK",
-    "LIGHT",
-    "Theme",
+    "TONES",
     "as_code",
     "as_html",
     "as_markdown",
@@ -32,67 +29,9 @@ __all__ = [
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]#!|~])")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Theme:
-    """Colours as ``#rrggbb``.
-
-    :param page: the background.
-    :param ink: text on the page and on the tiles.
-    :param soft: less important text on the page.
-    :param line: borders.
-    :param tones: tiles of GPU builds, those for the oldest drivers first.
-    :param cpu: tiles of builds that do not use the GPU.
-    :param cpu_ink: text on those tiles.
-    :param hatch: the mark of builds with only PTX.
-    """
-
-    page: str
-    ink: str
-    soft: str
-    line: str
-    tones: Sequence[str]
-    cpu: str
-    cpu_ink: str
-    hatch: str
-
-
-LIGHT = Theme(
-    page="#ffffff",
-    ink="#12181f",
-    soft="#4a5561",
-    line="#c5cdd6",
-    tones=(
-        "#c9dfff",
-        "#a9e4e3",
-        "#b5e6ae",
-        "#e6e88a",
-        "#ffd27d",
-        "#ffbfa0",
-        "#f7b9d7",
-    ),
-    cpu="#f1f3f5",
-    cpu_ink="#4a5561",
-    hatch="#12181f",
-)
-
-DARK = Theme(
-    page="#0f141a",
-    ink="#f4f7fa",
-    soft="#a9b4c0",
-    line="#3a4652",
-    tones=(
-        "#1d4377",
-        "#0f5157",
-        "#245527",
-        "#4f4d08",
-        "#664106",
-        "#76341a",
-        "#6f2450",
-    ),
-    cpu="#1a2129",
-    cpu_ink="#a9b4c0",
-    hatch="#f4f7fa",
-)
+TONES = 7
+"""Colours of tiles for GPU builds. ``light.css`` and ``dark.css`` hold all colours, and
+those of builds for the oldest drivers come first."""
 
 
 def tone_classes(labels: Sequence[str]) -> dict[str, str]:
@@ -100,32 +39,24 @@ def tone_classes(labels: Sequence[str]) -> dict[str, str]:
 
     A few labels are spread over the whole scale, so that their colours differ more.
     """
-    count = len(LIGHT.tones)
-    step = max(1, count // max(1, len(labels)))
-    return {label: f"t{index * step % count}" for index, label in enumerate(labels)}
+    step = max(1, TONES // max(1, len(labels)))
+    return {label: f"t{index * step % TONES}" for index, label in enumerate(labels)}
 
 
-def _variables(theme: Theme) -> str:
-    tones = "".join(f"--t{i}:{tone};" for i, tone in enumerate(theme.tones))
-    return (
-        f"--page:{theme.page};--ink:{theme.ink};--soft:{theme.soft};"
-        f"--line:{theme.line};--cpu:{theme.cpu};--cpu-ink:{theme.cpu_ink};"
-        f"--hatch:{theme.hatch};{tones}"
-    )
+def _variables(theme: str) -> str:
+    return "".join(read_resource("matrix", f"{theme}.css").split())
 
 
 def _tones(declaration: str) -> str:
-    return "\n".join(
-        f".t{i} {{ {declaration}: var(--t{i}); }}" for i in range(len(LIGHT.tones))
-    )
+    return "\n".join(f".t{i} {{ {declaration}: var(--t{i}); }}" for i in range(TONES))
 
 
 def _page_css() -> list[str]:
     """Return the style sheet of the page, which has only the themes' colours."""
     return f"""
-:root {{ color-scheme: light dark; {_variables(LIGHT)} }}
-@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}
-@media print {{ :root {{ color-scheme: light; {_variables(LIGHT)} }} }}
+:root {{ color-scheme: light dark; {_variables("light")} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {_variables("dark")} }} }}
+@media print {{ :root {{ color-scheme: light; {_variables("light")} }} }}
 {_tones("background-color")}
 
 {read_resource("matrix", "style.css")}""".strip().splitlines()
@@ -134,8 +65,8 @@ def _page_css() -> list[str]:
 def svg_css() -> list[str]:
     """Return the style sheet of the drawing."""
     return f"""
-svg {{ {_variables(LIGHT)} }}
-@media (prefers-color-scheme: dark) {{ svg {{ {_variables(DARK)} }} }}
+svg {{ {_variables("light")} }}
+@media (prefers-color-scheme: dark) {{ svg {{ {_variables("dark")} }} }}
 {_tones("fill")}
 
 {read_resource("matrix", "drawing.css")}""".strip().splitlines()
