@@ -22,7 +22,7 @@ from nvidia_variant_provider.machine.environment import ComputeCapability, CudaV
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution.priorities import Priorities
 from nvp import api
-from nvp._resources import read_resource
+from nvp.files import read_resource
 from nvp.knowledge.tables import can_exist
 from nvp.matrix.cells import (
     Cell,
