@@ -12,7 +12,7 @@ from nvidia_variant_provider.strict_json import open_regular
 
 from . import elf
 from .compression import ZSTD, Budget, decompress, has_zstd
-from .cubin import cubin_target, has_kernels
+from .elf import cubin_target, has_kernels
 from .fatbin import (
     CONTAINER,
     CUBIN,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from .compression import LZ4, NONE, ZSTD, Budget, decompress
-from .cubin import has_kernels, names_kernels
+from .elf import has_kernels, names_kernels
 
 __all__ = [
     "CONTAINER",

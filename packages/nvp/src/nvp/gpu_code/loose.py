@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from . import cubin, elf, fatbin, pe
+from . import elf, fatbin, pe
 from .elf import Image, read_sections
 from .ranges import Reader
 
@@ -89,7 +89,7 @@ def read_cubin() -> Reader[Code]:
     places = map(image.sections.place, names)
     contents = yield tuple((at, min(size, _HEAD)) for at, size in places)
     return Code(
-        target=cubin.cubin_target(image, *contents),
+        target=elf.cubin_target(image, *contents),
         image=image,
         stub=not image.sections.any_begins(b".text."),
     )

@@ -43,9 +43,6 @@ _ATTRIBUTES = (
     "uuid",
 )
 _GENERATION = re.compile("[0-9]{1,19}")
-_MAX_DEVICES = 8 * MAX_GPUS
-"""Devices of a pool: MIG makes up to seven of a GPU, besides the GPU itself."""
-
 _LABEL = "nvidia.com/"
 _SHARED = re.compile(r"-SHARED$")
 _MIG = re.compile(r"-MIG-[0-9]+g\.[0-9]+gb.*$")
@@ -119,9 +116,7 @@ def _add_to_pool(pools: dict[tuple[str, str], _Pool], item: Mapping[str, Any]) -
         pool = pools[key] = _Pool(generation=generation)
     if generation == pool.generation:
         devices = spec.get("devices")
-        listed = devices if isinstance(devices, list) else []
-        room = _MAX_DEVICES - len(pool.devices)
-        pool.devices += map(_attributes, listed[:room])
+        pool.devices += map(_attributes, devices if isinstance(devices, list) else [])
 
 
 def _nodes_of(pools: Mapping[tuple[str, str], _Pool]) -> Iterator[Machine]:
