@@ -15,9 +15,8 @@ from support.label_index import Pages
 
 from nvidia_variant_provider.machine.environment import Environment
 from nvp.index.http.client import Client
-from nvp.index.selection.aging import FRESH, Aging
 from nvp.index.selection.judging import PageJudge
-from nvp.index.selection.reader import Reader
+from nvp.index.selection.reader import FRESH, Aging, Reader
 
 TAG = "cp311-cp311-manylinux_2_28_x86_64"
 

@@ -76,7 +76,7 @@ def releases(
     """
     from ..files import cache_folder
     from ..index.pip.settings import Indexes
-    from ..index.releases.listing import list_releases
+    from ..index.releases.machines import list_releases
 
     environ = os.environ if environ is None else environ
     machine = detect(environ) if environment is None else environment

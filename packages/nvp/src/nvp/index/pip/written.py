@@ -27,8 +27,8 @@ from nvidia_variant_provider.errors import InputError, ProviderError
 
 from ...metadata.requirements import parse_requirement
 from ..http.urls import file_name, split_credentials
-from ..selection.lockable import LockableRelease
 from ..server.local_index import LocalIndex
+from ..server.served_locks import LockableRelease
 from ..server.upstream import local_path
 from .installed import label_of
 from .interpreter import find_interpreter

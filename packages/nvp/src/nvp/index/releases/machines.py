@@ -1,7 +1,7 @@
-"""The releases of a project on an index, judged for many machines at once.
+"""The releases of a project on an index, judged for one machine or many.
 
-`matrix` and `diff` ask for every driver with every GPU, and `fleet` for the machines of
-a fleet. Pages and METADATA are read once for all of them.
+`releases` asks for one machine, `matrix` and `diff` for every driver with every GPU,
+and `fleet` for the machines of a fleet. Pages and METADATA are read once for all.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidName, canonicalize_name
 from packaging.version import Version
 
 from nvidia_variant_provider.errors import InputError, UsageError, shown
@@ -33,16 +34,21 @@ from ...matrix.cells import (
 )
 from ...matrix.changes import CHANGED, LOST, Differences, Lane, find_change
 from ...wheels.names import parse_wheel_name
-from ..pip.settings import Indexes
-from ..selection.options import Selection
-from .listing import open_sources
-from .reading import read_tables
+from ..http.client import Client
+from ..pip.process import find_python
+from ..pip.settings import Indexes, find_indexes, make_settings
+from ..selection.options import Selection, parse_pins
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .reading import Inspect, Sources, Watch
 
 __all__ = [
     "PLAIN",
     "compare_projects",
     "decide_by_project",
     "find_project_matrix",
+    "list_releases",
     "parse_project",
 ]
 
@@ -56,6 +62,66 @@ _Judge = Callable[[str, "str | None", Sequence[Environment]], list[ReleaseTable]
 """Judges a project, and perhaps one release of it, for machines."""
 
 _NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)*[af]?")
+
+
+def list_releases(
+    project: str,
+    *,
+    environment: Environment,
+    environ: Mapping[str, str],
+    indexes: Indexes,
+    every_gpu: bool = False,
+    labels: Sequence[str] = (),
+    inspect: Inspect = False,
+    watch: Watch | None = None,
+    cache: str | None = None,
+) -> ReleaseTable:
+    """Read the releases of a project, and judge their builds for a machine.
+
+    :param labels: the labels that the user wants, each of the form ``LABEL`` or
+        ``PROJECT=LABEL``.
+    :param watch: watches the reading of each wheel that is inspected.
+    :param cache: the folder for what is read once for ever.
+    :raises InputError: no index has the project, or none can be read.
+    :raises UsageError: the name is malformed, or there is no index or interpreter.
+    """
+    try:
+        name = canonicalize_name(project, validate=True)
+    except InvalidName:
+        message = f"{shown(project)} is not the name of a project"
+        hint = "give the name alone, without a version"
+        raise UsageError(message, hint=hint) from None
+    # A label for all projects is for the one that the user names, so that a label
+    # that none of its releases has is told.
+    pins = parse_pins(labels)
+    if pins.everywhere is not None and name not in pins.projects:
+        pins = replace(pins, projects={**pins.projects, name: pins.everywhere})
+    sources = _open_sources(indexes, environ, cache)
+    from .reading import read_tables
+
+    selection = Selection(
+        machine=lambda: environment, pins=pins, every_gpu=every_gpu, environ=environ
+    )
+    (table,) = read_tables(name, sources, [selection], inspect=inspect, watch=watch)
+    return table
+
+
+def _open_sources(
+    indexes: Indexes, environ: Mapping[str, str], cache: str | None
+) -> Sources:
+    """Find out what pip would read, and for which interpreter."""
+    path = find_python(indexes.python, environ)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(find_indexes, environ, indexes)
+        # pip takes half a second to say what its indexes are. Import the rest and
+        # look at the interpreter meanwhile.
+        from ..pip.interpreter import find_interpreter
+        from .reading import make_sources
+
+        interpreter = find_interpreter(path, environ)
+        command, ask_credentials = asked.result()
+    client = Client(make_settings(command, environ), ask_credentials=ask_credentials)
+    return make_sources(command, client, interpreter, cache)
 
 
 def parse_project(text: str) -> tuple[str, str | None]:
@@ -103,7 +169,9 @@ def _judge_for(
     :raises InputError: no index has the project or the release, or none can be read.
     :raises UsageError: there is no index.
     """
-    sources = open_sources(indexes, environ, cache)
+    sources = _open_sources(indexes, environ, cache)
+    from .reading import read_tables
+
     if version is not None:
         sources = sources.only(project, Version(version))
     selections = [
@@ -138,22 +206,16 @@ def decide_by_project(
 
     :param project: such as ``torch``, or ``torch==2.15.0`` for one release.
     """
-    name, version = parse_project(project)
-
-    def decide(environments: Sequence[Environment]) -> list[Pick]:
-        tables = _judge_for(
-            name,
-            version,
-            environments,
-            environ=environ,
-            indexes=indexes,
-            every_gpu=every_gpu,
-            minor_version_compatibility=minor_version_compatibility,
-            cache=cache,
-        )
-        return [_pick(table) for table in tables]
-
-    return decide
+    judge = functools.partial(
+        _judge_for,
+        *parse_project(project),
+        environ=environ,
+        indexes=indexes,
+        every_gpu=every_gpu,
+        minor_version_compatibility=minor_version_compatibility,
+        cache=cache,
+    )
+    return lambda environments: [_pick(table) for table in judge(environments)]
 
 
 def _pick(table: ReleaseTable) -> Pick:
@@ -194,7 +256,9 @@ class _Judged:
     tables: Mapping[Place, ReleaseTable]
 
     def cell(self, place: Place) -> Cell:
-        build = _selected(self.tables[place])
+        """Return what a machine gets of the release."""
+        selected = {r.selected for r in self.tables[place].releases[:1]}
+        build = next((b for b in self.builds(place) if b.file in selected), None)
         if build is None or build.verdict == "cannot":
             label, how = None, NO_BUILD
         else:
@@ -205,6 +269,7 @@ class _Judged:
         return Cell(cuda=place[0], capability=place[1], label=label, how=how)
 
     def builds(self, place: Place) -> Sequence[ListedBuild]:
+        """Return the builds of the release, with the verdicts on them."""
         releases = self.tables[place].releases
         return releases[0].builds if releases else ()
 
@@ -294,14 +359,6 @@ def _judge_lanes(project: str, judge: _Judge, *, all_lanes: bool) -> _Judged:
     )
 
 
-def _selected(table: ReleaseTable) -> ListedBuild | None:
-    """Return the build that an installer takes, where a machine has a choice."""
-    if not table.releases:
-        return None
-    release = table.releases[0]
-    return next((b for b in release.builds if b.file == release.selected), None)
-
-
 def _lane(before: _Judged, after: _Judged, place: Place) -> Lane:
     was, now = before.cell(place), after.cell(place)
     change = find_change(was, now)
@@ -322,26 +379,19 @@ def _lane(before: _Judged, after: _Judged, place: Place) -> Lane:
             workaround=tuple(_workarounds(before, after, was, place)),
             risk=("an installer takes a build all the same, and the GPU stays idle",),
         )
-    reason = None
-    if change == CHANGED:
-        reason = f"{after.title} has other builds than {before.title}"
-    return Lane(
-        old=was,
-        new=now,
-        change=change,
-        reason=reason,
-        causes=() if reason is None else (reason,),
-    )
+    if change != CHANGED:
+        return Lane(old=was, new=now, change=change)
+    why = f"{after.title} has other builds than {before.title}"
+    return Lane(old=was, new=now, change=change, reason=why, causes=(why,))
 
 
 def _workarounds(
     before: _Judged, after: _Judged, was: Cell, place: Place
 ) -> Sequence[str]:
-    ways = []
+    stay = f"stay with {before.title}: it has {was.label}"
     for cuda, capability in sorted(after.tables):
         if capability == place[1] and cuda > place[0]:
             cell = after.cell((cuda, capability))
             if cell.exists and cell.uses_gpu:
-                ways.append(f"a driver for CUDA {cuda} gets {cell.label}")
-                break
-    return [*ways, f"stay with {before.title}: it has {was.label}"]
+                return [f"a driver for CUDA {cuda} gets {cell.label}", stay]
+    return [stay]

@@ -25,8 +25,6 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ..http.client import Client
 from ..http.ranges import RangeSupport
-from .aging import FOREVER, Aging
-from .announcing import Announcer
 from .choice import (
     Choice,
     ShownPage,
@@ -37,11 +35,11 @@ from .choice import (
     select_files,
     with_files,
 )
+from .core_metadata import Announcer, Evaluator
 from .decisions import BuildJudge, JudgedPage
-from .evaluating import Evaluator
 from .judging import FindEnvironment
 from .options import Later, Selection
-from .reader import UNAVAILABLE, Progress, Reader
+from .reader import FOREVER, UNAVAILABLE, Aging, Progress, Reader
 from .renaming import find_highest_builds, group
 from .variants import ReleaseResolver, VariantSelector
 

@@ -30,10 +30,9 @@ from ...builds.page import (
     follow,
 )
 from ...wheels.names import is_for_platform
-from .aging import FOREVER, Aging
 from .judging import FindEnvironment, PageJudge, Required
 from .options import Selection
-from .reader import UNAVAILABLE, Progress, Reader
+from .reader import FOREVER, UNAVAILABLE, Aging, Progress, Reader
 from .wheel_files import is_large
 
 __all__ = ["BuildJudge", "JudgedPage"]

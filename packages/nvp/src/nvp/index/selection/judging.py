@@ -34,8 +34,7 @@ from ...builds.verdicts import (
 )
 from ...knowledge.builds import PROJECTS, Needs, find_record, required_projects
 from ...wheels.archive import parse_requires
-from .aging import Aging
-from .reader import UNAVAILABLE
+from .reader import UNAVAILABLE, Aging
 from .wheel_files import OrdinaryWheel, check_metadata, find_wheels, is_large
 
 __all__ = ["FindEnvironment", "PageJudge", "Required"]

@@ -1,4 +1,4 @@
-"""Reading the files of indexes: in full, in parts, and METADATA of wheels.
+"""Reading the files of indexes, and remembering what was read for a while.
 
 One `Reader` serves all indexes of an installer, so that its limit holds for all of
 them together, and nothing is read twice because two indexes have it.
@@ -11,14 +11,15 @@ import hashlib
 import io
 import json
 import logging
-import os
+import math
 import tempfile
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, TypeVar, cast
+from typing import BinaryIO, Generic, TypeVar, cast
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -34,10 +35,17 @@ from ...wheels.archive import open_wheel, read_dist_info
 from ...wheels.names import parse_wheel_name
 from ..http.client import Client
 from ..http.ranges import RangeFile
-from ..http.urls import NoRangesError, UpstreamError, redacted, split_credentials
-from .aging import FOREVER, FRESH, Aging
+from ..http.urls import NoRangesError, UpstreamError, split_credentials
 
-__all__ = ["UNAVAILABLE", "Progress", "Reader", "stream_pieces"]
+__all__ = [
+    "FOREVER",
+    "FRESH",
+    "UNAVAILABLE",
+    "Aging",
+    "Progress",
+    "Reader",
+    "stream_pieces",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +57,18 @@ UNAVAILABLE = (
 """What the components of other authors raise when they cannot send a file."""
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 Progress = Callable[[int, int], None]
 """Called with the bytes of a wheel that have been read, and their total."""
+
+FRESH = 600.0
+"""Seconds for which a server relies on what an index has said. PyPI's own pages are
+cached for as long."""
+
+FOREVER = math.inf
+"""The age for entries that stay until there are too many."""
 
 _MOST_AT_ONCE = 8
 """Wheels that are read at the same time."""
@@ -68,6 +85,52 @@ _HEX = frozenset("0123456789abcdef")
 _PIECE = 1024 * 1024
 
 
+class Aging(Generic[K, V]):
+    """A mapping whose entries go when they are old, or too many.
+
+    :param most: the number of entries; the oldest goes first.
+    :param age: the seconds for which an entry stays.
+    :param clock: returns the time, in seconds.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        age: float = FRESH,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most = most
+        self._age = age
+        self._clock = clock
+        self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        """Return the entry; ``None`` where there is none, or no fresh one."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        since, value = entry
+        if self._clock() - since < self._age:
+            return value
+        del self._entries[key]
+        return None
+
+    def put(self, key: K, value: V) -> None:
+        """Add or replace an entry; its age starts now."""
+        self._entries.pop(key, None)
+        self._entries[key] = self._clock(), value
+        if len(self._entries) > self._most:
+            self._entries.popitem(last=False)
+
+    def values(self) -> list[V]:
+        """Return all entries that are fresh, in the order in which they were put."""
+        now = self._clock()
+        return [v for since, v in self._entries.values() if now - since < self._age]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
 async def stream_pieces(
     resource: model.Resource, client: Client, stack: AsyncExitStack
 ) -> AsyncIterator[bytes]:
@@ -77,9 +140,9 @@ async def stream_pieces(
     :raises ResourceUnavailable: it is of a kind that has no bytes.
     """
     if isinstance(resource, model.LocalResource):
-        return _read_pieces(resource.path)
+        return _read_pieces(stack.enter_context(resource.path.open("rb")))
     if isinstance(resource, model.TextResource):
-        return _one_piece(resource.text.encode())
+        return _read_pieces(io.BytesIO(resource.text.encode()))
     if not isinstance(resource, model.HttpResource):
         raise errors.ResourceUnavailable("a file of an unknown kind")
     # Ask for raw bytes: a Content-Encoding would change them.
@@ -88,14 +151,9 @@ async def stream_pieces(
     return (await stack.enter_async_context(opened)).aiter_raw()
 
 
-async def _read_pieces(path: Path) -> AsyncIterator[bytes]:
-    with path.open("rb") as file:
-        while piece := await asyncio.to_thread(file.read, _PIECE):
-            yield piece
-
-
-async def _one_piece(content: bytes) -> AsyncIterator[bytes]:
-    yield content
+async def _read_pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    while piece := await asyncio.to_thread(file.read, _PIECE):
+        yield piece
 
 
 class Reader:
@@ -127,8 +185,6 @@ class Reader:
         self._passing: Aging[str, bytes] = Aging(_REMEMBERED, FRESH, clock)
         self._inspected = Path(cache, "inspected") if cache else None
         self._needs: Aging[tuple[str, str], tuple[Needs | None]] = Aging(_INSPECTED)
-        # Seldom listed: a page has thousands of wheels, and few were inspected.
-        self._records: Aging[Path, frozenset[str]] = Aging(1)
 
     async def read(self, index: SimpleRepository, project: str, name: str) -> bytes:
         """Read a metadata file in full, of at most `MAX_BYTES`.
@@ -178,8 +234,7 @@ class Reader:
             async with self._turns:
                 return await asyncio.to_thread(work)
         except OSError as error:
-            message = f"cannot be read: {error.strerror or error}"
-            raise InputError(message, path=name) from None
+            raise _unreadable(name, error) from None
 
     def find_metadata(self, file: model.File) -> bytes | None:
         """Return METADATA of a file if it has been read."""
@@ -247,45 +302,24 @@ class Reader:
                 raise
             # Some mirrors pass on the attribute of PEP 658, but not the files.
 
-        def find(file: BinaryIO) -> bytes:
-            with open_wheel(file) as archive:
-                return read_dist_info(archive, "METADATA") or b""
-
         try:
-            return await self.open(index, project, name, find)
+            return await self.open(index, project, name, _find_metadata)
         except NoRangesError:
             if without_ranges is None:
                 raise
         without_ranges()
-        return await self._open_copy(index, project, name, find)
-
-    async def _open_copy(
-        self,
-        index: SimpleRepository,
-        project: str,
-        name: str,
-        read: Callable[[BinaryIO], T],
-    ) -> T:
-        """Return what ``read`` finds in a file, which is downloaded in full.
-
-        :raises InputError: it cannot be read.
-        """
+        logger.info("%s: downloading it to look into it", name)
         resource = await index.get_resource(project, name)
-        if not isinstance(resource, model.HttpResource):
-            return await self.open(index, project, name, read)
-        logger.info("%s: downloading it to look into it", redacted(resource.url))
         try:
             with tempfile.TemporaryFile(prefix="nvidia-variant-provider-") as copy:
                 async with AsyncExitStack() as stack:
-                    async for piece in await stream_pieces(
-                        resource, self.client, stack
-                    ):
+                    pieces = await stream_pieces(resource, self.client, stack)
+                    async for piece in pieces:
                         await asyncio.to_thread(copy.write, piece)
                 # On Windows it is a wrapper of such a file.
-                return await asyncio.to_thread(read, cast(BinaryIO, copy))
+                return await asyncio.to_thread(_find_metadata, cast(BinaryIO, copy))
         except OSError as error:
-            message = f"cannot be read: {error.strerror or error}"
-            raise InputError(message, path=name) from None
+            raise _unreadable(name, error) from None
 
     def _path(self, file: model.File) -> Path | None:
         digest = _sha256(file)
@@ -352,10 +386,7 @@ class Reader:
         return needs
 
     def _load_needs(self, file: model.File) -> Needs | None:
-        path = self._record_path(file)
-        if path is None or path.name not in self._list_records(path.parent):
-            return None
-        content = load(path, _LONGEST_RECORD)
+        content = load(self._record_path(file), _LONGEST_RECORD)
         if content is None:
             return None
         try:
@@ -364,16 +395,6 @@ class Reader:
             # An older version may have written it, or a full disk has cut it.
             logger.info("%s: its record cannot be used: %r", file.filename, error)
             return None
-
-    def _list_records(self, folder: Path) -> frozenset[str]:
-        names = self._records.get(folder)
-        if names is None:
-            try:
-                names = frozenset(os.listdir(folder))
-            except OSError:
-                names = frozenset()
-            self._records.put(folder, names)
-        return names
 
     def _record_path(self, file: model.File) -> Path | None:
         digest = _sha256(file)
@@ -418,6 +439,15 @@ def _check(file: model.File, content: bytes) -> None:
     if expected and hashlib.sha256(content).hexdigest() != expected.lower():
         message = "its METADATA has another sha256 than the page says"
         raise InputError(message, path=file.filename, hint="report it to the index")
+
+
+def _find_metadata(file: BinaryIO) -> bytes:
+    with open_wheel(file) as archive:
+        return read_dist_info(archive, "METADATA") or b""
+
+
+def _unreadable(name: str, error: OSError) -> InputError:
+    return InputError(f"cannot be read: {error.strerror or error}", path=name)
 
 
 def _unknown(name: str) -> UpstreamError:

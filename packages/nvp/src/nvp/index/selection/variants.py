@@ -28,12 +28,11 @@ from nvidia_variant_provider.errors import InputError, ProviderError
 from nvidia_variant_provider.machine.overrides import minor_version_compatibility
 
 from ...metadata.markers import SelectedVariant
-from .aging import FOREVER, Aging
 from .choice import Choice
-from .evaluating import Evaluator
+from .core_metadata import Evaluator
 from .judging import FindEnvironment
 from .options import Later, Selection
-from .reader import UNAVAILABLE, Reader
+from .reader import FOREVER, UNAVAILABLE, Aging, Reader
 from .renaming import Offer, Release, Wheel, make_offers
 from .wheel_files import has_label
 

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
@@ -29,8 +30,8 @@ from nvidia_variant_provider.errors import InputError
 
 from ..http.urls import UpstreamError, redacted
 from ..selection.choice import Choice, ShownPage
+from ..selection.core_metadata import EvaluatedWheel
 from ..selection.decisions import JudgedPage
-from ..selection.evaluating import EvaluatedWheel
 from ..selection.reader import stream_pieces
 from ..selection.renaming import find_label, project_of
 from ..selection.wheel_files import may_be_build
@@ -45,9 +46,7 @@ from .responses import (
     UpstreamResponse,
     find_format,
     find_range,
-    respond_forbidden,
-    respond_not_acceptable,
-    respond_not_found,
+    make_handler,
     respond_with,
 )
 from .source import NO_LABEL, Source, link
@@ -104,10 +103,10 @@ def make_app(
         exception_handlers={
             UpstreamError: failures.respond,
             InputError: failures.respond,
-            errors.PackageNotFoundError: respond_not_found,
-            errors.ResourceUnavailable: respond_not_found,
-            errors.InvalidPackageError: respond_forbidden,
-            errors.UnsupportedSerialization: respond_not_acceptable,
+            errors.PackageNotFoundError: make_handler(404),
+            errors.ResourceUnavailable: make_handler(404),
+            errors.InvalidPackageError: make_handler(403),
+            errors.UnsupportedSerialization: make_handler(406),
             Exception: failures.respond_to_defect,
         },
     )
@@ -128,8 +127,8 @@ class _Handlers:
     ) -> None:
         self._source = source
         self._root = f"{prefix}{source.path}/"
-        self._on_pick = on_pick
-        self._on_page = on_page
+        self._on_pick = on_pick or (lambda *_: None)
+        self._on_page = on_page or (lambda _: None)
         self._failures = failures
         self._asked_for_credentials = False
 
@@ -174,20 +173,12 @@ class _Handlers:
                 self._asked_for_credentials = True
                 return PlainTextResponse(f"{error}\n", 401, headers=HEADERS)
             raise
-        if self._on_page is not None:
-            self._on_page(shown.judged)
+        self._on_page(shown.judged)
         self._report_plain(shown)
         # Only pip downloads a whole wheel to look at its dependencies.
         reads_parts = not request.headers.get("user-agent", "").startswith("pip/")
         files = tuple(
-            link(
-                self._source,
-                file,
-                name,
-                self._root,
-                shown="../../",
-                reads_parts=reads_parts,
-            )
+            self._link_up(file, name, "../../", reads_parts=reads_parts)
             for file in page.files
         )
         page = replace(page, files=files)
@@ -205,20 +196,24 @@ class _Handlers:
             if find_label(file.filename) is not None or may_be_build(file.filename)
         }
         files = {
-            file.filename: self._link_up(file, project_of(file.filename))
+            file.filename: self._link_up(file, project_of(file.filename), "../")
             for file in everything.files
             if project_of(file.filename) not in projects
         }
         for name in sorted(projects):
             page = await self._source.repository.get_project_page(name)
             for file in page.files:
-                files[file.filename] = self._link_up(file, name)
+                files[file.filename] = self._link_up(file, name, "../")
         form = content_negotiation.Format.HTML_LEGACY
         whole = replace(everything, files=tuple(files.values()))
         return respond_with(whole, form)
 
-    def _link_up(self, file: model.File, project: str) -> model.File:
-        return link(self._source, file, project, self._root, shown="../")
+    def _link_up(
+        self, file: model.File, project: str, root: str, *, reads_parts: bool = False
+    ) -> model.File:
+        return link(
+            self._source, file, project, self._root, shown=root, reads_parts=reads_parts
+        )
 
     async def file(self, request: Request) -> Response:
         """Send a file, or its METADATA."""
@@ -230,40 +225,32 @@ class _Handlers:
             resource = await self._source.repository.get_resource(project, name)
         except errors.ResourceUnavailable:
             label = request.path_params["label"].lstrip(NO_LABEL)
-            # The URL of a variant wheel in the lock file of another machine has its
-            # label, and the rank of the label on that machine.
             choices = self._source.repository.last(project).choices.values()
-            renamed = _find_renamed(choices, label, name)
-            if renamed is not None:
-                # The file has another rank in the selection of this machine.
-                location = quote(renamed)
-                return RedirectResponse(location, status_code=302, headers=HEADERS)
-            why = _explain_missing(choices, label, name)
-            if why is None:
+            if (response := _respond_renamed(choices, label, name)) is None:
                 raise
-            return PlainTextResponse(f"{why}\n", 404, headers=HEADERS)
-        self._report_pick(project, name.removesuffix(".metadata"))
-        if isinstance(resource, model.LocalResource):
-            path = resource.path
-            if not (os.path.isfile(path) and self._source.may_send(path)):
-                raise errors.ResourceUnavailable(name)
-            logger.info("%s: sent from %s", name, path)
-            return LocalFileResponse(path)
+            return response
+        found = self._source.repository.last(project).find_release(
+            name.removesuffix(".metadata")
+        )
+        if found is not None:
+            self._on_pick(*found)
         if isinstance(resource, model.TextResource):
             return PlainTextResponse(resource.text, headers=HEADERS)
         if isinstance(resource, EvaluatedWheel):
-            if name in self._source.saved:
-                return LocalFileResponse(self._source.saved[name])
-            logger.info("%s: rewritten on the way", name)
-            return await self._rewrite(resource, request)
-        if not isinstance(resource, model.HttpResource):
-            raise errors.ResourceUnavailable(name)
-        if self._source.is_reachable(resource.url):
+            if name not in self._source.saved:
+                logger.info("%s: rewritten on the way", name)
+                return await self._rewrite(resource, request)
+            resource = model.LocalResource(path=self._source.saved[name])
+        if isinstance(resource, model.HttpResource):
+            if not self._source.is_reachable(resource.url):
+                logger.info("%s: streamed from %s", name, redacted(resource.url))
+                return await self._stream(resource.url, request)
             logger.info("%s: redirected to %s", name, redacted(resource.url))
             # 302, not 301: the same name may mean another file on the next run.
             return RedirectResponse(resource.url, status_code=302, headers=HEADERS)
-        logger.info("%s: streamed from %s", name, redacted(resource.url))
-        return await self._stream(resource.url, request)
+        path = self._check_local(resource, name)
+        logger.info("%s: sent from %s", name, path)
+        return LocalFileResponse(path)
 
     async def _stream(self, url: str, request: Request) -> Response:
         # Ask for raw bytes: a Content-Encoding would change the length.
@@ -301,20 +288,27 @@ class _Handlers:
         }
         if request.method == "HEAD":
             return Response(headers=headers)
-        original = wheel.original
-        place = getattr(original, "url", None) or getattr(original, "path", "")
-        if isinstance(original, model.LocalResource) and not self._source.may_send(
-            original.path
-        ):
-            raise errors.ResourceUnavailable(str(place))
+        if isinstance(wheel.original, model.LocalResource):
+            self._check_local(wheel.original, wheel.place)
         stack = AsyncExitStack()
-        pieces = await stream_pieces(original, self._source.client, stack)
+        pieces = await stream_pieces(wheel.original, self._source.client, stack)
         return UpstreamResponse(
             rewrite_pieces(pieces, wheel.plan, wheel.sha256, self._source.rewritten),
             stack,
-            lambda error: self._tell_break(redacted(str(place)), error),
+            lambda error: self._tell_break(redacted(wheel.place), error),
             headers=headers,
         )
+
+    def _check_local(self, resource: model.Resource, name: str) -> Path:
+        """Return the path of a file of this machine that installers may have.
+
+        :raises ResourceUnavailable: it is anything else.
+        """
+        if isinstance(resource, model.LocalResource):
+            path = resource.path
+            if os.path.isfile(path) and self._source.may_send(path):
+                return path
+        raise errors.ResourceUnavailable(name)
 
     def _tell_break(self, place: str, error: Exception) -> None:
         reason = redacted(str(error)) or type(error).__name__
@@ -336,18 +330,13 @@ class _Handlers:
             return
         self._source.client.add_credentials(self._source.url, (user, password))
 
-    def _report_pick(self, project: str, name: str) -> None:
-        found = self._source.repository.last(project).find_release(name)
-        if self._on_pick is not None and found is not None:
-            self._on_pick(*found)
-
     def _report_plain(self, shown: ShownPage) -> None:
         """Report the non-variant wheel of the newest release, if no variant fits.
 
         Where that wheel has its own URL, no request for it arrives here.
         """
         choices = shown.choices.values()
-        if self._on_pick is None or not choices or self._source.access.local:
+        if not choices or self._source.access.local:
             return
         newest = max(choices, key=lambda choice: Version(choice.version))
         if newest.plain and not newest.offers:
@@ -358,59 +347,43 @@ def _is_name(name: str) -> bool:
     return name.isascii() and name.replace("-", "").isalnum()
 
 
-def _find_renamed(choices: Iterable[Choice], label: str, name: str) -> str | None:
-    """Return the name by which this machine gets a variant wheel.
+def _respond_renamed(
+    choices: Iterable[Choice], label: str, name: str
+) -> Response | None:
+    """Respond to a request for a variant wheel that this machine does not get.
+
+    The URL of a variant wheel in the lock file of another machine has its label, and
+    the rank of the label on that machine.
 
     :param choices: what the page of the project shows.
-    :param label: the label in the URL.
     :param name: the name in the URL, which the page does not have.
-    """
-    if name.endswith(".metadata"):
-        renamed = _find_renamed(choices, label, name.removesuffix(".metadata"))
-        return f"{renamed}.metadata" if renamed is not None else None
-    for choice in _of_version(choices, name):
-        for offer in choice.offers:
-            if offer.label == label and _tags(offer.name) == _tags(name):
-                return offer.name if offer.name != name else None
-    return None
-
-
-def _explain_missing(choices: Iterable[Choice], label: str, name: str) -> str | None:
-    """Say which build a file is that this machine does not get, and which it gets.
-
-    :returns: ``None`` for a file of which nothing is known.
+    :returns: a redirect to the name that the wheel has here, or a sentence that says
+        which build this machine gets; ``None`` for a file of which nothing is known.
     """
     wheel = name.removesuffix(".metadata")
-    for choice in _of_version(choices, name):
-        shown = any(offer.name == wheel for offer in choice.offers)
-        if shown or label not in choice.available:
-            continue
-        release = f"{choice.project} {choice.version}"
-        start = f"{name}: variant {label} of {release} "
-        resolution = choice.resolution
-        reasons = resolution.rejected.get(label, ()) if resolution else ()
-        why = (
-            f"does not fit this machine: {reasons[0].sentence}"
-            if reasons
-            else ("is not shown to this machine")
-        )
-        return f"{start}{why}; this machine gets {_best(choice)}"
-    return None
-
-
-def _best(choice: Choice) -> str:
-    if choice.labels:
-        return f"variant {choice.labels[0]}"
-    return "the non-variant wheel" if choice.plain else "no build of this release"
-
-
-def _of_version(choices: Iterable[Choice], name: str) -> list[Choice]:
     try:
-        version = Version(name.split("-")[1])
+        version = Version(wheel.split("-")[1])
     except (IndexError, InvalidVersion):
-        return []
-    return [choice for choice in choices if Version(choice.version) == version]
-
-
-def _tags(name: str) -> list[str]:
-    return name.split("-")[-3:]
+        return None
+    choice = next((c for c in choices if Version(c.version) == version), None)
+    if choice is None or any(offer.name == wheel for offer in choice.offers):
+        return None
+    tags = wheel.split("-")[-3:]
+    for offer in choice.offers:
+        if offer.label == label and offer.name.split("-")[-3:] == tags:
+            # The file has another rank in the selection of this machine.
+            location = quote(name.replace(wheel, offer.name))
+            return RedirectResponse(location, status_code=302, headers=HEADERS)
+    if label not in choice.available:
+        return None
+    resolution = choice.resolution
+    reasons = resolution.rejected.get(label, ()) if resolution else ()
+    why = "is not shown to this machine"
+    if reasons:
+        why = f"does not fit this machine: {reasons[0].sentence}"
+    gets = "the non-variant wheel" if choice.plain else "no build of this release"
+    if choice.labels:
+        gets = f"variant {choice.labels[0]}"
+    release = f"{choice.project} {choice.version}"
+    text = f"{name}: variant {label} of {release} {why}; this machine gets {gets}\n"
+    return PlainTextResponse(text, 404, headers=HEADERS)

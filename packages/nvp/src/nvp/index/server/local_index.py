@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from simple_repository import errors
 from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
@@ -26,13 +25,18 @@ from ..selection.reader import UNAVAILABLE, Reader
 from ..selection.renaming import find_label
 from ..selection.wheel_files import may_be_build
 from .app import OnPage, OnPick, make_app
-from .served_locks import LockFiles
 from .server import Server
 from .source import Access, Source
-from .upstream import LinksUpstream, Upstream, local_path, make_upstream
+from .upstream import (
+    HashingRepository,
+    LinksUpstream,
+    Upstream,
+    local_path,
+    make_upstream,
+)
 
 if TYPE_CHECKING:
-    from ..selection.lockable import LockableRelease
+    from .served_locks import LockableRelease, LockFiles
 
 __all__ = ["LocalIndex"]
 
@@ -57,6 +61,8 @@ class LocalIndex:
     PEP 825, "Installing wheels from multiple sources": "it is recommended to consider
     their variant metadata in isolation." Where several indexes have variants of one
     release, those of the index that was added first go before the others.
+
+    Methods that read or find something are for the time in which the index serves.
 
     :param client: reads the indexes.
     :param selection: what builds are selected for.
@@ -111,6 +117,8 @@ class LocalIndex:
     @property
     def locks(self) -> LockFiles:
         """Lock files whose files are served too."""
+        from .served_locks import LockFiles
+
         if self._locks is None:
             self._locks = LockFiles(self._server, self._prefix, self._warn)
         return self._locks
@@ -183,7 +191,7 @@ class LocalIndex:
         reader = Reader(self._client, selection.cache)
         find_environment = find_machine(selection)
         self._repositories = select(
-            [self._with_hashes(place.upstream) for place in self._places],
+            self._find_upstreams(),
             selection=selection,
             reader=reader,
             find_environment=find_environment,
@@ -238,13 +246,13 @@ class LocalIndex:
             rewritten=self.rewritten if remembers else None,
         )
 
-    def _with_hashes(self, upstream: Upstream) -> SimpleRepository:
-        """Return an upstream, with all hashes that are required."""
+    def _find_upstreams(self) -> list[SimpleRepository]:
+        """Return the upstreams, with all hashes that are required."""
+        upstreams = [place.upstream for place in self._places]
         if not self._selection.requires_hashes:
-            return upstream
-        from .hashing import HashingRepository
-
-        return HashingRepository(upstream, self._client, self._selection.pinned)
+            return [*upstreams]
+        pinned = self._selection.pinned
+        return [HashingRepository(item, self._client, pinned) for item in upstreams]
 
     def original_url(self, url: str) -> str | None:
         """Return the URL of the real file that a URL of this index stands for.
@@ -259,11 +267,9 @@ class LocalIndex:
     def read_lockable(self, url: str) -> LockableRelease | None:
         """Read what a lock file needs of the release that a URL of this index is of.
 
-        Call it only while the index serves.
-
         :returns: ``None`` for a URL of anything but a variant wheel.
         """
-        from ..selection.lockable import read_lockable
+        from .served_locks import read_lockable
 
         path = url.removeprefix(f"{self.url}/")
         place, project, name = path.split("/")[0], *path.split("/")[-4::3]
@@ -298,30 +304,20 @@ class LocalIndex:
 
     def all_judged(self) -> list[JudgedPage]:
         """Return what was found out about ordinary wheels, index by index."""
-        pages = [
-            page.judged
-            for item in (() if self._selection.unchecked else self._repositories)
-            for page in item.all_shown()
-        ]
-        return [*pages, *(self._locks.judged if self._locks else ())]
+        shown = (page for item in self._repositories for page in item.all_shown())
+        return self._judged(shown)
 
     def find_judged(self, project: str) -> list[JudgedPage]:
-        """Return what is known of a project's page in each index that has it.
+        """Return what is known of a project's page in each index that has it."""
+        pages = self._judged(self.find_shown(project))
+        return [page for page in pages if page.project == project]
 
-        Call it only while the index serves.
-        """
-        shown = () if self._selection.unchecked else self.find_shown(project)
-        locked = self._locks.judged if self._locks else ()
-        return [
-            *(page.judged for page in shown),
-            *(page for page in locked if page.project == project),
-        ]
+    def _judged(self, shown: Iterable[ShownPage]) -> list[JudgedPage]:
+        pages = [] if self._selection.unchecked else [page.judged for page in shown]
+        return [*pages, *(self._locks.judged if self._locks else ())]
 
     def find_shown(self, project: str) -> list[ShownPage]:
-        """Return the page of a project in each index that has it.
-
-        Call it only while the index serves.
-        """
+        """Return the page of a project in each index that has it."""
         pages = []
         for repository in self._repositories:
             try:
@@ -332,17 +328,8 @@ class LocalIndex:
         return pages
 
     def find_choices(self, project: str) -> Mapping[str, Choice]:
-        """Return what is shown of a project in the first index that has it.
-
-        Call it only while the index serves.
-        """
-        for repository in self._repositories:
-            shown = repository.last(project)
-            try:
-                if not shown.choices:
-                    _, shown = self._server.call(repository.show(project))
-            except (InputError, errors.PackageNotFoundError):
-                continue
-            if shown.choices:
-                return shown.choices
-        return {}
+        """Return what is shown of a project in the first index that has it."""
+        known = [repository.last(project) for repository in self._repositories]
+        if not any(page.choices for page in known):
+            known = self.find_shown(project)
+        return next((page.choices for page in known if page.choices), {})

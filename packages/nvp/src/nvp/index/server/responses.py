@@ -1,4 +1,4 @@
-"""The responses of the local index: pages in JSON or HTML, files, and failures."""
+"""Who may call the local index, and its responses: pages, files, and failures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import html
 import os
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -41,9 +41,7 @@ __all__ = [
     "UpstreamResponse",
     "find_format",
     "find_range",
-    "respond_forbidden",
-    "respond_not_acceptable",
-    "respond_not_found",
+    "make_handler",
     "respond_with",
 ]
 
@@ -207,19 +205,13 @@ class Failures:
             self._warn(message)
 
 
-async def respond_not_found(_: Request, error: Exception) -> Response:
-    """Respond that there is no such project or file."""
-    return PlainTextResponse(f"{error}\n", status_code=404, headers=HEADERS)
+def make_handler(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Return what responds to errors of a kind with a status."""
 
+    async def respond(_: Request, error: Exception) -> Response:
+        return PlainTextResponse(f"{error}\n", status_code=status, headers=HEADERS)
 
-async def respond_forbidden(_: Request, error: Exception) -> Response:
-    """Respond that an installer could not use the file."""
-    return PlainTextResponse(f"{error}\n", status_code=403, headers=HEADERS)
-
-
-async def respond_not_acceptable(_: Request, error: Exception) -> Response:
-    """Respond that the client accepts no form in which there are pages."""
-    return PlainTextResponse(f"{error}\n", status_code=406, headers=HEADERS)
+    return respond
 
 
 def find_format(request: Request) -> content_negotiation.Format:

@@ -17,7 +17,7 @@ from nvidia_variant_provider.errors import InputError
 
 from ...wheels.rewriting import RewritePlan, Rewriting
 from ..http.client import Client
-from ..selection.evaluating import EvaluatedWheel
+from ..selection.core_metadata import EvaluatedWheel
 from ..selection.reader import stream_pieces
 
 __all__ = ["RewrittenWheels", "rewrite_pieces"]
@@ -119,9 +119,7 @@ class RewrittenWheels(RepositoryContainer):
 
 def _digest(wheel: EvaluatedWheel) -> str:
     """Identify what is written: by the original, and by all that replaces parts."""
-    original = wheel.original
-    place = getattr(original, "url", None) or getattr(original, "path", "")
-    digest = hashlib.sha256(f"{wheel.sha256 or place}\n".encode())
+    digest = hashlib.sha256(f"{wheel.sha256 or wheel.place}\n".encode())
     for part in wheel.plan.parts:
         digest.update(part if isinstance(part, bytes) else repr(part).encode())
     return digest.hexdigest()

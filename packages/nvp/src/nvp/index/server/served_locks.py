@@ -1,4 +1,4 @@
-"""Lock files whose files are served, as this machine gets them."""
+"""Lock files (PEP 751): the files that one names, and what a new one records."""
 
 from __future__ import annotations
 
@@ -12,19 +12,28 @@ from urllib.parse import urlsplit
 from simple_repository import errors, model
 
 from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.resolution.resolver import Resolution
 
+from ...metadata.markers import NON_VARIANT, SelectedVariant
 from ..selection.choice import Choice
 from ..selection.component import VariantRepository, select
+from ..selection.core_metadata import EvaluatedWheel
 from ..selection.decisions import BuildJudge, JudgedPage
-from ..selection.evaluating import EvaluatedWheel
 from ..selection.judging import FindEnvironment
 from ..selection.options import Selection
-from ..selection.reader import Reader, stream_pieces
+from ..selection.reader import UNAVAILABLE, Reader, stream_pieces
+from ..selection.renaming import Wheel, group
 from .server import Server
 from .source import Source, link
 from .upstream import ListedUpstream, Upstream
 
-__all__ = ["LockFiles", "LockedPage"]
+__all__ = [
+    "LockFiles",
+    "LockableRelease",
+    "LockableWheel",
+    "LockedPage",
+    "read_lockable",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -197,3 +206,112 @@ async def _save_rewritten(source: Source, project: str, name: str, folder: Path)
             file.write(piece)
     source.saved[name] = path
     return digest.hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockableWheel:
+    """A wheel of a release, with its own URL.
+
+    :param name: the name on the page, or its own where it is not shown.
+    """
+
+    name: str
+    wheel: Wheel
+    file: model.File
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockableRelease:
+    """The files of a release, and what they require.
+
+    :param wheels: those with a label in the order of this machine, then the others,
+        and the non-variant wheels at last.
+    :param metadata: the metadata of its variants, with its hash.
+    :param requires: the requirements by label; ``None`` stands for the non-variant
+        wheel. Labels of which they could not be read are missing.
+    """
+
+    wheels: tuple[LockableWheel, ...]
+    metadata: model.File | None
+    requires: Mapping[str | None, tuple[str, ...]]
+
+
+async def read_lockable(
+    repository: VariantRepository, project: str, name: str
+) -> LockableRelease | None:
+    """Read what a lock file needs of the release of a wheel.
+
+    :param name: the name that the page shows.
+    :returns: ``None`` for a wheel that is no variant.
+    """
+    page = repository.last(project)
+    found = page.find_offer(name)
+    if found is None or found[0].resolution is None:
+        return None
+    choice, resolution = found[0], found[0].resolution
+    files = {file.filename: file for file in page.judged.apply(page.files)}
+    release = group(files, choice.project)[choice.version]
+    order = {label: rank for rank, label in enumerate(resolution.compatible)}
+    labelled = sorted(
+        release.labelled,
+        key=lambda wheel: (
+            order.get(wheel.parts.label or "", len(order)),
+            wheel.file_name,
+        ),
+    )
+    wheels = [*labelled, *release.plain]
+    names = {offer.wheel.file_name: offer.name for offer in choice.offers}
+    requires: dict[str | None, tuple[str, ...]] = {}
+    for wheel in wheels:
+        label = wheel.parts.label
+        if label in requires or (label and label not in resolution.metadata.variants):
+            continue
+        try:
+            requires[label] = await repository.evaluator.read_requirements(
+                project,
+                files[wheel.file_name],
+                _whole_variant(resolution, label),
+            )
+        except (InputError, *UNAVAILABLE):
+            continue
+    return LockableRelease(
+        wheels=tuple(
+            LockableWheel(
+                name=names.get(wheel.file_name, wheel.file_name),
+                wheel=wheel,
+                file=files[wheel.file_name],
+            )
+            for wheel in wheels
+        ),
+        metadata=await _read_metadata(
+            repository, project, files.get(release.metadata or "")
+        ),
+        requires=requires,
+    )
+
+
+def _whole_variant(resolution: Resolution, label: str | None) -> SelectedVariant:
+    """Return what a label stands for on machines that support all its properties."""
+    if label is None:
+        return NON_VARIANT
+    return SelectedVariant(
+        label=label,
+        properties=frozenset(
+            (item.namespace, item.feature, item.value)
+            for item in resolution.properties(label)
+        ),
+    )
+
+
+async def _read_metadata(
+    repository: VariantRepository, project: str, file: model.File | None
+) -> model.File | None:
+    """Return the metadata of the variants with its hash; ``None`` if there is none."""
+    if file is None or file.hashes:
+        return file
+    try:
+        reader = repository.reader
+        content = await reader.read(repository.source, project, file.filename)
+    except (InputError, *UNAVAILABLE):
+        return None
+    return replace(file, hashes={"sha256": hashlib.sha256(content).hexdigest()})

@@ -13,8 +13,8 @@ from simple_repository import model
 
 from ..http.client import Client
 from ..http.pages import LABEL_KEY
-from ..selection.announcing import METADATA_KEY
 from ..selection.component import VariantRepository
+from ..selection.core_metadata import METADATA_KEY
 from .upstream import LinksUpstream, local_path
 
 __all__ = ["ANY_HOST", "LOOPBACK_NAMES", "NO_LABEL", "Access", "Source", "link"]
@@ -123,7 +123,7 @@ def link(
     project: str,
     root: str,
     *,
-    shown: str | None = None,
+    shown: str,
     reads_parts: bool = False,
 ) -> model.File:
     """Return ``file`` with the URL at which an installer gets it.
@@ -156,11 +156,7 @@ def link(
     # A path segment that consists of dots would mean another folder.
     named = f"{NO_LABEL}{label}" if label and not label.strip(".") else label
     parts = (project, named or NO_LABEL, digest[:8], file.filename)
-    path = f"f/{'/'.join(map(_segment, parts))}"
+    path = f"f/{'/'.join(quote(part, safe='') for part in parts)}"
     if source.originals is not None:
         source.originals[root + path] = file.url
-    return replace(file, url=(root if shown is None else shown) + path)
-
-
-def _segment(text: str) -> str:
-    return quote(text, safe="")
+    return replace(file, url=shown + path)

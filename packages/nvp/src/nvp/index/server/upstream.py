@@ -10,16 +10,19 @@ was redirected.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 from simple_repository import errors, model
-from simple_repository.components.core import SimpleRepository
+from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
@@ -33,11 +36,12 @@ from ..http.urls import (
     redacted,
     split_credentials,
 )
-from ..selection.aging import FOREVER, Aging
-from ..selection.renaming import project_of
+from ..selection.reader import FOREVER, UNAVAILABLE, Aging, stream_pieces
+from ..selection.renaming import find_label, project_of
 
 __all__ = [
     "FolderUpstream",
+    "HashingRepository",
     "HttpUpstream",
     "LinksUpstream",
     "ListedUpstream",
@@ -50,6 +54,9 @@ logger = logging.getLogger(__name__)
 
 _PAGES = 128
 """Pages whose files are remembered: installers ask for them right after the page."""
+
+_HASHED = 10_000
+"""Files whose hashes are remembered, since each was downloaded for its own."""
 
 
 class Upstream(SimpleRepository):
@@ -105,7 +112,21 @@ class Upstream(SimpleRepository):
             )
         return model.HttpResource(url=_with_suffix(file.url, suffix))
 
+    async def get_project_list(
+        self,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.ProjectList:
+        """Return all projects of the index."""
+        return model.ProjectList(
+            meta=model.Meta("1.0"),
+            projects=frozenset(map(model.ProjectListElement, await self._read_names())),
+        )
+
     async def _read_page(self, project: str) -> model.ProjectDetail:
+        raise NotImplementedError
+
+    async def _read_names(self) -> Iterable[str]:
         raise NotImplementedError
 
 
@@ -155,12 +176,7 @@ class FolderUpstream(Upstream):
         super().__init__()
         self.folder = Path(folder).resolve()
 
-    async def get_project_list(
-        self,
-        *,
-        request_context: model.RequestContext | None = None,  # noqa: ARG002
-    ) -> model.ProjectList:
-        """Return the folders in the folder."""
+    async def _read_names(self) -> Iterable[str]:
         return await asyncio.to_thread(_list_projects, self.folder)
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
@@ -195,15 +211,9 @@ class LinksUpstream(Upstream):
         body = await asyncio.to_thread(read_bytes, path, limit=LARGE_BYTES)
         return parse_page(body, "text/html", path.resolve().as_uri(), "links")
 
-    async def get_project_list(
-        self,
-        *,
-        request_context: model.RequestContext | None = None,  # noqa: ARG002
-    ) -> model.ProjectList:
-        """Return the projects of the wheels."""
+    async def _read_names(self) -> Iterable[str]:
         page = await self.read_all()
-        names = {project_of(file.filename) for file in page.files}
-        return _project_list(sorted(names))
+        return {project_of(file.filename) for file in page.files}
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         page = await self.read_all()
@@ -225,13 +235,8 @@ class ListedUpstream(Upstream):
         super().__init__()
         self._files = files
 
-    async def get_project_list(
-        self,
-        *,
-        request_context: model.RequestContext | None = None,  # noqa: ARG002
-    ) -> model.ProjectList:
-        """Return the projects of the files."""
-        return _project_list(sorted(self._files))
+    async def _read_names(self) -> Iterable[str]:
+        return self._files
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         if project not in self._files:
@@ -266,6 +271,79 @@ def make_upstream(
         return HttpUpstream(bare, client)
     folder = local_path(bare)
     return FolderUpstream(folder) if os.path.isdir(folder) else None
+
+
+class HashingRepository(RepositoryContainer):
+    """Adds the sha256 of files whose page gives no hash, by downloading them.
+
+    pip takes the best file of a page and compares its hash afterwards. Without hashes
+    on the page it would download the best variant, and refuse it where the user pinned
+    the hash of another wheel of that release. Only the releases that the user pins are
+    read, of projects with variants.
+
+    :param pinned: by project, the versions that the user pins.
+    """
+
+    def __init__(
+        self,
+        source: SimpleRepository,
+        client: Client,
+        pinned: Mapping[str, Collection[str]],
+    ) -> None:
+        super().__init__(source)
+        self._client = client
+        self._pinned = {
+            project: {version for text in texts if (version := _parse(text))}
+            for project, texts in pinned.items()
+        }
+        self._known: Aging[str, str] = Aging(_HASHED, FOREVER)
+
+    async def get_project_page(
+        self,
+        project_name: str,
+        *,
+        request_context: model.RequestContext | None = None,
+    ) -> model.ProjectDetail:
+        """Return the page with the hashes that are missing."""
+        page = await self.source.get_project_page(
+            project_name, request_context=request_context
+        )
+        wanted = self._pinned.get(canonicalize_name(project_name), set())
+        if not wanted or all(find_label(f.filename) is None for f in page.files):
+            return page
+        files = []
+        for file in page.files:
+            name, hashes = file.filename, file.hashes
+            is_wanted = _parse((*name.split("-"), "")[1]) in wanted
+            if is_wanted and not hashes and name.endswith(".whl"):
+                digest = await self._hash(project_name, file)
+                hashes = {"sha256": digest} if digest else {}
+            files.append(replace(file, hashes=hashes))
+        return replace(page, files=tuple(files))
+
+    async def _hash(self, project: str, file: model.File) -> str | None:
+        """Return the sha256 of a file; ``None`` where it cannot be read."""
+        if (known := self._known.get(file.url)) is not None:
+            return known
+        logger.info("%s: downloading it for its hash", file.filename)
+        digest = hashlib.sha256()
+        try:
+            resource = await self.source.get_resource(project, file.filename)
+            async with AsyncExitStack() as stack:
+                async for piece in await stream_pieces(resource, self._client, stack):
+                    digest.update(piece)
+        except (InputError, OSError, *UNAVAILABLE) as error:
+            logger.info("%s: cannot be read: %s", file.filename, error)
+            return None
+        self._known.put(file.url, digest.hexdigest())
+        return digest.hexdigest()
+
+
+def _parse(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
 
 
 async def _without_near_files(
@@ -326,12 +404,12 @@ def _list_folder(folder: Path, project: str) -> model.ProjectDetail:
     return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
 
 
-def _list_projects(folder: Path) -> model.ProjectList:
+def _list_projects(folder: Path) -> list[str]:
     try:
         names = [item.name for item in folder.iterdir() if item.is_dir()]
     except OSError as error:
         raise _unreadable(folder, error) from None
-    return _project_list([name for name in names if canonicalize_name(name) == name])
+    return [name for name in names if canonicalize_name(name) == name]
 
 
 def _is_utf_8(name: str) -> bool:
@@ -343,13 +421,6 @@ def _is_utf_8(name: str) -> bool:
 
 def _unreadable(folder: Path, error: OSError) -> UpstreamError:
     return UpstreamError(f"cannot be read: {error.strerror}", path=str(folder))
-
-
-def _project_list(names: list[str]) -> model.ProjectList:
-    return model.ProjectList(
-        meta=model.Meta("1.0"),
-        projects=frozenset(map(model.ProjectListElement, names)),
-    )
 
 
 def local_path(location: str) -> Path:
