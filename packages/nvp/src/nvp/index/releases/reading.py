@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import re
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from packaging.utils import (
     InvalidSdistFilename,
@@ -23,7 +22,6 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 
 from nvidia_variant_provider.errors import InputError, UsageError
 
-from ...builds.page import Build
 from ...builds.releases import ReleaseTable
 from ...wheels.names import parse_wheel_name
 from ..http.client import Client
@@ -71,8 +69,8 @@ class Sources:
 
     def only(self, project: str, version: Version) -> Sources:
         """Return sources that have only one release of a project."""
-        indexes = [_OneRelease(item, project, version) for item in self.indexes]
-        return replace(self, indexes=[_Remembering(item) for item in indexes])
+        indexes = [_Remembering(item, (project, version)) for item in self.indexes]
+        return replace(self, indexes=indexes)
 
 
 def make_sources(
@@ -119,13 +117,14 @@ def read_tables(
     :param watch: watches the reading of each wheel that is inspected.
     :raises InputError: no index has the project, or none can be read.
     """
+    watching = watch or (lambda _: nullcontext())
 
     async def read_all() -> list[ReleaseTable]:
         readers = [_Reader(project, sources, selection) for selection in selections]
         try:
             # One after the other: the first one reads METADATA for all.
             return [
-                await item.make_table(inspect=inspect, watch=watch or _unwatched)
+                await item.make_table(inspect=inspect, watch=watching)
                 for item in readers
             ]
         finally:
@@ -140,10 +139,16 @@ def read_tables(
 
 
 class _Remembering(RepositoryContainer):
-    """Reads each page once, although several components ask for it."""
+    """Reads each page once, although several components ask for it.
 
-    def __init__(self, source: SimpleRepository) -> None:
+    :param only: a project, and its only release that is shown.
+    """
+
+    def __init__(
+        self, source: SimpleRepository, only: tuple[str, Version] | None = None
+    ) -> None:
         super().__init__(source)
+        self._only = only
         self._pages: dict[str, asyncio.Task[model.ProjectDetail]] = {}
 
     async def get_project_page(
@@ -155,35 +160,16 @@ class _Remembering(RepositoryContainer):
         """Return the page of a project."""
         name = canonicalize_name(project_name)
         if name not in self._pages:
-            work = self.source.get_project_page(name)
-            self._pages[name] = asyncio.ensure_future(work)
+            self._pages[name] = asyncio.ensure_future(self._read(name))
         return await self._pages[name]
 
-
-class _OneRelease(RepositoryContainer):
-    """Shows one release of a project, and everything of the others."""
-
-    def __init__(
-        self, source: SimpleRepository, project: str, version: Version
-    ) -> None:
-        super().__init__(source)
-        self._project = project
-        self._version = version
-
-    async def get_project_page(
-        self,
-        project_name: str,
-        *,
-        request_context: model.RequestContext | None = None,
-    ) -> model.ProjectDetail:
-        """Return the page of a project."""
-        page = await self.source.get_project_page(
-            project_name, request_context=request_context
-        )
-        if canonicalize_name(project_name) != self._project:
+    async def _read(self, project: str) -> model.ProjectDetail:
+        page = await self.source.get_project_page(project)
+        if self._only is None or self._only[0] != project:
             return page
-        kept = tuple(f for f in page.files if _release(f) == self._version)
-        return replace(page, files=kept)
+        version = self._only[1]
+        files = tuple(file for file in page.files if _release(file) == version)
+        return replace(page, files=files)
 
 
 class _Reader:
@@ -209,13 +195,15 @@ class _Reader:
         if inspect:
             for number in numbers:
                 await self._inspect(number, watch, everything=inspect == "all")
-        pages = [await self._read_page(number) for number in numbers]
-        notes = dict.fromkeys(self._notes)
+        pages = []
+        for number in numbers:
+            _, page = await self._repositories[number].show(self._project)
+            pages.append(page)
         table = make_table(
             self._project,
             pages,
             self._interpreter,
-            notes,
+            dict.fromkeys(self._notes),
             only_selected=self._labelled,
         )
         logger.info(
@@ -253,10 +241,6 @@ class _Reader:
         message = f"no index has a project {self._project}"
         raise InputError(message, hint="check the name, or give --index-url")
 
-    async def _read_page(self, number: int) -> ShownPage:
-        _, shown = await self._repositories[number].show(self._project)
-        return shown
-
     async def _inspect(self, number: int, watch: Watch, *, everything: bool) -> None:
         """Inspect wheels of which nothing is known, newest release first.
 
@@ -266,7 +250,7 @@ class _Reader:
         repository = self._repositories[number]
         tried: set[tuple[str, str | None]] = set()
         while everything or len(tried) < _MOST_INSPECTED:
-            page = await self._read_page(number)
+            _, page = await repository.show(self._project)
             file = self._find_unknown(page, tried, everything=everything)
             if file is None:
                 return
@@ -306,21 +290,13 @@ class _Reader:
                 key not in tried
                 and build.file in listed
                 and build.platform == platform
-                and _is_worth_reading(build, file)
+                and build.judgement.verdict == "unknown"
+                and is_large(file)
+                and not (build.backend and build.backend.is_foreign)
             ):
                 tried.add(key)
                 return file
         return None
-
-
-def _is_worth_reading(build: Build, file: model.File) -> bool:
-    foreign = build.backend is not None and build.backend.is_foreign
-    return build.judgement.verdict == "unknown" and is_large(file) and not foreign
-
-
-@contextlib.contextmanager
-def _unwatched(_: str) -> Any:
-    yield None
 
 
 def _release(file: model.File) -> Version | None:

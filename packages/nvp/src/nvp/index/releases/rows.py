@@ -197,9 +197,7 @@ def _list_variant(name: _Name, choice: Choice | None) -> ListedBuild:
     label = name.parts.label or ""
     resolution = choice.resolution if choice else None
     if resolution is None or label not in resolution.metadata.variants:
-        problem = (choice.problem if choice else None) or (
-            "the metadata of its variants does not have its label"
-        )
+        problem = choice.problem if choice else None
         return ListedBuild(
             file=name.file.filename,
             label=label,

@@ -205,14 +205,11 @@ class Evaluator:
         project: str,
         file: model.File,
         variant: SelectedVariant,
-        original: model.Resource,
     ) -> EvaluatedWheel | None:
         """Return the wheel with that METADATA; ``None`` if it stays as it is.
 
         :raises InputError: the wheel cannot be read.
         """
-        if await self.evaluate(project, file, variant) is None:
-            return None
         from ...wheels.rewriting import evaluate_core_metadata, plan_rewrite
 
         evaluate = functools.partial(evaluate_core_metadata, variant=variant)
@@ -226,7 +223,9 @@ class Evaluator:
             return None
         logger.info("%s: its METADATA is rewritten on the way", file.filename)
         return EvaluatedWheel(
-            original=original, plan=plan, sha256=file.hashes.get("sha256")
+            original=await self._index.get_resource(project, file.filename),
+            plan=plan,
+            sha256=file.hashes.get("sha256"),
         )
 
     async def depends_on_variant(

@@ -22,7 +22,6 @@ from nvidia_variant_provider.errors import InputError
 from ...builds.backends import Backend, parse_backend
 from ...builds.page import (
     Build,
-    Decision,
     Decisions,
     decide,
     decide_elsewhere,
@@ -70,12 +69,15 @@ class JudgedPage:
 
     def apply(self, files: Sequence[model.File]) -> list[model.File]:
         """Return files as the page shows them: without hidden ones, others yanked."""
-        decisions = self.decisions.files
-        return [
-            changed
-            for file in files
-            if (changed := _apply(file, decisions.get(file.filename))) is not None
-        ]
+        shown = []
+        for file in files:
+            decision = self.decisions.files.get(file.filename)
+            if decision is None or decision.action == "show":
+                shown.append(file)
+            elif decision.action != "hide":
+                # Keep the reason of the index, which yanked the file for everybody.
+                shown.append(replace(file, yanked=file.yanked or decision.reason))
+        return shown
 
 
 class BuildJudge:
@@ -284,13 +286,3 @@ def _folder_of_index(index: SimpleRepository) -> Backend | None:
     while parts and parts[-1] == "simple":
         parts.pop()
     return parse_backend(parts[-1]) if parts else None
-
-
-def _apply(file: model.File, decision: Decision | None) -> model.File | None:
-    """Return the file as the page shows it; ``None`` for one that is hidden."""
-    if decision is None or decision.action == "show":
-        return file
-    if decision.action == "hide":
-        return None
-    # Keep the reason of the index, which yanked the file for everybody.
-    return file if file.yanked else replace(file, yanked=decision.reason)

@@ -179,37 +179,25 @@ class PageJudge:
             wheels.sort(key=lambda wheel: wheel.release, reverse=True)
             return [_build(wheel, UNKNOWN) for wheel in wheels]
         reading.environment = await self._find_environment()
-        releases: dict[
-            Version, dict[tuple[Version, str | None], list[OrdinaryWheel]]
-        ] = {}
+        releases: dict[Version, dict[_Key, list[OrdinaryWheel]]] = {}
         for wheel in wheels:
             key = wheel.version, wheel.platform
             release = releases.setdefault(wheel.release, {})
             release.setdefault(key, []).append(wheel)
         builds: list[Build] = []
         asking = reading.environment.cuda_driver_version is not None
-        is_known = canonicalize_name(project) in PROJECTS
         for version in sorted(releases, reverse=True):
-            groups = releases[version]
+            groups = list(releases[version].values())
             asking = asking and not reading.is_over
-            if (
-                not asking
-                and not is_known
-                and not any(g[0].backend for g in groups.values())
-                and not any(self._inspected(group) for group in groups.values())
-            ):
-                # Nothing can be known, and a page may have thousands of releases.
-                for group in groups.values():
-                    judgement = self._unknown(group[0], reading)
-                    builds += [_build(wheel, judgement) for wheel in group]
-                continue
-            judgements = await asyncio.gather(
-                *(
-                    self._judge_group(project, group, asked_by, reading, asks=asking)
-                    for group in groups.values()
-                )
+            work = [
+                self._judge_group(project, group, asked_by, reading, asks=asking)
+                for group in groups
+            ]
+            # A page may have thousands of releases, and what is known needs no task.
+            judgements = (
+                await asyncio.gather(*work) if asking else [await one for one in work]
             )
-            for group, judgement in zip(groups.values(), judgements, strict=True):
+            for group, judgement in zip(groups, judgements, strict=True):
                 builds += [_build(wheel, judgement) for wheel in group]
                 ours = group[0].platform == self._platform
                 if ours and judgement.verdict in ("runs", "partly", "unknown"):

@@ -12,6 +12,7 @@ import io
 import json
 import logging
 import math
+import re
 import tempfile
 import time
 from collections import OrderedDict
@@ -80,8 +81,6 @@ _INSPECTED = 20_000
 """Files of which it is remembered for some minutes what was found in them."""
 
 _LONGEST = 4 * 1024 * 1024
-_LONGEST_RECORD = 1024 * 1024
-_HEX = frozenset("0123456789abcdef")
 _PIECE = 1024 * 1024
 
 
@@ -146,8 +145,7 @@ async def stream_pieces(
     if not isinstance(resource, model.HttpResource):
         raise errors.ResourceUnavailable("a file of an unknown kind")
     # Ask for raw bytes: a Content-Encoding would change them.
-    wanted = {"Accept-Encoding": "identity"}
-    opened = client.stream(resource.url, wanted)
+    opened = client.stream(resource.url, {"Accept-Encoding": "identity"})
     return (await stack.enter_async_context(opened)).aiter_raw()
 
 
@@ -213,23 +211,18 @@ class Reader:
         :raises InputError: it cannot be read.
         """
         resource = await index.get_resource(project, name)
-        if isinstance(resource, model.LocalResource):
-            path = resource.path
+        loop = asyncio.get_running_loop()
 
-            def work() -> T:
-                with open(path, "rb") as file:
+        def work() -> T:
+            if isinstance(resource, model.LocalResource):
+                with resource.path.open("rb") as file:
                     return read(file)
-
-        elif isinstance(resource, model.HttpResource):
-            url = resource.url
-            loop = asyncio.get_running_loop()
-
-            def work() -> T:
-                with io.BufferedReader(RangeFile(self.client, url, loop)) as file:
-                    return read(file)
-
-        else:
+            if isinstance(resource, model.HttpResource):
+                opened = RangeFile(self.client, resource.url, loop)
+                with io.BufferedReader(opened) as parts:
+                    return read(parts)
             raise _unknown(name)
+
         try:
             async with self._turns:
                 return await asyncio.to_thread(work)
@@ -386,11 +379,13 @@ class Reader:
         return needs
 
     def _load_needs(self, file: model.File) -> Needs | None:
-        content = load(self._record_path(file), _LONGEST_RECORD)
-        if content is None:
-            return None
+        content = load(self._record_path(file), _LONGEST)
         try:
-            return _needs(BuildRecord.from_dict(json.loads(content)))
+            return (
+                None
+                if content is None
+                else _needs(BuildRecord.from_dict(json.loads(content)))
+            )
         except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:
             # An older version may have written it, or a full disk has cut it.
             logger.info("%s: its record cannot be used: %r", file.filename, error)
@@ -416,7 +411,7 @@ def _place(file: model.File) -> str:
 def _sha256(file: model.File) -> str | None:
     """Return the SHA-256 that a page gives of a file, if it is one."""
     digest = file.hashes.get("sha256", "").lower()
-    return digest if len(digest) == 64 and _HEX.issuperset(digest) else None
+    return digest if re.fullmatch("[0-9a-f]{64}", digest) else None
 
 
 def _seal(content: bytes) -> bytes:

@@ -135,9 +135,12 @@ def group(file_names: Iterable[str], project: str) -> dict[str, Release]:
     labelled = {key: item for key, item in releases.items() if item.labelled}
     own = project.replace("-", "_")
     for name in names:
-        key = canonicalize_version(_metadata_version(name, own))
-        if key in labelled:
-            labelled[key] = replace(labelled[key], metadata=name)
+        given = parse_metadata_name(name)
+        parts = given.normalized() if given is not None else None
+        if parts is not None and parts.name == own:
+            key = canonicalize_version(parts.version)
+            if key in labelled:
+                labelled[key] = replace(labelled[key], metadata=name)
     return {release.version: release for release in labelled.values()}
 
 
@@ -181,13 +184,6 @@ def _group_wheels(file_names: Iterable[str], project: str) -> dict[str, Release]
         wheels = release.plain if parts.label is None else release.labelled
         wheels.append(Wheel(file_name=name, parts=parts))
     return releases
-
-
-def _metadata_version(file_name: str, own: str) -> str:
-    """Return the version that a metadata file describes; empty for other files."""
-    given = parse_metadata_name(file_name)
-    parts = given.normalized() if given is not None else None
-    return parts.version if parts is not None and parts.name == own else ""
 
 
 def served_name(file_name: str, rank: int) -> str:

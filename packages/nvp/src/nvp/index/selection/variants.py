@@ -376,12 +376,11 @@ class VariantSelector:
         variant = SelectedVariant.of(offer.label, choice.resolution)
         try:
             content = await self.evaluator.evaluate(choice.project, file, variant)
-        except InputError as error:
-            if "PEP 825" in (error.hint or "") or offer.label in choice.rewritten:
+        except (InputError, *UNAVAILABLE) as error:
+            if isinstance(error, InputError) and (
+                "PEP 825" in (error.hint or "") or offer.label in choice.rewritten
+            ):
                 raise self._refused(name, str(error)) from None
-            self._warn(f"{name}: its METADATA could not be checked: {error}")
-            return None
-        except UNAVAILABLE as error:
             self._warn(f"{name}: its METADATA could not be checked: {error}")
             return None
         if content is None:
@@ -402,8 +401,7 @@ class VariantSelector:
             )
         if metadata:
             return model.TextResource(text=content.decode())
-        original = await self._index.get_resource(choice.project, name)
-        return await self.evaluator.rewrite(choice.project, file, variant, original)
+        return await self.evaluator.rewrite(choice.project, file, variant)
 
     def _refused(self, name: str, reason: str) -> errors.InvalidPackageError:
         message = f"{name}: refused, because {reason}"

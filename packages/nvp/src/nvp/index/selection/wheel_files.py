@@ -141,8 +141,7 @@ def _versions(text: str) -> tuple[Version, Version] | None:
 
 def find_labels(names: Iterable[str]) -> frozenset[str]:
     """Return the variant labels and the local version labels of files."""
-    labels = {label for name in names if (label := _label_of(name)) is not None}
-    return frozenset(labels)
+    return frozenset(label for name in names if (label := _label_of(name)) is not None)
 
 
 def has_label(name: str, label: str) -> bool:
@@ -154,12 +153,5 @@ def _label_of(name: str) -> str | None:
     label = find_label(name)
     if label is not None or "+" not in name or not name.endswith(".whl"):
         return label
-    return _local(name.split("-", 2)[1])
-
-
-@lru_cache(maxsize=4096)
-def _local(text: str) -> str | None:
-    try:
-        return Version(text.replace("_", "-")).local
-    except InvalidVersion:
-        return None
+    versions = _versions(name.split("-", 2)[1])
+    return versions[0].local if versions else None

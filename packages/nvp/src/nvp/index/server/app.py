@@ -293,7 +293,7 @@ class _Handlers:
         stack = AsyncExitStack()
         pieces = await stream_pieces(wheel.original, self._source.client, stack)
         return UpstreamResponse(
-            rewrite_pieces(pieces, wheel.plan, wheel.sha256, self._source.rewritten),
+            rewrite_pieces(wheel, pieces, self._source.rewritten),
             stack,
             lambda error: self._tell_break(redacted(wheel.place), error),
             headers=headers,

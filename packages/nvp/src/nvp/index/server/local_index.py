@@ -147,15 +147,13 @@ class LocalIndex:
                 names = os.listdir(local_path(location))
             except OSError:
                 names = []
-            if not any(self._may_choose(name) for name in names):
+            judges = not self._selection.unchecked
+            if not any(
+                find_label(name) is not None or (judges and may_be_build(name))
+                for name in names
+            ):
                 return location
         return self._add(location, pair, links=True)
-
-    def _may_choose(self, name: str) -> bool:
-        """Return whether a file is a variant, or a build that may be judged."""
-        if find_label(name) is not None:
-            return True
-        return may_be_build(name) and not self._selection.unchecked
 
     def _add(self, url: str, pair: tuple[str, str] | None, *, links: bool) -> str:
         if (url, links) in self._urls:

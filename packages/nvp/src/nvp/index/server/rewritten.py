@@ -9,24 +9,24 @@ import tempfile
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import IO
 
 from simple_repository import model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
 
-from ...wheels.rewriting import RewritePlan, Rewriting
+from ...wheels.rewriting import Rewriting
 from ..http.client import Client
 from ..selection.core_metadata import EvaluatedWheel
 from ..selection.reader import stream_pieces
 
-__all__ = ["RewrittenWheels", "rewrite_pieces"]
+__all__ = ["RewrittenWheels", "rewrite_pieces", "save_rewritten"]
 
 
 async def rewrite_pieces(
+    wheel: EvaluatedWheel,
     pieces: AsyncIterator[bytes],
-    plan: RewritePlan,
-    sha256: str | None,
     hashes: MutableMapping[str, str] | None = None,
 ) -> AsyncIterator[bytes]:
     """Yield the bytes of the new wheel.
@@ -34,18 +34,18 @@ async def rewrite_pieces(
     The hash of the original is compared before the end of the new wheel is sent.
     Without that end the download is too short, and no installer takes it.
 
-    :param sha256: the hash of the original, if it is known.
+    :param pieces: the bytes of the original.
     :param hashes: gets the SHA-256 of the original by that of the new wheel.
     :raises InputError: the original is not the wheel that was planned.
     """
-    rewriting = Rewriting(plan)
+    rewriting = Rewriting(wheel.plan)
     digest, new = hashlib.sha256(), hashlib.sha256()
     async for piece in pieces:
         digest.update(piece)
         for made in rewriting.feed(piece):
             new.update(made)
             yield made
-    if sha256 is not None and digest.hexdigest() != sha256.lower():
+    if wheel.sha256 is not None and digest.hexdigest() != wheel.sha256.lower():
         message = "its sha256 is not the one that the page gives"
         raise InputError(message, hint="report it to the index")
     end = rewriting.finish()
@@ -53,6 +53,22 @@ async def rewrite_pieces(
     if hashes is not None:
         hashes[new.hexdigest()] = digest.hexdigest()
     yield end
+
+
+async def save_rewritten(
+    wheel: EvaluatedWheel,
+    file: IO[bytes],
+    client: Client,
+    hashes: MutableMapping[str, str] | None = None,
+) -> str:
+    """Write the new wheel to a file, as `rewrite_pieces` does; return its SHA-256."""
+    digest = hashlib.sha256()
+    async with AsyncExitStack() as stack:
+        pieces = await stream_pieces(wheel.original, client, stack)
+        async for piece in rewrite_pieces(wheel, pieces, hashes):
+            digest.update(piece)
+            await asyncio.to_thread(file.write, piece)
+    return digest.hexdigest()
 
 
 class RewrittenWheels(RepositoryContainer):
@@ -106,11 +122,8 @@ class RewrittenWheels(RepositoryContainer):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent)
         try:
-            async with AsyncExitStack() as stack:
-                file = stack.enter_context(os.fdopen(descriptor, "wb"))
-                pieces = await stream_pieces(wheel.original, self._client, stack)
-                async for piece in rewrite_pieces(pieces, wheel.plan, wheel.sha256):
-                    await asyncio.to_thread(file.write, piece)
+            with os.fdopen(descriptor, "wb") as file:
+                await save_rewritten(wheel, file, self._client)
             os.replace(name, path)
         except BaseException:
             os.unlink(name)

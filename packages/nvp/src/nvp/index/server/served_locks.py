@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,7 +11,6 @@ from urllib.parse import urlsplit
 from simple_repository import errors, model
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.resolution.resolver import Resolution
 
 from ...metadata.markers import NON_VARIANT, SelectedVariant
 from ..selection.choice import Choice
@@ -21,7 +19,7 @@ from ..selection.core_metadata import EvaluatedWheel
 from ..selection.decisions import BuildJudge, JudgedPage
 from ..selection.judging import FindEnvironment
 from ..selection.options import Selection
-from ..selection.reader import UNAVAILABLE, Reader, stream_pieces
+from ..selection.reader import UNAVAILABLE, Reader
 from ..selection.renaming import Wheel, group
 from .server import Server
 from .source import Source, link
@@ -186,7 +184,7 @@ async def _save_rewritten(source: Source, project: str, name: str, folder: Path)
     :returns: the SHA-256 of the wheel as pip gets it.
     :raises InputError: it cannot be read, or has another hash.
     """
-    from .rewritten import rewrite_pieces
+    from .rewritten import save_rewritten
 
     try:
         wheel = await source.repository.get_resource(project, name)
@@ -194,18 +192,11 @@ async def _save_rewritten(source: Source, project: str, name: str, folder: Path)
         raise InputError(str(error)) from None
     if not isinstance(wheel, EvaluatedWheel):
         raise InputError("is not rewritten as its page says", path=name)
-    digest = hashlib.sha256()
     path = folder / name
-    async with AsyncExitStack() as stack:
-        file = stack.enter_context(path.open("wb"))
-        pieces = await stream_pieces(wheel.original, source.client, stack)
-        async for piece in rewrite_pieces(
-            pieces, wheel.plan, wheel.sha256, source.rewritten
-        ):
-            digest.update(piece)
-            file.write(piece)
+    with path.open("wb") as file:
+        digest = await save_rewritten(wheel, file, source.client, source.rewritten)
     source.saved[name] = path
-    return digest.hexdigest()
+    return digest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -266,11 +257,17 @@ async def read_lockable(
         label = wheel.parts.label
         if label in requires or (label and label not in resolution.metadata.variants):
             continue
+        variant = NON_VARIANT
+        if label is not None:
+            # What the label stands for on machines that support all its properties.
+            properties = (
+                (item.namespace, item.feature, item.value)
+                for item in resolution.properties(label)
+            )
+            variant = SelectedVariant(label=label, properties=frozenset(properties))
         try:
             requires[label] = await repository.evaluator.read_requirements(
-                project,
-                files[wheel.file_name],
-                _whole_variant(resolution, label),
+                project, files[wheel.file_name], variant
             )
         except (InputError, *UNAVAILABLE):
             continue
@@ -287,19 +284,6 @@ async def read_lockable(
             repository, project, files.get(release.metadata or "")
         ),
         requires=requires,
-    )
-
-
-def _whole_variant(resolution: Resolution, label: str | None) -> SelectedVariant:
-    """Return what a label stands for on machines that support all its properties."""
-    if label is None:
-        return NON_VARIANT
-    return SelectedVariant(
-        label=label,
-        properties=frozenset(
-            (item.namespace, item.feature, item.value)
-            for item in resolution.properties(label)
-        ),
     )
 
 

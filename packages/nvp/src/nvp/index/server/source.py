@@ -99,12 +99,6 @@ class Source:
         # Let the installer apply its own policy for plain-HTTP files.
         return not self.client.has_credentials(url)
 
-    def why_not_own(self, url: str) -> str:
-        """Say why a file that is no variant does not keep its own URL."""
-        if self.is_reachable(url):
-            return "METADATA that its index lacks"
-        return "a folder" if url.startswith("file:") else "credentials or a proxy"
-
     def may_send(self, path: Path) -> bool:
         """Return whether a file of this machine belongs to the index.
 
@@ -148,10 +142,15 @@ def link(
             return file
         if reads_parts and not source.access.local:
             return replace(file, dist_info_metadata=None)
-    source.passing.setdefault(
-        project,
-        "variants" if label not in (None, NO_LABEL) else source.why_not_own(file.url),
-    )
+    if label not in (None, NO_LABEL):
+        reason = "variants"
+    elif source.is_reachable(file.url):
+        reason = "METADATA that its index lacks"
+    else:
+        reason = (
+            "a folder" if file.url.startswith("file:") else "credentials or a proxy"
+        )
+    source.passing.setdefault(project, reason)
     digest = file.hashes.get("sha256") or hashlib.sha256(file.url.encode()).hexdigest()
     # A path segment that consists of dots would mean another folder.
     named = f"{NO_LABEL}{label}" if label and not label.strip(".") else label
