@@ -15,14 +15,15 @@ from nvidia_variant_provider.strict_json import (
     read_bytes,
 )
 
-from .options import add_format, add_shared_options
-from .parsers import add_examples
-from .release_file import (
+from .arguments import (
+    add_format,
+    add_shared_options,
     check_assumed,
     names_project,
     read_release,
     refuse_for_projects,
 )
+from .parsers import add_examples
 from .render import Result, terminal_width
 
 __all__ = ["configure_parser", "execute"]

@@ -15,7 +15,7 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, UsageError, printable, shown
 
 from . import machine
-from .options import add_jobs, require_jobs
+from .arguments import add_jobs, require_jobs
 from .parsers import add_examples
 from .progress import progress_bar
 from .render import Result

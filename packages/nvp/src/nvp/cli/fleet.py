@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nvidia_variant_provider.errors import InputError, UsageError, printable, shown
 
-from .options import add_format, add_shared_options
+from .arguments import add_format, add_shared_options
 from .parsers import add_examples
 from .render import Result, Table
 
@@ -80,7 +80,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Return the keys ``machines``, ``covering`` and ``smallest_set``."""
     from ..api import fleet
     from ..inventories.reading import read_inventories
-    from .release_file import read_release
+    from .arguments import read_release
 
     _check(options)
     metadata = read_release(options.release, environ) if options.release else None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nvidia_variant_provider.errors import InputError, ProviderError, UsageError, shown
 
-from .options import add_jobs, require_jobs
+from .arguments import add_jobs, require_jobs
 from .parsers import add_examples
 from .progress import progress_bar
 from .render import Result, Table

@@ -8,14 +8,15 @@ import io
 import sys
 from collections.abc import Mapping, Sequence
 
-from .options import add_format, add_shared_options
-from .parsers import add_examples
-from .release_file import (
+from .arguments import (
+    add_format,
+    add_shared_options,
     check_assumed,
     names_project,
     read_release,
     refuse_for_projects,
 )
+from .parsers import add_examples
 from .render import Result, Table, render, terminal_width, wrap_line
 
 __all__ = ["configure_parser", "execute"]

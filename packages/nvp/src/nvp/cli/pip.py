@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from nvidia_variant_provider.errors import UsageError
 
 from . import machine
+from .arguments import add_label_option, add_shared_options
 from .build_text import rejected
 from .narration import Narration, find_unused, stays_installed
-from .options import add_label_option, add_shared_options
 from .parsers import add_examples
 from .render import Result
 

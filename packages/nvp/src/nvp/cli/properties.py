@@ -17,7 +17,7 @@ from nvidia_variant_provider.machine.supported import (
 )
 
 from . import machine
-from .options import add_shared_options
+from .arguments import add_shared_options
 from .parsers import add_examples
 from .render import Result
 

@@ -11,7 +11,7 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ..api import releases
 from . import machine
-from .options import add_index_options, add_label_option, add_shared_options
+from .arguments import add_index_options, add_label_option, add_shared_options
 from .parsers import add_examples
 from .progress import progress_bar
 from .render import Result, Table

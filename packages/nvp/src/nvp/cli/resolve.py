@@ -12,10 +12,9 @@ from nvidia_variant_provider.resolution.resolver import Resolution
 
 from ..api import resolve
 from . import machine
+from .arguments import add_shared_options, read_release
 from .build_text import block, rejected, uses_gpu
-from .options import add_shared_options
 from .parsers import add_examples
-from .release_file import read_release
 from .render import Result, Table
 
 __all__ = ["configure_parser", "execute"]

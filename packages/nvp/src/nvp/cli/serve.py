@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from nvidia_variant_provider.errors import UsageError
 
 from . import machine
+from .arguments import add_index_options, add_label_option, add_shared_options
 from .narration import Narration
-from .options import add_index_options, add_label_option, add_shared_options
 from .parsers import add_examples, whole_number
 from .render import Result, complain, render
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from .options import add_format, add_jobs, require_jobs
+from .arguments import add_format, add_jobs, require_jobs
 from .parsers import add_examples
 from .progress import progress_bar
 from .render import Result
