@@ -18,10 +18,10 @@ from support.containers import BINARIES, binaries, container, entry, library
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
 
+from nvidia_variant_provider.errors import redacted
 from nvp.cli import main
 from nvp.cli.progress import progress_bar
 from nvp.gpu_code import compression, files
-from nvp.index.http.urls import redacted
 
 PLAIN = (BINARIES / "plain.so").read_bytes()
 TAG = "cp311-cp311-linux_x86_64"

@@ -12,8 +12,6 @@ import sys
 
 from . import __version__
 
-__all__ = ["run"]
-
 
 def run() -> int:
     """Run the words of the process, and return its exit code."""

@@ -15,15 +15,6 @@ from typing import IO
 
 from nvidia_variant_provider.errors import InputError
 
-__all__ = [
-    "cache_folder",
-    "load",
-    "read_resource",
-    "replace_file",
-    "replacing",
-    "store",
-]
-
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 

@@ -11,17 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-__all__ = [
-    "ERROR",
-    "NOTE",
-    "SEVERITIES",
-    "WARNING",
-    "Finding",
-    "Severity",
-    "fails",
-    "listed",
-]
-
 Severity = Literal["error", "warning", "note"]
 
 ERROR: Severity = "error"

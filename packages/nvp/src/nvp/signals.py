@@ -8,8 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-__all__ = ["ENDING", "ending", "handling"]
-
 if sys.platform == "win32":
     ENDING: tuple[signal.Signals, ...] = (signal.SIGTERM,)
 else:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nvidia_variant_provider.errors import redacted
 from nvp.index.http.urls import (
     is_http,
     is_loopback,
-    redacted,
     server_of,
     split_credentials,
     with_user,

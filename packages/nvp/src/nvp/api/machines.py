@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from ..inventories.model import Machine
 
 
-__all__ = ["read_environment", "read_machine", "read_machines"]
-
-
 _logger = Logger("nvp.api")
 
 

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from ..matrix.changes import Differences
 
 
-__all__ = [
-    "diff",
-    "diff_of_projects",
-    "fleet",
-    "matrix",
-    "matrix_of_project",
-    "releases",
-]
-
-
 def releases(
     project: str,
     *,

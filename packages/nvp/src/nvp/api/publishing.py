@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from ..upgrading.releases import UpgradedFile
 
 
-__all__ = [
-    "census",
-    "inspect",
-    "inspect_distribution",
-    "upgrade",
-    "upgrade_index",
-    "validate",
-]
-
-
 def upgrade(
     source: str | bytes | os.PathLike[str],
     *,

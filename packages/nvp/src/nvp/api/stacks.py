@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ..doctor.software import Watch as WatchReading
 
 
-__all__ = ["diff_receipts", "doctor"]
-
-
 def doctor(
     python: str | None = None,
     *,

@@ -14,8 +14,6 @@ from typing import Literal, TypeAlias
 
 from nvidia_variant_provider.machine.environment import CudaVersion
 
-__all__ = ["Backend", "BackendKind", "parse_backend"]
-
 BackendKind: TypeAlias = Literal["cuda", "cpu", "rocm", "xpu"]
 
 _CUDA = re.compile(r"cu([0-9]{1,2})([0-9])")

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 # Most projects that pip installs have no GPU code: the modules that read GPU code, and
 # the tables of GPUs, are imported when a build turns up that needs them.
 
-__all__ = [
-    "needs_of_backend",
-    "needs_of_report",
-    "needs_of_requirements",
-]
-
 _MINOR = 4
 """A library is minor when the largest one is more than so many times its size. In
 torch 2.0 to 2.15 the linear algebra, which comes from MAGMA, has an eighth of the

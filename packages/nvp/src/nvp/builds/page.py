@@ -17,16 +17,6 @@ from packaging.version import Version
 from .backends import Backend
 from .verdicts import Judgement
 
-__all__ = [
-    "Build",
-    "Decision",
-    "Decisions",
-    "decide",
-    "decide_elsewhere",
-    "find_strays",
-    "follow",
-]
-
 Action: TypeAlias = Literal["show", "yank", "hide"]
 
 _RUNNING = ("runs", "partly")

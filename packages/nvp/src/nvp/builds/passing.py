@@ -14,8 +14,6 @@ from packaging.version import Version
 
 from .page import Build, Decision
 
-__all__ = ["PassedOver", "find_passed_over", "nearest_refusal", "without_source"]
-
 _REQUIRES = re.compile(r"it requires ([A-Za-z0-9._-]*[A-Za-z0-9])[^,]*, and none of ")
 
 

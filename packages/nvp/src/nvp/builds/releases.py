@@ -10,8 +10,6 @@ from packaging.version import Version
 from ..knowledge.builds import Evidence, How
 from .verdicts import Verdict
 
-__all__ = ["ListedBuild", "ListedRelease", "ReleaseTable", "find_newest", "sort_builds"]
-
 _RANKS: dict[Verdict, int] = {
     "runs": 0,
     "partly": 1,

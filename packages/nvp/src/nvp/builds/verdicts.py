@@ -16,17 +16,6 @@ from nvidia_variant_provider.machine.environment import (
 
 from ..knowledge.builds import Evidence, How, LibraryCode, Needs, sorted_targets
 
-__all__ = [
-    "UNKNOWN",
-    "Judgement",
-    "Verdict",
-    "find_refusal",
-    "judge",
-    "judge_by_pin",
-    "not_asked",
-    "refusal_of_driver",
-]
-
 Verdict: TypeAlias = Literal["runs", "partly", "cannot", "cpu", "unknown"]
 
 

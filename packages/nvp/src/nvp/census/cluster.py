@@ -33,8 +33,6 @@ from .model import Outcome
 from .worker import Task
 from .workers import gone
 
-__all__ = ["ClusterWorkers"]
-
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 6

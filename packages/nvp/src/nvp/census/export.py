@@ -24,8 +24,6 @@ from ..knowledge.builds import BuildRecord, needs_in_table
 from ..wheels.names import platform_of
 from .store import Store
 
-__all__ = ["COLUMNS", "build_table", "export", "target_rows"]
-
 COLUMNS: Mapping[str, str] = {
     "project": "string",
     "version": "string",

@@ -16,25 +16,17 @@ from typing import TypeAlias
 from packaging.utils import InvalidName, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from nvidia_variant_provider.errors import InputError, UsageError, shown
+from nvidia_variant_provider.errors import InputError, UsageError, redacted, shown
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
 from ..index.http.files import IndexFile, list_names, local_file
-from ..index.http.urls import (
-    UpstreamError,
-    is_http,
-    path_of_file_url,
-    redacted,
-    why_no_index,
-)
+from ..index.http.urls import UpstreamError, is_http, path_of_file_url, why_no_index
 from ..wheels.names import WheelName, parse_wheel_name
 from .model import Options, Wheel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient, RemotePage
-
-__all__ = ["Connect", "Project", "list_projects", "select_wheels"]
 
 logger = logging.getLogger(__name__)
 

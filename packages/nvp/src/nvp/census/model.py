@@ -13,8 +13,6 @@ from nvidia_variant_provider.errors import redacted
 from ..gpu_code.report import WheelReport
 from ..index.http.files import IndexFile
 
-__all__ = ["Claimed", "Options", "Outcome", "Status", "Wheel"]
-
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 Status: TypeAlias = Literal["inspected", "skipped", "failed"]

@@ -14,14 +14,6 @@ from ..gpu_code.report import target_key
 from ..matrix.style import as_html, as_page
 from .store import Store
 
-__all__ = [
-    "ProjectSummary",
-    "ReleaseSummary",
-    "census_page",
-    "count_wheels",
-    "summarize",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseSummary:

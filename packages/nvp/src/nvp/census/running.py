@@ -28,8 +28,6 @@ from .store import Store
 from .worker import RETRIES, Credentials, Task
 from .workers import LocalWorkers, Workers, gone
 
-__all__ = ["Census", "Observer", "Stop", "Tally", "take_census"]
-
 logger = logging.getLogger(__name__)
 
 _POLL = 0.5

@@ -30,8 +30,6 @@ from .tables import (
     with_copies,
 )
 
-__all__ = ["READER", "Store"]
-
 READER = 2
 """The version of the reader. It rises when `gpu_code` finds other things in the same
 wheel, and wheels that an older reader has read are read again."""

@@ -13,18 +13,6 @@ from nvidia_variant_provider.errors import redacted
 from ..gpu_code.report import Defect, LibraryReport, target_key
 from .model import Outcome
 
-__all__ = [
-    "APPLICATION",
-    "MIGRATIONS",
-    "VERSION",
-    "claim_rows",
-    "library_row",
-    "read_library",
-    "target_rows",
-    "wheel_row",
-    "with_copies",
-]
-
 APPLICATION = 0x4E565043
 """``PRAGMA application_id`` of a store, which tells it from other SQLite files."""
 

@@ -34,8 +34,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient
 
-__all__ = ["RETRIES", "Credentials", "Task", "read_wheel"]
-
 RETRIES = 5
 """How often a request is sent again that failed for a reason that may pass."""
 

@@ -25,8 +25,6 @@ from nvidia_variant_provider.errors import InputError
 from .model import Outcome
 from .worker import Task, read_wheel
 
-__all__ = ["LocalWorkers", "Workers", "gone"]
-
 
 class Workers(Protocol):
     """What the loop needs of an executor."""

@@ -18,19 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvidia_variant_provider.metadata import VariantsMetadata
 
-__all__ = [
-    "add_format",
-    "add_index_options",
-    "add_jobs",
-    "add_label_option",
-    "add_shared_options",
-    "check_assumed",
-    "names_project",
-    "read_release",
-    "refuse_for_projects",
-    "require_jobs",
-]
-
 _SHARED: Mapping[str, Mapping[str, Any]] = {
     "--all-lanes": {
         "action": "store_true",

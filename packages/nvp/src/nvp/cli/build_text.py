@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from nvidia_variant_provider.machine.environment import Environment
     from nvidia_variant_provider.resolution.resolver import Resolution
 
-__all__ = ["block", "rejected", "uses_gpu", "why_no_gpu", "why_nothing"]
-
 _WIDTH = 80
 
 _MOST = 8

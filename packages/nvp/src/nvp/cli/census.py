@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..census.running import Stop, Tally
     from .progress import CensusBar
 
-__all__ = ["configure_parser", "execute"]
-
 FINDINGS = 1
 INTERRUPTED = 130
 

@@ -11,8 +11,6 @@ from nvidia_variant_provider.errors import UsageError, shown
 
 from .parsers import VERBS, Parser, configure_verb, make_parser
 
-__all__ = ["completion_script"]
-
 _FILES = {"FILE", "OLD", "NEW", "OUT", "PATH"}
 """The metavars of options and arguments that name files."""
 

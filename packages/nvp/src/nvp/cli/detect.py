@@ -14,8 +14,6 @@ from . import machine
 from .parsers import add_examples
 from .render import Result, Table
 
-__all__ = ["configure_parser", "execute"]
-
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""

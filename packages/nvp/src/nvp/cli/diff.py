@@ -26,8 +26,6 @@ from .arguments import (
 from .parsers import add_examples
 from .render import Result, terminal_width
 
-__all__ = ["configure_parser", "execute"]
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..matrix.changes import Differences

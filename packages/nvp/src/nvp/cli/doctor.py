@@ -20,8 +20,6 @@ from .parsers import add_examples
 from .progress import progress_bar
 from .render import Result
 
-__all__ = ["configure_parser", "execute"]
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..doctor.evidence import Evidence

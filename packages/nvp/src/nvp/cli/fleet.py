@@ -12,8 +12,6 @@ from .arguments import add_format, add_shared_options
 from .parsers import add_examples
 from .render import Result, Table
 
-__all__ = ["configure_parser", "execute"]
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..fleet.choosing import Choice, Fleet

@@ -16,8 +16,6 @@ from .parsers import add_examples
 from .progress import progress_bar
 from .render import Result, Table
 
-__all__ = ["configure_parser", "execute"]
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..gpu_code.describe import Suggestion
@@ -128,8 +126,9 @@ def _expanded(paths: Sequence[str]) -> Iterator[str]:
 
 
 def _inspect(path: str, jobs: int, environ: Mapping[str, str]) -> WheelReport:
+    from nvidia_variant_provider.errors import redacted
+
     from ..gpu_code.inspection import inspect_path
-    from ..index.http.urls import redacted
 
     with progress_bar(redacted(path)) as progress:
         if path.startswith(("http://", "https://")):
@@ -143,9 +142,10 @@ def _inspect_url(
     url: str, environ: Mapping[str, str], progress: Progress | None
 ) -> WheelReport:
     """Inspect a wheel on a server: only members that may have GPU code are read."""
+    from nvidia_variant_provider.errors import redacted
+
     from ..gpu_code.inspection import inspect_path
     from ..index import connect
-    from ..index.http.urls import redacted
 
     with connect(environ) as client, io.BufferedReader(client.open(url)) as wheel:
         report = inspect_path(wheel, name=redacted(url), progress=progress)

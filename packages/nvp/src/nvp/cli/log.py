@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from .. import __version__
 from .render import complain
 
-__all__ = ["log_start", "logging_to_stderr", "redact"]
-
 _logger = logging.getLogger(__name__)
 
 _PACKAGES = "nvp", "nvidia_variant_provider"

@@ -20,14 +20,6 @@ from nvidia_variant_provider.machine.overrides import (
     forced_cuda_version,
 )
 
-__all__ = [
-    "add_options",
-    "detection_errors",
-    "find_environment",
-    "find_later",
-    "words_of",
-]
-
 _FLAGS = {CUDA_DRIVER_VERSION: "--cuda-driver", SM_ARCH: "--sm-arch"}
 
 

@@ -19,8 +19,6 @@ from .arguments import (
 from .parsers import add_examples
 from .render import Result, Table, render, terminal_width, wrap_line
 
-__all__ = ["configure_parser", "execute"]
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..matrix.cells import Matrix

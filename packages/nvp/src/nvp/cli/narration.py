@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..index.selection.decisions import JudgedPage
     from ..index.selection.options import Pins
 
-__all__ = ["Narration", "find_unused", "stays_installed"]
-
 _MOST = 3
 """The most reasons that are printed for one project."""
 

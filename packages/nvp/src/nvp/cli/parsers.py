@@ -23,24 +23,6 @@ from nvidia_variant_provider.errors import UsageError, shown
 from .. import __version__
 from .render import wrap_line
 
-__all__ = [
-    "GROUPS",
-    "PROGRAM",
-    "VERBS",
-    "CommandLine",
-    "Parser",
-    "add_examples",
-    "configure_verb",
-    "find_verb",
-    "has_json_format",
-    "has_json_option",
-    "make_parser",
-    "make_verb_parser",
-    "one_of",
-    "read_command_line",
-    "whole_number",
-]
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol

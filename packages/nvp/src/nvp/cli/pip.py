@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..index.pip.session import Outcome
     from ..index.selection.options import Pins, Selection
 
-__all__ = ["configure_parser", "execute"]
-
 _FOR_PEOPLE = ("install", "download", "wheel")
 """The commands of pip whose stdout is for people; that of ``list`` is data."""
 
@@ -182,7 +180,8 @@ def _run(
     options: argparse.Namespace,
     environ: Mapping[str, str],
 ) -> Result:
-    from ..index.http.urls import redacted
+    from nvidia_variant_provider.errors import redacted
+
     from ..index.pip.session import run
     from ..signals import ending
 
@@ -249,7 +248,7 @@ def _words(command: PipCommand) -> list[str]:
 
 
 def _advice(item: StaleVariant, pins: Pins, words: Sequence[str]) -> str:
-    from ..index.http.urls import redacted
+    from nvidia_variant_provider.errors import redacted
 
     name = f"{item.installed.project}=={item.installed.version}"
     best = f"variant {item.best}" if item.best else "the non-variant wheel"

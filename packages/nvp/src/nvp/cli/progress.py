@@ -15,8 +15,6 @@ from typing import Protocol
 
 from nvidia_variant_provider.errors import printable
 
-__all__ = ["CensusBar", "census_bar", "progress_bar", "readable_size", "shortened"]
-
 _BYTES_AND_BAR = 44
 """Columns for the bar and the bytes (``1,023.9/1,023.9 MiB``), and the gaps."""
 

@@ -21,8 +21,6 @@ from .arguments import add_shared_options
 from .parsers import add_examples
 from .render import Result
 
-__all__ = ["configure_parser", "execute"]
-
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""

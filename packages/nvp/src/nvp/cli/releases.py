@@ -19,8 +19,6 @@ from .render import Result, Table
 if TYPE_CHECKING:
     from ..builds.releases import ListedBuild, ListedRelease, ReleaseTable
 
-__all__ = ["configure_parser", "execute"]
-
 NOTHING_RUNS = 1
 
 _MOST = 10

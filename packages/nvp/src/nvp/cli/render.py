@@ -17,17 +17,6 @@ from typing import IO
 from nvidia_variant_provider.errors import ProviderError, printable
 from nvidia_variant_provider.light import Frozen
 
-__all__ = [
-    "SCHEMA_VERSION",
-    "Result",
-    "Table",
-    "complain",
-    "render",
-    "say",
-    "terminal_width",
-    "wrap_line",
-]
-
 SCHEMA_VERSION = 1
 """The version of the JSON report, which ``schemas/report.schema.json`` describes."""
 

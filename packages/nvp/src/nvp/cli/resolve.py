@@ -17,8 +17,6 @@ from .build_text import block, rejected, uses_gpu
 from .parsers import add_examples
 from .render import Result, Table
 
-__all__ = ["configure_parser", "execute"]
-
 NOTHING_COMPATIBLE = 1
 
 

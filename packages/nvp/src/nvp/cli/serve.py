@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..index.selection.options import Selection
     from ..index.server.local_index import LocalIndex
 
-__all__ = ["configure_parser", "execute"]
-
 _MOST_NAMED = 10
 """The projects that are named at the end."""
 
@@ -171,7 +169,9 @@ def _add_indexes(
 
     :raises UsageError: one of them cannot be read.
     """
-    from ..index.http.urls import redacted, why_no_index
+    from nvidia_variant_provider.errors import redacted
+
+    from ..index.http.urls import why_no_index
 
     urls = {url: local_index.add_index(url, pair) for url, pair in indexes.items()}
     for url, here in urls.items():
@@ -183,7 +183,8 @@ def _add_indexes(
 
 
 def _describe(urls: Mapping[str, str], *, remote: bool, private: bool) -> Result:
-    from ..index.http.urls import redacted
+    from nvidia_variant_provider.errors import redacted
+
     from ..index.server.server import reachable_url
 
     return Result(

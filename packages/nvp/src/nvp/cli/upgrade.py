@@ -16,8 +16,6 @@ from .render import Result
 if TYPE_CHECKING:
     from ..upgrading.releases import UpgradedFile
 
-__all__ = ["configure_parser", "execute"]
-
 FINDINGS = 1
 
 

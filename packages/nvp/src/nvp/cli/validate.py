@@ -11,8 +11,6 @@ from .parsers import add_examples
 from .progress import progress_bar
 from .render import Result
 
-__all__ = ["configure_parser", "execute"]
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..lint.findings import Finding

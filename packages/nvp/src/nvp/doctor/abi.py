@@ -39,23 +39,6 @@ from ..gpu_code.dynamic import Symbol, read_symbols
 from .distributions import Distribution
 from .software import Software, kept_path, read_kept, write_kept
 
-__all__ = [
-    "OF_TORCH",
-    "Abi",
-    "Extension",
-    "Label",
-    "TorchSymbols",
-    "abi_of",
-    "find_extensions",
-    "libraries_of_extensions",
-    "parse_label",
-    "qualified_name",
-    "read_library",
-    "read_torch",
-    "torch_libraries",
-    "with_other_tag",
-]
-
 Abi: TypeAlias = Literal["new", "old"]
 """The C++ ABI of GCC's standard library: ``new`` since GCC 5, which is
 ``_GLIBCXX_USE_CXX11_ABI=1``, or ``old``."""

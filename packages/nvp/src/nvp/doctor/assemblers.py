@@ -26,8 +26,6 @@ from .distributions import Distribution
 from .installation import read_head
 from .programs import Program
 
-__all__ = ["Assembler", "find_assemblers", "find_triton"]
-
 TRITON = ("triton", "triton-windows", "pytorch-triton")
 """The names of distributions with the package ``triton``."""
 

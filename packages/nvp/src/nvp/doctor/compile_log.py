@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-__all__ = ["MOST", "CompileLog", "split_prefix"]
-
 MOST = 100
 """The most entries of each kind that are kept. All of them are counted."""
 

@@ -18,15 +18,6 @@ from ..metadata.requirements import parse_requirement
 from ..wheels.archive import parse_requires
 from .installation import Installation
 
-__all__ = [
-    "Distribution",
-    "Need",
-    "RecordedFile",
-    "find_distributions",
-    "find_leftovers",
-    "find_needs",
-]
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

@@ -18,8 +18,6 @@ from .workloads import (
     run_workloads,
 )
 
-__all__ = ["Evidence", "add_evidence"]
-
 _NOT_IN_RECEIPTS = ("ND604", "ND605", "ND701")
 """Checks whose findings are not in a receipt. The workloads in the receipt say the same
 without the output of the user's programs, and a difference from another receipt does

@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from nvidia_variant_provider.errors import UsageError, shown
 from nvidia_variant_provider.strict_json import open_regular
 
-__all__ = ["Installation", "find_installation", "read_head"]
-
 _VERSION = re.compile(r"python(3\.[0-9]+)(t?)")
 _HINT = "give the path of an interpreter, or of the folder of an environment"
 _HINT_OF_SCRIPT = (

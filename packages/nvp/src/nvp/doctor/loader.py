@@ -25,17 +25,6 @@ from ..gpu_code.dynamic import Dynamic, read_dynamic
 from ..gpu_code.ranges import read_seekable
 from .installation import read_head
 
-__all__ = [
-    "LIBRARY_PATH",
-    "Failure",
-    "Loaded",
-    "Process",
-    "System",
-    "read_cache",
-    "split_library_path",
-    "split_preload",
-]
-
 _TRIPLETS = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 _PROCESSORS = {"x86_64": "x86-64", "aarch64": "AArch64"}
 """What ``ldconfig -p`` calls each processor."""

@@ -21,7 +21,6 @@ from ..gpu_code.vendoring import is_of_nvidia
 from .distributions import Distribution
 from .installation import read_head
 from .loader import (
-    LIBRARY_PATH,
     Failure,
     Process,
     System,
@@ -29,15 +28,6 @@ from .loader import (
     split_preload,
 )
 from .software import Software
-
-__all__ = [
-    "LIBRARY_PATH",
-    "Libraries",
-    "Loading",
-    "is_of_torch",
-    "load_jax",
-    "load_torch",
-]
 
 _PAIR = re.compile(r"""["'](\w+)["']\s*[:,]\s*["'](lib[\w-]+\.so[^"']*)["']""")
 """``"cublas": "libcublas.so.*[0-9]"`` in older torch; newer torch lists pairs."""

@@ -16,11 +16,10 @@ from .abi import (
     libraries_of_extensions,
     read_torch,
 )
-from .loading import LIBRARY_PATH, Libraries
+from .loader import LIBRARY_PATH
+from .loading import Libraries
 from .software import Software
 from .toolchain import Toolchain
-
-__all__ = ["CHECKS", "Find", "Finding", "Stack", "check", "declare"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,15 +25,6 @@ from nvidia_variant_provider.machine.environment import CudaVersion
 
 from ..signals import ENDING, handling
 
-__all__ = [
-    "DEADLINE",
-    "Program",
-    "ask_versions",
-    "end_family",
-    "pipe_name",
-    "started",
-]
-
 logger = logging.getLogger(__name__)
 
 

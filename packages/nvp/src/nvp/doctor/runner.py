@@ -19,8 +19,6 @@ from .installation import find_installation
 from .model import Finding, Stack
 from .software import CodeReader, Watch
 
-__all__ = ["Diagnosis", "diagnose", "diagnose_installation"]
-
 logger = logging.getLogger(__name__)
 
 _NAMED = 5

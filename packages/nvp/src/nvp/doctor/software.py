@@ -32,8 +32,6 @@ from ..knowledge.builds import Needs
 from .distributions import Distribution, Need, RecordedFile, find_needs
 from .installation import Installation
 
-__all__ = ["CodeReader", "Software", "Watch", "kept_path", "read_kept", "write_kept"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -35,17 +35,6 @@ from .installation import read_head
 from .programs import Program, ask_versions
 from .software import Software
 
-__all__ = [
-    "VARIABLE",
-    "Nvrtc",
-    "Toolchain",
-    "TorchBuild",
-    "compiles_for",
-    "driver_for_ptx",
-    "is_older_than",
-    "parse_architectures",
-]
-
 
 def compiles_for(
     cuda: CudaVersion, capability: ComputeCapability, suffix: str = ""

@@ -27,19 +27,6 @@ from .live.processes import Memory, watch_memory
 from .model import Finding, Stack, declare
 from .programs import end_family, pipe_name, started
 
-__all__ = [
-    "DEADLINE",
-    "LONGEST_DEADLINE",
-    "Outcome",
-    "Starting",
-    "environment_of",
-    "find_broken_graphs",
-    "find_failed_workloads",
-    "run_command",
-    "run_workloads",
-    "split_command",
-]
-
 _MARK = "NV_VARIANT_PROVIDER_WORKLOAD"
 """A variable that all processes of a workload inherit, also those that leave its
 session. Its value differs in each run."""

@@ -19,19 +19,6 @@ from ..inventories.model import Machine
 from ..knowledge.tables import can_exist, driver_branches
 from .covering import Cover, find_cover
 
-__all__ = [
-    "Choice",
-    "Decide",
-    "Fleet",
-    "Group",
-    "Kind",
-    "Pick",
-    "choose",
-    "decide_by_metadata",
-    "group_machines",
-    "kind_of",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:

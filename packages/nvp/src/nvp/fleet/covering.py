@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["EXACT", "Cover", "find_cover"]
-
 EXACT = 20
 """The most labels for which the smallest set is searched. With more, each further label
 is the one that serves the most machines without a build."""

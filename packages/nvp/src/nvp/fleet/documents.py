@@ -18,15 +18,6 @@ from nvidia_variant_provider.machine.overrides import CUDA_DRIVER_VERSION, SM_AR
 from ..matrix.style import as_html, as_markdown, as_notes, as_page, tone_classes
 from .choosing import Choice, Fleet
 
-__all__ = [
-    "affinity_lines",
-    "csv_lines",
-    "dockerfile_lines",
-    "env_lines",
-    "html_lines",
-    "markdown_lines",
-]
-
 Rows = Sequence[Sequence[str]]
 
 _TITLE = "Which build each machine gets"

@@ -19,8 +19,6 @@ from .report import LibraryReport, WheelReport
 from .runtimes import Runtime, library_runtimes, linked_runtimes
 from .units import Unit, first_toolkit, parse_target, ptx_toolkit
 
-__all__ = ["Bound", "find_bounds", "newest_ptx", "newest_runtime", "relaxed_version"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bound:

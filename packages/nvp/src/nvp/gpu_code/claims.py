@@ -27,16 +27,6 @@ from .bounds import Bound, find_bounds, newest_ptx
 from .report import WheelReport, target_key
 from .units import Unit, parse_target, split_units
 
-__all__ = [
-    "NO",
-    "GpuSupport",
-    "TrueClaim",
-    "find_claim",
-    "find_gpus",
-    "gpus_of",
-    "property_value",
-]
-
 NO = "no"
 
 

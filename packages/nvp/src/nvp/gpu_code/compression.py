@@ -18,8 +18,6 @@ import threading
 from types import ModuleType
 from typing import Any
 
-__all__ = ["LZ4", "NONE", "ZSTD", "Budget", "decode_lz4", "decompress", "has_zstd"]
-
 NONE, LZ4, ZSTD = "none", "lz4", "zstd"
 
 _own = threading.local()

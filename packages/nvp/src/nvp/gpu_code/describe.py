@@ -28,18 +28,6 @@ from ..metadata.writing import to_dict
 from .claims import GpuSupport, TrueClaim, find_claim, find_gpus, gpus_of
 from .report import LibraryReport, WheelReport
 
-__all__ = [
-    "LEGEND",
-    "Suggestion",
-    "as_data",
-    "claim_lines",
-    "gpu_rows",
-    "how_to_add",
-    "library_rows",
-    "suggest",
-    "summary",
-]
-
 MAX_ROWS = 60
 """Libraries that are listed for people; some wheels have 16,000."""
 

@@ -26,15 +26,6 @@ from .elf import (
 )
 from .ranges import Range, Reader, read_seekable
 
-__all__ = [
-    "Dynamic",
-    "Symbol",
-    "read_dynamic",
-    "read_needed",
-    "read_other_parts",
-    "read_symbols",
-]
-
 _PT_DYNAMIC = 2
 _DT_NEEDED, _DT_STRTAB = 1, 5
 _DT_SONAME, _DT_RPATH, _DT_RUNPATH, _DT_FLAGS_1 = 14, 15, 29, 0x6FFFFFFB

@@ -18,23 +18,6 @@ from dataclasses import dataclass
 
 from .ranges import Range, Reader, read_all
 
-__all__ = [
-    "CUDA",
-    "HEAD",
-    "MAGIC",
-    "MAX_NAME",
-    "PT_LOAD",
-    "Header",
-    "Image",
-    "Sections",
-    "cubin_target",
-    "has_kernels",
-    "names_kernels",
-    "parse_header",
-    "read_sections",
-    "text_of",
-]
-
 MAGIC = b"\x7fELF"
 CUDA = 190
 """``e_machine`` of a cubin."""

@@ -25,8 +25,6 @@ from .fatbin import (
 )
 from .ranges import read_all
 
-__all__ = ["Cubin", "ExtractionError", "extract_cubin"]
-
 _SEARCH = re.compile(re.escape(MAGIC)).search
 
 _ENOUGH = 1024 * 1024

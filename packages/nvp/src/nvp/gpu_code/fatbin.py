@@ -21,22 +21,6 @@ from typing import NamedTuple
 from .compression import LZ4, NONE, ZSTD, Budget, decompress
 from .elf import has_kernels, names_kernels
 
-__all__ = [
-    "CONTAINER",
-    "CUBIN",
-    "ENTRY",
-    "GROUP",
-    "LTO_IR",
-    "MAGIC",
-    "PTX",
-    "SMALL",
-    "Entry",
-    "Scanner",
-    "compression_of",
-    "group_entries",
-    "target_of",
-]
-
 MAGIC = b"\x50\xed\x55\xba"
 _RARE = 1
 """The index of the rarest byte of the magic in machine code: 0xed."""

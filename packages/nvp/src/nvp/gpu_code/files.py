@@ -22,8 +22,6 @@ from .loose import is_text
 from .report import Defect
 from .zip_members import PIECE, Source, list_members
 
-__all__ = ["ARCHIVES", "File", "Listing", "list_folder", "recorded_paths"]
-
 ARCHIVES = (".whl", ".zip")
 """Endings of the names of archives whose members are looked into."""
 

@@ -24,15 +24,6 @@ from .report import LibraryReport, WheelReport
 from .vendoring import copied_paths
 from .zip_members import inflater_name
 
-__all__ = [
-    "Progress",
-    "inspect_distribution",
-    "inspect_listing",
-    "inspect_path",
-    "inspect_recorded",
-    "list_wheel",
-]
-
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]

@@ -16,13 +16,6 @@ from .pe import read_pe
 from .ranges import Range, RangeFeeder, Reader, read_seekable
 from .report import Defect, LibraryReport, sort_targets, target_key
 
-__all__ = [
-    "BrokenError",
-    "Pieces",
-    "inspect_library",
-    "inspect_local",
-]
-
 Pieces = Callable[[], Iterator[bytes]]
 """A function that reads the file from its start, in pieces of any length."""
 

@@ -9,8 +9,6 @@ from . import elf, fatbin, pe
 from .elf import Image, read_sections
 from .ranges import Reader
 
-__all__ = ["Code", "guess_format", "is_text", "read_cubin", "read_ptx"]
-
 _VERSION = re.compile(rb"^\s*\.version\s+([0-9]{1,3}\.[0-9]{1,3})", re.MULTILINE)
 _TARGET = re.compile(rb"^\s*\.target\s+sm_([0-9]{1,4}[af]?)\b", re.MULTILINE)
 _HEAD = 64 * 1024

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from .elf import Image, Sections
 from .ranges import Range, Reader
 
-__all__ = ["MAGIC", "read_pe"]
-
 MAGIC = b"MZ"
 _MACHINES = {0x14C: "x86", 0x1C4: "arm", 0x8664: "x86_64", 0xAA64: "aarch64"}
 _SECTION = struct.Struct("<8sIIII16x")

@@ -54,15 +54,6 @@ from collections import deque
 from collections.abc import Generator
 from typing import IO, Generic, TypeVar
 
-__all__ = [
-    "MAX_RANGE",
-    "Range",
-    "RangeFeeder",
-    "Reader",
-    "read_all",
-    "read_seekable",
-]
-
 T = TypeVar("T")
 
 Range = tuple[int, int]

@@ -13,15 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = [
-    "Defect",
-    "LibraryReport",
-    "WheelReport",
-    "is_test",
-    "sort_targets",
-    "target_key",
-]
-
 _TARGET = re.compile(r"([0-9]+)([af]?)(?:_(real|virtual))?")
 _RUNTIME = re.compile(
     r"libcudart(?:-[0-9a-f]+)?\.so\.([0-9]+).*|cudart(?:32|64)_([0-9]+)\.dll",

@@ -17,14 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-__all__ = [
-    "Runtime",
-    "library_runtimes",
-    "linked_runtimes",
-    "major_of_name",
-    "required_runtimes",
-]
-
 # Libraries with the major version of CUDA; cuFFT, cuSPARSE and others have their own.
 _SONAME = re.compile(
     r"lib(?:cudart|cublas|cublaslt|nvblas|nvrtc|nvjitlink)(?:-[0-9a-f]+)?"

@@ -27,8 +27,6 @@ from ..knowledge.tables import (
 )
 from .report import LibraryReport, WheelReport
 
-__all__ = ["Unit", "first_toolkit", "parse_target", "ptx_toolkit", "split_units"]
-
 _TARGET = re.compile(r"([0-9]{2,4})([af]?)_(real|virtual)")
 _CHOICE = re.compile(
     r"(?<![a-z0-9])(cu|cuda|sm)[-_]?[0-9]{2,3}[af]?(?![a-z0-9])", re.IGNORECASE

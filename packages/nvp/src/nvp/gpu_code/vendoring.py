@@ -26,8 +26,6 @@ from functools import cache
 from ..knowledge.builds import build_records
 from .report import LibraryReport
 
-__all__ = ["copied_paths", "is_of_nvidia", "links_kernels_of_nvidia"]
-
 _WITHOUT_KERNELS = (
     "cudadevrt|cudart|cufile[a-z_]*|cupti|nvperf_host|nvperf_target|nvtoolsext|"
     "pcsamplingutil"

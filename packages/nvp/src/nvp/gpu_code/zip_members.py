@@ -26,8 +26,6 @@ from .report import Defect
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["PIECE", "Member", "Source", "inflater_name", "list_members"]
-
 _LOCAL = struct.Struct("<4sHHHHHIIIHH")
 _SIGNATURE = b"PK\x03\x04"
 _ENCRYPTED = 0x1

@@ -8,8 +8,6 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-__all__ = ["LoopThread", "is_running"]
-
 T = TypeVar("T")
 
 _NAME = "nvidia-variant-provider index"

@@ -25,8 +25,6 @@ from .model import (
     parse_cuda,
 )
 
-__all__ = ["is_metrics", "is_slot", "read_metrics", "read_slots"]
-
 _GPU = "GPUs_GPU_"
 """Prefix of the attributes that hold an ad for each GPU."""
 

@@ -24,8 +24,6 @@ from .model import (
     parse_cuda,
 )
 
-__all__ = ["is_info", "is_query", "merge", "read_info", "read_log", "read_query"]
-
 _ROOT = "nvidia_smi_log"
 _DTD = re.compile(r"nvsmi_device_v[0-9]{1,3}\.dtd")
 _ABSENT = ("n/a", "[n/a]", "[not supported]", "[unknown error]", "")

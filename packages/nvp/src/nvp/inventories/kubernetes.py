@@ -28,8 +28,6 @@ from .model import (
     parse_cuda,
 )
 
-__all__ = ["DRIVER", "is_kubernetes", "read_objects"]
-
 DRIVER = "gpu.nvidia.com"
 """``spec.driver`` of the ResourceSlices that have NVIDIA GPUs."""
 

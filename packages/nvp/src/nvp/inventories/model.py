@@ -18,18 +18,6 @@ from nvidia_variant_provider.machine.environment import (
 )
 from nvidia_variant_provider.machine.reasons import NOT_GIVEN
 
-__all__ = [
-    "Machine",
-    "as_mapping",
-    "as_text",
-    "environment_of_snapshot",
-    "errors_at",
-    "make_environment",
-    "parse_capability",
-    "parse_cuda",
-    "refuse_repeated",
-]
-
 _SNAPSHOT = "make one with: nvp detect --json"
 _NUMBERS = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,6})*")
 MAX_GPUS = 256

@@ -27,8 +27,6 @@ from nvidia_variant_provider.strict_json import open_regular, unreadable
 from . import clusters, commands, kubernetes
 from .model import Machine, as_mapping, environment_of_snapshot, refuse_repeated
 
-__all__ = ["FORMS", "parse_yaml", "read_inventories", "read_inventory"]
-
 logger = logging.getLogger(__name__)
 
 FORMS = (

@@ -22,20 +22,6 @@ from ..files import read_resource
 # Most projects that pip installs have no GPU code: the tables of GPUs are imported when
 # a build turns up that needs them.
 
-__all__ = [
-    "PROJECTS",
-    "BuildRecord",
-    "Evidence",
-    "How",
-    "LibraryCode",
-    "Needs",
-    "build_records",
-    "find_record",
-    "needs_in_table",
-    "required_projects",
-    "sorted_targets",
-]
-
 Evidence: TypeAlias = Literal[
     "variants.json", "table", "inspected", "metadata", "label"
 ]

@@ -16,26 +16,6 @@ from nvidia_variant_provider.machine.environment import ComputeCapability, CudaV
 
 from ..files import read_resource
 
-__all__ = [
-    "NATIVE",
-    "PTX",
-    "GpuDrivers",
-    "GpuModel",
-    "Toolkit",
-    "can_exist",
-    "driver_branches",
-    "driver_versions",
-    "gpu_drivers",
-    "gpu_models",
-    "newest_cuda",
-    "parse_isa",
-    "ptx_targets",
-    "runs_machine_code",
-    "runs_ptx",
-    "tegra_toolkits",
-    "toolkits",
-]
-
 NATIVE, PTX = "native", "ptx"
 """How code runs on a GPU: as machine code, or as PTX that the driver compiles."""
 

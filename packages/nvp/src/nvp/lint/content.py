@@ -28,18 +28,6 @@ from ..wheels.names import WheelName
 from .findings import Checks, Problem
 from .labels import Claim, claim_of, labels_of
 
-__all__ = [
-    "LIBRARY_CHECKS",
-    "DeclaringWheel",
-    "Lack",
-    "Shortfall",
-    "SilentWheel",
-    "WheelLibraries",
-    "describe_wheel",
-    "has_library_by_cuda",
-    "letter_of",
-]
-
 
 class Lack(enum.Enum):
     """How the code of a wheel falls short of a declared value.

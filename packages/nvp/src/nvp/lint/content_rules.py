@@ -29,8 +29,6 @@ from .content import (
 )
 from .findings import Checks, Collector, Problem
 
-__all__ = ["DECLARING_CHECKS", "READING_CHECKS", "SILENT_CHECKS", "check_content"]
-
 READING_CHECKS: Checks[WheelReport] = Checks()
 SILENT_CHECKS: Checks[SilentWheel] = Checks()
 DECLARING_CHECKS: Checks[DeclaringWheel] = Checks()

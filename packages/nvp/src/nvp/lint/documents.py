@@ -24,15 +24,6 @@ from .findings import Checks, Collector, Problem
 from .labels import check_meaning
 from .selection import SELECTION_CHECKS
 
-__all__ = [
-    "CODES",
-    "DOCUMENT_CHECKS",
-    "Document",
-    "Scope",
-    "check_document",
-    "check_text",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:

@@ -21,23 +21,6 @@ if TYPE_CHECKING:
     from ..gpu_code.inspection import Progress
     from ..index.http.blocking import BlockingClient
 
-__all__ = [
-    "JOBS",
-    "MAX_WHOLE",
-    "Listing",
-    "OpenFile",
-    "Reading",
-    "Release",
-    "SkippedError",
-    "Unchecked",
-    "UncheckedFiles",
-    "Watch",
-    "list_files",
-    "nobody_watches",
-    "open_wheel",
-    "read_metadata",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unchecked:

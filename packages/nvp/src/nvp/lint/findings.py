@@ -12,8 +12,6 @@ from .. import findings
 from .positions import Position, find_positions
 from .rules import RULES
 
-__all__ = ["Checks", "Collector", "Finding", "Problem"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding(findings.Finding):

@@ -24,20 +24,6 @@ from ..knowledge.tables import toolkits
 from ..metadata.requirements import parse_requirement
 from .findings import Checks, Collector, Problem
 
-__all__ = [
-    "LABEL_CHECKS",
-    "PROVIDER_CHECKS",
-    "TARGET",
-    "Claim",
-    "NvidiaLabel",
-    "catalog",
-    "check_meaning",
-    "claim_of",
-    "labels_of",
-    "nvidia_labels",
-    "texts_of",
-]
-
 TARGET = re.compile(r"([0-9]{2,3})([af]?)_(real|virtual)")
 """A value of ``sm_arch``: the number, ``a`` or ``f`` for specific code, the kind."""
 

@@ -18,8 +18,6 @@ from .files import Unchecked
 from .findings import Finding
 from .rules import RULES, explain
 
-__all__ = ["as_github", "as_sarif", "as_text"]
-
 
 def as_text(
     findings: Sequence[Finding], unchecked: Sequence[Unchecked] = ()

@@ -16,8 +16,6 @@ from typing import Any
 
 from nvidia_variant_provider.errors import join
 
-__all__ = ["Position", "find_positions"]
-
 _BLANKS = re.compile(r"[ \t\n\r]*")
 
 

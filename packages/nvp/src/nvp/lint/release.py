@@ -18,13 +18,6 @@ from .findings import Checks, Collector, Finding, Problem
 from .labels import labels_of
 from .wheel import check_hash, check_wheel
 
-__all__ = [
-    "LISTING_CHECKS",
-    "METADATA_CHECKS",
-    "RELEASE_CHECKS",
-    "check_files",
-]
-
 LISTING_CHECKS: Checks[Listing] = Checks()
 """The checks of the names in a folder or on a page."""
 

@@ -16,8 +16,6 @@ from functools import cache
 from ..files import read_resource
 from ..findings import ERROR, NOTE, WARNING, Severity
 
-__all__ = ["RULES", "Explanation", "Rule", "explain"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:

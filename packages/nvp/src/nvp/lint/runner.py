@@ -25,14 +25,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient
 
-__all__ = [
-    "Connect",
-    "check_folder",
-    "check_page",
-    "check_paths",
-    "selected",
-]
-
 logger = logging.getLogger(__name__)
 
 Connect = Callable[[], "BlockingClient"]

@@ -22,8 +22,6 @@ from ..matrix.cells import all_drivers, all_places, every_value, machine
 from .findings import Checks, Problem
 from .labels import Claim, claim_of
 
-__all__ = ["SELECTION_CHECKS", "find_shadowed"]
-
 SELECTION_CHECKS: Checks[VariantsMetadata] = Checks()
 """The checks of metadata that could be read and describes a whole release."""
 

@@ -22,17 +22,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..gpu_code.report import WheelReport
 
-__all__ = [
-    "HASH_CHECKS",
-    "VARIANT_JSON_CHECKS",
-    "WHEEL_CHECKS",
-    "CheckedWheel",
-    "HashedFile",
-    "OpenedWheel",
-    "check_hash",
-    "check_wheel",
-]
-
 
 WHEEL_CHECKS: Checks[OpenedWheel] = Checks()
 """The checks of the file name and METADATA."""

@@ -33,28 +33,6 @@ from nvidia_variant_provider.resolution.resolver import Resolution, resolve_meta
 
 from ..knowledge.tables import NATIVE, PTX, can_exist, driver_versions, gpu_models
 
-__all__ = [
-    "CPU",
-    "NO_BUILD",
-    "OTHER_MAKERS",
-    "UNKNOWN",
-    "Cell",
-    "Matrix",
-    "Place",
-    "all_capabilities",
-    "all_drivers",
-    "all_places",
-    "assumed_values",
-    "describe_lanes",
-    "every_value",
-    "find_cells",
-    "find_how",
-    "find_matrix",
-    "list_gpus",
-    "machine",
-    "span",
-]
-
 Place: TypeAlias = tuple[CudaVersion, ComputeCapability]
 """A driver with a GPU."""
 

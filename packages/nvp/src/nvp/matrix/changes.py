@@ -32,20 +32,6 @@ from .cells import (
 )
 from .risks import find_risks
 
-__all__ = [
-    "CHANGED",
-    "CHANGES",
-    "GAINED",
-    "LOST",
-    "SAME",
-    "Differences",
-    "Lane",
-    "compare",
-    "find_change",
-    "find_differences",
-    "release_names",
-]
-
 LOST, CHANGED, GAINED, SAME = "lost", "changed", "gained", "same"
 CHANGES = (LOST, CHANGED, GAINED, SAME)
 """All changes, those that need attention first."""

@@ -18,8 +18,6 @@ from .changes import CHANGES, LOST, SAME, Differences, Lane
 from .grid import caption, meaning
 from .style import as_code, as_markdown
 
-__all__ = ["WIDTH", "Group", "make_groups", "markdown_lines", "text_lines"]
-
 WIDTH = 80
 """The width of the text form, as far as the names of labels allow it."""
 

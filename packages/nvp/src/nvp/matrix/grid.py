@@ -24,20 +24,6 @@ from ..knowledge.tables import PTX, driver_branches, gpu_models
 from .cells import CPU, NO_BUILD, UNKNOWN, Cell, Matrix, Place, span
 from .risks import describe_risks
 
-__all__ = [
-    "UNSUPPORTED",
-    "Drivers",
-    "Gpus",
-    "Grid",
-    "architectures",
-    "branches",
-    "caption",
-    "grid_of",
-    "make_grid",
-    "meaning",
-    "products",
-]
-
 UNSUPPORTED = "no driver for this CUDA version supports the GPU"
 """Why there is no cell, or only one that says what would be."""
 

@@ -20,8 +20,6 @@ from .grid import (
 )
 from .style import as_html, as_notes, as_page, svg_css, tone_classes
 
-__all__ = ["html_page", "svg_drawing"]
-
 _MARGIN = 24
 _ROW = 46
 _GAP = 4

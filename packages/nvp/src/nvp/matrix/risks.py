@@ -11,8 +11,6 @@ from nvidia_variant_provider.metadata.model import VariantsMetadata
 from ..knowledge.tables import NATIVE, PTX, runs_machine_code, tegra_toolkits
 from .cells import CPU, Cell, Matrix, Place, describe_lanes
 
-__all__ = ["describe_risks", "find_risks"]
-
 
 def find_risks(metadata: VariantsMetadata, cell: Cell) -> tuple[str, ...]:
     """Return what a pick leaves open, as sentences about "the build".

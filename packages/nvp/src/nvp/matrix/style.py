@@ -15,17 +15,6 @@ from nvidia_variant_provider.errors import printable
 
 from ..files import read_resource
 
-__all__ = [
-    "TONES",
-    "as_code",
-    "as_html",
-    "as_markdown",
-    "as_notes",
-    "as_page",
-    "svg_css",
-    "tone_classes",
-]
-
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]#!|~])")
 
 

@@ -10,8 +10,6 @@ from .cells import CPU, NO_BUILD, UNKNOWN, Cell, span
 from .grid import UNSUPPORTED, Drivers, Gpus, Grid, architectures, branches, caption
 from .style import as_code, as_markdown
 
-__all__ = ["WIDTH", "Block", "legend", "markdown", "text_blocks"]
-
 WIDTH = 80
 """The width of the text form, as far as the names of labels allow it."""
 

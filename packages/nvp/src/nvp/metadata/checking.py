@@ -25,14 +25,6 @@ from nvidia_variant_provider.metadata.versions import SchemaVersion
 
 from .requirements import explain_requirement
 
-__all__ = [
-    "CheckedDocument",
-    "Defect",
-    "Unanswered",
-    "check_document",
-    "find_unanswered",
-]
-
 _ENDPOINT = re.compile(r"[A-Za-z_][\w.]*(?: *: *[A-Za-z_][\w.]*)?", re.ASCII)
 """PEP 817, "API endpoint": an import path, and perhaps an object path after a colon."""
 

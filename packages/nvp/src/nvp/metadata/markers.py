@@ -22,13 +22,6 @@ from typing import TypeAlias
 from nvidia_variant_provider.errors import InputError, shown
 from nvidia_variant_provider.resolution.resolver import Resolution
 
-__all__ = [
-    "NON_VARIANT",
-    "SelectedVariant",
-    "evaluate_requirement",
-    "has_variant_markers",
-]
-
 _LABEL = "variant_label"
 _SETS = ("variant_properties", "variant_features", "variant_namespaces")
 _NAMES = (_LABEL, *_SETS)

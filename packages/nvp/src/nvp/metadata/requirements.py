@@ -12,8 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-__all__ = ["explain_requirement", "parse_requirement"]
-
 _LONG_NUMBER = re.compile(r"[0-9]{641}")
 """More digits than Python has to convert (``sys.int_info.str_digits_check_threshold``).
 

@@ -18,8 +18,6 @@ from nvidia_variant_provider.metadata.fields import Kind
 
 from .checking import check_document
 
-__all__ = ["find_defects", "to_dict", "to_text"]
-
 # variantlib 0.2.2 refuses any other text. uv 0.13.8 accepts more.
 _REQUIREMENT = re.compile(r"[\S ]+")
 _PLUGIN_API = re.compile(r"[\w.]+(\s*:\s*[\w.]+)?")

@@ -31,8 +31,6 @@ from ..wheels.variant_json import combine, read_wheel_metadata
 from .remarks import Remark, Upgrade, rewrite_for_uv, without_repeats
 from .upgrade import find_unread, upgrade
 
-__all__ = ["UpgradedFile", "upgrade_folder", "upgrade_text"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -40,19 +40,6 @@ from nvidia_variant_provider.resolution.ordering import order
 from ..metadata.checking import find_unanswered
 from ..metadata.requirements import parse_requirement
 
-__all__ = [
-    "UNKNOWN_TO_UV",
-    "Priorities",
-    "Remark",
-    "Upgrade",
-    "find_difference",
-    "find_unwritable",
-    "is_known_to_uv",
-    "rewrite_for_uv",
-    "without_repeats",
-    "without_reserved",
-]
-
 Priorities: TypeAlias = tuple[Sequence[str], Mapping[str, Sequence[str]]]
 """Features, and values by feature, that come before the order of the provider."""
 

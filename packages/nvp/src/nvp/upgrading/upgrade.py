@@ -37,8 +37,6 @@ from .remarks import (
     without_reserved,
 )
 
-__all__ = ["find_unread", "upgrade"]
-
 # The platforms that can have an NVIDIA driver.
 _PLATFORMS = [
     {

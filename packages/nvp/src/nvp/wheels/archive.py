@@ -20,8 +20,6 @@ from typing import IO, Any
 from nvidia_variant_provider.errors import InputError, shown
 from nvidia_variant_provider.strict_json import open_regular
 
-__all__ = ["MAX_REQUIRES", "open_wheel", "parse_requires", "read_dist_info"]
-
 MAX_MEMBER = 4 * 1024 * 1024
 """The most bytes that are read of a file of ``*.dist-info``."""
 

@@ -13,8 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.tags import Tag
 
-__all__ = ["WheelName", "is_for_platform", "parse_wheel_name", "platform_of"]
-
 MAX_LENGTH = 255
 """The most characters of a file name; file systems and indexes have no longer ones."""
 

@@ -30,14 +30,6 @@ from nvidia_variant_provider.errors import InputError
 from ..metadata.markers import SelectedVariant, evaluate_requirement
 from .archive import open_wheel, read_dist_info
 
-__all__ = [
-    "Copy",
-    "RewritePlan",
-    "Rewriting",
-    "evaluate_core_metadata",
-    "plan_rewrite",
-]
-
 _REQUIRES = re.compile(rb"Requires-Dist[ \t]*:", re.IGNORECASE)
 _FOLD = re.compile(rb"\r?\n[ \t]+")
 

@@ -22,14 +22,6 @@ from nvidia_variant_provider.strict_json import parse_json
 from ..metadata.markers import has_variant_markers
 from .archive import open_wheel, parse_requires, read_dist_info
 
-__all__ = [
-    "WheelContent",
-    "combine",
-    "read_content",
-    "read_wheel",
-    "read_wheel_metadata",
-]
-
 MAX_TAGS = 1000
 """The most tags of a wheel that are read; real wheels have fewer than twenty."""
 

@@ -14,8 +14,8 @@ from ...findings import Severity
 from ...gpu_code.runtimes import major_of_name
 from ...gpu_code.vendoring import is_of_nvidia
 from ..distributions import Distribution, Need
-from ..loader import Failure, Loaded
-from ..loading import LIBRARY_PATH, Libraries, Loading, is_of_torch
+from ..loader import LIBRARY_PATH, Failure, Loaded
+from ..loading import Libraries, Loading, is_of_torch
 from ..model import Finding, Stack, check
 
 _PATHFINDER = "cuda-pathfinder"

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from nvidia_variant_provider.machine import reasons
 
-from ..loader import split_library_path
-from ..loading import LIBRARY_PATH
+from ..loader import LIBRARY_PATH, split_library_path
 from ..model import Finding, Stack, check
 
 _CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"

@@ -27,8 +27,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-__all__ = ["main"]
-
 _BLOCKS, _THREADS, _FACTOR = 2, 64, 3
 _NAME = b"nvp_probe"
 _WRONG = "wrong result"

@@ -17,8 +17,6 @@ from ...knowledge.tables import PTX, driver_branches, parse_isa, toolkits
 from ..model import Finding, Stack, declare
 from .proof import GpuProof, Proof, Trial
 
-__all__ = ["find_live"]
-
 declare("ND601", "error", "No CUDA context can be made.")
 declare("ND602", "note", "The driver refuses a version of PTX.")
 declare("ND603", "error", "A kernel does not run.")

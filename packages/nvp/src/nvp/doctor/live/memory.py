@@ -18,8 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["main"]
-
 _INTERVAL = 0.1
 """The seconds between two samples. A peak that is shorter can be missed."""
 

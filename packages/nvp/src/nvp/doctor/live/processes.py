@@ -32,17 +32,6 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ..installation import Installation
 
-__all__ = [
-    "ChildReport",
-    "Memory",
-    "Task",
-    "ask_driver",
-    "ask_torch",
-    "bindings_folders",
-    "check_possible",
-    "watch_memory",
-]
-
 logger = logging.getLogger(__name__)
 
 _BOOTSTRAP = """\

@@ -30,17 +30,6 @@ from ..distributions import Distribution
 from ..model import Stack
 from .processes import ChildReport, Task, ask_driver, ask_torch
 
-__all__ = [
-    "GpuProof",
-    "Library",
-    "Proof",
-    "Trial",
-    "find_libraries",
-    "isa_versions",
-    "prove",
-    "ptx_of",
-]
-
 _OLDEST_TARGET = 50
 """Each version of PTX from 4.0 on has the target sm_50, and every GPU since runs it."""
 

@@ -16,8 +16,6 @@ from nvidia_variant_provider.machine.environment import Environment
 from ..model import Finding, declare
 from .making import Receipt
 
-__all__ = ["CHANGES", "Comparison", "Lane", "compare", "find_differences"]
-
 declare("ND701", "warning", "The stack differs from the receipt.")
 
 Change = Literal["lost", "changed", "gained", "same"]

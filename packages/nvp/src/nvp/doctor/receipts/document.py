@@ -14,8 +14,6 @@ from ...matrix.style import as_code, as_markdown
 from .comparing import CHANGES, Comparison, Lane
 from .making import Receipt
 
-__all__ = ["check_target", "comparison_lines", "comparison_markdown", "to_text"]
-
 _JSON, _MARKDOWN = ".json", ".md"
 _PLACES = ("graph_breaks", "fallbacks", "recompilations")
 

@@ -19,15 +19,6 @@ from ..abi import torch_libraries
 from ..distributions import Distribution
 from ..model import Stack
 
-__all__ = [
-    "VERSION",
-    "Reasons",
-    "Receipt",
-    "make_receipt",
-    "parse_reasons",
-    "record_hash",
-]
-
 Receipt: TypeAlias = Mapping[str, Any]
 """A receipt, as ``schemas/receipt.schema.json`` describes it."""
 

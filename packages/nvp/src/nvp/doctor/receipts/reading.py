@@ -20,8 +20,6 @@ from nvidia_variant_provider.strict_json import (
 from ..workloads import LONGEST_DEADLINE
 from .making import VERSION, Receipt
 
-__all__ = ["MAX_RECEIPT", "is_receipt", "read_receipt", "receipt_of"]
-
 MAX_RECEIPT = 32 * 1024 * 1024
 """The most bytes of a receipt. A workload with all places that are kept has 500 kB."""
 

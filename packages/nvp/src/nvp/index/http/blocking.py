@@ -32,8 +32,6 @@ from .urls import (
     split_credentials,
 )
 
-__all__ = ["BlockingClient", "Progress", "RemotePage", "room_for_copy"]
-
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.errors import InputError, redacted
 from nvidia_variant_provider.strict_json import LARGE_BYTES
 
 from .urls import (
@@ -31,22 +31,10 @@ from .urls import (
     Settings,
     TooLargeError,
     UpstreamError,
-    redacted,
     server_of,
     split_credentials,
     with_user,
 )
-
-__all__ = [
-    "PASSING",
-    "AskCredentials",
-    "Client",
-    "CompleteResponse",
-    "content_length",
-    "pause_before",
-    "read_retry_after",
-    "too_large",
-]
 
 T = TypeVar("T")
 

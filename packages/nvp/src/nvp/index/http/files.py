@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.errors import InputError, redacted
 
-from .urls import is_http, redacted
-
-__all__ = ["IndexFile", "list_names", "local_file"]
+from .urls import is_http
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,8 +13,6 @@ import codecs
 import re
 from collections.abc import Iterator
 
-__all__ = ["Link", "TooMuchError", "find_base", "read_links"]
-
 _PIECE = 64 * 1024
 _PIECES = 4
 """Pieces that one tag or comment may fill. The attributes of a tag of any length would

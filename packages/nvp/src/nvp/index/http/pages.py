@@ -33,8 +33,6 @@ from .urls import (
     is_text,
 )
 
-__all__ = ["ACCEPT", "LABEL_KEY", "find_projects", "parse_page", "parse_projects"]
-
 ACCEPT = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
     "text/html;q=0.1"

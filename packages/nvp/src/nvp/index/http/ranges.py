@@ -11,19 +11,10 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.errors import InputError, redacted
 
 from .client import Client, CompleteResponse
-from .urls import (
-    NoRangesError,
-    PassingError,
-    TooLargeError,
-    UpstreamError,
-    redacted,
-    server_of,
-)
-
-__all__ = ["RangeFile", "RangeSupport", "wait_until"]
+from .urls import NoRangesError, PassingError, TooLargeError, UpstreamError, server_of
 
 T = TypeVar("T")
 

@@ -17,28 +17,6 @@ from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from nvidia_variant_provider.errors import InputError, redacted
 
-__all__ = [
-    "Nearness",
-    "NearnessFinder",
-    "NoRangesError",
-    "PassingError",
-    "Settings",
-    "TooLargeError",
-    "UpstreamError",
-    "absolute_url",
-    "file_name",
-    "is_file_name",
-    "is_http",
-    "is_loopback",
-    "is_text",
-    "path_of_file_url",
-    "redacted",
-    "server_of",
-    "split_credentials",
-    "why_no_index",
-    "with_user",
-]
-
 # Most references match this, and need no parsing: their port, for example, cannot be
 # wrong.
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")

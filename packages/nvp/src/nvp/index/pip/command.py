@@ -12,15 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-__all__ = [
-    "Asked",
-    "PipCommand",
-    "PipOptions",
-    "find_hashes",
-    "find_labels",
-    "find_versions",
-]
-
 _SHA256 = 64
 """The hexadecimal digits of a SHA-256 hash."""
 

@@ -34,15 +34,6 @@ from .command import Asked, find_hashes
 from .installed import Installed, PipRun
 from .interpreter import Interpreter, find_interpreter
 
-__all__ = [
-    "InstalledBuild",
-    "explain_builds",
-    "explain_failure",
-    "explain_hashes",
-    "explain_unknown_label",
-    "find_mixed",
-]
-
 _MOST = 16
 """Projects whose pages are read before pip starts."""
 

@@ -24,19 +24,6 @@ from ..selection.decisions import JudgedPage
 from ..server.local_index import LocalIndex
 from .command import PipCommand
 
-__all__ = [
-    "Installed",
-    "InstalledVariant",
-    "PipRun",
-    "StaleBuild",
-    "StaleVariant",
-    "find_installed_variants",
-    "find_stale_builds",
-    "find_stale_variants",
-    "label_of",
-    "read_report",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Installed:

@@ -13,8 +13,6 @@ from packaging.tags import Tag, compatible_tags, cpython_tags, sys_tags
 
 from nvidia_variant_provider.errors import InputError
 
-__all__ = ["Interpreter", "find_interpreter"]
-
 _QUESTION = (
     "import json, sys, sysconfig; print(json.dumps(["
     "sys.implementation.name, list(sys.version_info[:3]), "

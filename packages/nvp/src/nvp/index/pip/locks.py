@@ -52,8 +52,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["LockCopies", "is_lock", "parse_toml", "read_lock"]
-
 _NAME = re.compile(r"pylock(\.[^.]+)?\.toml")
 _EXTRAS = re.compile(r"(.+?)(\[[^\[\]]*\])?")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")

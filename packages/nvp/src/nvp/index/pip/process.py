@@ -26,14 +26,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from nvidia_variant_provider.errors import InputError, UsageError, shown
+from nvidia_variant_provider.errors import InputError, UsageError, redacted, shown
 
 from ...files import read_resource
 from ...signals import ENDING, handling
-from ..http.urls import redacted
 from .command import PipCommand, PipOptions
-
-__all__ = ["Pip", "find_python", "is_tool_environment"]
 
 logger = logging.getLogger(__name__)
 

@@ -30,8 +30,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .locks import LockCopies
 
-__all__ = ["FileCopies", "find_remote_files", "has_fixed_proxy", "redirect"]
-
 # The options that tell pip where to look; they are replaced.
 _PLACES = {"index_url", "extra_index_urls", "find_links", "no_index", "proxy"}
 _FILES = {

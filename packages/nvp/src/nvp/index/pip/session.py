@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from nvidia_variant_provider.errors import redacted
+
 from ..http.client import Client
-from ..http.urls import redacted
 from ..selection.choice import Choice
 from ..selection.options import Selection
 from ..server.local_index import LocalIndex
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from .explain import InstalledBuild
     from .locks import LockCopies
     from .written import Written
-
-__all__ = ["Narrator", "Outcome", "run"]
 
 logger = logging.getLogger(__name__)
 

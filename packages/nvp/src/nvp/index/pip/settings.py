@@ -18,14 +18,6 @@ from ..http.urls import Settings
 from .command import PipCommand, PipOptions
 from .process import Pip, find_python
 
-__all__ = [
-    "Indexes",
-    "find_indexes",
-    "find_netrc_credentials",
-    "make_blocking_client",
-    "make_settings",
-]
-
 logger = logging.getLogger(__name__)
 
 

@@ -34,8 +34,6 @@ from .installed import label_of
 from .interpreter import find_interpreter
 from .locks import parse_toml
 
-__all__ = ["Written"]
-
 _START = "lock-version"
 """What a lock file of pip starts with; pip prints other lines before it."""
 

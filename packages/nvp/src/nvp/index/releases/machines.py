@@ -43,15 +43,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .reading import Inspect, Sources, Watch
 
-__all__ = [
-    "PLAIN",
-    "compare_projects",
-    "decide_by_project",
-    "find_project_matrix",
-    "list_releases",
-    "parse_project",
-]
-
 PLAIN = "plain"
 """What a build without a label is called."""
 

@@ -20,12 +20,12 @@ from packaging.version import InvalidVersion, Version
 from simple_repository import errors, model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
-from nvidia_variant_provider.errors import InputError, UsageError
+from nvidia_variant_provider.errors import InputError, UsageError, redacted
 
 from ...builds.releases import ReleaseTable
 from ...wheels.names import parse_wheel_name
 from ..http.client import Client
-from ..http.urls import redacted, split_credentials, why_no_index
+from ..http.urls import split_credentials, why_no_index
 from ..pip.command import PipCommand
 from ..pip.interpreter import Interpreter
 from ..selection.choice import ShownPage
@@ -36,8 +36,6 @@ from ..selection.wheel_files import is_large
 from ..server.upstream import make_upstream
 from ..threads import LoopThread
 from .rows import make_table
-
-__all__ = ["Inspect", "Sources", "Watch", "make_sources", "read_tables"]
 
 logger = logging.getLogger(__name__)
 

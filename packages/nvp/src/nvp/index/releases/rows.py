@@ -32,8 +32,6 @@ from ...wheels.names import WheelName, parse_wheel_name
 from ..pip.interpreter import Interpreter
 from ..selection.choice import Choice, ShownPage
 
-__all__ = ["make_table"]
-
 _LOWER_BOUND = "cuda_version_lower_bound"
 
 

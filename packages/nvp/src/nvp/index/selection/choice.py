@@ -18,17 +18,6 @@ from .wheel_files import find_labels, has_label
 if TYPE_CHECKING:
     from nvidia_variant_provider.resolution.resolver import Resolution
 
-__all__ = [
-    "Choice",
-    "ShownPage",
-    "all_labels",
-    "explain_refused",
-    "is_needed",
-    "keep_label",
-    "select_files",
-    "with_files",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:

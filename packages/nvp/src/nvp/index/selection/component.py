@@ -43,8 +43,6 @@ from .reader import FOREVER, UNAVAILABLE, Aging, Progress, Reader
 from .renaming import find_highest_builds, group
 from .variants import ReleaseResolver, VariantSelector
 
-__all__ = ["VariantRepository", "find_machine", "select"]
-
 logger = logging.getLogger(__name__)
 
 _PAGES = 512

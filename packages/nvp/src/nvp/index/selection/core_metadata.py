@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from ...metadata.markers import SelectedVariant
     from ...wheels.rewriting import RewritePlan
 
-__all__ = ["METADATA_KEY", "Announcer", "EvaluatedWheel", "Evaluator"]
-
 logger = logging.getLogger(__name__)
 
 METADATA_KEY = "_nvidia_variant_provider_metadata"

@@ -34,8 +34,6 @@ from .options import Selection
 from .reader import FOREVER, UNAVAILABLE, Aging, Progress, Reader
 from .wheel_files import is_large
 
-__all__ = ["BuildJudge", "JudgedPage"]
-
 logger = logging.getLogger(__name__)
 
 _ORIGINS = 100_000

@@ -37,8 +37,6 @@ from ...wheels.archive import parse_requires
 from .reader import UNAVAILABLE, Aging
 from .wheel_files import OrdinaryWheel, check_metadata, find_wheels, is_large
 
-__all__ = ["FindEnvironment", "PageJudge", "Required"]
-
 logger = logging.getLogger(__name__)
 
 _MOST_READ = 64

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from nvidia_variant_provider.machine.environment import Environment
     from nvidia_variant_provider.resolution.priorities import Priorities
 
-__all__ = ["Later", "Pins", "Selection", "parse_pins"]
-
 T = TypeVar("T")
 
 

@@ -38,16 +38,6 @@ from ..http.client import Client
 from ..http.ranges import RangeFile
 from ..http.urls import NoRangesError, UpstreamError, split_credentials
 
-__all__ = [
-    "FOREVER",
-    "FRESH",
-    "UNAVAILABLE",
-    "Aging",
-    "Progress",
-    "Reader",
-    "stream_pieces",
-]
-
 logger = logging.getLogger(__name__)
 
 UNAVAILABLE = (

@@ -32,19 +32,6 @@ from nvidia_variant_provider.metadata.document import parse_metadata_name
 
 from ...wheels.names import WheelName, parse_wheel_name
 
-__all__ = [
-    "Offer",
-    "Release",
-    "Wheel",
-    "find_highest_builds",
-    "find_label",
-    "find_outranking",
-    "group",
-    "make_offers",
-    "project_of",
-    "served_name",
-]
-
 _LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 _VERSIONED = re.compile(r"(manylinux|musllinux)_(\d+)_(\d+)_(\w+)")
 _OLD = re.compile(rf"({'|'.join(_LEGACY)})_(\w+)")

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from nvidia_variant_provider.resolution.priorities import Priorities
     from nvidia_variant_provider.resolution.resolver import Resolution
 
-__all__ = ["ReleaseReader", "ReleaseResolver", "VariantSelector"]
-
 logger = logging.getLogger(__name__)
 
 _MOST_LABELS = 64

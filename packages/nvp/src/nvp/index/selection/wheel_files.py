@@ -18,17 +18,6 @@ from ...knowledge.builds import PROJECTS
 from ...wheels.names import platform_of
 from .renaming import find_label
 
-__all__ = [
-    "SMALLEST",
-    "OrdinaryWheel",
-    "check_metadata",
-    "find_labels",
-    "find_wheels",
-    "has_label",
-    "is_large",
-    "may_be_build",
-]
-
 SMALLEST = 1_000_000
 """Bytes of the smallest wheel that is taken for one with GPU code."""
 

@@ -26,9 +26,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route, Router
 
-from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.errors import InputError, redacted
 
-from ..http.urls import UpstreamError, redacted
+from ..http.urls import UpstreamError
 from ..selection.choice import Choice, ShownPage
 from ..selection.core_metadata import EvaluatedWheel
 from ..selection.decisions import JudgedPage
@@ -50,8 +50,6 @@ from .responses import (
     respond_with,
 )
 from .source import NO_LABEL, Source, link
-
-__all__ = ["OnPage", "OnPick", "make_app"]
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from urllib.parse import unquote
 
 from simple_repository.components.core import SimpleRepository
 
-from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.errors import InputError, redacted
 
 from ..http.client import Client
-from ..http.urls import is_http, redacted, split_credentials
+from ..http.urls import is_http, split_credentials
 from ..selection.choice import Choice, ShownPage
 from ..selection.component import VariantRepository, find_machine, select
 from ..selection.decisions import JudgedPage
@@ -37,8 +37,6 @@ from .upstream import (
 
 if TYPE_CHECKING:
     from .served_locks import LockableRelease, LockFiles
-
-__all__ = ["LocalIndex"]
 
 logger = logging.getLogger(__name__)
 

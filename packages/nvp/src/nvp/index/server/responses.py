@@ -29,22 +29,6 @@ from ..http.urls import UpstreamError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = [
-    "CHUNK",
-    "FILE_HEADERS",
-    "HEADERS",
-    "OCTETS",
-    "Failures",
-    "HostCheck",
-    "LocalFileResponse",
-    "TokenCheck",
-    "UpstreamResponse",
-    "find_format",
-    "find_range",
-    "make_handler",
-    "respond_with",
-]
-
 CHUNK = 1024 * 1024
 
 HEADERS = {"Cache-Control": "no-store"}

@@ -21,8 +21,6 @@ from ..http.client import Client
 from ..selection.core_metadata import EvaluatedWheel
 from ..selection.reader import stream_pieces
 
-__all__ = ["RewrittenWheels", "rewrite_pieces", "save_rewritten"]
-
 
 async def rewrite_pieces(
     wheel: EvaluatedWheel,

@@ -25,14 +25,6 @@ from .server import Server
 from .source import Source, link
 from .upstream import ListedUpstream, Upstream
 
-__all__ = [
-    "LockFiles",
-    "LockableRelease",
-    "LockableWheel",
-    "LockedPage",
-    "read_lockable",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedPage:

@@ -30,8 +30,6 @@ from ..threads import LoopThread
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["Server", "reachable_url"]
-
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)

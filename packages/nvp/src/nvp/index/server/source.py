@@ -17,8 +17,6 @@ from ..selection.component import VariantRepository
 from ..selection.core_metadata import METADATA_KEY
 from .upstream import LinksUpstream, local_path
 
-__all__ = ["ANY_HOST", "LOOPBACK_NAMES", "NO_LABEL", "Access", "Source", "link"]
-
 LOOPBACK_NAMES = (
     "127.0.0.1",
     "localhost",

@@ -24,31 +24,14 @@ from packaging.version import InvalidVersion, Version
 from simple_repository import errors, model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
-from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.errors import InputError, redacted
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
 from ..http.client import Client
 from ..http.pages import ACCEPT, parse_page, parse_projects
-from ..http.urls import (
-    UpstreamError,
-    is_http,
-    path_of_file_url,
-    redacted,
-    split_credentials,
-)
+from ..http.urls import UpstreamError, is_http, path_of_file_url, split_credentials
 from ..selection.reader import FOREVER, UNAVAILABLE, Aging, stream_pieces
 from ..selection.renaming import find_label, project_of
-
-__all__ = [
-    "FolderUpstream",
-    "HashingRepository",
-    "HttpUpstream",
-    "LinksUpstream",
-    "ListedUpstream",
-    "Upstream",
-    "local_path",
-    "make_upstream",
-]
 
 logger = logging.getLogger(__name__)
 
