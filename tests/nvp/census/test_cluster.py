@@ -30,14 +30,13 @@ from nvp.census.running import Stop
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="it takes minutes there")
 
 CHANGED = """
-import nvidia_variant_provider
-from nvidia_variant_provider import _version as module
-module.__version__ = nvidia_variant_provider.__version__ = "0.0.7"
+import nvp
+nvp.__version__ = "0.0.7"
 """
 
 MISSING = """
 import sys
-sys.modules["nvidia_variant_provider"] = None
+sys.modules["nvp"] = None
 """
 
 
