@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from nvp.builds.backends import parse_backend
+from nvp.builds.needs import parse_backend
 from nvp.builds.page import Build, decide, decide_elsewhere
 from nvp.builds.verdicts import UNKNOWN, Judgement, Verdict
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from nvp.builds.backends import parse_backend
+from nvp.builds.needs import parse_backend
 from nvp.builds.page import Build, decide, find_strays, follow
 from nvp.builds.verdicts import Judgement, Verdict
 

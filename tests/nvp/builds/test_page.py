@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import CudaVersion
-from nvp.builds.backends import parse_backend
+from nvp.builds.needs import parse_backend
 from nvp.builds.page import Build, Decisions, decide
 from nvp.builds.verdicts import Judgement, Verdict
 

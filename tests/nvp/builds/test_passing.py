@@ -5,7 +5,7 @@ from __future__ import annotations
 from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import CudaVersion
-from nvp.builds.backends import parse_backend
+from nvp.builds.needs import parse_backend
 from nvp.builds.page import Build, Decision
 from nvp.builds.passing import find_passed_over
 from nvp.builds.verdicts import UNKNOWN, Judgement

@@ -20,8 +20,7 @@ from nvidia_variant_provider.machine.environment import (
     Gpu,
 )
 from nvp import api
-from nvp.builds.backends import parse_backend
-from nvp.builds.needs import needs_of_report
+from nvp.builds.needs import needs_of_report, parse_backend
 from nvp.builds.verdicts import judge
 from nvp.gpu_code.units import first_toolkit
 from nvp.knowledge import builds

@@ -15,8 +15,7 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
     Gpu,
 )
-from nvp.builds.backends import parse_backend
-from nvp.builds.needs import needs_of_backend, needs_of_requirements
+from nvp.builds.needs import needs_of_backend, needs_of_requirements, parse_backend
 from nvp.builds.verdicts import judge
 from nvp.knowledge.builds import LibraryCode, Needs
 from nvp.knowledge.tables import gpu_models, toolkits

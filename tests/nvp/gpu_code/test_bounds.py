@@ -8,11 +8,10 @@ from support.reports import lib, wheel
 
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvidia_variant_provider.machine.supported import LOWER_BOUND, SM_ARCH
-from nvp.gpu_code import runtimes
-from nvp.gpu_code.bounds import newest_runtime
+from nvp.gpu_code import bounds
+from nvp.gpu_code.bounds import newest_runtime, required_runtimes
 from nvp.gpu_code.claims import find_claim
 from nvp.gpu_code.report import LibraryReport
-from nvp.gpu_code.runtimes import required_runtimes
 from nvp.lint.findings import Collector
 from nvp.lint.labels import check_meaning
 
@@ -170,9 +169,9 @@ def test_only_requirements_on_cuda_are_parsed(monkeypatch: pytest.MonkeyPatch) -
     def parse(text: str) -> None:
         parsed.append(text)
 
-    monkeypatch.setattr(runtimes, "parse_requirement", parse)
+    monkeypatch.setattr(bounds, "parse_requirement", parse)
     texts = ["numpy", "nvidia-never-seen-cu12", *["x ("] * 100, *["cuda-toolkit"] * 999]
     for _ in range(3):
         assert required_runtimes(texts) == []
     assert set(parsed) == {"nvidia-never-seen-cu12", "cuda-toolkit"}
-    assert len(parsed) == runtimes.MAX_PARSED
+    assert len(parsed) == bounds.MAX_PARSED

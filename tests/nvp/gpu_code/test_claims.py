@@ -13,6 +13,7 @@ from support.reports import lib, wheel
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.machine.supported import all_features, supported_sm_arch
 from nvp import api
+from nvp.gpu_code.bounds import required_runtimes
 from nvp.gpu_code.claims import (
     TrueClaim,
     find_claim,
@@ -21,7 +22,6 @@ from nvp.gpu_code.claims import (
 )
 from nvp.gpu_code.describe import suggest
 from nvp.gpu_code.report import LibraryReport, WheelReport
-from nvp.gpu_code.runtimes import required_runtimes
 from nvp.gpu_code.units import ptx_toolkit, split_units
 from nvp.knowledge.tables import gpu_models, toolkits
 from nvp.matrix.cells import all_capabilities, machine

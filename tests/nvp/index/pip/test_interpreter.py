@@ -10,7 +10,7 @@ import pytest
 from packaging.tags import sys_tags
 
 from nvidia_variant_provider.errors import InputError
-from nvp.index.pip.interpreter import find_interpreter
+from nvp.index.pip.settings import find_interpreter
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such links")

@@ -1,20 +1,27 @@
-"""What a build needs of a machine, taken from each kind of evidence."""
+"""What a build is for, and what it needs of a machine, by each kind of evidence.
+
+Indexes such as PyTorch's name the builds of a release by a local version label
+(``2.10.0+cu128``) or by a folder (``.../cu128/``). Only labels whose meaning is the
+same everywhere are read; any other label says nothing, and a build is never judged
+by it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from nvidia_variant_provider.machine.environment import CudaVersion
 
 from ..knowledge.builds import LibraryCode, Needs
-from .backends import Backend
 
 if TYPE_CHECKING:
     from ..gpu_code.report import LibraryReport, WheelReport
     from ..gpu_code.units import Unit
+
 
 # Most projects that pip installs have no GPU code: the modules that read GPU code, and
 # the tables of GPUs, are imported when a build turns up that needs them.
@@ -30,7 +37,7 @@ def needs_of_report(report: WheelReport) -> Needs | None:
 
     :returns: ``None`` when the wheel could not be read completely.
     """
-    from ..gpu_code.runtimes import linked_runtimes
+    from ..gpu_code.bounds import linked_runtimes
     from ..gpu_code.units import split_units
 
     if not report.complete:
@@ -72,7 +79,7 @@ def needs_of_requirements(requires: Iterable[str]) -> Needs | None:
     :param requires: such as ``nvidia-cuda-runtime-cu12==12.8.90``.
     :returns: ``None`` when the dependencies do not name a CUDA version.
     """
-    from ..gpu_code.runtimes import required_runtimes
+    from ..gpu_code.bounds import required_runtimes
 
     listed = tuple(requires)
     runtimes = required_runtimes(listed)
@@ -106,7 +113,7 @@ def _piece(report: WheelReport, unit: Unit, *, minor: bool) -> tuple[LibraryCode
 
 
 def _code(report: WheelReport, library: LibraryReport) -> LibraryCode:
-    from ..gpu_code.runtimes import library_runtimes
+    from ..gpu_code.bounds import library_runtimes
 
     kernels = [target.rpartition("_") for target in library.kernels]
     ptx = {
@@ -159,4 +166,52 @@ def _merged(name: str, codes: list[LibraryCode]) -> LibraryCode:
         machine_code=frozenset[str]().union(*(code.machine_code for code in codes)),
         ptx=ptx,
         minor=codes[0].minor,
+    )
+
+
+BackendKind: TypeAlias = Literal["cuda", "cpu", "rocm", "xpu"]
+
+_CUDA = re.compile(r"cu([0-9]{1,2})([0-9])")
+_ROCM = re.compile(r"rocm[0-9]{1,2}(?:\.[0-9]{1,3}){0,2}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backend:
+    """What a build was made for.
+
+    :param label: the label as it was written, such as ``cu128``.
+    :param cuda: the CUDA toolkit of a ``cuda`` build, otherwise ``None``.
+    """
+
+    label: str
+    kind: BackendKind
+    cuda: CudaVersion | None = None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the build is for hardware that is not NVIDIA's."""
+        return self.kind in ("rocm", "xpu")
+
+
+def parse_backend(label: str | None) -> Backend | None:
+    """Read a local version label or the name of an index folder.
+
+    :param label: such as ``cu128``, ``cpu``, ``xpu`` or ``rocm7.2``, without the ``+``.
+    :returns: ``None`` for every other label, such as ``pt28cu126``, ``cpu.cxx11.abi``,
+        ``cu`` or ``computecanada``.
+    """
+    if not label:
+        return None
+    text = label.lower()
+    if text in ("cpu", "xpu"):
+        return Backend(label=label, kind="cpu" if text == "cpu" else "xpu")
+    if _ROCM.fullmatch(text):
+        return Backend(label=label, kind="rocm")
+    match = _CUDA.fullmatch(text)
+    if match is None:
+        return None
+    # The last digit is the minor: cu92 is CUDA 9.2, cu118 is 11.8 and cu130 is 13.0.
+    # CUDA has never had a minor above 9.
+    return Backend(
+        label=label, kind="cuda", cuda=CudaVersion(int(match[1]), int(match[2]))
     )

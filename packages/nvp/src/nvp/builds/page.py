@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from packaging.version import Version
 
-from .backends import Backend
+from .needs import Backend
 from .verdicts import Judgement
 
 Action: TypeAlias = Literal["show", "yank", "hide"]

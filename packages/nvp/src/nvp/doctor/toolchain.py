@@ -26,7 +26,7 @@ from packaging.version import InvalidVersion, Version
 from nvidia_variant_provider.errors import printable
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 
-from ..builds.backends import parse_backend
+from ..builds.needs import parse_backend
 from ..gpu_code.units import ptx_toolkit
 from ..knowledge.tables import gpu_models, runs_machine_code, runs_ptx, toolkits
 from .assemblers import Assembler, find_assemblers, find_triton

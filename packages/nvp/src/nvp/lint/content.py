@@ -15,14 +15,14 @@ from nvidia_variant_provider.errors import join, shown
 from nvidia_variant_provider.machine.supported import NAMESPACE, SM_ARCH
 
 from ..findings import listed
-from ..gpu_code.claims import TrueClaim, find_claim, gpus_of, property_value
-from ..gpu_code.report import LibraryReport, WheelReport
-from ..gpu_code.runtimes import (
+from ..gpu_code.bounds import (
     Runtime,
     library_runtimes,
     major_of_name,
     required_runtimes,
 )
+from ..gpu_code.claims import TrueClaim, find_claim, gpus_of, property_value
+from ..gpu_code.report import LibraryReport, WheelReport
 from ..gpu_code.units import Unit, parse_target, split_units
 from ..wheels.names import WheelName
 from .findings import Checks, Problem

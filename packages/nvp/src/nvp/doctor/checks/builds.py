@@ -14,7 +14,7 @@ from nvidia_variant_provider.machine.environment import ComputeCapability, CudaV
 from nvidia_variant_provider.metadata.document import read_metadata
 from nvidia_variant_provider.resolution.resolver import resolve_metadata
 
-from ...builds.backends import parse_backend
+from ...builds.needs import parse_backend
 from ...builds.verdicts import refusal_of_driver
 from ...knowledge.builds import PROJECTS, LibraryCode, Needs
 from ..distributions import Distribution

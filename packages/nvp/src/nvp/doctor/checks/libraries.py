@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ...findings import Severity
-from ...gpu_code.runtimes import major_of_name
+from ...gpu_code.bounds import major_of_name
 from ...gpu_code.vendoring import is_of_nvidia
 from ..distributions import Distribution, Need
 from ..loader import LIBRARY_PATH, Failure, Loaded

@@ -15,7 +15,7 @@ from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError
 
-from ...builds.backends import Backend, parse_backend
+from ...builds.needs import Backend, parse_backend
 from ...builds.page import Build, Decision
 from ...builds.passing import (
     PassedOver,
@@ -32,7 +32,7 @@ from ..selection.options import Pins
 from ..server.local_index import LocalIndex
 from .command import Asked, find_hashes
 from .installed import Installed, PipRun
-from .interpreter import Interpreter, find_interpreter
+from .settings import Interpreter, find_interpreter
 
 _MOST = 16
 """Projects whose pages are read before pip starts."""

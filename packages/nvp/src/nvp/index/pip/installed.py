@@ -16,7 +16,7 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
 from nvidia_variant_provider.strict_json import LARGE_BYTES, parse_json, read_bytes
 
-from ...builds.backends import parse_backend
+from ...builds.needs import parse_backend
 from ...builds.passing import nearest_refusal
 from ...knowledge.builds import PROJECTS
 from ..http.urls import file_name

@@ -45,7 +45,7 @@ from ..selection.wheel_files import may_be_build
 from ..server.local_index import LocalIndex
 from ..server.served_locks import LockedPage
 from ..server.upstream import local_path
-from .interpreter import Interpreter, find_interpreter
+from .settings import Interpreter, find_interpreter
 
 if sys.version_info >= (3, 11):
     import tomllib

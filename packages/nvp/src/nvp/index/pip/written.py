@@ -31,8 +31,8 @@ from ..server.local_index import LocalIndex
 from ..server.served_locks import LockableRelease
 from ..server.upstream import local_path
 from .installed import label_of
-from .interpreter import find_interpreter
 from .locks import parse_toml
+from .settings import find_interpreter
 
 _START = "lock-version"
 """What a lock file of pip starts with; pip prints other lines before it."""

@@ -106,7 +106,7 @@ def _open_sources(
         asked = pool.submit(find_indexes, environ, indexes)
         # pip takes half a second to say what its indexes are. Import the rest and
         # look at the interpreter meanwhile.
-        from ..pip.interpreter import find_interpreter
+        from ..pip.settings import find_interpreter
         from .reading import make_sources
 
         interpreter = find_interpreter(path, environ)

@@ -27,7 +27,7 @@ from ...wheels.names import parse_wheel_name
 from ..http.client import Client
 from ..http.urls import split_credentials, why_no_index
 from ..pip.command import PipCommand
-from ..pip.interpreter import Interpreter
+from ..pip.settings import Interpreter
 from ..selection.choice import ShownPage
 from ..selection.component import find_machine, select
 from ..selection.options import Selection

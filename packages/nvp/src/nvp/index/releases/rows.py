@@ -29,7 +29,7 @@ from ...builds.verdicts import Judgement
 from ...knowledge.builds import How
 from ...matrix.cells import find_how
 from ...wheels.names import WheelName, parse_wheel_name
-from ..pip.interpreter import Interpreter
+from ..pip.settings import Interpreter
 from ..selection.choice import Choice, ShownPage
 
 _LOWER_BOUND = "cuda_version_lower_bound"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 from simple_repository import model
 
-from ...builds.backends import parse_backend
+from ...builds.needs import parse_backend
 from ..http.pages import LABEL_KEY
 from .decisions import JudgedPage
 from .renaming import Offer, Release

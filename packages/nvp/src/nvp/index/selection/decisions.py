@@ -19,7 +19,7 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 
 from nvidia_variant_provider.errors import InputError
 
-from ...builds.backends import Backend, parse_backend
+from ...builds.needs import Backend, parse_backend
 from ...builds.page import (
     Build,
     Decisions,

@@ -21,8 +21,7 @@ from simple_repository import model
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 
-from ...builds.backends import Backend
-from ...builds.needs import needs_of_backend, needs_of_requirements
+from ...builds.needs import Backend, needs_of_backend, needs_of_requirements
 from ...builds.page import Build
 from ...builds.verdicts import (
     UNKNOWN,

@@ -13,7 +13,7 @@ from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError, shown
 
-from ...builds.backends import Backend, parse_backend
+from ...builds.needs import Backend, parse_backend
 from ...knowledge.builds import PROJECTS
 from ...wheels.names import platform_of
 from .renaming import find_label
