@@ -30,7 +30,8 @@ from support.processes import (
 from support.serving import Serving, fetch, serving
 from support.wheels import publish, stub_wheel, write_page
 
-from nvp import api
+import nvidia_variant_provider
+import nvp
 
 CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
 MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
@@ -391,9 +392,11 @@ def test_without_pip(index: str, environ: dict[str, str], tmp_path: Path) -> Non
     bare, packages = make_environment(tmp_path / "bare"), tmp_path / "packages"
     packages.mkdir()
     for item in Path(pytest.__file__).parents[1].iterdir():
-        if not item.name.startswith(("pip", "_", "nvidia_variant")):
+        if not item.name.startswith(("pip", "_", "nvidia_variant", "nvp")):
             (packages / item.name).symlink_to(item)
-    (packages / "nvidia_variant_provider").symlink_to(Path(api.__file__).parents[1])
+    for package in (nvidia_variant_provider, nvp):
+        folder = Path(package.__path__[0])
+        (packages / folder.name).symlink_to(folder)
     environ["PYTHONPATH"] = str(packages)
     words = ("-m", "nvp", "serve")
     # The pip that comes with Python itself reads the configuration.
