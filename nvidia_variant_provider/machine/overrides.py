@@ -34,7 +34,10 @@ Idle GPUs take about 1.5 s. Eight A100 without persistence mode were reported to
 """
 
 _MAX_NUMBER = 9999
-"""The limit for the parts of a forced version: a snapshot has room for four digits."""
+"""The limit for the minor of a forced version: a snapshot has room for four digits."""
+
+_NO_MAJOR = 100
+"""No CUDA version has such a major; drivers have, and CUDA versions without dots."""
 
 
 def forced_cuda_version(environ: Mapping[str, str]) -> CudaVersion | None:
@@ -43,11 +46,12 @@ def forced_cuda_version(environ: Mapping[str, str]) -> CudaVersion | None:
     The variable holds a PEP 440 version, of which the major and the minor version
     count: ``12.9`` and ``12.9.1`` mean 12.9, and ``12`` means 12.0.
 
-    :raises OverrideError: the text is not a version.
+    :raises OverrideError: the text is not a version, or it is that of a driver.
     """
     text = environ.get(CUDA_DRIVER_VERSION)
     if not text:
         return None
+    hint = "give a version such as 12.9, or unset it"
     try:
         parts = text.split(".")
         # The usual form needs no import. `packaging` reads the other forms.
@@ -58,11 +62,32 @@ def forced_cuda_version(environ: Mapping[str, str]) -> CudaVersion | None:
 
             release = Version(text).release
     except ValueError:
-        hint = "give a version such as 12.9, or unset it"
+        release = ()
+    if release and release[0] >= _NO_MAJOR:
+        release, hint = (), _probably_meant(release)
+    if not release:
         message = f"{shown(text)} is not a CUDA version"
-        raise OverrideError(message, path=CUDA_DRIVER_VERSION, hint=hint) from None
+        raise OverrideError(message, path=CUDA_DRIVER_VERSION, hint=hint)
     major, minor = (*release, 0)[:2]
-    return CudaVersion(min(major, _MAX_NUMBER), min(minor, _MAX_NUMBER))
+    return CudaVersion(major, min(minor, _MAX_NUMBER))
+
+
+def _probably_meant(release: tuple[int, ...]) -> str:
+    """Return what to do about a number that is too large for a CUDA version.
+
+    ``128`` is how labels spell 12.8, and ``12080`` is how CUDA's own functions do.
+    """
+    number = release[0]
+    if number < 1000:
+        major, minor = divmod(number, 10)
+    else:
+        major, minor = number // 1000, number % 1000 // 10
+    if len(release) == 1 and 9 <= major < 20:
+        return f"{major}.{minor} was probably meant"
+    return (
+        "it looks like the number of a driver, next to which nvidia-smi shows the CUDA "
+        "version, such as 12.9"
+    )
 
 
 def forced_compute_capability(environ: Mapping[str, str]) -> ComputeCapability | None:

@@ -50,7 +50,7 @@ def test_cuda_version_agrees_with_packaging(text: str) -> None:
     except InvalidVersion:
         release = None
     if release is not None:  # a snapshot has room for four digits
-        release = tuple(min(number, 9999) for number in release)
+        release = None if release[0] > 99 else (release[0], min(release[1], 9999))
     try:
         forced: tuple[int, ...] | None = forced_cuda_version(
             {CUDA_DRIVER_VERSION: text}
@@ -107,6 +107,31 @@ def test_malformed_cuda_version(text: str) -> None:
     assert line.startswith(CUDA_DRIVER_VERSION)
     assert line.isprintable()
     assert len(line) < 200
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("128", "12.8 was probably meant"),
+        ("130", "13.0 was probably meant"),
+        ("12080", "12.8 was probably meant"),
+        ("9020", "9.2 was probably meant"),
+        (" 128 ", "12.8 was probably meant"),
+        ("100", "10.0 was probably meant"),
+        ("550.54.15", "number of a driver"),
+        ("550.54", "number of a driver"),
+        ("570", "number of a driver"),
+        ("128.5", "number of a driver"),
+        ("1208", "number of a driver"),
+        ("9" * 19, "number of a driver"),
+    ],
+)
+def test_a_number_too_large_for_a_cuda_version(text: str, meant: str) -> None:
+    with pytest.raises(OverrideError, match=r" is not a CUDA version; ") as caught:
+        forced_cuda_version({CUDA_DRIVER_VERSION: text})
+    line = str(caught.value)
+    assert line.startswith(f"{CUDA_DRIVER_VERSION}: {text!a} is not")
+    assert meant in line
 
 
 def test_override_error_is_a_value_error() -> None:

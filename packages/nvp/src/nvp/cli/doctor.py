@@ -76,7 +76,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     if not 0 < options.live_timeout <= _LONGEST:
         hint = f"give seconds, up to {_LONGEST}"
         raise UsageError("--live-timeout must be more than 0", hint=hint)
-    is_here = not _names_another_machine(options)
+    is_here = not machine.words_of(options)
     evidence = _evidence_of(options, is_here=is_here)
     with ending():
         diagnosis = doctor(
@@ -99,11 +99,6 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         notes=[*diagnosis.notes, *map(str, errors)],
         errors=errors,
     )
-
-
-def _names_another_machine(options: argparse.Namespace) -> bool:
-    given = (options.cuda_driver, options.sm_arch, options.environment)
-    return any(item is not None for item in given)
 
 
 def _text(diagnosis: Diagnosis, written: Sequence[str]) -> Iterator[str]:
@@ -312,7 +307,7 @@ def _evidence_of(options: argparse.Namespace, *, is_here: bool) -> Evidence | No
 
     if options.workload and not is_here:
         message = "--workload: the options name another machine, and it would run here"
-        hint = "leave out --cuda-driver, --sm-arch and --environment"
+        hint = "leave out --cuda-driver, --sm-arch, --no-gpu and --environment"
         raise UsageError(message, hint=hint)
     for command in options.workload:
         split_command(command)

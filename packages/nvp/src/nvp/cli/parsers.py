@@ -97,6 +97,7 @@ _PIP_VALUES = (
 _PIP_SWITCHES = (
     "--every-gpu",
     "--minor-version-compatibility",
+    "--no-gpu",
     "--no-variants",
     "--unchecked",
 )
