@@ -170,16 +170,33 @@ def deflated(pieces: Iterable[bytes]) -> tuple[bytes, int, int]:
     return b"".join([*out, squeeze.flush()]), crc, size
 
 
-def raw_wheel(data: bytes, crc: int, size: int, name: bytes = b"demo/a.so") -> bytes:
-    """Make an archive of one member, which may lie about checksum and size."""
-    common = (20, 0, 8, 0, 0, crc, len(data), size, len(name), 0)
-    local = struct.pack("<4sHHHHHIIIHH", b"PK\3\4", *common) + name
-    listed = struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\1\2", 20, *common, 0, 0, 0, 0, 0)
+def raw_wheel(
+    data: bytes, crc: int, size: int, name: bytes = b"demo/a.so", extra: bytes = b""
+) -> bytes:
+    """Make an archive of one member, which may lie about checksum and size.
+
+    :param extra: fields of the local header, such as the time that Info-ZIP puts there.
+    """
+    common = (20, 0, 8, 0, 0, crc, len(data), size, len(name))
+    local = struct.pack("<4sHHHHHIIIHH", b"PK\3\4", *common, len(extra)) + name + extra
+    listed = struct.pack(
+        "<4sHHHHHHIIIHHHHHII", b"PK\1\2", 20, *common, 0, 0, 0, 0, 0, 0
+    )
     listed += name
     end = struct.pack(
         "<4sHHHHIIH", b"PK\5\6", 0, 0, 1, 1, len(listed), len(local) + len(data), 0
     )
     return local + data + listed + end
+
+
+@pytest.mark.parametrize("length", [0, 5, 28, 65_535])
+@pytest.mark.parametrize("zeros", [0, zip_members.PIECE])
+def test_fields_of_a_local_header(length: int, zeros: int) -> None:
+    data, crc, size = deflated([PLAIN, bytes(zeros)])
+    report = api.inspect(io.BytesIO(raw_wheel(data, crc, size, extra=bytes(length))))
+    assert report.complete
+    assert [item.path for item in report.libraries] == ["demo/a.so"]
+    assert report.libraries[0].targets["75_real"]
 
 
 LARGE = 128 * 1024 * 1024

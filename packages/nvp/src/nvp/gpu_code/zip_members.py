@@ -137,7 +137,8 @@ class Member:
                 if self.method == zipfile.ZIP_STORED:
                     yield from self._checked(iter(partial(data, PIECE), b""))
                 elif self.size <= PIECE and self.packed <= PACKED:
-                    yield from self._short(data(self.packed))
+                    # The fields of a local header may take some of the first bytes.
+                    yield from self._short(b"".join(iter(partial(data, PACKED), b"")))
                 else:
                     yield from self._checked(_inflate(data))
         except OSError as error:
