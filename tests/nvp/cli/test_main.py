@@ -166,7 +166,7 @@ class TestReport:
     def test_a_failure_is_reported_in_the_requested_format(
         self, words: list[str], run: Run
     ) -> None:
-        outcome = run("matrix", "missing", *words)
+        outcome = run("matrix", "missing.json", *words)
         assert (outcome.code, outcome.err) == (3, "")
         assert json.loads(outcome.out)["errors"][0]["path"] == "missing"
 

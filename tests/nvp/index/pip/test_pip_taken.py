@@ -134,13 +134,17 @@ def test_another_build_stays_installed(
     assert pip("install", "-i", url, "demo==1.0").err == ""
 
 
-def test_a_machine_that_decided_nothing(pip: Pip, url: str) -> None:
-    done = pip("install", "-i", url, "--dry-run", "--ignore-installed", "old")
-    assert done.code == 0, done.text
-    assert done.err == (
-        "warning: nothing was chosen by --cuda-driver 12.9 --sm-arch 8.0: nothing that "
-        "pip looked at has variants, or builds whose GPU code is known\n"
-    )
+@pytest.mark.parametrize(
+    "machine", [("--cuda-driver", "12.9", "--sm-arch", "8.0"), ("--no-gpu",)]
+)
+def test_a_package_without_gpu_code_has_nothing_to_do_with_machines(
+    machine: tuple[str, ...], pip: Pip, url: str
+) -> None:
+    words = ("-i", url, "--dry-run", "--ignore-installed", "old")
+    done = pip("install", *words, *machine, forced=False)
+    assert (done.code, done.err) == (0, "")
+    assert "CUDA" not in done.out
+    assert "GPU" not in done.out
 
 
 def test_the_report_has_it_all(

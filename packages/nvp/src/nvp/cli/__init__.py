@@ -17,6 +17,7 @@ from .parsers import (
     PROGRAM,
     VERBS,
     CommandLine,
+    check_verb,
     find_verb,
     has_json_format,
     has_json_option,
@@ -126,6 +127,7 @@ def _help(line: CommandLine) -> Result:
 
 
 def _run_verb(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
+    check_verb(name, line.words)
     options = make_verb_parser(name).parse(line.words)
     options.json = has_json_option(line)
     options.ours = [word for word in line.words if word != "--json"]

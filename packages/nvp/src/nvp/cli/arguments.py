@@ -12,7 +12,7 @@ from typing import Any
 
 from nvidia_variant_provider.errors import InputError, UsageError, shown
 
-from .parsers import one_of, whole_number
+from .parsers import PROGRAM, one_of, whole_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -137,9 +137,10 @@ def read_release(file: str, environ: Mapping[str, str]) -> VariantsMetadata:
         or ``-`` for stdin.
     :param environ: environment variables, with those that pip connects by.
     :raises InputError: the metadata cannot be read, or is not valid.
-    :raises UsageError: the folder holds several metadata files, or the URL is of a
-        kind that is not read.
+    :raises UsageError: the folder holds several metadata files, the URL is of a kind
+        that is not read, or the text is the name of a project.
     """
+    refuse_project(file, "releases")
     from nvidia_variant_provider.metadata import read_metadata
     from nvidia_variant_provider.strict_json import read_bytes, read_stdin
 
@@ -152,6 +153,25 @@ def read_release(file: str, environ: Mapping[str, str]) -> VariantsMetadata:
         file = _only_release(file)
     # read_metadata() takes a path that starts with "{" for a JSON text.
     return read_metadata(read_bytes(file), path=file)
+
+
+def refuse_project(text: str, *command: str) -> None:
+    """Refuse the name of a project where a file is meant.
+
+    :param command: the words of the command that takes a project.
+    :raises UsageError: no file has that name, and projects have such names.
+    """
+    if os.path.lexists(text):
+        return
+    import re
+
+    match = re.fullmatch(r"([A-Za-z0-9][\w-]*)(\[.*\])? *([=<>!~].*)?", text, re.ASCII)
+    if match is not None:
+        line = " ".join((PROGRAM, *command, match[1]))
+        message = "there is no such file or folder"
+        raise UsageError(
+            message, path=text, hint=f"for the project on an index: {line}"
+        )
 
 
 def _only_release(folder: str) -> str:

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from nvidia_variant_provider.errors import UsageError, shown
+from nvidia_variant_provider.errors import UsageError, redacted, shown
 
 from .. import __version__
 from .render import wrap_line
@@ -72,6 +72,22 @@ GROUPS = {
 
 VERBS = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items()}
 """The summary of each verb."""
+
+_MEANT = {
+    # The commands of pip, except those that are verbs here.
+    **{
+        word: ("pip", word)
+        for word in (
+            *("install", "uninstall", "download", "wheel", "lock", "list", "freeze"),
+            *("show", "check", "index", "config", "cache", "hash", "debug"),
+        )
+    },
+    "add": ("pip", "install"),
+    "remove": ("pip", "uninstall"),
+    "update": ("pip", "install", "--upgrade"),
+    "search": ("releases",),
+}
+"""What people mean by words of other programs that are no verbs here."""
 
 _TWO_COLUMNS = r"  \S+ {2,}(?=\S)"
 """A line of help with a verb and its summary."""
@@ -261,14 +277,28 @@ def _options(line: CommandLine) -> Sequence[str]:
     return words[: words.index("--")] if "--" in words else words
 
 
+def check_verb(name: str, words: Sequence[str] = ()) -> None:
+    """Refuse a verb that does not exist, and name the command that was meant.
+
+    :param words: the words after it.
+    :raises UsageError: there is no such verb.
+    """
+    if name in VERBS:
+        return
+    near = _nearest(name, [*VERBS, "help", *_MEANT])
+    if near in _MEANT:
+        import shlex
+
+        near = shlex.join([PROGRAM, *_MEANT[near], *map(redacted, words)])
+    Parser().error(f"there is no verb {shown(name)}", near)
+
+
 def find_verb(name: str) -> Verb:
     """Import the module of a verb.
 
     :raises UsageError: there is no such verb.
     """
-    if name not in VERBS:
-        near = _nearest(name, [*VERBS, "help"])
-        Parser().error(f"there is no verb {shown(name)}", near)
+    check_verb(name)
     module: Any = importlib.import_module(f".{name}", __package__)
     verb: Verb = module
     return verb

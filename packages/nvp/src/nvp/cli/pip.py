@@ -224,12 +224,6 @@ def _run(
     for sentence in outcome.failures:
         # pip may have said another one, such as that a file was tampered with.
         narration.fail(sentence)
-    given = " ".join(machine.words_of(options))
-    if given and not (outcome.judged or outcome.seen or outcome.failures):
-        narration.warn(
-            f"nothing was chosen by {given}: nothing that pip looked at has variants, "
-            "or builds whose GPU code is known"
-        )
     result = _result(outcome.status, narration, outcome, command)
     # pip has succeeded by then, but not with what the user asked for.
     unused = find_unused(outcome, pins)

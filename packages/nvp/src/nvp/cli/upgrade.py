@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nvidia_variant_provider.errors import UsageError
 from nvidia_variant_provider.metadata import versions
 
+from .arguments import refuse_project
 from .parsers import add_examples, one_of
 from .render import Result
 
@@ -63,6 +64,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result: 
     """Return each file with what changed, and the document if it is not written."""
     from .. import api
 
+    refuse_project(options.path, "pip", "install", "--upgrade")
     if options.index:
         if options.output is not None:
             message = "--index writes each file in its place"

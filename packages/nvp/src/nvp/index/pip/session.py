@@ -66,8 +66,7 @@ class Outcome:
     :param stale_builds: the ordinary builds that stay although another one fits.
     :param seen: every release with variants that pip was shown.
     :param builds: the ordinary wheels of projects whose builds were judged.
-    :param judged: builds of a project that pip looked at were judged.
-    :param has_driver: they were judged for a machine with an NVIDIA driver.
+    :param has_driver: builds were judged, for a machine with an NVIDIA driver.
     :param written_variants: the variant wheels in the report or lock file that the
         user asked for, such as ``torch 2.9.0 (cu128)``.
     :param remarks: sentences about what does not last in these files.
@@ -82,7 +81,6 @@ class Outcome:
     stale_builds: tuple[StaleBuild, ...] = ()
     seen: tuple[Choice, ...] = ()
     builds: tuple[InstalledBuild, ...] = ()
-    judged: bool = False
     has_driver: bool = False
     written_variants: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -277,8 +275,6 @@ class _Session:
             if done.status == 0:
                 written.restore()
             written.flush()
-        # What the steps above have read counts as well.
-        judged = done.judged
         return Outcome(
             status=done.status,
             installed=done.installed,
@@ -286,8 +282,8 @@ class _Session:
             stale_builds=stale_builds,
             seen=tuple(self.local_index.all_choices()),
             builds=builds,
-            judged=judged,
-            has_driver=judged and self._has_driver(),
+            # What the steps above have read counts as well.
+            has_driver=done.judged and self._has_driver(),
             written_variants=written.variants if written else (),
             remarks=tuple(written.remarks) if written else (),
             labels=self.local_index.asked_labels(),
