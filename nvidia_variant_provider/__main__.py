@@ -124,7 +124,7 @@ def _json(document: object) -> list[str]:
 
 def _tell(environment: Environment, notes: Iterable[str], code: int) -> int:
     """Print the notes, and return 4 instead of ``code`` if detection has failed."""
-    from .machine.reasons import is_failure
+    from .machine.environment import is_failure
 
     for note in notes:
         _complain(f"warning: {note}")

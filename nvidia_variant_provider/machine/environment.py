@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from ..errors import InputError, join, shown
 from ..light import Frozen
+from . import reasons
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import TypeVar
+    from typing import TypeGuard, TypeVar
 
     T = TypeVar("T", bound="_MajorMinor")
 
@@ -25,6 +26,7 @@ __all__ = [
     "Gpu",
     "cuda_of_kernel_driver",
     "driver_numbers",
+    "is_failure",
     "outrun_kernel_driver",
 ]
 
@@ -288,3 +290,8 @@ def _version(
         return kind.parse(text)
     except ValueError as error:
         raise InputError(str(error), place=join(place, key)) from None
+
+
+def is_failure(reason: str | None) -> TypeGuard[str]:
+    """Return whether a reason code means that something could not be asked."""
+    return reason is not None and reason not in reasons.MISSING

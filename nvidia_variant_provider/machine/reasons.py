@@ -7,11 +7,7 @@ driver or a GPU is there and could not be asked; the command line then exits wit
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import TypeGuard
-
-__all__ = ["MISSING", "explain", "is_failure"]
+__all__ = ["MISSING", "explain"]
 
 NO_DEVICE = "no-device"
 NO_GPU = "no-gpu"
@@ -128,8 +124,3 @@ _SENTENCES = {
 def explain(code: str) -> tuple[str, str]:
     """Return ``(sentence, next step)`` for a reason code, even for an unknown one."""
     return _SENTENCES.get(code, (f"reason {code}", "check what nvidia-smi says"))
-
-
-def is_failure(code: str | None) -> TypeGuard[str]:
-    """Return whether the code means that something could not be asked."""
-    return code is not None and code not in MISSING

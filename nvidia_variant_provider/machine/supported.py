@@ -14,6 +14,7 @@ from .environment import (
     ComputeCapability,
     CudaVersion,
     driver_numbers,
+    is_failure,
     outrun_kernel_driver,
 )
 
@@ -181,7 +182,7 @@ def left_out(environment: Environment) -> list[str]:
 def _notes(environment: Environment) -> list[str]:
     """Return sentences about facts that the answer cannot express."""
     notes: list[str] = []
-    if reasons.is_failure(environment.reason) or environment.reason == reasons.NO_GPU:
+    if is_failure(environment.reason) or environment.reason == reasons.NO_GPU:
         sentence, step = reasons.explain(environment.reason)
         notes.append(f"{environment.reason}: {sentence}; {step}")
     capabilities = environment.compute_capabilities

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from support.sessions import ROOT
 
 from nvidia_variant_provider.machine import reasons
+from nvidia_variant_provider.machine.environment import is_failure
 from nvp.cli.parsers import GROUPS, PROGRAM, VERBS, make_verb_parser
 
 __all__ = ["MAIN_JOB", "TABLES", "reason_codes", "refresh"]
@@ -158,7 +159,7 @@ def _reason_table() -> Iterator[str]:
 
 
 def _exit_code(reason: str) -> str:
-    return "4" if reasons.is_failure(reason) else "0"
+    return "4" if is_failure(reason) else "0"
 
 
 def _reason_codes() -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from nvp.census.listing import select_wheels
 from nvp.census.model import Options
-from nvp.index.http.files import IndexFile
+from nvp.index.http.urls import IndexFile
 
 PLATFORM = "manylinux_2_28_x86_64"
 

@@ -20,7 +20,7 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import redacted
 from nvp.cli import main
-from nvp.cli.progress import progress_bar
+from nvp.cli.render import progress_bar
 from nvp.gpu_code import compression, files
 
 PLAIN = (BINARIES / "plain.so").read_bytes()

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from nvp.cli.progress import progress_bar, shortened
+from nvp.cli.render import progress_bar, shortened
 
 WHEEL = "dist/torch-2.8.0-2000000002cu128-cp312-cp312-manylinux_2_28_x86_64-cu128.whl"
 

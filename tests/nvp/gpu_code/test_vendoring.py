@@ -18,7 +18,7 @@ from support.wheels import stub_wheel
 from nvp import api
 from nvp.gpu_code.claims import find_claim
 from nvp.gpu_code.report import LibraryReport
-from nvp.gpu_code.vendoring import (
+from nvp.gpu_code.units import (
     copied_paths,
     is_of_nvidia,
     links_kernels_of_nvidia,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import join
-from nvp.lint.positions import find_positions
+from nvp.lint.findings import find_positions
 
 DOCUMENT = """\
 {

@@ -12,9 +12,8 @@ from support.wheels import publish
 
 from nvp import api
 from nvp.lint import findings
-from nvp.lint.findings import Collector, Finding
+from nvp.lint.findings import Collector, Finding, find_positions
 from nvp.lint.output import as_github, as_text
-from nvp.lint.positions import find_positions
 
 UPPER = FOLDER / "NV305-upper-bound.json"
 PLACE = "variants.cu12.nvidia.cuda_version_upper_bound"

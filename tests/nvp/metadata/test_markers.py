@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
 from nvidia_variant_provider.errors import InputError
-from nvp.metadata.markers import (
+from nvp.metadata.requirements import (
     NON_VARIANT,
     SelectedVariant,
     evaluate_requirement,

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import InputError
-from nvp.metadata.markers import SelectedVariant
+from nvp.metadata.requirements import SelectedVariant
 from nvp.wheels.rewriting import (
     RewritePlan,
     Rewriting,

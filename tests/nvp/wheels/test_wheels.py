@@ -17,7 +17,7 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvp.wheels import archive
-from nvp.wheels.names import is_for_platform, parse_wheel_name
+from nvp.wheels.archive import is_for_platform, parse_wheel_name
 from nvp.wheels.variant_json import WheelContent, read_wheel_metadata
 
 VERB = "upgrade"

@@ -19,7 +19,7 @@ from nvp.index.selection.renaming import (
     make_offers,
     served_name,
 )
-from nvp.wheels.names import parse_wheel_name
+from nvp.wheels.archive import parse_wheel_name
 
 _TAGS = (
     "py3-none-any",

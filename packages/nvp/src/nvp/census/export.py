@@ -21,7 +21,7 @@ from nvidia_variant_provider.errors import MissingExtraError, UsageError
 from ..builds.needs import needs_of_report
 from ..files import replacing
 from ..knowledge.builds import BuildRecord, needs_in_table
-from ..wheels.names import platform_of
+from ..wheels.archive import platform_of
 from .store import Store
 
 COLUMNS: Mapping[str, str] = {

@@ -19,9 +19,16 @@ from packaging.version import InvalidVersion, Version
 from nvidia_variant_provider.errors import InputError, UsageError, redacted, shown
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
-from ..index.http.files import IndexFile, list_names, local_file
-from ..index.http.urls import UpstreamError, is_http, path_of_file_url, why_no_index
-from ..wheels.names import WheelName, parse_wheel_name
+from ..index.http.urls import (
+    IndexFile,
+    UpstreamError,
+    is_http,
+    list_names,
+    local_file,
+    path_of_file_url,
+    why_no_index,
+)
+from ..wheels.archive import WheelName, parse_wheel_name
 from .model import Options, Wheel
 
 TYPE_CHECKING = False

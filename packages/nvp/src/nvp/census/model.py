@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from nvidia_variant_provider.errors import redacted
 
 from ..gpu_code.report import WheelReport
-from ..index.http.files import IndexFile
+from ..index.http.urls import IndexFile
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 

@@ -22,8 +22,8 @@ from nvidia_variant_provider.errors import InputError
 
 from ..gpu_code.bounds import newest_runtime
 from ..gpu_code.claims import find_claim
+from ..gpu_code.files import is_text
 from ..gpu_code.inspection import inspect_listing, list_wheel
-from ..gpu_code.loose import is_text
 from ..gpu_code.report import WheelReport
 from ..gpu_code.units import split_units
 from ..index import connect

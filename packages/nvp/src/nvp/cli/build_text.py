@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nvidia_variant_provider.machine import reasons
+from nvidia_variant_provider.machine.environment import is_failure
 from nvidia_variant_provider.machine.supported import NAMESPACE
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _reasons(labels: Sequence[str], resolution: Resolution) -> list[str]:
 
 def _has_nvidia(environment: Environment) -> bool:
     has_driver = environment.cuda_driver_version is not None
-    return has_driver or reasons.is_failure(environment.reason)
+    return has_driver or is_failure(environment.reason)
 
 
 def _facts(environment: Environment) -> str:

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from nvidia_variant_provider.errors import InputError, ProviderError, UsageError, shown
 
 from .parsers import add_examples, whole_number
-from .progress import census_bar, readable_size
-from .render import Result, Table, complain
+from .render import Result, Table, census_bar, complain, readable_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from ..census.model import Outcome
     from ..census.report import ProjectSummary, ReleaseSummary
     from ..census.running import Stop, Tally
-    from .progress import CensusBar
+    from .render import CensusBar
 
 FINDINGS = 1
 INTERRUPTED = 130

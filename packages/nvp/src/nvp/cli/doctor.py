@@ -17,8 +17,7 @@ from nvidia_variant_provider.errors import InputError, UsageError, printable, sh
 from . import machine
 from .arguments import add_jobs, require_jobs
 from .parsers import add_examples
-from .progress import progress_bar
-from .render import Result
+from .render import Result, progress_bar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

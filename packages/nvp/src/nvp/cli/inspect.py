@@ -13,8 +13,7 @@ from nvidia_variant_provider.errors import InputError, ProviderError, UsageError
 
 from .arguments import add_jobs, require_jobs
 from .parsers import add_examples
-from .progress import progress_bar
-from .render import Result, Table
+from .render import Result, Table, progress_bar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,11 @@ from nvidia_variant_provider.errors import (
     shown,
 )
 from nvidia_variant_provider.machine import reasons
-from nvidia_variant_provider.machine.environment import Environment, driver_numbers
+from nvidia_variant_provider.machine.environment import (
+    Environment,
+    driver_numbers,
+    is_failure,
+)
 from nvidia_variant_provider.machine.overrides import (
     CUDA_DRIVER_VERSION,
     SM_ARCH,
@@ -85,7 +89,7 @@ def _given(options: argparse.Namespace) -> dict[str, str]:
 def detection_errors(environment: Environment) -> list[DetectionError]:
     """Return the error of a machine that could not be asked, or no error."""
     reason = environment.reason
-    if not reasons.is_failure(reason):
+    if not is_failure(reason):
         return []
     sentence, step = reasons.explain(reason)
     return [DetectionError(f"{reason}: {sentence}", hint=step)]
@@ -150,7 +154,7 @@ def find_environment(
     if (
         options.sm_arch is not None
         and environment.cuda_driver_version is None
-        and not reasons.is_failure(environment.reason)
+        and not is_failure(environment.reason)
     ):
         message = "names a GPU, but the machine has no NVIDIA driver"
         hint = "give its CUDA version as well, such as --cuda-driver 12.9"

@@ -13,8 +13,7 @@ from ..api import releases
 from . import machine
 from .arguments import add_index_options, add_label_option, add_shared_options
 from .parsers import add_examples
-from .progress import progress_bar
-from .render import Result, Table
+from .render import Result, Table, progress_bar
 
 if TYPE_CHECKING:
     from ..builds.releases import ListedBuild, ListedRelease, ReleaseTable

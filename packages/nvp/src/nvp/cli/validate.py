@@ -8,8 +8,7 @@ from functools import partial
 
 from .arguments import add_format, add_jobs, require_jobs
 from .parsers import add_examples
-from .progress import progress_bar
-from .render import Result
+from .render import Result, progress_bar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

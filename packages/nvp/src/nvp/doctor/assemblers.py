@@ -26,9 +26,6 @@ from .distributions import Distribution
 from .installation import read_head
 from .programs import Program
 
-TRITON = ("triton", "triton-windows", "pytorch-triton")
-"""The names of distributions with the package ``triton``."""
-
 _COMPILER = "triton/backends/nvidia/compiler.py"
 _FOLDERS = ("triton/backends/nvidia/bin", "triton/third_party/cuda/bin")
 """Where the programs are, in releases since 3.0 and in those before."""
@@ -87,11 +84,6 @@ class Assembler:
                 **program.to_dict(),
                 "gpus": [str(gpu) for gpu in self.gpus] if is_used else [],
             }
-
-
-def find_triton(distributions: Mapping[str, Distribution]) -> Distribution | None:
-    """Return the distribution that has the package ``triton``."""
-    return next(filter(None, map(distributions.get, TRITON)), None)
 
 
 def find_assemblers(

@@ -31,6 +31,9 @@ _OLD_FOLDER = re.compile(r"(?P<name>.+?)-[0-9][^-]*(?:-py[0-9.]+)?\.egg-info")
 _LEFT = re.compile(r"~.+\.dist-info")
 """pip gives such a name to what it removes, and leaves it where it is stopped."""
 
+TRITON = ("triton", "triton-windows", "pytorch-triton")
+"""The names of distributions with the package ``triton``."""
+
 _LONGEST = 32 * 1024 * 1024
 """The most bytes of METADATA, RECORD and variant.json. The RECORD of the largest
 distribution that is known has 4 MB."""
@@ -180,6 +183,11 @@ def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
                 ),
             )
     return dict(sorted(distributions.items()))
+
+
+def find_triton(distributions: Mapping[str, Distribution]) -> Distribution | None:
+    """Return the distribution that has the package ``triton``."""
+    return next(filter(None, map(distributions.get, TRITON)), None)
 
 
 def find_leftovers(folders: Iterable[str]) -> Iterator[str]:

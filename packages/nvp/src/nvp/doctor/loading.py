@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..gpu_code.report import LibraryReport, WheelReport
-from ..gpu_code.units import split_units
-from ..gpu_code.vendoring import is_of_nvidia
+from ..gpu_code.units import is_of_nvidia, split_units
 from .distributions import Distribution
 from .installation import read_head
 from .loader import (

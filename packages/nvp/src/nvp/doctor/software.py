@@ -25,8 +25,8 @@ from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 from .. import __version__
 from ..builds.needs import needs_of_report
 from ..files import load, store
+from ..gpu_code.files import is_text
 from ..gpu_code.inspection import Progress, inspect_recorded
-from ..gpu_code.loose import is_text
 from ..gpu_code.report import WheelReport
 from ..knowledge.builds import Needs
 from .distributions import Distribution, Need, RecordedFile, find_needs

@@ -29,8 +29,8 @@ from nvidia_variant_provider.machine.environment import ComputeCapability, CudaV
 from ..builds.needs import parse_backend
 from ..gpu_code.units import ptx_toolkit
 from ..knowledge.tables import gpu_models, runs_machine_code, runs_ptx, toolkits
-from .assemblers import Assembler, find_assemblers, find_triton
-from .distributions import Distribution, Need
+from .assemblers import Assembler, find_assemblers
+from .distributions import Distribution, Need, find_triton
 from .installation import read_head
 from .programs import Program, ask_versions
 from .software import Software

@@ -22,7 +22,7 @@ from nvidia_variant_provider.machine.supported import (
 )
 
 from ..knowledge.tables import NATIVE, PTX, can_exist, gpu_models
-from ..wheels.names import parse_wheel_name
+from ..wheels.archive import parse_wheel_name
 from .bounds import Bound, find_bounds, newest_ptx
 from .report import WheelReport, target_key
 from .units import Unit, parse_target, split_units

@@ -18,7 +18,6 @@ from nvidia_variant_provider.strict_json import unreadable
 
 from ..wheels.archive import MAX_REQUIRES, explained, parse_requires, read_dist_info
 from .library import BrokenError, Pieces
-from .loose import is_text
 from .report import Defect
 from .zip_members import PIECE, Source, list_members
 
@@ -32,6 +31,15 @@ MAX_RECORDED = 100_000
 
 MAX_DEFECTS = 200
 """Defects of an archive or folder as a whole that are listed one by one."""
+
+
+_TEXT = re.compile(
+    r".*\.(?:c|cc|cfg|cmake|cpp|css|csv|cuh?|cxx|f90|h|hpp|html?|hxx|in|inc|ini|inl|"
+    r"ipynb|js|json|lock|map|md|pc|po|proto|pxd|pxi|py|pyi|pyx|rst|sh|svg|toml|ts|txt|"
+    r"typed|xml|ya?ml)|AUTHORS|COPYING|INSTALLER|LICENSE|METADATA|NOTICE|RECORD|"
+    r"REQUESTED|WHEEL",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -255,3 +263,8 @@ def _read(path: str, size: int) -> Iterator[bytes]:
                 yield piece
     except OSError as error:
         raise BrokenError(f"cannot be read: {error.strerror or error}") from None
+
+
+def is_text(path: str) -> bool:
+    """Return whether a file is text by its name, so that it has no containers."""
+    return _TEXT.fullmatch(path.rpartition("/")[2]) is not None

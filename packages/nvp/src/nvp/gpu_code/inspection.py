@@ -21,7 +21,7 @@ from .compression import Budget
 from .files import ARCHIVES, File, Listing, list_folder, recorded_paths
 from .library import inspect_library, inspect_local
 from .report import LibraryReport, WheelReport
-from .vendoring import copied_paths
+from .units import copied_paths
 from .zip_members import inflater_name
 
 logger = logging.getLogger(__name__)

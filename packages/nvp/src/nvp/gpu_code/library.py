@@ -11,8 +11,7 @@ from .compression import NONE, Budget
 from .dynamic import read_needed, read_other_parts
 from .elf import Image, read_sections
 from .fatbin import CUBIN, LTO_IR, PTX, Entry, Scanner
-from .loose import Code, guess_format, read_cubin, read_ptx
-from .pe import read_pe
+from .formats import Code, guess_format, read_cubin, read_pe, read_ptx
 from .ranges import Range, RangeFeeder, Reader, read_seekable
 from .report import Defect, LibraryReport, sort_targets, target_key
 

@@ -24,7 +24,7 @@ from ..gpu_code.bounds import (
 from ..gpu_code.claims import TrueClaim, find_claim, gpus_of, property_value
 from ..gpu_code.report import LibraryReport, WheelReport
 from ..gpu_code.units import Unit, parse_target, split_units
-from ..wheels.names import WheelName
+from ..wheels.archive import WheelName
 from .findings import Checks, Problem
 from .labels import Claim, claim_of, labels_of
 

@@ -14,10 +14,9 @@ from ..gpu_code.bounds import newest_runtime
 from ..gpu_code.claims import gpus_of
 from ..gpu_code.files import MAX_DEFECTS
 from ..gpu_code.report import WheelReport, target_key
-from ..gpu_code.units import Unit, parse_target, ptx_toolkit
-from ..gpu_code.vendoring import links_kernels_of_nvidia
+from ..gpu_code.units import Unit, links_kernels_of_nvidia, parse_target, ptx_toolkit
 from ..knowledge.tables import PTX, gpu_models
-from ..wheels.names import WheelName
+from ..wheels.archive import WheelName
 from .content import (
     LIBRARY_CHECKS,
     DeclaringWheel,

@@ -13,8 +13,8 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import SUFFIX, parse_metadata_name
 from nvidia_variant_provider.strict_json import read_bytes
 
-from ..index.http.files import IndexFile
-from ..wheels.names import WheelName, parse_wheel_name
+from ..index.http.urls import IndexFile
+from ..wheels.archive import WheelName, parse_wheel_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

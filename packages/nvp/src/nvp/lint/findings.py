@@ -1,15 +1,17 @@
-"""What checks report about places of files, and how findings are made of that."""
+"""What checks report about places of files, and where in a text those places are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from json import JSONDecodeError, JSONDecoder
+from typing import Any, ClassVar, Generic, TypeVar
 
-from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.errors import InputError, join
 
 from .. import findings
-from .positions import Position, find_positions
 from .rules import RULES
 
 
@@ -157,3 +159,150 @@ class Checks(Generic[Subject]):
         for code, check in self:
             for problem in check(subject):
                 collector.add_problem(code, problem)
+
+
+_BLANKS = re.compile(r"[ \t\n\r]*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Position:
+    """Where a place is in a text: pairs of line and column, both from 1.
+
+    Columns count characters. An item of a list has no key, so both pairs are the
+    same there, and likewise for the whole document.
+
+    :param key: where the key begins.
+    :param value: where the value begins.
+    """
+
+    key: tuple[int, int]
+    value: tuple[int, int]
+
+
+def find_positions(text: str, places: Iterable[str]) -> dict[str, Position]:
+    """Return where places are in a JSON text, in time linear in the text.
+
+    When a key is given twice, the later one counts, as in the value that
+    `strict_json.parse_lenient` returns. A place that the text does not have gets the
+    position of the innermost value around it, so that a missing key points at the
+    object that lacks it. In a text that is not JSON, every place gets the position
+    where the text stops being JSON. The result is empty for a text that is nested too
+    deeply to be read.
+
+    :param places: places as `errors.join` makes them; ``""`` and ``"top level"``
+        stand for the whole document.
+    """
+    # Editors do not show a byte order mark, so it takes no column.
+    text = text.removeprefix("\ufeff")
+    wanted = list(places)
+    # Numbers stay text, since Python refuses to convert very long ones.
+    decoder = JSONDecoder(parse_int=str, parse_float=str)
+    try:
+        decoder.decode(text)
+    except JSONDecodeError as error:
+        broken = Position(
+            key=(error.lineno, error.colno), value=(error.lineno, error.colno)
+        )
+        return dict.fromkeys(wanted, broken)
+    except RecursionError:
+        return {}
+    offsets = _find_offsets(text, wanted, decoder.raw_decode)
+    nearest = {place: offsets[_innermost(place, offsets)] for place in wanted}
+    pairs = _count_lines(text, {offset for both in nearest.values() for offset in both})
+    return {
+        place: Position(key=pairs[key], value=pairs[value])
+        for place, (key, value) in nearest.items()
+    }
+
+
+def _find_offsets(
+    text: str,
+    wanted: Collection[str],
+    decode: Callable[[str, int], tuple[Any, int]],
+) -> dict[str, tuple[int, int]]:
+    """Return the offsets of key and value, of each wanted place and those around it.
+
+    Only the containers around wanted places are walked. The decoder of the standard
+    library skips all other values.
+
+    :param text: a correct JSON text.
+    """
+    is_on_the_way = _find_prefixes(wanted)
+    at = _skip_blanks(text, 0)
+    offsets = {"": (at, at)}
+    place, enter = "", True
+    # The open containers: the place of each, and the next index in a list. This is a
+    # list instead of recursion, since a text may be nested more deeply than calls may.
+    levels: list[tuple[str, int | None]] = []
+    while True:
+        # Here ``at`` is where the value of ``place`` begins.
+        if enter and text[at] in "{[":
+            levels.append((place, 0 if text[at] == "[" else None))
+            at = _skip_blanks(text, at + 1)
+        else:
+            at = _skip_blanks(text, decode(text, at)[1])
+        while levels and text[at] in "}]":
+            levels.pop()
+            at = _skip_blanks(text, at + 1)
+        if not levels:
+            return offsets
+        if text[at] == ",":
+            at = _skip_blanks(text, at + 1)
+        key_at = at
+        parent, index = levels[-1]
+        key: str | int
+        if index is None:
+            key, at = decode(text, at)
+            colon = _skip_blanks(text, at)
+            at = _skip_blanks(text, colon + 1)
+        else:
+            key = index
+            levels[-1] = parent, index + 1
+        place = join(parent, key)
+        enter = is_on_the_way(place)
+        if enter:
+            offsets[place] = key_at, at
+
+
+def _find_prefixes(wanted: Collection[str]) -> Callable[[str], bool]:
+    """Return a function that tells whether a place is wanted or around a wanted one."""
+    exact = set(wanted)
+    ordered = sorted(exact)
+
+    def is_on_the_way(place: str) -> bool:
+        if place in exact:
+            return True
+        for start in (f"{place}.", f"{place}["):
+            index = bisect_left(ordered, start)
+            if index < len(ordered) and ordered[index].startswith(start):
+                return True
+        return False
+
+    return is_on_the_way
+
+
+def _innermost(place: str, known: Collection[str]) -> str:
+    """Return the longest known place that is ``place`` itself or around it."""
+    end = len(place)
+    while place[:end] not in known:
+        end = max(place.rfind(".", 0, end), place.rfind("[", 0, end), 0)
+    return place[:end]
+
+
+def _count_lines(text: str, offsets: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """Return line and column of each offset; the text is read once for all of them."""
+    pairs: dict[int, tuple[int, int]] = {}
+    line, last, line_end = 1, 0, -1
+    for offset in sorted(offsets):
+        line += text.count("\n", last, offset)
+        # The search ends at the last offset: going back to the start of a long line
+        # for each offset would take quadratic time.
+        line_end = max(line_end, text.rfind("\n", last, offset))
+        last = offset
+        pairs[offset] = line, offset - line_end
+    return pairs
+
+
+def _skip_blanks(text: str, at: int) -> int:
+    match = _BLANKS.match(text, at)
+    return match.end() if match else at

@@ -10,7 +10,7 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, join, shown
 from nvidia_variant_provider.metadata.document import SUFFIX
 
-from ..index.http.files import IndexFile
+from ..index.http.urls import IndexFile
 from ..metadata.requirements import parse_requirement
 from .documents import Scope, check_text
 from .files import Listing, Reading, Release, list_files, read_metadata

@@ -11,8 +11,8 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, shown
 
 from ..findings import listed
-from ..index.http.files import IndexFile
-from ..wheels.names import WheelName
+from ..index.http.urls import IndexFile
+from ..wheels.archive import WheelName
 from ..wheels.variant_json import WheelContent, read_wheel
 from .documents import Scope, check_text
 from .files import OpenFile, Reading, SkippedError, open_wheel

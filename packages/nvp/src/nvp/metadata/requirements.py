@@ -1,16 +1,36 @@
-"""Requirements of projects, as `packaging` reads them.
+"""Requirements of projects, and the variant markers in them.
 
-Other people write these texts. A text that cannot be read gives ``None`` here and
-never an exception, even when it is nested too deeply for the parser.
+`packaging` reads requirements. Other people write these texts: a text that cannot be
+read gives ``None`` here and never an exception, even when it is nested too deeply for
+the parser.
+
+A wheel may make a dependency depend on its own variant (PEP 825, "Environment
+markers")::
+
+    nvidia-cudnn-cu12; "nvidia" in variant_namespaces and os_name == "posix"
+
+No released installer can read the four variant markers. They depend on nothing but
+the selected label and the machine, so `evaluate_requirement` settles them and leaves
+every other marker to the installer: the example becomes
+``nvidia-cudnn-cu12; os_name == "posix"`` for a CUDA build, and is
+left out for the null variant.
 """
 
 from __future__ import annotations
 
+import operator
 import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from nvidia_variant_provider.errors import InputError, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
+
+    from nvidia_variant_provider.resolution.resolver import Resolution
 
 _LONG_NUMBER = re.compile(r"[0-9]{641}")
 """More digits than Python has to convert (``sys.int_info.str_digits_check_threshold``).
@@ -41,3 +61,258 @@ def explain_requirement(text: str) -> str | None:
         # The further lines of the parser's message point at the place in the text.
         return str(error).partition("\n")[0]
     return None
+
+
+_LABEL = "variant_label"
+_SETS = ("variant_properties", "variant_features", "variant_namespaces")
+_NAMES = (_LABEL, *_SETS)
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s+)
+    | (?P<string>"[^"]*"|'[^']*')
+    | (?P<bracket>[()])
+    | (?P<operator>===|==|~=|!=|<=|>=|<|>|not\s+in\b|in\b)
+    | (?P<joint>and\b|or\b)
+    | (?P<name>[A-Za-z_][A-Za-z0-9_.]*)
+    """,
+    re.VERBOSE,
+)
+
+_DEEPEST = 100
+"""Parentheses inside each other. Real metadata has two; more would end in a
+RecursionError here or in the installer."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelectedVariant:
+    """What the variant markers of one wheel stand for on one machine.
+
+    :param label: the label in the wheel's name; empty for a non-variant wheel.
+    :param properties: ``namespace :: feature :: value`` of each property that the
+        label has and the machine supports. PEP 825: "The set of expanded triples is
+        filtered to the variant properties that the target system supports".
+    """
+
+    label: str
+    properties: frozenset[tuple[str, str, str]] = frozenset()
+
+    def values(self, marker: str) -> frozenset[str]:
+        """Return the members of a set-valued marker, with plain ``::`` separators."""
+        length = {
+            "variant_properties": 3,
+            "variant_features": 2,
+            "variant_namespaces": 1,
+        }[marker]
+        # PEP 825: features and namespaces "are derived from variant_properties".
+        return frozenset("::".join(item[:length]) for item in self.properties)
+
+    @classmethod
+    def of(cls, label: str, resolution: Resolution) -> SelectedVariant:
+        """Return the variant of a label on the machine of a resolution."""
+        return cls(
+            label=label,
+            properties=frozenset(
+                (item.namespace, item.feature, item.value)
+                for item in resolution.properties(label)
+                if item.value
+                in resolution.supported.get(item.namespace, {}).get(item.feature, ())
+            ),
+        )
+
+
+NON_VARIANT = SelectedVariant(label="")
+"""PEP 825: "For non-variant wheels, variant_label is an empty string and the three
+set-valued markers are empty sets"."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Other:
+    """A comparison that the installer makes, as it was written."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Joint:
+    """Expressions joined by one word, none of which is settled."""
+
+    word: str
+    parts: tuple[_Open, ...]
+
+
+_Open: TypeAlias = "_Other | _Joint"
+_Expression: TypeAlias = "bool | _Other | _Joint"
+
+
+def has_variant_markers(requirement: str) -> bool:
+    """Whether a dependency has a variant marker outside of its quoted strings."""
+    _, marker = _split(requirement)
+    unquoted = re.sub(r"\"[^\"]*\"|'[^']*'", "", marker)
+    return any(re.search(rf"\b{name}\b", unquoted) for name in _NAMES)
+
+
+def evaluate_requirement(requirement: str, variant: SelectedVariant) -> str | None:
+    """Settle the variant markers of one dependency.
+
+    :param requirement: the value of a ``Requires-Dist`` field (PEP 508).
+    :returns: the dependency without variant markers, unchanged where it has none;
+        ``None`` where the wheel does not have the dependency.
+    :raises InputError: a variant marker is used in a way that PEP 825 does not define.
+    """
+    if not has_variant_markers(requirement):
+        return requirement
+    head, marker = _split(requirement)
+    expression = _Parser(marker, variant).parse()
+    if isinstance(expression, bool):
+        return head.rstrip() if expression else None
+    # The separator stays as it was: a URL needs white space before the semicolon.
+    gap = " " if head != head.rstrip() or "@" in head else ""
+    return f"{head.rstrip()}{gap}; {_write(expression)}"
+
+
+def _split(requirement: str) -> tuple[str, str]:
+    """Split a dependency at its semicolon; the marker may be empty."""
+    # A URL may hold semicolons: PEP 508 ends it with white space.
+    pattern = r"\s;" if re.match(r"[^;(<>=!~\"']*@", requirement) else ";"
+    semicolon = re.search(pattern, requirement)
+    if semicolon is None:
+        return requirement, ""
+    return requirement[: semicolon.end() - 1], requirement[semicolon.end() :]
+
+
+def _write(expression: _Open, inside: str = "") -> str:
+    if isinstance(expression, _Other):
+        return expression.text
+    word = expression.word
+    text = f" {word} ".join(_write(part, word) for part in expression.parts)
+    # "and" binds more tightly than "or".
+    return f"({text})" if (inside, word) == ("and", "or") else text
+
+
+class _Parser:
+    """Read a marker, settling each comparison with a variant marker on the way."""
+
+    def __init__(self, marker: str, variant: SelectedVariant) -> None:
+        self._marker = marker
+        self._variant = variant
+        self._tokens = list(_tokens(marker))
+        self._next = 0
+        self._depth = 0
+
+    def parse(self) -> _Expression:
+        expression = self._joined("or")
+        if self._next < len(self._tokens):
+            raise self._error("expected the end of the marker")
+        return expression
+
+    def _joined(self, word: str) -> _Expression:
+        parts = [self._operand(word)]
+        while self._peek() == ("joint", word):
+            self._next += 1
+            parts.append(self._operand(word))
+        return _join(word, parts)
+
+    def _operand(self, word: str) -> _Expression:
+        return self._joined("and") if word == "or" else self._atom()
+
+    def _atom(self) -> _Expression:
+        if self._peek() != ("bracket", "("):
+            return self._comparison()
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise self._error("parentheses are nested too deeply")
+        self._next += 1
+        expression = self._joined("or")
+        if self._peek() != ("bracket", ")"):
+            raise self._error("expected a closing parenthesis")
+        self._next += 1
+        self._depth -= 1
+        return expression
+
+    def _comparison(self) -> _Expression:
+        left = self._take("string", "name")
+        operation = re.sub(r"\s+", " ", self._take("operator"))
+        right = self._take("string", "name")
+        if left in _NAMES or right in _NAMES:
+            return self._settle(left, operation, right)
+        return _Other(f"{left} {operation} {right}")
+
+    def _settle(self, left: str, operation: str, right: str) -> bool:
+        written = f"{left} {operation} {right}"
+        name, other = (left, right) if left in _NAMES else (right, left)
+        if other[0] not in "\"'":
+            raise self._error(f"{written}: compare {name} with a quoted string")
+        text = other[1:-1]
+        if name == _LABEL:
+            compare = _LABEL_OPERATORS.get(operation)
+            if compare is None:
+                raise self._error(f"{written}: {operation} is not defined for {name}")
+            return (
+                compare(self._variant.label, text)
+                if name == left
+                else compare(text, self._variant.label)
+            )
+        if name == left or operation not in ("in", "not in"):
+            raise self._error(
+                f'{written}: {name} is a set: write "..." in {name} or not in'
+            )
+        member = re.sub(r"\s*::\s*", "::", text.strip())
+        return (member in self._variant.values(name)) is (operation == "in")
+
+    def _peek(self) -> tuple[str, str] | None:
+        return self._tokens[self._next] if self._next < len(self._tokens) else None
+
+    def _take(self, *kinds: str) -> str:
+        token = self._peek()
+        if token is None or token[0] not in kinds:
+            raise self._error(f"expected {_EXPECTED[kinds]}")
+        self._next += 1
+        return token[1]
+
+    def _error(self, problem: str) -> InputError:
+        return InputError(
+            f"the marker {shown(self._marker.strip())} cannot be evaluated: {problem}",
+            hint="PEP 825 defines the variant markers",
+        )
+
+
+_EXPECTED = {
+    ("string", "name"): "a quoted string or a marker's name",
+    ("operator",): "an operator",
+}
+
+
+def _tokens(marker: str) -> Iterator[tuple[str, str]]:
+    start = 0
+    while start < len(marker):
+        match = _TOKEN.match(marker, start)
+        if match is None:
+            message = f"the marker {shown(marker.strip())} cannot be evaluated"
+            raise InputError(
+                f"{message}: unexpected {shown(marker[start])}",
+                hint="PEP 825 defines the variant markers",
+            )
+        start = match.end()
+        if match.lastgroup and match.lastgroup != "space":
+            yield match.lastgroup, match.group()
+
+
+def _join(word: str, parts: list[_Expression]) -> _Expression:
+    decides = word == "or"
+    if any(part is decides for part in parts):
+        return decides
+    open_parts = tuple(part for part in parts if not isinstance(part, bool))
+    if not open_parts:
+        return not decides
+    return open_parts[0] if len(open_parts) == 1 else _Joint(word, open_parts)
+
+
+_LABEL_OPERATORS: Mapping[str, Callable[[str, str], bool]] = {
+    "==": operator.eq,
+    "===": operator.eq,
+    "!=": operator.ne,
+    "in": lambda left, right: left in right,
+    "not in": lambda left, right: left not in right,
+}
+"""The operators that PyPA's specification defines for strings that are not versions."""

@@ -26,7 +26,7 @@ from nvidia_variant_provider.strict_json import parse_json, read_bytes, unreadab
 
 from ..files import replace_file
 from ..metadata.writing import to_text
-from ..wheels.names import parse_wheel_name
+from ..wheels.archive import parse_wheel_name
 from ..wheels.variant_json import combine, read_wheel_metadata
 from .remarks import Remark, Upgrade, rewrite_for_uv, without_repeats
 from .upgrade import find_unread, upgrade

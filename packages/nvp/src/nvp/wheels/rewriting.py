@@ -27,7 +27,7 @@ from typing import IO
 
 from nvidia_variant_provider.errors import InputError
 
-from ..metadata.markers import SelectedVariant, evaluate_requirement
+from ..metadata.requirements import SelectedVariant, evaluate_requirement
 from .archive import open_wheel, read_dist_info
 
 _REQUIRES = re.compile(rb"Requires-Dist[ \t]*:", re.IGNORECASE)

@@ -19,7 +19,7 @@ from nvidia_variant_provider.metadata.document import read_parsed
 from nvidia_variant_provider.metadata.model import Properties
 from nvidia_variant_provider.strict_json import parse_json
 
-from ..metadata.markers import has_variant_markers
+from ..metadata.requirements import has_variant_markers
 from .archive import open_wheel, parse_requires, read_dist_info
 
 MAX_TAGS = 1000

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ...findings import Severity
 from ...gpu_code.bounds import major_of_name
-from ...gpu_code.vendoring import is_of_nvidia
-from ..distributions import Distribution, Need
+from ...gpu_code.units import is_of_nvidia
+from ..distributions import TRITON, Distribution, Need
 from ..loader import LIBRARY_PATH, Failure, Loaded
 from ..loading import Libraries, Loading, is_of_torch
 from ..model import Finding, Stack, check
@@ -354,9 +354,6 @@ def project_for(
     return f"nvidia-{purpose}"
 
 
-_TRITON = frozenset({"triton", "triton-windows", "pytorch-triton"})
-
-
 @check("ND304", "error")
 def find_wrong_libraries(stack: Stack) -> Iterator[Finding]:
     """An NVIDIA distribution is not of the version that METADATA requires."""
@@ -367,7 +364,7 @@ def find_wrong_libraries(stack: Stack) -> Iterator[Finding]:
 @check("ND403", "error")
 def find_wrong_triton(stack: Stack) -> Iterator[Finding]:
     """Triton is not of the version that torch requires."""
-    yield from _find_unmet(stack, "ND403", _TRITON.__contains__)
+    yield from _find_unmet(stack, "ND403", TRITON.__contains__)
 
 
 def _find_unmet(

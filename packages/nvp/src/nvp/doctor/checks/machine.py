@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 from nvidia_variant_provider.machine import reasons
+from nvidia_variant_provider.machine.environment import is_failure
 
 from ..loader import LIBRARY_PATH, split_library_path
 from ..model import Finding, Stack, check
@@ -31,7 +32,7 @@ def find_unreadable_driver(stack: Stack) -> Iterator[Finding]:
     codes = [(environment.reason, "")]
     codes += [(gpu.reason, f"GPU {gpu.index}: ") for gpu in environment.gpus]
     for code, subject in codes:
-        if reasons.is_failure(code):
+        if is_failure(code):
             sentence, step = reasons.explain(code)
             message = f"{subject}{sentence} ({code})"
             yield Finding.of(code="ND101", message=message, hint=step)

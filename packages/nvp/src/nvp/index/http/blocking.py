@@ -21,10 +21,10 @@ from nvidia_variant_provider.strict_json import MAX_BYTES
 
 from ..threads import LoopThread
 from .client import Client, CompleteResponse, content_length, too_large
-from .files import IndexFile
 from .pages import ACCEPT, find_projects, parse_page
 from .ranges import RangeFile, wait_until
 from .urls import (
+    IndexFile,
     NoRangesError,
     Settings,
     TooLargeError,

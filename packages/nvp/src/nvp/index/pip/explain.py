@@ -25,7 +25,7 @@ from ...builds.passing import (
 )
 from ...knowledge.builds import required_projects
 from ...metadata.requirements import parse_requirement
-from ...wheels.names import parse_wheel_name
+from ...wheels.archive import parse_wheel_name
 from ..selection.choice import ShownPage
 from ..selection.decisions import JudgedPage
 from ..selection.options import Pins

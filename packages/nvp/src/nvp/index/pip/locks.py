@@ -37,7 +37,7 @@ from nvidia_variant_provider.errors import (
 from nvidia_variant_provider.metadata.document import metadata_name
 from nvidia_variant_provider.strict_json import read_bytes
 
-from ...wheels.names import parse_wheel_name
+from ...wheels.archive import parse_wheel_name
 from ..http.urls import file_name, is_http
 from ..selection.choice import Choice
 from ..selection.renaming import find_label

@@ -33,7 +33,7 @@ from ...matrix.cells import (
     machine,
 )
 from ...matrix.changes import CHANGED, LOST, Differences, Lane, find_change
-from ...wheels.names import parse_wheel_name
+from ...wheels.archive import parse_wheel_name
 from ..http.client import Client
 from ..pip.process import find_python
 from ..pip.settings import Indexes, find_indexes, make_settings

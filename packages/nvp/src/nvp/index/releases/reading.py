@@ -23,7 +23,7 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 from nvidia_variant_provider.errors import InputError, UsageError, redacted
 
 from ...builds.releases import ReleaseTable
-from ...wheels.names import parse_wheel_name
+from ...wheels.archive import parse_wheel_name
 from ..http.client import Client
 from ..http.urls import split_credentials, why_no_index
 from ..pip.command import PipCommand

@@ -28,7 +28,7 @@ from ...builds.releases import (
 from ...builds.verdicts import Judgement
 from ...knowledge.builds import How
 from ...matrix.cells import find_how
-from ...wheels.names import WheelName, parse_wheel_name
+from ...wheels.archive import WheelName, parse_wheel_name
 from ..pip.settings import Interpreter
 from ..selection.choice import Choice, ShownPage
 

@@ -28,7 +28,7 @@ from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
 
-from ...wheels.names import platform_of
+from ...wheels.archive import platform_of
 from ..http.ranges import RangeSupport
 from ..http.urls import is_http, server_of
 from .reader import UNAVAILABLE, Reader
@@ -36,7 +36,7 @@ from .renaming import find_label
 from .wheel_files import SMALLEST
 
 if TYPE_CHECKING:
-    from ...metadata.markers import SelectedVariant
+    from ...metadata.requirements import SelectedVariant
     from ...wheels.rewriting import RewritePlan
 
 logger = logging.getLogger(__name__)

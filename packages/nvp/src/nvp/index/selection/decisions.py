@@ -28,7 +28,7 @@ from ...builds.page import (
     find_strays,
     follow,
 )
-from ...wheels.names import is_for_platform
+from ...wheels.archive import is_for_platform
 from .judging import FindEnvironment, PageJudge, Required
 from .options import Selection
 from .reader import FOREVER, UNAVAILABLE, Aging, Progress, Reader

@@ -32,8 +32,7 @@ from nvidia_variant_provider.strict_json import MAX_BYTES, read_bytes
 
 from ...files import load, store
 from ...knowledge.builds import BuildRecord, Needs, needs_in_table
-from ...wheels.archive import open_wheel, read_dist_info
-from ...wheels.names import parse_wheel_name
+from ...wheels.archive import open_wheel, parse_wheel_name, read_dist_info
 from ..http.client import Client
 from ..http.ranges import RangeFile
 from ..http.urls import NoRangesError, UpstreamError, split_credentials

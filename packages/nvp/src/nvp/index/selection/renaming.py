@@ -30,7 +30,7 @@ from packaging.utils import canonicalize_name, canonicalize_version
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import parse_metadata_name
 
-from ...wheels.names import WheelName, parse_wheel_name
+from ...wheels.archive import WheelName, parse_wheel_name
 
 _LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 _VERSIONED = re.compile(r"(manylinux|musllinux)_(\d+)_(\d+)_(\w+)")

@@ -27,7 +27,7 @@ from simple_repository.components.core import SimpleRepository
 from nvidia_variant_provider.errors import InputError, ProviderError
 from nvidia_variant_provider.machine.overrides import minor_version_compatibility
 
-from ...metadata.markers import SelectedVariant
+from ...metadata.requirements import SelectedVariant
 from .choice import Choice
 from .core_metadata import Evaluator
 from .judging import FindEnvironment

@@ -15,7 +15,7 @@ from nvidia_variant_provider.errors import InputError, shown
 
 from ...builds.needs import Backend, parse_backend
 from ...knowledge.builds import PROJECTS
-from ...wheels.names import platform_of
+from ...wheels.archive import platform_of
 from .renaming import find_label
 
 SMALLEST = 1_000_000

@@ -12,7 +12,7 @@ from simple_repository import errors, model
 
 from nvidia_variant_provider.errors import InputError
 
-from ...metadata.markers import NON_VARIANT, SelectedVariant
+from ...metadata.requirements import NON_VARIANT, SelectedVariant
 from ..selection.choice import Choice
 from ..selection.component import VariantRepository, select
 from ..selection.core_metadata import EvaluatedWheel

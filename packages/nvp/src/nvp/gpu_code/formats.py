@@ -1,19 +1,94 @@
-"""PE files of Windows: the machine, the sections and the imported DLLs.
+"""The kind of a file, and the kinds that are read here: PTX, cubins and PE files.
 
-The format is described at https://learn.microsoft.com/windows/win32/debug/pe-format;
-`ranges` explains how the reader works on a stream.
+Microsoft describes the format of PE files, which are the programs and the libraries of
+Windows: https://learn.microsoft.com/windows/win32/debug/pe-format. `ranges` explains
+how a reader works on a stream.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from .elf import Image, Sections
+from . import elf, fatbin
+from .elf import Image, Sections, read_sections
 from .ranges import Range, Reader
 
-MAGIC = b"MZ"
-_MACHINES = {0x14C: "x86", 0x1C4: "arm", 0x8664: "x86_64", 0xAA64: "aarch64"}
+_VERSION = re.compile(rb"^\s*\.version\s+([0-9]{1,3}\.[0-9]{1,3})", re.MULTILINE)
+_TARGET = re.compile(rb"^\s*\.target\s+sm_([0-9]{1,4}[af]?)\b", re.MULTILINE)
+_HEAD = 64 * 1024
+"""Bytes of a PTX file that are searched for its first two directives; only comments may
+stand before these."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Code:
+    """What a loose file is for.
+
+    :param target: number and letter of the GPU, such as ``90``, ``90a`` or ``100f``.
+    :param isa: the version of the PTX language; empty for a cubin.
+    :param image: the tables of a cubin.
+    :param stub: whether it is a cubin without a kernel.
+    """
+
+    target: str
+    isa: str = ""
+    image: Image | None = None
+    stub: bool = False
+
+
+def guess_format(path: str, head: bytes) -> str:
+    """Return the ``format`` of a file, as `report.LibraryReport` names it.
+
+    :param head: at least the first 20 bytes, or the whole file.
+    """
+    if head.startswith(elf.MAGIC):
+        # Cubins are little-endian, whatever the byte order of the host.
+        cuda = head[18:20] == elf.CUDA.to_bytes(2, "little")
+        return "cubin" if cuda else "elf"
+    if head.startswith(_PE_MAGIC):
+        return "pe"
+    if head.startswith(fatbin.MAGIC):
+        return "fatbin"
+    if head.startswith((b"!<arch>\n", b"!<thin>\n")):
+        return "archive"
+    if path.lower().endswith(".ptx"):
+        return "ptx"
+    return "data"
+
+
+def read_ptx() -> Reader[Code]:
+    """Read what a PTX file is for.
+
+    :raises ValueError: it lacks one of the two directives.
+    """
+    (head,) = yield ((0, _HEAD),)
+    version, target = _VERSION.search(head), _TARGET.search(head)
+    if version is None or target is None:
+        raise ValueError("a PTX file without .version or .target")
+    return Code(target=target[1].decode(), isa=version[1].decode())
+
+
+def read_cubin() -> Reader[Code]:
+    """Read what a cubin is for.
+
+    :raises ValueError: it is not an ELF file.
+    """
+    image = yield from read_sections()
+    names = (b".nv.compat", b".note.nv.tkinfo")
+    places = map(image.sections.place, names)
+    contents = yield tuple((at, min(size, _HEAD)) for at, size in places)
+    return Code(
+        target=elf.cubin_target(image, *contents),
+        image=image,
+        stub=not image.sections.any_begins(b".text."),
+    )
+
+
+_PE_MAGIC = b"MZ"
+_PE_MACHINES = {0x14C: "x86", 0x1C4: "arm", 0x8664: "x86_64", 0xAA64: "aarch64"}
 _SECTION = struct.Struct("<8sIIII16x")
 _IMPORTS, _DELAYED = 1, 13
 """Directories of the DLLs that are loaded at once, and at the first call of each."""
@@ -37,7 +112,7 @@ def read_pe() -> Reader[Image]:
     :raises ValueError: it is not a PE file. Tables that cannot be read are defects.
     """
     (head,) = yield ((0, 64),)
-    if len(head) < 64 or not head.startswith(MAGIC):
+    if len(head) < 64 or not head.startswith(_PE_MAGIC):
         raise ValueError("not a PE file")
     (start,) = struct.unpack_from("<I", head, 60)
     # With all of its 16 directories, the optional header has 240 bytes.
@@ -71,7 +146,7 @@ def read_pe() -> Reader[Image]:
     texts = yield tuple(names)
     needed = [text.partition(b"\0")[0].decode("utf-8", "replace") for text in texts]
     return Image(
-        machine=_MACHINES.get(machine, f"machine {machine:#x}"),
+        machine=_PE_MACHINES.get(machine, f"machine {machine:#x}"),
         sections=Sections((), b""),
         needed=tuple(filter(None, needed)),
         defects=tuple(defects),
