@@ -13,7 +13,8 @@ on which it was read:
 - ``drivers.json``: the drivers of toolkit releases, and where a GPU's branches differ
   from the rule in `first_branch`;
 - ``gpus.json``: names of GPUs, and the last toolkit of those that no measured one has;
-- ``tegra.json``: the toolkit from which a Jetson runs machine code for desktop GPUs.
+- ``tegra.json``: from which driver and toolkit on machine code crosses between systems
+  on a chip and other GPUs.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def build_gpus(
 
 
 def build_tegra(sources: Record) -> list[Record]:
-    """Return the table of machine code for desktop GPUs on systems on a chip."""
+    """Return the table of machine code between systems on a chip and other GPUs."""
     records = []
     for item in sources["gpus"]:
         document = sources["documents"][item["document"]]
@@ -151,6 +152,7 @@ def build_tegra(sources: Record) -> list[Record]:
             {
                 "gpu": item["gpu"],
                 "code": item["code"],
+                "from_driver": item["from_driver"],
                 "from_toolkit": item["from_toolkit"],
                 "source": _cite(document) + (f"; {note}" if note else ""),
                 "date": document["read"],
@@ -214,7 +216,9 @@ def build_branches(history: Record, sources: Record) -> list[Record]:
     not known.
     """
     by_cuda: dict[str, Record] = {}
+    isas: dict[str, str] = {}
     for release in history["releases"]:
+        isas[release["cuda"]] = release["ptx_isa"]
         if _numbers(release["cuda"]) >= (11, 0):
             by_cuda[release["cuda"]] = {
                 "branch": release["driver"],
@@ -231,6 +235,8 @@ def build_branches(history: Record, sources: Record) -> list[Record]:
                 "source": _cite(document),
                 "date": document["read"],
             }
+    for cuda, record in by_cuda.items():
+        record["ptx_isa"] = isas.get(cuda)
     return sorted(by_cuda.values(), key=lambda record: record["branch"])
 
 

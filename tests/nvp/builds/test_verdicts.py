@@ -119,6 +119,27 @@ class TestReasons:
             "extra.so has no code for compute capability 8.0, only for 90",
         )
 
+    @pytest.mark.parametrize(
+        ("toolkit", "driver", "gpus", "verdict"),
+        [
+            ("13.2", "13.2", ["8.7"], "runs"),
+            ("13.2", "13.0", ["8.7"], "cannot"),
+            ("13.0", "13.2", ["8.7"], "unknown"),
+            ("13.0", "13.2", ["8.7", "8.6"], "partly"),
+        ],
+    )
+    def test_code_for_desktop_gpus_on_a_jetson(
+        self, toolkit: str, driver: str, gpus: list[str], verdict: str
+    ) -> None:
+        judgement = judge(needs(torch(toolkit, "80 90")), machine(driver, *gpus))
+        assert judgement.verdict == verdict
+        if verdict in ("unknown", "partly"):
+            assert judgement.reasons == (
+                "libtorch.so: nothing says whether its machine code for 80, 90 runs on "
+                "compute capability 8.7: it is of CUDA 13.0, and newer code is known "
+                "to",
+            )
+
     def test_a_small_library_alone_does_not_make_a_build_run(self) -> None:
         small = replace(torch("12.8", "60", name="linalg.so"), minor=True)
         build = needs(torch("12.8", "80"), small)

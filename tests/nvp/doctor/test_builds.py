@@ -80,6 +80,18 @@ def test_one_of_two_gpus_without_code_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_code_that_a_jetson_may_run_is_a_warning(tmp_path: Path) -> None:
+    def check(driver: str) -> list[str]:
+        folder = tmp_path / driver
+        environment = machine(driver, "8.7")
+        build = gpu_build("80_real")
+        stack = make_stack(folder, build, environment=environment)
+        return [finding.code for finding in run_checks(stack)]
+
+    assert check("13.2") == ["ND203"]
+    assert check("13.1") == check("12.9") == ["ND202"]
+
+
 def test_a_label_says_that_a_build_is_for_cpus(tmp_path: Path) -> None:
     installed = Installed(version="1.0+cpu")
     environment = machine("12.9", "9.0")

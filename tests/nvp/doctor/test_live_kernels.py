@@ -19,7 +19,9 @@ PTXAS = shutil.which("ptxas")
 def test_each_known_version_of_ptx_is_there_once() -> None:
     versions = [parse_isa(version) for version in isa_versions()]
     assert versions == sorted(set(versions))
-    assert set(versions) == {toolkit.ptx_isa for toolkit in toolkits().values()}
+    emitted = {toolkit.ptx_isa for toolkit in toolkits().values()}
+    # No toolkit emits 8.6, which drivers for CUDA 12.7 read.
+    assert set(versions) == {*emitted, (8, 6)}
 
 
 def test_the_target_is_never_newer_than_the_gpu() -> None:

@@ -162,7 +162,7 @@ def test_the_oldest_of_alternatives_by_cuda_sets_the_bound() -> None:
         ((7, 8), "11.8"),
         ((8, 0), "12.0"),
         ((8, 5), "12.5"),
-        ((8, 6), "12.8"),
+        ((8, 6), "12.7"),
         ((8, 7), "12.8"),
         ((9, 0), "13.0"),
         ((99, 0), None),
@@ -244,7 +244,20 @@ def test_jetson_is_listed_for_what_can_be_on_one(
     library = lib("87_real", path="demo/a", format=form or "elf", machine=machine)
     gpus = how(wheel(library, path=path))
     assert ("8.7" in gpus) == listed
-    assert gpus["8.9"] == ("no", None)
+    # Drivers for CUDA 13.2 take newer code for Orin on desktop GPUs.
+    assert (gpus["8.6"], gpus["8.9"]) == (("no", None), ("unknown", None))
+
+
+@pytest.mark.parametrize(
+    ("cuda", "orin"), [("13.2", ("native", "13.2")), ("13.0", ("unknown", None))]
+)
+def test_code_for_desktop_gpus_on_a_jetson(
+    cuda: str, orin: tuple[str, str | None]
+) -> None:
+    isa = ".".join(map(str, toolkits()[CudaVersion.parse(cuda)].ptx_isa))
+    library = lib("80_real", "90_virtual", ptx_isa={"90_virtual": (isa,)})
+    gpus = how(wheel(library, path="demo-1.0-cp311-cp311-linux_aarch64.whl"))
+    assert (gpus["8.7"], gpus["8.6"]) == (orin, ("native", "13.0"))
 
 
 def test_code_of_the_tests_of_a_project_is_no_claim() -> None:

@@ -180,7 +180,9 @@ class TestText:
         rest = " ".join(lines[9:])
         assert "-: no driver for this CUDA version supports the GPU" in rest
         assert "347 of 572 pairs of a driver and a GPU can exist" in rest
-        assert "runs that only from builds for CUDA 13.2 on: drivers" in rest
+        older = "runs that only with a driver for CUDA 13.2 or newer: drivers 12.6-13.1"
+        assert older in rest
+        assert "that of builds for CUDA before 13.2: drivers 13.2-13.6, GPUs" in rest
 
     def test_marks_are_explained_where_they_occur(self, run: Run, torch: Path) -> None:
         assert "*" not in run(torch).out

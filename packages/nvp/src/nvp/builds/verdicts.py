@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -139,15 +139,23 @@ def _judge_by_code(
     if not pieces or not capabilities:
         return _judgement(needs, "runs", (), driver)
     reasons: list[str] = []
-    ways: list[How | None] = []
-    runs = False
+    ways: list[How | Literal["unknown"] | None] = []
+    runs = may_run = False
     for capability in capabilities:
         for piece in pieces:
-            way = _best(code.how(capability, driver) for code in piece)
+            found = {code.how(capability, driver): code for code in reversed(piece)}
+            way = next(way for way in _WAYS if way in found)
             ways.append(way)
-            runs = runs or (way is not None and not piece[0].minor)
             if way is None:
                 reasons.append(_no_code(piece, capability, driver))
+            elif way == "unknown":
+                code = found[way]
+                reasons.append(f"{code.name}: {code.not_known(capability)}")
+                may_run = may_run or not piece[0].minor
+            else:
+                runs = runs or not piece[0].minor
+    if may_run and not runs:
+        return _judgement(needs, "unknown", tuple(dict.fromkeys(reasons)), driver)
     if not runs:
         return _judgement(needs, "cannot", tuple(dict.fromkeys(reasons)), driver)
     how: How = "ptx" if "ptx" in ways else "native"
@@ -155,11 +163,8 @@ def _judge_by_code(
     return _judgement(needs, verdict, tuple(dict.fromkeys(reasons)), driver, how)
 
 
-def _best(ways: Iterable[How | None]) -> How | None:
-    kinds = set(ways)
-    if "native" in kinds:
-        return "native"
-    return "ptx" if "ptx" in kinds else None
+_WAYS: tuple[How | Literal["unknown"] | None, ...] = ("native", "ptx", "unknown", None)
+"""How code runs on a GPU, the best first."""
 
 
 def _no_code(

@@ -114,9 +114,20 @@ class ArchitectureList:
     ptx: tuple[str, ...]
     unknown: tuple[str, ...] = ()
 
-    def has_code_for(self, capability: ComputeCapability) -> bool:
-        """Return whether an extension gets machine code that runs on a GPU."""
-        return any(runs_machine_code(name, capability) for name in self.machine_code)
+    def has_code_for(
+        self,
+        capability: ComputeCapability,
+        toolkit: CudaVersion | None = None,
+        driver: CudaVersion | None = None,
+    ) -> bool:
+        """Return whether an extension gets machine code that runs on a GPU.
+
+        :param toolkit: that of the compiler.
+        """
+        return any(
+            runs_machine_code(name, capability, toolkit, driver)
+            for name in self.machine_code
+        )
 
     def has_ptx_for(self, capability: ComputeCapability) -> bool:
         """Return whether an extension gets PTX that is for a GPU."""

@@ -21,7 +21,14 @@ from nvidia_variant_provider.machine.supported import (
     supported_sm_arch,
 )
 
-from ..knowledge.tables import NATIVE, PTX, can_exist, gpu_models
+from ..knowledge.tables import (
+    NATIVE,
+    PTX,
+    UNKNOWN,
+    can_exist,
+    driver_versions,
+    gpu_models,
+)
 from ..wheels.archive import parse_wheel_name
 from .bounds import Bound, find_bounds, newest_ptx
 from .report import WheelReport, target_key
@@ -81,10 +88,10 @@ class TrueClaim:
 class GpuSupport:
     """Whether a wheel runs on the GPUs of one compute capability.
 
-    :param how: `NATIVE`, `PTX` if the driver compiles some of the code, or `NO` if at
-        least one library does not run.
+    :param how: `NATIVE`, `PTX` if the driver compiles some of the code, `NO` if at
+        least one library does not run, or `UNKNOWN`.
     :param driver: the lowest CUDA version of a driver that it runs with; ``None`` if it
-        does not run, or if its PTX is newer than any known toolkit.
+        is not known to run, or if its PTX is newer than any known toolkit.
     :param lacking: the libraries that do not run on these GPUs, if others do.
     """
 
@@ -174,11 +181,14 @@ def _can_be_on_tegra(report: WheelReport) -> bool:
 def _support(
     capability: ComputeCapability, units: Sequence[Unit], strict: Bound
 ) -> GpuSupport:
-    judged = [(unit, unit.how(capability)) for unit in _loaded(units)]
+    toolkit = strict.version
+    judged = [(unit, unit.how(capability, toolkit)) for unit in _loaded(units)]
     lacking = tuple(unit.name for unit, how in judged if how is None)
     if lacking:
         some = lacking if len(lacking) < len(judged) else ()
         return GpuSupport(capability=capability, how=NO, driver=None, lacking=some)
+    if any(how == UNKNOWN for _, how in judged):
+        return GpuSupport(capability=capability, how=UNKNOWN, driver=None)
     # The driver has to know the GPU. Machine code runs with any driver of its major.
     drivers: list[CudaVersion | None] = [
         max(gpu_models()[capability].first_toolkit, CudaVersion(11))
@@ -188,11 +198,23 @@ def _support(
     compiled = [unit for unit, how in judged if how == PTX]
     drivers += [unit.jit_toolkit(capability) for unit in compiled]
     known = [version for version in drivers if version is not None]
-    return GpuSupport(
-        capability=capability,
-        how=PTX if compiled else NATIVE,
-        driver=max(known) if len(known) == len(drivers) else None,
-    )
+    driver = max(known) if len(known) == len(drivers) else None
+    if driver is not None:
+        # Some code runs from a later driver on, such as that for desktop GPUs on Orin.
+        later = (driver, *(d for d in driver_versions() if d > driver))
+        loaded = [unit for unit, _ in judged]
+        driver = next(d for d in later if _all_run(loaded, capability, toolkit, d))
+    how = PTX if compiled else NATIVE
+    return GpuSupport(capability=capability, how=how, driver=driver)
+
+
+def _all_run(
+    units: Iterable[Unit],
+    capability: ComputeCapability,
+    toolkit: CudaVersion | None,
+    driver: CudaVersion,
+) -> bool:
+    return all(unit.how(capability, toolkit, driver) is not None for unit in units)
 
 
 def _loaded(units: Iterable[Unit]) -> list[Unit]:

@@ -23,7 +23,7 @@ from nvidia_variant_provider.metadata.model import (
 )
 from nvidia_variant_provider.metadata.versions import WRITTEN
 
-from ..knowledge.tables import gpu_models
+from ..knowledge.tables import NATIVE, PTX, gpu_models
 from ..metadata.writing import to_dict
 from .claims import GpuSupport, TrueClaim, find_claim, find_gpus, gpus_of
 from .report import LibraryReport, WheelReport
@@ -35,6 +35,7 @@ LEGEND = (
     "native: has machine code, which runs with any driver of that CUDA major",
     "ptx: the driver compiles some of the code, and must be at least that new",
     "no: the wheel, or one of its libraries, has no code that runs there",
+    "unknown: it has code for a desktop GPU or a Jetson, and nobody says that it runs",
 )
 """What the words in the tables of `gpu_rows` mean."""
 
@@ -177,7 +178,7 @@ def gpu_rows(gpus: Sequence[GpuSupport]) -> Rows:
         first = group[0]
         names = dict.fromkeys(models[gpu.capability].name for gpu in group)
         driver = f"CUDA {first.driver}" if first.driver else ""
-        if first.how != "no" and not driver:
+        if first.how in (NATIVE, PTX) and not driver:
             driver = "newer than any known"
         rows.append(
             (

@@ -20,8 +20,10 @@ from ..knowledge.builds import build_records
 from ..knowledge.tables import (
     NATIVE,
     PTX,
+    UNKNOWN,
     gpu_models,
     parse_isa,
+    ptx_versions,
     runs_machine_code,
     runs_ptx,
     toolkits,
@@ -55,15 +57,27 @@ class Unit:
     stubs: frozenset[str]
     isa: Mapping[str, tuple[int, int]]
 
-    def how(self, capability: ComputeCapability) -> str | None:
-        """Return `NATIVE` or `PTX` if it runs on the GPU, else ``None``."""
+    def how(
+        self,
+        capability: ComputeCapability,
+        toolkit: CudaVersion | None = None,
+        driver: CudaVersion | None = None,
+    ) -> str | None:
+        """Return `NATIVE` or `PTX` if it runs on the GPU, else ``None`` or `UNKNOWN`.
+
+        `UNKNOWN` is said only where the CUDA toolkit of the code is given.
+        """
         how = None
         for target in self.targets:
             number, _, kind = target.partition("_")
-            if kind == "real" and runs_machine_code(number, capability):
-                return NATIVE
             if kind == "virtual" and runs_ptx(number, capability):
                 how = PTX
+            elif kind == "real":
+                runs = runs_machine_code(number, capability, toolkit, driver)
+                if runs:
+                    return NATIVE
+                if runs is None and toolkit is not None:
+                    how = how or UNKNOWN
         return how
 
     def choices(self) -> list[Mapping[str, tuple[int, int]]]:
@@ -159,12 +173,12 @@ def parse_target(target: str) -> tuple[int, str, str]:
 
 @cache
 def ptx_toolkit(isa: tuple[int, int]) -> CudaVersion | None:
-    """Return the first toolkit that emits a version of PTX; ``None`` if none is known.
+    """Return the first CUDA that reads a version of PTX; ``None`` if none is known.
 
-    A driver for the toolkit's CUDA version, or for a newer one, compiles it. What is
-    older than CUDA 11.0 counts as 11.0, the first version that properties can name.
+    A driver for that CUDA version, or for a newer one, compiles it. What is older
+    than CUDA 11.0 counts as 11.0, the first version that properties can name.
     """
-    first = next((v for v, known in toolkits().items() if known.ptx_isa >= isa), None)
+    first = next((cuda for cuda, v in ptx_versions().items() if v >= isa), None)
     return None if first is None else max(first, OLDEST)
 
 

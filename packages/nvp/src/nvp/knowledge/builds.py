@@ -61,7 +61,9 @@ class LibraryCode:
     ptx: Mapping[str, CudaVersion | None] = field(default_factory=dict)
     minor: bool = False
 
-    def how(self, capability: ComputeCapability, driver: CudaVersion) -> How | None:
+    def how(
+        self, capability: ComputeCapability, driver: CudaVersion
+    ) -> How | Literal["unknown"] | None:
         """Say how the code runs on a GPU under a driver; ``None`` if it does not.
 
         A driver runs machine code of each toolkit of its own CUDA major and of older
@@ -71,15 +73,25 @@ class LibraryCode:
 
         if self.cuda is not None and self.cuda.major > driver.major:
             return None
-        if any(
-            runs_machine_code(target, capability, self.cuda)
+        native = {
+            runs_machine_code(target, capability, self.cuda, driver)
             for target in self.machine_code
-        ):
+        }
+        if True in native:
             return "native"
         for target, needed in self.ptx.items():
             if needed is not None and needed <= driver and runs_ptx(target, capability):
                 return "ptx"
-        return None
+        return "unknown" if None in native else None
+
+    def not_known(self, capability: ComputeCapability) -> str:
+        """Return why nothing says whether its machine code runs on a GPU."""
+        targets = ", ".join(sorted_targets(self.machine_code))
+        toolkit = f"CUDA {self.cuda}" if self.cuda else "an unknown CUDA"
+        return (
+            f"nothing says whether its machine code for {targets} runs on compute "
+            f"capability {capability}: it is of {toolkit}, and newer code is known to"
+        )
 
     def ptx_toolkit(self, capability: ComputeCapability) -> CudaVersion | None:
         """Return the oldest driver that compiles its PTX for a GPU, if there is one."""

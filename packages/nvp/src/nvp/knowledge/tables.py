@@ -16,7 +16,7 @@ from nvidia_variant_provider.machine.environment import ComputeCapability, CudaV
 
 from ..files import read_resource
 
-NATIVE, PTX = "native", "ptx"
+NATIVE, PTX, UNKNOWN = "native", "ptx", "unknown"
 """How code runs on a GPU: as machine code, or as PTX that the driver compiles."""
 
 
@@ -24,8 +24,8 @@ NATIVE, PTX = "native", "ptx"
 class GpuModel:
     """The GPUs of one compute capability.
 
-    :param tegra: whether it is part of a system on a chip, which runs machine code
-        of desktop GPUs only of some toolkits; see `tegra_toolkits`.
+    :param tegra: whether it is part of a system on a chip, which shares machine code
+        with other GPUs only as `tegra_code` says.
     :param first_toolkit: the first CUDA version that compiles for it.
     :param last_toolkit: the last CUDA version that compiles for it, or ``None`` if the
         newest one does.
@@ -150,6 +150,21 @@ def driver_versions() -> tuple[CudaVersion, ...]:
 
 
 @cache
+def ptx_versions() -> Mapping[CudaVersion, tuple[int, int]]:
+    """Return the PTX version that each CUDA version reads, by version, ascending.
+
+    Beside the toolkits there is CUDA 12.7, for which only drivers were published.
+    """
+    versions = {
+        CudaVersion.parse(record["cuda"]): parse_isa(record["ptx_isa"])
+        for record in _read("drivers")["branches"]
+        if record["ptx_isa"] is not None
+    }
+    versions |= {version: toolkit.ptx_isa for version, toolkit in toolkits().items()}
+    return dict(sorted(versions.items()))
+
+
+@cache
 def gpu_drivers() -> Mapping[ComputeCapability, GpuDrivers]:
     """Return the driver branches of each compute capability, ascending."""
     records = [
@@ -195,47 +210,66 @@ def ptx_targets() -> Mapping[str, Mapping[str, frozenset[str]]]:
 
 
 @cache
-def tegra_toolkits() -> Mapping[
-    tuple[ComputeCapability, ComputeCapability], CudaVersion | None
+def tegra_code() -> Mapping[
+    tuple[ComputeCapability, ComputeCapability],
+    tuple[CudaVersion, CudaVersion | None] | None,
 ]:
-    """Return the CUDA toolkit from which a Jetson runs machine code for desktop GPUs.
+    """Return where machine code crosses between systems on a chip and other GPUs.
 
-    :returns: by the compute capabilities of the code and of the Jetson; ``None`` where
-        code of no toolkit runs. The source is what PyTorch warns by.
+    :returns: by the compute capabilities of the code and of the GPU, the oldest driver
+        that takes the code, and the toolkit from which the code is known to run; the
+        latter is ``None`` where that is any toolkit. The value is ``None`` where no
+        code runs.
     """
-    return {
-        (
-            ComputeCapability.parse(code),
-            ComputeCapability.parse(record["gpu"]),
-        ): _version(record["from_toolkit"])
-        for record in _read("tegra")
-        for code in record["code"]
-    }
+    crossings: dict[
+        tuple[ComputeCapability, ComputeCapability],
+        tuple[CudaVersion, CudaVersion | None] | None,
+    ] = {}
+    for record in _read("tegra"):
+        driver = _version(record["from_driver"])
+        value = None if driver is None else (driver, _version(record["from_toolkit"]))
+        gpu = ComputeCapability.parse(record["gpu"])
+        for code in record["code"]:
+            crossings[ComputeCapability.parse(code), gpu] = value
+    return crossings
 
 
 def runs_machine_code(
-    target: str, capability: ComputeCapability, toolkit: CudaVersion | None = None
-) -> bool:
-    """Return whether machine code for ``target`` runs on a GPU.
+    target: str,
+    capability: ComputeCapability,
+    toolkit: CudaVersion | None = None,
+    driver: CudaVersion | None = None,
+) -> bool | None:
+    """Return whether machine code for ``target`` runs on a GPU; ``None`` if unknown.
 
     The CUDA C++ programming guide says: code for X.y runs on X.z with z >= y, but
-    "binary compatibility between desktop and Tegra is not supported". Since CUDA 13.2
-    has unified the two, newer code runs on a Jetson; see `tegra_toolkits`. Code for
-    ``90a`` runs on 9.0 only. Code for ``100f`` runs where code for ``100`` does.
+    "binary compatibility between desktop and Tegra is not supported". Drivers for CUDA
+    13.2 have unified the two, and 10.1 is another name of 11.0; see `tegra_code`. Code
+    for ``90a`` runs on 9.0 only. Code for ``100f`` runs where code for ``100`` does.
 
     :param target: such as ``90``, ``90a`` and ``100f``.
     :param toolkit: the CUDA toolkit of the code, or ``None`` where it is not known.
+    :param driver: the CUDA version of the driver, whose major is not older than the
+        toolkit's, or ``None`` for one that is as new as the code needs.
     """
     number, suffix = target.rstrip("af"), target[-1:]
     wanted = ComputeCapability(int(number[:-1]), int(number[-1]))
     if wanted == capability:
         return True
-    if suffix == "a" or wanted.major != capability.major or wanted > capability:
+    crosses = _is_tegra(wanted) or _is_tegra(capability)
+    bounds = tegra_code().get((wanted, capability))
+    # The one pair with two majors is a GPU with two names.
+    one_gpu = bounds is not None and wanted.major != capability.major
+    if suffix == "a" and not one_gpu:
         return False
-    if not (_is_tegra(wanted) or _is_tegra(capability)):
+    if bounds is None:
+        return wanted.major == capability.major and wanted < capability and not crosses
+    oldest, known_from = bounds
+    if driver is not None and driver < oldest:
+        return False
+    if known_from is None or (toolkit is not None and toolkit >= known_from):
         return True
-    since = tegra_toolkits().get((wanted, capability))
-    return since is not None and toolkit is not None and toolkit >= since
+    return None
 
 
 def runs_ptx(target: str, capability: ComputeCapability) -> bool:

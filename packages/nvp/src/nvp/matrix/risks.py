@@ -8,7 +8,7 @@ from nvidia_variant_provider.machine.environment import CudaVersion
 from nvidia_variant_provider.machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH
 from nvidia_variant_provider.metadata.model import VariantsMetadata
 
-from ..knowledge.tables import NATIVE, PTX, runs_machine_code, tegra_toolkits
+from ..knowledge.tables import NATIVE, PTX, gpu_models, runs_machine_code, tegra_code
 from .cells import CPU, Cell, Matrix, Place, describe_lanes
 
 
@@ -71,28 +71,37 @@ def _risks_of_tegra(
         if kind == "real" and number.isdigit() and len(number) > 1
     ]
     toolkit = min(filter(None, map(_version, bounds)), default=None)
-    if any(runs_machine_code(item, cell.capability, toolkit) for item in numbers):
+    gpu = cell.capability
+    if any(runs_machine_code(item, gpu, toolkit, cell.cuda) for item in numbers):
         return
-    since = {
-        version
-        for (code, gpu), version in tegra_toolkits().items()
-        if gpu == cell.capability and code.sm in numbers
+    crossings = {
+        code: bounds
+        for (code, other), bounds in tegra_code().items()
+        if other == gpu and code.sm in numbers
     }
-    known = sorted(filter(None, since))
-    if known:
-        yield (
-            "the build's machine code is for desktop GPUs, and by PyTorch's own tables "
-            f"a Jetson runs that only from builds for CUDA {known[0]} on"
-        )
-    elif since:
+    known = min(filter(None, crossings.values()), default=None)
+    kind = "desktop GPUs"
+    if any(gpu_models()[code].tegra for code in crossings):
+        kind = "a Jetson"
+    if known is None and crossings:
         yield (
             "the build's machine code is for desktop GPUs, and by PyTorch's own tables "
             "no such code runs on this Jetson"
         )
-    else:
+    elif known is None:
         yield (
             "the build's machine code matches by number only: CUDA does not run code "
             "for a Jetson on other GPUs"
+        )
+    elif cell.cuda < known[0]:
+        yield (
+            f"the build's machine code is for {kind}, and this GPU runs that only with "
+            f"a driver for CUDA {known[0]} or newer"
+        )
+    else:
+        yield (
+            f"the build's machine code is for {kind}, and nothing says whether this "
+            f"GPU runs that of builds for CUDA before {known[1]}"
         )
 
 

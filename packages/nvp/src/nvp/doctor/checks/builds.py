@@ -20,8 +20,8 @@ from ...knowledge.builds import PROJECTS, LibraryCode, Needs
 from ..distributions import Distribution
 from ..model import Find, Finding, Stack, check
 
-_State = Literal["native", "ptx", "newer ptx", "nothing"]
-_STATES: tuple[_State, ...] = ("native", "ptx", "newer ptx", "nothing")
+_State = Literal["native", "ptx", "unknown", "newer ptx", "nothing"]
+_STATES: tuple[_State, ...] = ("native", "ptx", "unknown", "newer ptx", "nothing")
 """How a GPU can run a piece of code, the best way first."""
 
 _MOST_TOGETHER = 20
@@ -114,6 +114,15 @@ def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
 def find_partial_builds(stack: Stack) -> Iterator[Finding]:
     """Some of a build's own libraries have no code for a GPU."""
     for distribution, capability, pieces in _pieces_by_gpu(stack):
+        for piece in _in_state(pieces, "unknown")[:1]:
+            yield Finding.of(
+                code="ND203",
+                distribution=distribution.name,
+                path=distribution.locate(piece.code.name),
+                message=f"{distribution.title}: {piece.code.not_known(capability)}",
+                hint="let nvp doctor --live try it, or replace the build: "
+                f"{stack.reinstall(distribution.name)}",
+            )
         bad = _in_state(pieces, "nothing")
         if not bad or not _runs_a_larger_one(pieces):
             continue
@@ -266,8 +275,9 @@ def _in_state(pieces: list[_Piece], state: _State) -> list[_Piece]:
 
 
 def _runs_a_larger_one(pieces: list[_Piece]) -> bool:
-    """Return whether a GPU runs one of the larger libraries of a build."""
-    return any(p.state in ("native", "ptx") and not p.code.minor for p in pieces)
+    """Return whether a GPU runs one of the larger libraries of a build, or may."""
+    running = ("native", "ptx", "unknown")
+    return any(p.state in running and not p.code.minor for p in pieces)
 
 
 def _stand(
@@ -279,6 +289,8 @@ def _stand(
         return _Piece(ways["native"], targets, "native", None)
     if "ptx" in ways:
         return _Piece(ways["ptx"], targets, "ptx", None)
+    if "unknown" in ways:
+        return _Piece(ways["unknown"], targets, "unknown", None)
     needed = [
         (version, code)
         for code in piece

@@ -191,10 +191,15 @@ def find_left_out_gpus(stack: Stack) -> Iterator[Finding]:
             f"{_wanted(stack) or '8.0'};9.0+PTX",
         )
         return
+    nvcc = next((program.cuda for program in stack.toolchain.nvcc), None)
+    driver = stack.environment.cuda_driver_version
     left_out = [
         gpu
         for gpu in stack.environment.compute_capabilities
-        if not (architectures.has_code_for(gpu) or architectures.has_ptx_for(gpu))
+        if not (
+            architectures.has_code_for(gpu, nvcc, driver)
+            or architectures.has_ptx_for(gpu)
+        )
     ]
     if left_out:
         yield Finding.of(
@@ -276,7 +281,7 @@ def _newer_nvcc(
             "CUDA_HOME to its folder",
         )
     elif needed > driver:
-        only_ptx = _only_ptx(stack, cuda)
+        only_ptx = _only_ptx(stack, cuda, driver)
         gpus = f" for compute capability {_listed(only_ptx)}"
         kind = f"the only code{gpus}" if only_ptx else "a program without machine code"
         yield Finding.of(
@@ -291,7 +296,9 @@ def _newer_nvcc(
         )
 
 
-def _only_ptx(stack: Stack, cuda: CudaVersion) -> list[ComputeCapability]:
+def _only_ptx(
+    stack: Stack, cuda: CudaVersion, driver: CudaVersion
+) -> list[ComputeCapability]:
     """Return the GPUs for which an extension that is built here has only PTX."""
     architectures = stack.toolchain.architectures
     if architectures is None:
@@ -299,7 +306,8 @@ def _only_ptx(stack: Stack, cuda: CudaVersion) -> list[ComputeCapability]:
     return [
         gpu
         for gpu in stack.environment.compute_capabilities
-        if architectures.has_ptx_for(gpu) and not architectures.has_code_for(gpu)
+        if architectures.has_ptx_for(gpu)
+        and not architectures.has_code_for(gpu, cuda, driver)
     ]
 
 

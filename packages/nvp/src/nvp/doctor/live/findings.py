@@ -13,7 +13,7 @@ from nvidia_variant_provider.machine.environment import (
 )
 
 from ...gpu_code.units import split_units
-from ...knowledge.tables import PTX, driver_branches, parse_isa, toolkits
+from ...knowledge.tables import PTX, driver_branches, parse_isa, ptx_versions
 from ..model import Finding, Stack, declare
 from .proof import GpuProof, Proof, Trial
 
@@ -112,7 +112,7 @@ def _find_blocked(
             if unit.how(capability) != PTX:
                 continue
             needed = unit.jit_toolkit(capability)
-            if needed is not None and toolkits()[needed].ptx_isa >= oldest:
+            if needed is not None and ptx_versions()[needed] >= oldest:
                 blocked.append((unit.libraries[0].path, needed))
         # NVIDIA's own libraries choose among several files.
         if not blocked or (distribution.is_library and len(blocked) < len(units)):
@@ -260,7 +260,7 @@ def _span(versions: Sequence[str]) -> str:
 def _toolkit(isa: str) -> CudaVersion:
     """Return the first toolkit that emits a version of PTX that the table has."""
     wanted = parse_isa(isa)
-    return next(v for v, toolkit in toolkits().items() if toolkit.ptx_isa == wanted)
+    return next(cuda for cuda, isa in ptx_versions().items() if isa == wanted)
 
 
 def _driver_for(cuda: CudaVersion) -> str:

@@ -15,7 +15,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -25,7 +25,7 @@ from nvidia_variant_provider.machine.environment import ComputeCapability, Gpu
 from ...gpu_code.extraction import ExtractionError, extract_cubin
 from ...gpu_code.report import LibraryReport
 from ...gpu_code.units import Unit, split_units
-from ...knowledge.tables import PTX, runs_machine_code, toolkits
+from ...knowledge.tables import PTX, ptx_versions, runs_machine_code
 from ..distributions import Distribution
 from ..model import Stack
 from .processes import ChildReport, Task, ask_driver, ask_torch
@@ -65,7 +65,7 @@ _PTX = """\
 
 def isa_versions() -> tuple[str, ...]:
     """Return the versions of PTX that the known toolkits emit, ascending."""
-    versions = sorted({toolkit.ptx_isa for toolkit in toolkits().values()})
+    versions = sorted(set(ptx_versions().values()))
     return tuple(f"{major}.{minor}" for major, minor in versions)
 
 
@@ -114,14 +114,18 @@ def _library(
     path: str,
 ) -> Library:
     """Take a cubin that fits out of a library, and write it to ``path``."""
-    fitting = [item for item in unit.libraries if _fits(item, capability)]
+    driver = stack.environment.cuda_driver_version
+
+    def fits(target: str) -> bool | None:
+        return runs_machine_code(target, capability, driver=driver)
+
+    fitting = [item for item in unit.libraries if _may_fit(item, fits)]
     name = distribution.name
     if not fitting:
         kind = "only PTX" if unit.how(capability) == PTX else "no code"
         why = f"it has {kind} for this GPU"
         return Library(distribution=name, path=unit.name, why=why)
     library = fitting[0]
-    driver = stack.environment.cuda_driver_version
     if unit.by_cuda and driver is not None:
         # A program loads the one that is for its CUDA.
         supported = [
@@ -130,7 +134,9 @@ def _library(
         library = (supported or fitting)[0]
     place = distribution.locate(library.path)
     try:
-        cubin = extract_cubin(place, lambda t: runs_machine_code(t, capability))
+        # A trial tells whether code runs of which that is not known.
+        cubin = extract_cubin(place, lambda target: fits(target) is True)
+        cubin = cubin or extract_cubin(place, lambda target: fits(target) is None)
         if cubin is not None:
             with open(path, "wb") as file:
                 file.write(cubin.data)
@@ -147,12 +153,9 @@ def _library(
     )
 
 
-def _fits(library: LibraryReport, capability: ComputeCapability) -> bool:
+def _may_fit(library: LibraryReport, fits: Callable[[str], bool | None]) -> bool:
     kernels = (target.partition("_") for target in library.kernels)
-    return any(
-        kind == "real" and runs_machine_code(number, capability)
-        for number, _, kind in kernels
-    )
+    return any(kind == "real" and fits(t) is not False for t, _, kind in kernels)
 
 
 CONTEXT = "context"
