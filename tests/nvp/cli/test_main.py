@@ -168,7 +168,7 @@ class TestReport:
     ) -> None:
         outcome = run("matrix", "missing.json", *words)
         assert (outcome.code, outcome.err) == (3, "")
-        assert json.loads(outcome.out)["errors"][0]["path"] == "missing"
+        assert json.loads(outcome.out)["errors"][0]["path"] == "missing.json"
 
     def test_the_option_may_stand_before_the_verb(self, run: Run) -> None:
         assert run("--json", "detect") == run("detect", "--json")
