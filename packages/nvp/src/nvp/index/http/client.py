@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -25,6 +25,7 @@ import httpx
 from nvidia_variant_provider.errors import InputError, redacted
 from nvidia_variant_provider.strict_json import LARGE_BYTES
 
+from .proxies import CHECK_PROXY, find_proxy, is_of_proxy, read_proxy
 from .urls import (
     NearnessFinder,
     PassingError,
@@ -94,7 +95,7 @@ class Client:
         # One client that verifies certificates and one that does not, made on demand.
         self._contexts: dict[bool, ssl.SSLContext] = {}
         # Streams have their own, so that pages do not wait until they end.
-        self._clients: dict[tuple[bool, bool], httpx.AsyncClient] = {}
+        self._clients: dict[tuple[bool, str | None, bool], httpx.AsyncClient] = {}
         self._nearness = NearnessFinder()
 
     async def close(self) -> None:
@@ -221,7 +222,9 @@ class Client:
             finally:
                 await response.aclose()
         except httpx.HTTPError as error:
-            raise _translate_error(error, url, self._settings.timeout) from None
+            proxy = find_proxy(self._settings, str(error.request.url))
+            timeout = self._settings.timeout
+            raise _translate_error(error, url, timeout, proxy) from None
         except (httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
@@ -299,12 +302,13 @@ class Client:
 
     def _client_for(self, url: str, *, streams: bool) -> httpx.AsyncClient:
         verify = not self._settings.is_trusted(url)
-        kind = verify, streams
+        proxy = find_proxy(self._settings, url)
+        kind = verify, proxy, streams
         if kind not in self._clients:
             self._clients[kind] = httpx.AsyncClient(
                 verify=self._tls_context(verify=verify),
-                proxy=self._settings.proxy,
-                trust_env=self._settings.trust_env,
+                proxy=read_proxy(proxy, url),
+                trust_env=False,
                 # No pool timeout: waiting for a free connection is not the server
                 # being slow.
                 timeout=httpx.Timeout(self._settings.timeout, pool=None),
@@ -390,17 +394,27 @@ def _not_allowed(url: str) -> UpstreamError:
     return UpstreamError(message, url, status=403, hint="see pip's --trusted-host")
 
 
-def _translate_error(error: httpx.HTTPError, url: str, timeout: float) -> UpstreamError:
+def _translate_error(
+    error: httpx.HTTPError, url: str, timeout: float, proxy: str | None
+) -> UpstreamError:
     """Return an error of httpx as one of this package, without secrets.
 
     :param timeout: the seconds after which a server counts as silent.
+    :param proxy: the URL of the proxy that was asked.
     """
+    reason = redacted(str(error)) or type(error).__name__
     if isinstance(error, httpx.TimeoutException):
-        return PassingError(f"no response within {timeout:g} s", url)
-    message = f"cannot be read: {redacted(str(error)) or type(error).__name__}"
+        reason = f"no response within {timeout:g} s"
+    places: dict[str, Any] = {}
+    if proxy is not None and is_of_proxy(error):
+        reason = f"the proxy {redacted(proxy)} does not work: {reason}"
+        places["hint"] = CHECK_PROXY
+    if isinstance(error, httpx.TimeoutException):
+        return PassingError(reason, url, **places)
+    message = f"cannot be read: {reason}"
     if isinstance(error, httpx.TransportError):
-        return PassingError(message, url, status=502)
-    return UpstreamError(message, url)
+        return PassingError(message, url, status=502, **places)
+    return UpstreamError(message, url, **places)
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:

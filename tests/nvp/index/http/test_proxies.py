@@ -1,0 +1,105 @@
+"""A proxy that does not work is called a proxy, and its credentials are not shown."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from support.authority import Authority
+from support.index_server import serve
+from support.proxy import serve_proxy
+
+from nvp.index.http.client import Client
+from nvp.index.http.proxies import find_proxy
+from nvp.index.http.urls import Settings, UpstreamError
+
+DEAD = "http://me:secret@127.0.0.1:9"
+HINT = "check the proxy: https_proxy, http_proxy, ALL_PROXY or pip's --proxy"
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def error_of(url: str, proxy: str | None = None) -> str:
+    async def read() -> None:
+        client = Client(Settings(timeout=5, plain_http=True, proxy=proxy))
+        try:
+            await client.get(url)
+        finally:
+            await client.close()
+
+    with pytest.raises(UpstreamError) as caught:
+        asyncio.run(read())
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "scheme"),
+    [
+        ("https_proxy", "https"),
+        ("http_proxy", "http"),
+        ("ALL_PROXY", "https"),
+        ("all_proxy", "http"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("proxy", "why"),
+    [
+        (DEAD, "the proxy http://****@127.0.0.1:9 does not work: All connection "),
+        ("127.0.0.1:9", "the proxy http://127.0.0.1:9 does not work: "),
+        ("garbage.invalid", "the proxy http://garbage.invalid does not work: "),
+        ("http://", "http:// is not the URL of a proxy"),
+        ("ftp://me:secret@a", "ftp://****@a is not the URL of a proxy"),
+        ("http://a:99999", "http://a:99999 is not the URL of a proxy"),
+    ],
+)
+def test_variables(
+    variable: str, scheme: str, proxy: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, proxy)
+    line = error_of(f"{scheme}://wheels.invalid/simple/")
+    assert line.startswith(f"{scheme}://wheels.invalid/simple/: ")
+    assert why in line
+    assert line.endswith(f"; {HINT}")
+    assert "secret" not in line
+
+
+def test_socks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    assert "socks5://127.0.0.1:9 speaks SOCKS" in error_of("https://wheels.invalid/")
+
+
+def test_a_server_that_is_no_proxy(tmp_path: Path) -> None:
+    with serve(tmp_path) as url:
+        line = error_of("https://wheels.invalid/", url)
+    assert f"the proxy {url} does not work: 501" in line
+
+
+def test_what_is_wrong_behind_a_proxy_is_not_its_fault(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with serve(tmp_path, tls=authority.context) as url, serve_proxy(url) as proxy:
+        line = error_of("https://wheels.invalid/", proxy.url)
+    assert "certificate verify failed" in line.lower()
+    assert line.endswith("check the URL")
+
+
+def test_without_a_proxy_the_url_is_to_be_checked() -> None:
+    assert error_of("http://127.0.0.1:9/").endswith("failed; check the URL")
+
+
+def test_a_proxy_for_other_requests_does_not_matter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("http_proxy", "ftp://nonsense")
+    assert "proxy" not in error_of("https://127.0.0.1:9/")
+    monkeypatch.setenv("https_proxy", DEAD)
+    monkeypatch.setenv("no_proxy", "127.0.0.1,wheels.example")
+    assert "proxy" not in error_of("https://127.0.0.1:9/")
+    assert find_proxy(Settings(), "https://a.wheels.example:443/") is None
+    assert find_proxy(Settings(trust_env=False), "https://other.example/") is None
+    assert find_proxy(Settings(), "https://other.example/") == DEAD
