@@ -5,7 +5,7 @@ from __future__ import annotations
 from packaging.version import Version
 
 from nvp.builds.needs import parse_backend
-from nvp.builds.page import Build, decide, decide_elsewhere
+from nvp.builds.page import Build, find_visibility, find_visibility_elsewhere
 from nvp.builds.verdicts import UNKNOWN, Judgement, Verdict
 
 HERE, THERE = "linux_x86_64", "win_amd64"
@@ -30,9 +30,9 @@ def elsewhere(
     here: list[Build], *versions: str, driver: bool = True
 ) -> dict[str, tuple[str, str]]:
     """Return what becomes of wheels for Windows, by version."""
-    decided = decide(here, driver=driver).files
+    visibilities = find_visibility(here, driver=driver).files
     there = [build(version, "unknown", THERE) for version in versions]
-    found = decide_elsewhere(here, decided, there, driver=driver)
+    found = find_visibility_elsewhere(here, visibilities, there, driver=driver)
     return {
         str(item.version): (found[item.file].action, found[item.file].reason)
         for item in there
@@ -84,7 +84,9 @@ def test_the_python_of_a_machine_on_which_nothing_runs() -> None:
         platform=HERE,
     )
     here = [build("2.0", "cannot"), build("1.0", "cannot"), old]
-    assert {d.action for d in decide(here, driver=True).files.values()} == {"show"}
+    assert {d.action for d in find_visibility(here, driver=True).files.values()} == {
+        "show"
+    }
     # Where a release runs, another Python does not get one that does not.
     runs = [build("2.0", "cannot"), build("1.0", "runs"), old]
-    assert decide(runs, driver=True).files[runs[0].file].action == "yank"
+    assert find_visibility(runs, driver=True).files[runs[0].file].action == "yank"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from packaging.version import Version
 
 from nvp.builds.needs import parse_backend
-from nvp.builds.page import Build, decide, find_strays, follow
+from nvp.builds.page import Build, find_strays, find_visibility, follow
 from nvp.builds.verdicts import Judgement, Verdict
 
 
@@ -38,8 +38,8 @@ VISION = [
 
 
 def backends(requirements: dict[Version, str]) -> dict[str, str]:
-    decisions = decide(TORCH, driver=True)
-    followed = follow(VISION, requirements, TORCH, decisions)
+    visibility = find_visibility(TORCH, driver=True)
+    followed = follow(VISION, requirements, TORCH, visibility)
     return {str(release): backend.label for release, backend in followed.items()}
 
 
@@ -62,13 +62,13 @@ def test_a_requirement_that_no_release_meets() -> None:
 
 def test_nothing_to_follow() -> None:
     plain = [build("torch", "2.10.0")]
-    assert follow(VISION, {}, plain, decide(plain, driver=True)) == {}
+    assert follow(VISION, {}, plain, find_visibility(plain, driver=True)) == {}
 
 
 def test_releases_that_cannot_follow() -> None:
-    followed = follow(VISION, {}, TORCH, decide(TORCH, driver=True))
-    decisions = decide(VISION, driver=True, follow=followed)
-    strays = find_strays(decisions, followed)
+    followed = follow(VISION, {}, TORCH, find_visibility(TORCH, driver=True))
+    visibility = find_visibility(VISION, driver=True, follow=followed)
+    strays = find_strays(visibility, followed)
     assert {str(release): (a.label, b.label) for release, (a, b) in strays.items()} == {
         "0.20.0": ("cu118", "cu126")
     }

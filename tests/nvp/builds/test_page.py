@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvp.builds.needs import parse_backend
-from nvp.builds.page import Build, Decisions, decide
+from nvp.builds.page import Build, PageVisibility, find_visibility
 from nvp.builds.verdicts import Judgement, Verdict
 
 
@@ -30,17 +30,17 @@ def build(version: str, verdict: Verdict, *, strict: bool = True) -> Build:
     )
 
 
-def shown(decisions: Decisions) -> set[str]:
+def shown(visibility: PageVisibility) -> set[str]:
     return {
         file.removeprefix("torch-").removesuffix(".whl")
-        for file, decision in decisions.files.items()
-        if decision.action == "show"
+        for file, each in visibility.files.items()
+        if each.action == "show"
     }
 
 
-def taken(decisions: Decisions) -> str:
+def taken(visibility: PageVisibility) -> str:
     """What pip takes of a page: the highest version that is not yanked."""
-    return str(max(map(Version, shown(decisions))))
+    return str(max(map(Version, shown(visibility))))
 
 
 class TestOnePage:
@@ -59,14 +59,14 @@ class TestOnePage:
     )
 
     def test_the_newest_release_that_runs_and_its_highest_cuda(self) -> None:
-        decisions = decide(self.page, driver=True)
-        assert shown(decisions) == {"2.10.0+cu128"}
-        assert decisions.newest == Version("2.10.0")
-        assert decisions.note is None
+        visibility = find_visibility(self.page, driver=True)
+        assert shown(visibility) == {"2.10.0+cu128"}
+        assert visibility.newest == Version("2.10.0")
+        assert visibility.note is None
 
     def test_builds_for_other_hardware_are_hidden_and_not_yanked(self) -> None:
-        decisions = decide(self.page, driver=True)
-        hidden = {f for f, d in decisions.files.items() if d.action == "hide"}
+        visibility = find_visibility(self.page, driver=True)
+        hidden = {f for f, d in visibility.files.items() if d.action == "hide"}
         assert hidden == {
             "torch-2.10.0+xpu.whl",
             "torch-2.15.0+rocm7.2.whl",
@@ -74,7 +74,7 @@ class TestOnePage:
         }
 
     def test_reasons(self) -> None:
-        files = decide(self.page, driver=True).files
+        files = find_visibility(self.page, driver=True).files
         assert {file: d.reason for file, d in files.items() if d.action == "yank"} == {
             "torch-2.10.0+cu126.whl": "+cu128 is the build of 2.10.0 for this machine",
             "torch-2.10.0+cu130.whl": "it cannot run",
@@ -86,31 +86,35 @@ class TestOnePage:
         }
 
     def test_a_label_that_the_user_names_is_shown(self) -> None:
-        assert "2.15.0+xpu" in shown(decide(self.page, driver=True, named=["xpu"]))
+        assert "2.15.0+xpu" in shown(
+            find_visibility(self.page, driver=True, named=["xpu"])
+        )
 
     def test_one_backend_asked_for(self) -> None:
-        decisions = decide(self.page, driver=True, label="cu126")
-        assert taken(decisions) == "2.10.0+cu126"
+        visibility = find_visibility(self.page, driver=True, label="cu126")
+        assert taken(visibility) == "2.10.0+cu126"
 
     def test_other_builds_than_the_one_asked_for_are_hidden(self) -> None:
         """An exact pin would let yanked ones in."""
-        files = decide(self.page, driver=True, label="cu126").files
-        actions = {decision.action for decision in files.values()}
+        files = find_visibility(self.page, driver=True, label="cu126").files
+        actions = {each.action for each in files.values()}
         assert actions == {"show", "hide"}
 
     def test_a_backend_asked_for_that_cannot_run(self) -> None:
-        decisions = decide(self.page, driver=True, label="CU130")
-        assert shown(decisions) == set()
-        assert decisions.files["torch-2.15.0+cu130.whl"].reason == "it cannot run"
+        visibility = find_visibility(self.page, driver=True, label="CU130")
+        assert shown(visibility) == set()
+        assert visibility.files["torch-2.15.0+cu130.whl"].reason == "it cannot run"
 
     def test_a_backend_asked_for_that_is_for_other_hardware(self) -> None:
-        assert taken(decide(self.page, driver=True, label="xpu")) == "2.15.0+xpu"
+        assert (
+            taken(find_visibility(self.page, driver=True, label="xpu")) == "2.15.0+xpu"
+        )
 
     def test_a_label_named_of_a_build_that_cannot_run(self) -> None:
         """The exact pin lets it in, and the installer prints the reason."""
-        decisions = decide(self.page, driver=True, named=["cu130"])
-        decision = decisions.files["torch-2.15.0+cu130.whl"]
-        assert (decision.action, decision.reason) == ("yank", "it cannot run")
+        visibility = find_visibility(self.page, driver=True, named=["cu130"])
+        each = visibility.files["torch-2.15.0+cu130.whl"]
+        assert (each.action, each.reason) == ("yank", "it cannot run")
 
     def test_without_a_driver_the_cpu_builds(self) -> None:
         page = tuple(
@@ -119,13 +123,18 @@ class TestOnePage:
             else b
             for b in self.page
         )
-        assert shown(decide(page, driver=False)) == {"2.10.0+cpu", "2.15.0+cpu"}
+        assert shown(find_visibility(page, driver=False)) == {
+            "2.10.0+cpu",
+            "2.15.0+cpu",
+        }
 
     def test_a_companion_follows(self) -> None:
         backend = parse_backend("cu126")
         assert backend is not None
-        decisions = decide(self.page, driver=True, follow={Version("2.10.0"): backend})
-        assert taken(decisions) == "2.10.0+cu126"
+        visibility = find_visibility(
+            self.page, driver=True, follow={Version("2.10.0"): backend}
+        )
+        assert taken(visibility) == "2.10.0+cu126"
 
 
 def test_the_nearest_cuda_where_none_is_strictly_met() -> None:
@@ -134,19 +143,19 @@ def test_the_nearest_cuda_where_none_is_strictly_met() -> None:
         build("2.8.0+cu126", "runs", strict=False),
         build("2.8.0+cpu", "cpu"),
     ]
-    assert shown(decide(page, driver=True)) == {"2.8.0+cu126"}
+    assert shown(find_visibility(page, driver=True)) == {"2.8.0+cu126"}
 
 
 def test_a_build_with_all_its_code_goes_before_one_with_a_part() -> None:
     page = [build("2.8.0+cu128", "partly"), build("2.8.0+cu126", "runs")]
-    assert shown(decide(page, driver=True)) == {"2.8.0+cu126"}
+    assert shown(find_visibility(page, driver=True)) == {"2.8.0+cu126"}
 
 
 def test_plain_builds_of_pypi() -> None:
     page = [build("2.15.0", "cannot"), build("2.10.0", "runs"), build("2.9.1", "runs")]
-    decisions = decide(page, driver=True)
-    assert shown(decisions) == {"2.10.0", "2.9.1"}
-    assert decisions.files["torch-2.15.0.whl"].reason == "it cannot run"
+    visibility = find_visibility(page, driver=True)
+    assert shown(visibility) == {"2.10.0", "2.9.1"}
+    assert visibility.files["torch-2.15.0.whl"].reason == "it cannot run"
 
 
 def test_a_label_index_beside_pypi() -> None:
@@ -156,33 +165,33 @@ def test_a_label_index_beside_pypi() -> None:
         build("2.15.0", "cannot"),
         build("2.15.0+cu130", "cannot"),
     ]
-    assert taken(decide(page, driver=True)) == "2.10.0+cu126"
+    assert taken(find_visibility(page, driver=True)) == "2.10.0+cu126"
 
 
 def test_nothing_is_yanked_where_nothing_would_remain() -> None:
     page = [build("2.15.0", "cannot"), build("2.14.0", "cannot")]
-    decisions = decide(page, driver=True)
-    assert shown(decisions) == {"2.15.0", "2.14.0"}
-    assert decisions.note == (
+    visibility = find_visibility(page, driver=True)
+    assert shown(visibility) == {"2.15.0", "2.14.0"}
+    assert visibility.note == (
         "the GPU will not be used: no release has a build that runs; it cannot run"
     )
 
 
 def test_cpu_builds_where_no_release_has_a_build_that_runs() -> None:
     page = [build("2.15.0+cu130", "cannot"), build("2.15.0+cpu", "cpu")]
-    decisions = decide(page, driver=True)
-    assert shown(decisions) == {"2.15.0+cpu"}
-    assert decisions.note is not None
+    visibility = find_visibility(page, driver=True)
+    assert shown(visibility) == {"2.15.0+cpu"}
+    assert visibility.note is not None
 
 
 def test_the_cpu_build_does_not_displace_a_plain_one_that_runs() -> None:
     page = [build("2.10.0", "runs"), build("2.10.0+cpu", "cpu")]
-    assert taken(decide(page, driver=True)) == "2.10.0"
+    assert taken(find_visibility(page, driver=True)) == "2.10.0"
 
 
 def test_the_cpu_build_does_not_displace_one_that_may_run() -> None:
     page = [build("2.15.0+cu130", "unknown"), build("2.15.0+cpu", "cpu")]
-    assert taken(decide(page, driver=True)) == "2.15.0+cu130"
+    assert taken(find_visibility(page, driver=True)) == "2.15.0+cu130"
 
 
 VERSIONS = st.sampled_from(["2.9.0", "2.10.0", "2.15.0"])
@@ -209,11 +218,13 @@ def pages(draw: st.DrawFn) -> Mapping[str, Build]:
 
 @given(page=pages())
 def test_what_holds_of_every_page(page: Mapping[str, Build]) -> None:
-    decisions = decide(page.values(), driver=True)
-    visible = [page[f] for f, d in decisions.files.items() if d.action == "show"]
-    hidden = [page[f] for f, d in decisions.files.items() if d.action == "hide"]
-    assert decisions.files.keys() == page.keys()
-    assert all(bool(d.reason) is (d.action != "show") for d in decisions.files.values())
+    visibility = find_visibility(page.values(), driver=True)
+    visible = [page[f] for f, d in visibility.files.items() if d.action == "show"]
+    hidden = [page[f] for f, d in visibility.files.items() if d.action == "hide"]
+    assert visibility.files.keys() == page.keys()
+    assert all(
+        bool(d.reason) is (d.action != "show") for d in visibility.files.values()
+    )
     # Only builds for other hardware are hidden, and all of these.
     assert {b.file for b in hidden} == {
         b.file for b in page.values() if b.backend and b.backend.is_foreign
@@ -236,5 +247,5 @@ def test_what_holds_of_every_page(page: Mapping[str, Build]) -> None:
     if running:
         # The newest release that runs is never lost.
         best = max(b.release for b in running)
-        assert decisions.newest == best
+        assert visibility.newest == best
         assert any(b.release == best and b in running for b in visible)

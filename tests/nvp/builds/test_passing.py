@@ -6,17 +6,17 @@ from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvp.builds.needs import parse_backend
-from nvp.builds.page import Build, Decision
+from nvp.builds.page import Build, Visibility
 from nvp.builds.passing import find_passed_over
 from nvp.builds.verdicts import UNKNOWN, Judgement
 
 DRIVER = "it needs a driver for CUDA 13, but this one is for CUDA 12.8"
-SHOW = Decision(action="show")
+SHOW = Visibility(action="show")
 
 
 def build(
     version: str, reason: str | None = None, *, tag: str = "cp311", cuda: int = 13
-) -> tuple[Build, Decision]:
+) -> tuple[Build, Visibility]:
     """Return a wheel that is shown, or yanked for ``reason``."""
     judgement = Judgement(
         verdict="cannot" if reason else "runs",
@@ -30,13 +30,13 @@ def build(
         judgement=judgement,
         platform="linux_x86_64",
     )
-    return made, Decision(action="yank", reason=reason) if reason else SHOW
+    return made, Visibility(action="yank", reason=reason) if reason else SHOW
 
 
 TAKEN = build("2.10.0")
 
 
-def passed_over(*others: tuple[Build, Decision]) -> list[tuple[list[str], str]]:
+def passed_over(*others: tuple[Build, Visibility]) -> list[tuple[list[str], str]]:
     groups = find_passed_over([TAKEN, *others], TAKEN[0])
     return [(list(map(str, group.versions)), group.reason) for group in groups]
 
@@ -59,11 +59,9 @@ def test_a_release_with_a_build_that_is_shown_was_not_passed_over() -> None:
 
 
 def test_releases_for_other_pythons_and_platforms_do_not_count() -> None:
-    other, decision = build("2.15.0", DRIVER, tag="cp314")
-    assert passed_over((other, decision)) == []
-    found = passed_over(
-        build("2.15.0", DRIVER), (build("2.15.0", tag="cp39")[0], decision)
-    )
+    other, each = build("2.15.0", DRIVER, tag="cp314")
+    assert passed_over((other, each)) == []
+    found = passed_over(build("2.15.0", DRIVER), (build("2.15.0", tag="cp39")[0], each))
     assert found == [(["2.15.0"], DRIVER)]
     mac = Build(
         file="torch-2.15.0-cp311-none-macosx_14_0_arm64.whl",

@@ -69,8 +69,8 @@ def test_the_pod_runs_on_the_nodes_that_run_its_build() -> None:
     build = pod["spec"]["containers"][0]["image"].partition(":")[2]
     assert selected_nodes(pod["spec"], nodes) == {
         choice.group.names[0]
-        for choice in fleet.choices
-        if choice.pick is not None and build in choice.pick.gpu
+        for choice in fleet.served
+        if choice.selection is not None and build in choice.selection.gpu
     }
     resources = pod["spec"]["containers"][0]["resources"]
     for node in nodes:

@@ -376,14 +376,14 @@ def test_the_builds_that_are_shown_are_those_that_api_resolve_returns(
     )
     found, warnings = repository(source, machine)
     page(found)
-    choice = found.last("torch").choices["2.8.0"]
+    release = found.last("torch").releases["2.8.0"]
     try:
         expected = resolve(metadata, environment=machine, environ={})
     except (InputError, OverrideError, ProviderError):
-        assert choice.labels == ()
+        assert release.labels == ()
         assert warnings
         return
-    assert choice.labels == tuple(expected.compatible)
+    assert release.labels == tuple(expected.compatible)
 
 
 class TestPreparation:
@@ -413,7 +413,7 @@ class TestPreparation:
 
         assert calls == []
         asyncio.run(read_twice())
-        assert len(made.last("torch").choices) == 2
+        assert len(made.last("torch").releases) == 2
         assert calls == ["machine", "priorities"]
 
     def test_given_priorities_replace_those_of_the_user(
@@ -426,7 +426,7 @@ class TestPreparation:
         )
         made, _ = repository(Memory(torch()), priorities=preferred)
         page(made)
-        assert made.last("torch").choices["2.8.0"].labels[0] == "cu126"
+        assert made.last("torch").releases["2.8.0"].labels[0] == "cu126"
 
     def test_a_broken_file_of_the_user_is_a_reason(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -440,4 +440,4 @@ class TestPreparation:
     def test_the_machine_alone_can_be_given(self) -> None:
         made = VariantRepository(Memory(torch()), machine=lambda: H100)
         page(made)
-        assert made.last("torch").choices["2.8.0"].labels[0] == "cu128"
+        assert made.last("torch").releases["2.8.0"].labels[0] == "cu128"

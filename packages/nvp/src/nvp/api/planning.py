@@ -12,7 +12,7 @@ from nvidia_variant_provider.machine.environment import Environment
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..builds.releases import ReleaseTable
-    from ..fleet.choosing import Fleet
+    from ..fleet.serving import Fleet
     from ..index.releases.reading import Inspect, Watch
     from ..inventories.model import Machine
     from ..matrix.cells import Matrix
@@ -258,7 +258,7 @@ def fleet(
         has the labels that run on every machine, and ``cover`` the smallest set.
     :raises InputError: the metadata is not valid.
     """
-    from ..fleet.choosing import choose, decide_by_metadata, group_machines
+    from ..fleet.serving import choose, group_machines, select_by_metadata
 
     environ = os.environ if environ is None else environ
     groups = group_machines(machines, per_machine=per_machine)
@@ -266,7 +266,7 @@ def fleet(
         metadata = metadata_of(release)
         accepts = _accepts(minor_version_compatibility, environ)
         strict, relaxed = (
-            decide_by_metadata(
+            select_by_metadata(
                 metadata, every_gpu=every_gpu, minor_version_compatibility=wanted
             )
             for wanted in (accepts, True)

@@ -51,7 +51,7 @@ class Build:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
+class Visibility:
     """What becomes of one wheel.
 
     :param reason: one line for the user; empty for a wheel that is shown.
@@ -61,35 +61,35 @@ class Decision:
     reason: str = ""
 
 
-_SHOW = Decision(action="show")
-_FOREIGN = Decision(action="hide", reason="it is for hardware of another maker")
+_SHOW = Visibility(action="show")
+_FOREIGN = Visibility(action="hide", reason="it is for hardware of another maker")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Decisions:
+class PageVisibility:
     """What a page shows.
 
     :param files: by the name of each wheel.
     :param newest: the newest release with a build that runs, or ``None``.
-    :param chosen: the backend that is shown of each release that has several.
+    :param backends: the backend that is shown of each release that has several.
     :param note: why no GPU will be used, when the machine has a driver and no build
         of any release runs.
     """
 
-    files: Mapping[str, Decision]
+    files: Mapping[str, Visibility]
     newest: Version | None
-    chosen: Mapping[Version, Backend]
+    backends: Mapping[Version, Backend]
     note: str | None = None
 
 
-def decide(
+def find_visibility(
     builds: Iterable[Build],
     *,
     driver: bool,
     named: Collection[str] = (),
     label: str | None = None,
     follow: Mapping[Version, Backend] | None = None,
-) -> Decisions:
+) -> PageVisibility:
     """Decide what an installer sees of a project.
 
     :param driver: the machine has an NVIDIA driver.
@@ -109,18 +109,18 @@ def decide(
         (b.release for b in every if b.judgement.verdict in _RUNNING), default=None
     )
     if label is not None and any(build.has_label(label) for build in every):
-        return _decide_by_label(every, label, newest)
-    files: dict[str, Decision] = {}
-    chosen: dict[Version, Backend] = {}
+        return _by_label(every, label, newest)
+    files: dict[str, Visibility] = {}
+    backends: dict[Version, Backend] = {}
     for release, group in releases.items():
         choice = _choose(group, driver=driver, follow=(follow or {}).get(release))
         if choice is not None:
-            chosen[release] = choice
+            backends[release] = choice
         plain = any(
             b.backend is None and b.judgement.verdict in _RUNNING for b in group
         )
         for build in group:
-            files[build.file] = _decide_one(
+            files[build.file] = _visibility_of(
                 build,
                 choice,
                 newest,
@@ -131,10 +131,10 @@ def decide(
     if newest is None or not any(item.action == "show" for item in files.values()):
         files |= dict.fromkeys(_find_last_resorts(files), _SHOW)
     note = _note(every) if driver and newest is None else None
-    return Decisions(files=files, newest=newest, chosen=chosen, note=note)
+    return PageVisibility(files=files, newest=newest, backends=backends, note=note)
 
 
-def _find_last_resorts(files: Mapping[str, Decision]) -> Iterable[str]:
+def _find_last_resorts(files: Mapping[str, Visibility]) -> Iterable[str]:
     """Return the yanked files for each Python for which nothing is shown.
 
     An index that offers nothing would stop every installation. What is shown may all
@@ -142,16 +142,16 @@ def _find_last_resorts(files: Mapping[str, Decision]) -> Iterable[str]:
     """
     shown = {
         python
-        for file, decision in files.items()
-        if decision.action == "show"
+        for file, each in files.items()
+        if each.action == "show"
         for python in _pythons(file)
     }
     if shown & {"py3", "abi3"}:
         return ()
     return [
         file
-        for file, decision in files.items()
-        if decision.action == "yank" and shown.isdisjoint(_pythons(file))
+        for file, each in files.items()
+        if each.action == "yank" and shown.isdisjoint(_pythons(file))
     ]
 
 
@@ -163,23 +163,23 @@ def _pythons(file: str) -> set[str]:
     return {*parts[-3].split("."), *({"abi3"} & {*parts[-2].split(".")})}
 
 
-def _decide_by_label(
+def _by_label(
     builds: Sequence[Build], label: str, newest: Version | None
-) -> Decisions:
-    files: dict[str, Decision] = {}
-    chosen: dict[Version, Backend] = {}
+) -> PageVisibility:
+    files: dict[str, Visibility] = {}
+    backends: dict[Version, Backend] = {}
     for build in builds:
         if not build.has_label(label):
             reason = f"another build was asked for: {label}"
-            files[build.file] = Decision(action="hide", reason=reason)
+            files[build.file] = Visibility(action="hide", reason=reason)
         elif build.judgement.verdict == "cannot":
             reason = "; ".join(build.judgement.reasons)
-            files[build.file] = Decision(action="hide", reason=reason)
+            files[build.file] = Visibility(action="hide", reason=reason)
         else:
             files[build.file] = _SHOW
             if build.backend is not None:
-                chosen[build.release] = build.backend
-    return Decisions(files=files, newest=newest, chosen=chosen)
+                backends[build.release] = build.backend
+    return PageVisibility(files=files, newest=newest, backends=backends)
 
 
 def _choose(
@@ -227,7 +227,7 @@ def _preference(build: Build) -> tuple[bool, bool, tuple[int, int]]:
     return judgement.verdict == "runs", judgement.strict, nearest
 
 
-def _decide_one(
+def _visibility_of(
     build: Build,
     choice: Backend | None,
     newest: Version | None,
@@ -235,7 +235,7 @@ def _decide_one(
     driver: bool,
     named: Collection[str],
     plain: bool,
-) -> Decision:
+) -> Visibility:
     backend, judgement = build.backend, build.judgement
     is_named = build.version.local is not None and build.version.local in named
     # An exact pin admits a build that cannot run, and then installers print why.
@@ -247,23 +247,25 @@ def _decide_one(
             # under an exact pin, and that is +xpu.
             return _FOREIGN
         if choice is not None:
-            return Decision(action="yank", reason=f"+{choice.label} is for any machine")
+            return Visibility(
+                action="yank", reason=f"+{choice.label} is for any machine"
+            )
         return _SHOW
     if driver and judgement.verdict == "cannot":
-        return Decision(action="yank", reason="; ".join(judgement.reasons))
+        return Visibility(action="yank", reason="; ".join(judgement.reasons))
     if backend is None:
         return _SHOW
     if choice is not None and backend.label != choice.label:
         reason = f"+{choice.label} is the build of {build.release} for this machine"
-        return Decision(action="yank", reason=reason)
+        return Visibility(action="yank", reason=reason)
     is_cpu = backend.kind == "cpu"
     if driver and is_cpu and newest is not None and build.release > newest:
         reason = f"it does not use the GPU; {newest} is the newest release that does"
-        return Decision(action="yank", reason=reason)
+        return Visibility(action="yank", reason=reason)
     if driver and is_cpu and plain:
         # An installer would take the label before the plain version.
         reason = f"it does not use the GPU; the plain build of {build.release} does"
-        return Decision(action="yank", reason=reason)
+        return Visibility(action="yank", reason=reason)
     return _SHOW
 
 
@@ -277,13 +279,13 @@ def _note(builds: Sequence[Build]) -> str | None:
     return f"the GPU will not be used: no release has a build that runs; {reasons}"
 
 
-def decide_elsewhere(
+def find_visibility_elsewhere(
     here: Iterable[Build],
-    decided: Mapping[str, Decision],
+    visibilities: Mapping[str, Visibility],
     elsewhere: Iterable[Build],
     *,
     driver: bool,
-) -> dict[str, Decision]:
+) -> dict[str, Visibility]:
     """Decide what becomes of wheels that this machine cannot install.
 
     uv, poetry and pdm lock one version for every platform, and take a release for a
@@ -291,33 +293,33 @@ def decide_elsewhere(
     bring in a release whose wheel for this machine is yanked, and the lock file would
     have both.
 
-    A version with a local label is decided as on this machine. A release of which
+    A version with a local label is visibilities as on this machine. A release of which
     nothing is shown for this machine is not shown at all.
 
     :param here: the wheels that this machine can install.
-    :param decided: what becomes of them, by file.
+    :param visibilities: what becomes of them, by file.
     :param driver: the machine has an NVIDIA driver.
     :returns: by file, what becomes of the wheels ``elsewhere``. A release without a
         wheel for this machine stays as it is.
     """
-    versions: dict[Version, Decision] = {}
-    releases: dict[Version, Decision] = {}
+    versions: dict[Version, Visibility] = {}
+    releases: dict[Version, Visibility] = {}
     for build in here:
-        decision = decided[build.file]
+        each = visibilities[build.file]
         for known, key in ((versions, build.version), (releases, build.release)):
-            if key not in known or decision.action == "show":
-                known[key] = decision
-    files: dict[str, Decision] = {}
+            if key not in known or each.action == "show":
+                known[key] = each
+    files: dict[str, Visibility] = {}
     for build in elsewhere:
-        decision = releases.get(build.release, _SHOW)
-        if decision.action == "show":
+        each = releases.get(build.release, _SHOW)
+        if each.action == "show":
             # Of a release that is shown, its other labels stay away.
-            decision = versions.get(build.version, _SHOW)
+            each = versions.get(build.version, _SHOW)
         foreign = build.backend is not None and build.backend.is_foreign
         if foreign and driver and build.version not in versions:
             # As on this machine: pip and uv would take +xpu under an exact pin.
-            decision = _FOREIGN
-        files[build.file] = decision
+            each = _FOREIGN
+        files[build.file] = each
     return files
 
 
@@ -325,7 +327,7 @@ def follow(
     builds: Iterable[Build],
     requirements: Mapping[Version, str],
     leader: Sequence[Build],
-    decisions: Decisions,
+    visibility: PageVisibility,
 ) -> dict[Version, Backend]:
     """Find the backend that each release of a companion has to be of.
 
@@ -340,19 +342,19 @@ def follow(
     :param requirements: by release of the companion, what it requires of the leader,
         such as ``torch==2.10.0``.
     :param leader: the builds of the project that it requires.
-    :param decisions: what becomes of these.
+    :param visibility: what becomes of these.
     """
-    newest = decisions.newest
-    chosen = sorted(
+    newest = visibility.newest
+    backends = sorted(
         (
             (version, backend)
-            for version, backend in decisions.chosen.items()
+            for version, backend in visibility.backends.items()
             if newest is None or version <= newest
         ),
         reverse=True,
         key=lambda item: item[0],
     )
-    if not chosen:
+    if not backends:
         return {}
     from ..metadata.requirements import parse_requirement
 
@@ -364,19 +366,19 @@ def follow(
         if parsed is not None:
             fitting = [
                 backend
-                for version, backend in chosen
+                for version, backend in backends
                 if parsed.specifier.contains(version, prereleases=True)
             ]
         else:
             fitting = [
-                backend for version, backend in chosen if theirs[version] == labels
+                backend for version, backend in backends if theirs[version] == labels
             ]
-        followed[release] = (fitting or [chosen[0][1]])[0]
+        followed[release] = (fitting or [backends[0][1]])[0]
     return followed
 
 
 def find_strays(
-    decisions: Decisions, followed: Mapping[Version, Backend]
+    visibility: PageVisibility, followed: Mapping[Version, Backend]
 ) -> dict[Version, tuple[Backend, Backend]]:
     """Find the releases that are shown with another backend than they should be of.
 
@@ -384,7 +386,7 @@ def find_strays(
     """
     return {
         release: (backend, followed[release])
-        for release, backend in decisions.chosen.items()
+        for release, backend in visibility.backends.items()
         if release in followed and followed[release].label != backend.label
     }
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from .page import Build, Decision
+from .page import Build, Visibility
 
 _REQUIRES = re.compile(r"it requires ([A-Za-z0-9._-]*[A-Za-z0-9])[^,]*, and none of ")
 
@@ -35,7 +35,7 @@ class PassedOver:
 
 
 def find_passed_over(
-    decided: Iterable[tuple[Build, Decision]],
+    visibilities: Iterable[tuple[Build, Visibility]],
     taken: Build,
     *,
     allows: Callable[[Version], bool] = lambda _: True,
@@ -45,16 +45,16 @@ def find_passed_over(
     Releases count that have a wheel for the same Python and platform. Pre-releases do
     not count, unless a pre-release was taken.
 
-    :param decided: each wheel of the project, and what became of it, of all indexes.
+    :param visibilities: each wheel of the project, of all indexes, and its visibility.
     :param allows: whether the user and the other requirements allow a release.
     """
-    releases: dict[Version, list[tuple[Build, Decision]]] = {}
-    for build, decision in decided:
+    releases: dict[Version, list[tuple[Build, Visibility]]] = {}
+    for build, each in visibilities:
         release = build.release
         if release.is_prerelease and not taken.release.is_prerelease:
             continue
         if release > taken.release and _is_for_same(build, taken):
-            releases.setdefault(release, []).append((build, decision))
+            releases.setdefault(release, []).append((build, each))
     groups: list[PassedOver] = []
     for release in sorted(releases, reverse=True):
         group = releases[release]
@@ -94,7 +94,7 @@ def without_source(reason: str) -> str:
     return start if bracket and reason.endswith(")") else reason
 
 
-def _reason(group: Sequence[tuple[Build, Decision]]) -> str:
+def _reason(group: Sequence[tuple[Build, Visibility]]) -> str:
     nearest = nearest_refusal(build for build, _ in group)
     if nearest is not None:
         # Each release may require another version: what they have in common is short.
@@ -102,7 +102,7 @@ def _reason(group: Sequence[tuple[Build, Decision]]) -> str:
         if required:
             return f"it requires a {required[1]} that does not run here"
         return nearest[1]
-    yanked = [decision for _, decision in group if decision.action == "yank"]
+    yanked = [each for _, each in group if each.action == "yank"]
     return without_source((yanked or [group[0][1]])[0].reason)
 
 

@@ -14,7 +14,7 @@ from .render import Result, Table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..fleet.choosing import Choice, Fleet
+    from ..fleet.serving import Fleet, Served
 
 NOTHING_FITS = 1
 
@@ -95,7 +95,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         minor_version_compatibility=options.minor_version_compatibility or None,
         environ=environ,
     )
-    unserved = [item for item in result.choices if item.is_unserved]
+    unserved = [item for item in result.served if item.is_unserved]
     title: str | None = options.project
     if metadata is not None:
         title = f"{metadata.name} {metadata.version}" if metadata.name else "a release"
@@ -161,7 +161,7 @@ def _document(
     chooses = title is not None
     return html_lines(
         fleet,
-        [_build(choice) if chooses else None for choice in fleet.choices],
+        [_build(served) if chooses else None for served in fleet.served],
         title=title,
         notes=list(dict.fromkeys((*_covering(fleet, chooses=chooses), *_notes(fleet)))),
     )
@@ -177,36 +177,36 @@ def _emit(
 ) -> Sequence[str]:
     from ..fleet.documents import affinity_lines, dockerfile_lines, env_lines
 
-    choice = _find_choice(fleet, options.node)
-    environment = choice.group.environment
+    served = _find_served(fleet, options.node)
+    environment = served.group.environment
     if options.emit == "env":
         return env_lines(environment)
-    if project is None or choice.pick is None or not choice.pick.gpu:
-        message = f"there is no build for the GPU of {choice.group.names[0]}"
+    if project is None or served.selection is None or not served.selection.gpu:
+        message = f"there is no build for the GPU of {served.group.names[0]}"
         hint = "give --release or --project with one, or another --node"
         raise UsageError(message, path="--emit", hint=hint)
-    build = choice.pick.selected
-    if build not in choice.pick.gpu:
-        build = choice.pick.gpu[0]
+    build = served.selection.selected
+    if build not in served.selection.gpu:
+        build = served.selection.gpu[0]
     if options.emit == "dockerfile":
         if options.project is not None:
             # A build of a project is called by its version and its label.
-            version = choice.pick.versions.get(build, build)
+            version = served.selection.versions.get(build, build)
             project = f"{project.partition('==')[0].strip()}=={version}"
         return dockerfile_lines(environment, project, options.index_url)
     others = [
         item.group.environment
-        for item in fleet.choices
-        if item.pick is not None and build in item.pick.gpu
+        for item in fleet.served
+        if item.selection is not None and build in item.selection.gpu
     ]
     return [f"# nodes that run {printable(build)}", *affinity_lines(others)]
 
 
-def _find_choice(fleet: Fleet, node: str | None) -> Choice:
-    for choice in fleet.choices:
-        if choice.group.is_known if node is None else node in choice.group.names:
-            return choice
-    names = [choice.group.names[0] for choice in fleet.choices][:10]
+def _find_served(fleet: Fleet, node: str | None) -> Served:
+    for served in fleet.served:
+        if served.group.is_known if node is None else node in served.group.names:
+            return served
+    names = [served.group.names[0] for served in fleet.served][:10]
     message = f"no machine is called {shown(node)}" if node else "no machine is known"
     hint = f"there are {', '.join(map(shown, names))}"
     raise UsageError(message, path="--node", hint=hint)
@@ -221,12 +221,12 @@ def _text(fleet: Fleet, *, chooses: bool, explain: bool) -> Sequence[str | Table
     )
     rows = [
         (
-            str(len(choice.group.names)),
-            choice.group.names[0],
-            choice.group.title,
-            *([_build(choice)] if chooses else []),
+            str(len(served.group.names)),
+            served.group.names[0],
+            served.group.title,
+            *([_build(served)] if chooses else []),
         )
-        for choice in fleet.choices
+        for served in fleet.served
     ]
     text: list[str | Table] = [Table(header=header, rows=rows)]
     if chooses:
@@ -236,16 +236,16 @@ def _text(fleet: Fleet, *, chooses: bool, explain: bool) -> Sequence[str | Table
     return text
 
 
-def _build(choice: Choice) -> str:
-    if choice.pick is None:
+def _build(served: Served) -> str:
+    if served.selection is None:
         return "unknown"
-    if choice.pick.selected is None:
+    if served.selection.selected is None:
         return "none for the GPU"
-    return choice.pick.selected
+    return served.selection.selected
 
 
 def _summary(fleet: Fleet) -> Iterator[str]:
-    if not any(choice.group.is_known for choice in fleet.choices):
+    if not any(served.group.is_known for served in fleet.served):
         yield "Nothing is chosen: too little is known about each machine."
         return
     listed = ", ".join(fleet.covering)
@@ -260,30 +260,32 @@ def _summary(fleet: Fleet) -> Iterator[str]:
 
 
 def _explanations(fleet: Fleet) -> Iterator[str]:
-    for choice in fleet.choices:
-        for name, reasons in (choice.pick.rejected if choice.pick else {}).items():
-            yield f"{choice.group.title}: not {name}: {'; '.join(reasons)}"
+    for served in fleet.served:
+        for name, reasons in (
+            served.selection.rejected if served.selection else {}
+        ).items():
+            yield f"{served.group.title}: not {name}: {'; '.join(reasons)}"
 
 
 def _notes(fleet: Fleet) -> Iterator[str]:
-    for choice in fleet.choices:
-        group = choice.group
+    for served in fleet.served:
+        group = served.group
         others = len(group.names) - 1
         name = f"{group.names[0]} and {others} like it" if others else group.names[0]
         for note in group.notes:
             yield f"{name}: {note}"
         if group.missing is not None:
             yield f"{name}: the inventory does not say {group.missing}"
-        if choice.is_unserved:
-            changes = "; ".join(_changes(choice)) or "no newer driver changes that"
+        if served.is_unserved:
+            changes = "; ".join(_changes(served)) or "no newer driver changes that"
             yield f"{group.title}: no build for the GPU fits; {changes}"
 
 
-def _changes(choice: Choice) -> Iterator[str]:
+def _changes(served: Served) -> Iterator[str]:
     """Say what gets a build for the GPU, the smallest change first."""
-    if choice.of_another_release is not None:
-        yield f"{choice.of_another_release} runs with the driver that is there"
-    if choice.with_compatibility is not None:
-        yield f"--minor-version-compatibility gets {choice.with_compatibility}"
-    if choice.driver is not None:
-        yield f"a driver for CUDA {choice.driver} gets {choice.with_driver}"
+    if served.of_another_release is not None:
+        yield f"{served.of_another_release} runs with the driver that is there"
+    if served.with_compatibility is not None:
+        yield f"--minor-version-compatibility gets {served.with_compatibility}"
+    if served.driver is not None:
+        yield f"a driver for CUDA {served.driver} gets {served.with_driver}"

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from ..index.pip.explain import InstalledBuild
     from ..index.pip.installed import StaleBuild
     from ..index.pip.session import Outcome
-    from ..index.selection.choice import Choice
-    from ..index.selection.decisions import JudgedPage
     from ..index.selection.options import Pins
+    from ..index.selection.shown import ShownRelease
+    from ..index.selection.visibility import PageVerdicts
 
 _MOST = 3
 """The most reasons that are printed for one project."""
@@ -32,7 +32,7 @@ class Narration:
 
     :param aside: print blocks on stderr, because stdout is a document.
     :param quiet: print warnings, but no blocks.
-    :param brief: print one line for each choice on stderr, and no line twice.
+    :param brief: print one line for each release on stderr, and no line twice.
     """
 
     def __init__(self, *, aside: bool, quiet: bool, brief: bool = False) -> None:
@@ -41,7 +41,7 @@ class Narration:
         self._told: set[str] = set()
         self._quiet = quiet
         self._lock = threading.RLock()
-        self.selected: dict[tuple[str, str], tuple[Choice, str | None]] = {}
+        self.selected: dict[tuple[str, str], tuple[ShownRelease, str | None]] = {}
         self.warnings: list[str] = []
         self.notes: list[str] = []
 
@@ -51,32 +51,32 @@ class Narration:
             lines = [f"{here} stands for {there}" for here, there in places.items()]
             say(lines, aside=self._aside)
 
-    def page(self, judged: JudgedPage) -> None:
+    def page(self, judged: PageVerdicts) -> None:
         """Say what the page of a project shows of its ordinary wheels."""
         line = _about_page(judged)
         if line is not None:
             self._tell(line)
 
-    def pick(self, choice: Choice, label: str | None) -> None:
+    def pick(self, shown: ShownRelease, label: str | None) -> None:
         """Say which build an installer fetches, once for each release."""
         with self._lock:
-            key = (choice.project, choice.version)
+            key = (shown.project, shown.version)
             known = self.selected.get(key)
             if known is not None and known[1] == label:
                 return
-            self.selected[key] = choice, label
-            release = _release(choice)
+            self.selected[key] = shown, label
+            release = _release(shown)
             if self._brief:
                 what = "the non-variant wheel" if label is None else f"variant {label}"
-                self._tell(f"{choice.project} {choice.version}: {what}")
+                self._tell(f"{shown.project} {shown.version}: {what}")
             if label is not None and not self._quiet:
-                say(block(release, label, choice.resolution), aside=self._aside)
-            resolution = choice.resolution
+                say(block(release, label, shown.resolution), aside=self._aside)
+            resolution = shown.resolution
             if resolution is None:
                 return
             for note in resolution.notes:
                 self.warn(note)
-            if choice.pinned is None and not uses_gpu(label, resolution):
+            if shown.pinned is None and not uses_gpu(label, resolution):
                 self._explain(why_no_gpu(release, resolution, label=label))
 
     def warn(self, message: str) -> None:
@@ -95,10 +95,10 @@ class Narration:
         """Say which builds were installed, and which requested labels do not exist."""
         self._tell_unused(outcome, pins)
         if outcome.status:
-            for choice in _newest(outcome.seen):
-                shown = choice.offers or choice.plain or choice.pinned
-                if choice.resolution and not shown:
-                    self._explain(why_nothing(_release(choice), choice.resolution))
+            for release in _newest(outcome.seen):
+                shown = release.offers or release.plain or release.pinned
+                if release.resolution and not shown:
+                    self._explain(why_nothing(_release(release), release.resolution))
             return
         would = "Would install" if dry_run else "Installed"
         lines = [
@@ -150,19 +150,19 @@ def find_unused(outcome: Outcome, pins: Pins) -> bool:
     )
 
 
-def _release(choice: Choice) -> str:
-    return f"{choice.project}=={choice.version}"
+def _release(release: ShownRelease) -> str:
+    return f"{release.project}=={release.version}"
 
 
-def _newest(seen: Iterable[Choice]) -> list[Choice]:
+def _newest(seen: Iterable[ShownRelease]) -> list[ShownRelease]:
     """Return the newest release of each project, which pip would have installed."""
     from packaging.version import Version
 
-    newest: dict[str, Choice] = {}
-    for choice in seen:
-        other = newest.get(choice.project)
-        if other is None or Version(choice.version) > Version(other.version):
-            newest[choice.project] = choice
+    newest: dict[str, ShownRelease] = {}
+    for release in seen:
+        other = newest.get(release.project)
+        if other is None or Version(release.version) > Version(other.version):
+            newest[release.project] = release
     return list(newest.values())
 
 
@@ -211,29 +211,29 @@ def stays_installed(item: StaleBuild, command: str) -> str:
     return f"{name} stays installed, but {item.reason}; to replace it: {command}"
 
 
-def _about_page(page: JudgedPage) -> str | None:
+def _about_page(page: PageVerdicts) -> str | None:
     """Say in one line what a page shows; ``None`` where that is what it always does."""
     from ..builds.passing import find_passed_over
 
-    decisions = page.decisions
-    if not any(item.action != "show" for item in decisions.files.values()):
+    visibility = page.visibility
+    if not any(item.action != "show" for item in visibility.files.values()):
         return None
-    if decisions.note is not None:
-        return f"{page.project}: {decisions.note}"
+    if visibility.note is not None:
+        return f"{page.project}: {visibility.note}"
     best = _best(page)
     if best is None:
         return None
-    decided = [(build, decisions.files[build.file]) for build in page.builds]
-    over = find_passed_over(decided, best)
+    visibilities = [(build, visibility.files[build.file]) for build in page.builds]
+    over = find_passed_over(visibilities, best)
     why = f": {_reasons(over)}" if over else ""
     return f"{page.project} {best.version}{_cuda(best)} is the newest shown{why}"
 
 
-def _best(page: JudgedPage) -> Build | None:
+def _best(page: PageVerdicts) -> Build | None:
     shown = [
         build
         for build in page.builds
-        if page.decisions.files[build.file].action == "show"
+        if page.visibility.files[build.file].action == "show"
         and not build.release.is_prerelease
     ]
     return max(shown, key=lambda build: build.version, default=None)

@@ -16,7 +16,7 @@ from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 from nvidia_variant_provider.machine.overrides import CUDA_DRIVER_VERSION, SM_ARCH
 
 from ..matrix.style import as_html, as_markdown, as_notes, as_page, tone_classes
-from .choosing import Choice, Fleet
+from .serving import Fleet, Served
 
 Rows = Sequence[Sequence[str]]
 
@@ -53,7 +53,7 @@ def html_lines(
 ) -> list[str]:
     """Return the lines of the page, which are ASCII, in the style of `matrix`.
 
-    :param builds: for each choice the text of its tile; ``None`` where nothing was
+    :param builds: for each served the text of its tile; ``None`` where nothing was
         chosen for any machine.
     :param title: the release, such as ``torch 2.10.0``.
     :param notes: sentences for the end of the page.
@@ -70,8 +70,14 @@ def html_lines(
 
 def _tones(fleet: Fleet) -> Mapping[str, str]:
     """Return the CSS class of each build that uses a GPU."""
-    picks = [choice.pick for choice in fleet.choices if choice.pick is not None]
-    used = {pick.selected for pick in picks if pick.selected in pick.gpu}
+    selections = [
+        served.selection for served in fleet.served if served.selection is not None
+    ]
+    used = {
+        selection.selected
+        for selection in selections
+        if selection.selected in selection.gpu
+    }
     listed = fleet.cover.labels if fleet.cover is not None else ()
     return tone_classes(sorted({*filter(None, used), *listed}))
 
@@ -88,26 +94,26 @@ def _table(
     cells = "".join(f'<th scope="col">{head}</th>' for head in heads)
     yield f"<thead><tr>{cells}</tr></thead>"
     yield "<tbody>"
-    for choice, build in zip(fleet.choices, builds, strict=True):
-        names = choice.group.names
+    for served, build in zip(fleet.served, builds, strict=True):
+        names = served.group.names
         others = f" and {len(names) - 1} like it" if len(names) > 1 else ""
         tile = ""
         if build is not None:
-            tile = f'<td class="{_classes(choice, tones)}">{as_html(build)}</td>'
+            tile = f'<td class="{_classes(served, tones)}">{as_html(build)}</td>'
         yield (
-            f'<tr><th scope="row"><b>{as_html(choice.group.title)}</b> '
+            f'<tr><th scope="row"><b>{as_html(served.group.title)}</b> '
             f"<small>{as_html(names[0] + others)}</small></th>"
             f'<td class="count">{len(names)}</td>{tile}</tr>'
         )
     yield "</tbody></table></div>"
 
 
-def _classes(choice: Choice, tones: Mapping[str, str]) -> str:
-    if choice.pick is None:
+def _classes(served: Served, tones: Mapping[str, str]) -> str:
+    if served.selection is None:
         return "gone"
-    if choice.pick.selected not in choice.pick.gpu:
+    if served.selection.selected not in served.selection.gpu:
         return "cpu"
-    return tones[choice.pick.selected]
+    return tones[served.selection.selected]
 
 
 def _fewest(fleet: Fleet, tones: Mapping[str, str]) -> Iterator[str]:

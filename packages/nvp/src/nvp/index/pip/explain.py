@@ -16,7 +16,7 @@ from simple_repository import model
 from nvidia_variant_provider.errors import InputError
 
 from ...builds.needs import Backend, parse_backend
-from ...builds.page import Build, Decision
+from ...builds.page import Build, Visibility
 from ...builds.passing import (
     PassedOver,
     find_passed_over,
@@ -26,9 +26,9 @@ from ...builds.passing import (
 from ...knowledge.builds import required_projects
 from ...metadata.requirements import parse_requirement
 from ...wheels.archive import parse_wheel_name
-from ..selection.choice import ShownPage
-from ..selection.decisions import JudgedPage
 from ..selection.options import Pins
+from ..selection.shown import ShownPage
+from ..selection.visibility import PageVerdicts
 from ..server.local_index import LocalIndex
 from .command import Asked, find_hashes
 from .installed import Installed, PipRun
@@ -121,9 +121,9 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
         if build is None or item.label is not None:
             continue
         own = requirements.get(item.project, ())
-        decisions = [page.decisions for page in pages]
-        runs_elsewhere = any(decision.newest is not None for decision in decisions)
-        notes = [] if runs_elsewhere else [decision.note for decision in decisions]
+        visibility = [page.visibility for page in pages]
+        runs_elsewhere = any(each.newest is not None for each in visibility)
+        notes = [] if runs_elsewhere else [each.note for each in visibility]
         passed_over = find_passed_over(
             listed, build, allows=_allows([r for _, r in own])
         )
@@ -147,13 +147,13 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
     return tuple(explained)
 
 
-def _listed_builds(pages: Iterable[JudgedPage]) -> list[tuple[Build, Decision]]:
+def _listed_builds(pages: Iterable[PageVerdicts]) -> list[tuple[Build, Visibility]]:
     """Return the wheels of all indexes, each with what becomes of it."""
     return [
-        (build, decision)
+        (build, each)
         for page in pages
         for build in page.builds
-        if (decision := page.decisions.files.get(build.file)) is not None
+        if (each := page.visibility.files.get(build.file)) is not None
     ]
 
 
@@ -194,7 +194,9 @@ def _is_exact(requirement: Requirement) -> bool:
     return any(item.operator in ("==", "===") for item in requirement.specifier)
 
 
-def _cpu_because(build: Build, listed: Sequence[tuple[Build, Decision]]) -> str | None:
+def _cpu_because(
+    build: Build, listed: Sequence[tuple[Build, Visibility]]
+) -> str | None:
     if build.judgement.verdict != "cpu":
         return None
     same = [other for other, _ in listed if other.release == build.release]
@@ -266,7 +268,7 @@ def _explain_refused(run: PipRun) -> tuple[str, ...]:
         if _is_exact(item.requirement):
             continue
         listed = _listed_builds(run.pages(item.project))
-        if not any(decision.action == "yank" for _, decision in listed):
+        if not any(each.action == "yank" for _, each in listed):
             continue
         try:
             interpreter = interpreter or find_interpreter(run.python, run.environ)
@@ -279,23 +281,23 @@ def _explain_refused(run: PipRun) -> tuple[str, ...]:
 
 def _explain_requirement(
     requirement: Requirement,
-    listed: Sequence[tuple[Build, Decision]],
+    listed: Sequence[tuple[Build, Visibility]],
     interpreter: Interpreter,
 ) -> str | None:
     allowed = [
-        (build, decision)
-        for build, decision in listed
+        (build, each)
+        for build, each in listed
         if requirement.specifier.contains(build.version)
         and _is_installable(build.file, interpreter)
     ]
-    if any(decision.action == "show" for _, decision in allowed):
+    if any(each.action == "show" for _, each in allowed):
         return None
     yanked = [(build, d) for build, d in allowed if d.action == "yank"]
     if not yanked:
         return None
-    newest, decision = max(yanked, key=lambda pair: pair[0].version)
+    newest, each = max(yanked, key=lambda pair: pair[0].version)
     refusal = nearest_refusal(b for b, _ in yanked if b.release == newest.release)
-    reason = refusal[1] if refusal is not None else decision.reason
+    reason = refusal[1] if refusal is not None else each.reason
     return (
         f"{requirement.name}{requirement.specifier} allows no release that runs here: "
         f"of {newest.release}, {without_source(reason)}; to install it all the same, "
@@ -341,7 +343,7 @@ def _explain_hash(project: str, file: model.File, page: ShownPage) -> str | None
         return None
     if parts.label is None:
         return _explain_build(project, version, file, page)
-    for release in page.choices.values():
+    for release in page.releases.values():
         if Version(release.version) != version or parts.label in release.labels:
             continue
         rejected = release.resolution.rejected if release.resolution else {}
@@ -363,19 +365,19 @@ def _explain_build(
 ) -> str | None:
     if page.judged is None:
         return None
-    decisions = page.judged.decisions
-    decision = decisions.files.get(file.filename)
-    if decision is None or decision.action != "hide":
+    visibility = page.judged.visibility
+    each = visibility.files.get(file.filename)
+    if each is None or each.action != "hide":
         return None
     release = Version(version.public)
     others = [
         build.file
         for build in page.judged.builds
         if build.release == release
-        and decisions.files.get(build.file, decision).action == "show"
+        and visibility.files.get(build.file, each).action == "show"
     ]
     what = f"{project} {version}"
-    why = f"is not for this machine: {decision.reason}"
+    why = f"is not for this machine: {each.reason}"
     return _sentence(file, what, why, others, page)
 
 

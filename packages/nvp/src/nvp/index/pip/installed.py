@@ -20,7 +20,7 @@ from ...builds.needs import parse_backend
 from ...builds.passing import nearest_refusal
 from ...knowledge.builds import PROJECTS
 from ..http.urls import file_name
-from ..selection.decisions import JudgedPage
+from ..selection.visibility import PageVerdicts
 from ..server.local_index import LocalIndex
 from .command import PipCommand
 
@@ -71,9 +71,9 @@ class PipRun:
     @property
     def judged(self) -> bool:
         """Whether builds of a project that pip looked at were judged."""
-        return any(page.decisions.files for page in self.local_index.all_judged())
+        return any(page.visibility.files for page in self.local_index.all_judged())
 
-    def pages(self, project: str) -> list[JudgedPage]:
+    def pages(self, project: str) -> list[PageVerdicts]:
         """Return what is known of the page of a project in each index."""
         pages = self.local_index.all_judged()
         return [page for page in pages if page.project == project]
@@ -187,11 +187,11 @@ def find_stale_variants(run: PipRun) -> tuple[StaleVariant, ...]:
     for item in find_installed_variants(_paths(run.command)) if asked else ():
         if item.project not in asked:
             continue
-        choice = run.local_index.find_choices(item.project).get(item.version)
-        if choice is None or choice.resolution is None:
+        release = run.local_index.find_shown_releases(item.project).get(item.version)
+        if release is None or release.resolution is None:
             continue
-        best = choice.labels[0] if choice.labels else None
-        if best != item.label and (best is not None or choice.plain):
+        best = release.labels[0] if release.labels else None
+        if best != item.label and (best is not None or release.plain):
             stale.append(StaleVariant(installed=item, best=best))
     return tuple(stale)
 
@@ -258,14 +258,14 @@ def _read_variant(distribution: Distribution, project: str) -> InstalledVariant 
 
 
 def _find_better_build(
-    project: str, version: Version, page: JudgedPage
+    project: str, version: Version, page: PageVerdicts
 ) -> StaleBuild | None:
-    decisions = page.decisions
+    visibility = page.visibility
     release = Version(version.public)
     same = [build for build in page.builds if build.version == version]
     backend = parse_backend(version.local)
     refusal = nearest_refusal(same)
-    shown = decisions.chosen.get(release)
+    shown = visibility.backends.get(release)
     others = [b for b in page.builds if b.release == release and b.version != version]
     if shown is not None and backend is not None and backend.label != shown.label:
         best = next((b for b in others if b.backend == shown), None)
@@ -276,11 +276,11 @@ def _find_better_build(
                 best=f"{project}=={best.version}",
                 reason=f"+{shown.label} is the build of {release} for this machine",
             )
-    if refusal is not None and decisions.newest is not None:
+    if refusal is not None and visibility.newest is not None:
         return StaleBuild(
             project=project,
             version=str(version),
-            best=f"{project}=={decisions.newest}",
+            best=f"{project}=={visibility.newest}",
             reason=f"it cannot run here: {refusal[1]}",
         )
     if backend is not None and backend.kind == "cpu":

@@ -39,8 +39,8 @@ from nvidia_variant_provider.strict_json import read_bytes
 
 from ...wheels.archive import parse_wheel_name
 from ..http.urls import file_name, is_http
-from ..selection.choice import Choice
 from ..selection.renaming import find_label
+from ..selection.shown import ShownRelease
 from ..selection.wheel_files import may_be_build
 from ..server.local_index import LocalIndex
 from ..server.served_locks import LockedPage
@@ -335,18 +335,18 @@ class LockCopies:
             body = locks.read_file(number, package.name, file.name)
             _verify(body, file, package, path)
         page = locks.read(number, package.name)
-        choice = _find_shown(page, package)
-        if choice is not None and choice.problem:
-            message = f"{package.name} {package.version}: {choice.problem}"
+        release = _find_shown(page, package)
+        if release is not None and release.problem:
+            message = f"{package.name} {package.version}: {release.problem}"
             raise InputError(message, path=path)
         wheel = _best(page, package, interpreter)
         if wheel is None:
             if "sdist" in package.table:
                 return None
-            raise _nothing(path, package, choice)
+            raise _nothing(path, package, release)
         locked, shown = wheel
         hashes = dict(locked.hashes)
-        if choice is not None and not shown.hashes:
+        if release is not None and not shown.hashes:
             if "sha256" not in hashes:
                 message = f"{locked.name} needs a sha256, since it is rewritten"
                 raise InputError(message, path=path, place=locked.place)
@@ -402,13 +402,13 @@ def _files(lock: Lock) -> dict[str, list[model.File]]:
     return files
 
 
-def _find_shown(page: LockedPage, package: LockedPackage) -> Choice | None:
+def _find_shown(page: LockedPage, package: LockedPackage) -> ShownRelease | None:
     """Return what this machine gets of the release of a package with variants."""
     try:
         version = Version(package.version)
     except InvalidVersion:
         return None
-    shown = page.choices.values()
+    shown = page.releases.values()
     return next((item for item in shown if Version(item.version) == version), None)
 
 
@@ -430,12 +430,12 @@ def _best(
 
 
 def _nothing(
-    path: str, package: LockedPackage, choice: Choice | None
+    path: str, package: LockedPackage, release: ShownRelease | None
 ) -> NothingFitsError:
     name = f"{package.name} {package.version}"
     message = f"no wheel of {name} in it is for this interpreter and machine"
-    if choice is not None and choice.resolution is not None:
-        for label, reasons in choice.resolution.rejected.items():
+    if release is not None and release.resolution is not None:
+        for label, reasons in release.resolution.rejected.items():
             if label in package.labels and reasons:
                 message += f"; {label} does not fit: {reasons[0].sentence}"
                 break

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 from nvidia_variant_provider.errors import redacted
 
 from ..http.client import Client
-from ..selection.choice import Choice
 from ..selection.options import Selection
+from ..selection.shown import ShownRelease
 from ..server.local_index import LocalIndex
 from ..server.source import Access
 from .command import PipCommand
@@ -49,7 +49,7 @@ class Narrator(Protocol):
     def start(self, places: Mapping[str, str]) -> None:
         """Tell the URL of each local index, and the index that it stands for."""
 
-    def pick(self, choice: Choice, label: str | None) -> None:
+    def pick(self, release: ShownRelease, label: str | None) -> None:
         """Tell a build that pip fetches; called from another thread."""
 
     def warn(self, message: str) -> None:
@@ -79,7 +79,7 @@ class Outcome:
     installed: tuple[Installed, ...] = ()
     stale_variants: tuple[StaleVariant, ...] = ()
     stale_builds: tuple[StaleBuild, ...] = ()
-    seen: tuple[Choice, ...] = ()
+    seen: tuple[ShownRelease, ...] = ()
     builds: tuple[InstalledBuild, ...] = ()
     has_driver: bool = False
     written_variants: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ from nvidia_variant_provider.errors import InputError, UsageError, shown
 from nvidia_variant_provider.machine.environment import Environment
 
 from ...builds.releases import ListedBuild, ReleaseTable
-from ...fleet.choosing import Decide, Pick
+from ...fleet.serving import Select, Selected
 from ...knowledge.tables import NATIVE
 from ...matrix.cells import (
     CPU,
@@ -190,7 +190,7 @@ def decide_by_project(
     every_gpu: bool = False,
     minor_version_compatibility: bool | None = None,
     cache: str | None = None,
-) -> Decide:
+) -> Select:
     """Return what decides by the releases of a project, ordinary wheels included.
 
     A build is called by its version and its label, such as ``2.14.1+cu126``.
@@ -206,10 +206,10 @@ def decide_by_project(
         minor_version_compatibility=minor_version_compatibility,
         cache=cache,
     )
-    return lambda environments: [_pick(table) for table in judge(environments)]
+    return lambda environments: [_selected(table) for table in judge(environments)]
 
 
-def _pick(table: ReleaseTable) -> Pick:
+def _selected(table: ReleaseTable) -> Selected:
     runs: list[str] = []
     gpu: list[str] = []
     rejected: dict[str, Sequence[str]] = {}
@@ -230,7 +230,7 @@ def _pick(table: ReleaseTable) -> Pick:
                 versions[name] = release.version
             if release.version == table.newest and build.file == release.selected:
                 selected = name
-    return Pick(
+    return Selected(
         selected=selected,
         runs=tuple(runs),
         gpu=tuple(gpu),

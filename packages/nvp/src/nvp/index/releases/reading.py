@@ -28,10 +28,10 @@ from ..http.client import Client
 from ..http.urls import split_credentials, why_no_index
 from ..pip.command import PipCommand
 from ..pip.settings import Interpreter
-from ..selection.choice import ShownPage
 from ..selection.component import find_machine, select
 from ..selection.options import Selection
 from ..selection.reader import Progress, Reader
+from ..selection.shown import ShownPage
 from ..selection.wheel_files import is_large
 from ..server.upstream import make_upstream
 from ..threads import LoopThread

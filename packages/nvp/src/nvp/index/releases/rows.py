@@ -17,7 +17,7 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.supported import NAMESPACE
 from nvidia_variant_provider.resolution.resolver import Resolution
 
-from ...builds.page import Build, Decision
+from ...builds.page import Build, Visibility
 from ...builds.releases import (
     ListedBuild,
     ListedRelease,
@@ -30,7 +30,7 @@ from ...knowledge.builds import How
 from ...matrix.cells import find_how
 from ...wheels.archive import WheelName, parse_wheel_name
 from ..pip.settings import Interpreter
-from ..selection.choice import Choice, ShownPage
+from ..selection.shown import ShownPage, ShownRelease
 
 _LOWER_BOUND = "cuda_version_lower_bound"
 
@@ -104,8 +104,8 @@ def _candidates(
     """Yield the wheels that pip compares, with their names on the index."""
     renamed = {
         offer.name: offer.wheel.file_name
-        for choice in page.choices.values()
-        for offer in choice.offers
+        for release in page.releases.values()
+        for offer in release.offers
     }
     for name in _parse_all(page.shown, {name.file.filename: name for name in names}):
         rank = interpreter.rank(name.parts.tags)
@@ -144,19 +144,23 @@ def _list_builds(
         place = name.version, key
         if place not in best or rank < best[place][0]:
             best[place] = rank, name
-    decisions = page.judged.decisions.files
+    visibility = page.judged.visibility.files
     # PEP 440 has several spellings of a version: 1.0 is 1.0.0.
-    choices = {Version(version): choice for version, choice in page.choices.items()}
+    shown_releases = {
+        Version(version): release for version, release in page.releases.items()
+    }
     for (version, key), (_, name) in best.items():
         if key.variant:
-            listed = _list_variant(name, choices.get(version))
+            listed = _list_variant(name, shown_releases.get(version))
         else:
             file = name.file.filename
-            listed = _list_ordinary(name, judged[file], decisions.get(file))
+            listed = _list_ordinary(name, judged[file], visibility.get(file))
         yield version, key, listed
 
 
-def _list_ordinary(name: _Name, build: Build, decision: Decision | None) -> ListedBuild:
+def _list_ordinary(
+    name: _Name, build: Build, visibility: Visibility | None
+) -> ListedBuild:
     judgement = build.judgement
     cuda = judgement.cuda or (build.backend.cuda if build.backend else None)
     return ListedBuild(
@@ -166,21 +170,21 @@ def _list_ordinary(name: _Name, build: Build, decision: Decision | None) -> List
         verdict=judgement.verdict,
         how=judgement.how,
         evidence=judgement.evidence,
-        reasons=_reasons(name.file, judgement, decision),
+        reasons=_reasons(name.file, judgement, visibility),
     )
 
 
 def _reasons(
-    file: model.File, judgement: Judgement, decision: Decision | None
+    file: model.File, judgement: Judgement, visibility: Visibility | None
 ) -> tuple[str, ...]:
     """Return why a build does not run, or why no installer takes it."""
     reasons = list(judgement.reasons)
     if not judgement.asked:
         reasons[-1] += "; --inspect --all reads the wheel"
-    if decision is not None and decision.reason and judgement.verdict != "cannot":
+    if visibility is not None and visibility.reason and judgement.verdict != "cannot":
         # A build for other hardware is unknown, and this says why it does not matter.
-        known = judgement.verdict != "unknown" or decision.action != "hide"
-        reasons = [*(reasons if known else []), decision.reason]
+        known = judgement.verdict != "unknown" or visibility.action != "hide"
+        reasons = [*(reasons if known else []), visibility.reason]
     return (*reasons, *_withdrawal(file))
 
 
@@ -191,11 +195,11 @@ def _withdrawal(file: model.File) -> list[str]:
     return [f"the index has yanked it{because}"]
 
 
-def _list_variant(name: _Name, choice: Choice | None) -> ListedBuild:
+def _list_variant(name: _Name, release: ShownRelease | None) -> ListedBuild:
     label = name.parts.label or ""
-    resolution = choice.resolution if choice else None
+    resolution = release.resolution if release else None
     if resolution is None or label not in resolution.metadata.variants:
-        problem = choice.problem if choice else None
+        problem = release.problem if release else None
         return ListedBuild(
             file=name.file.filename,
             label=label,

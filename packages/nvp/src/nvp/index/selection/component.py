@@ -2,7 +2,7 @@
 
 `VariantRepository` wraps any repository of the library simple-repository. A page goes
 through these steps: ordinary wheels are judged (`judging`), and shown, yanked or hidden
-(`decisions`); METADATA that the index lacks is announced (`announcing`); the labels of
+(`visibility`); METADATA that the index lacks is announced (`announcing`); the labels of
 each release are resolved (`variants`), and the variants that fit get the names that
 `renaming` describes. A page to which none of this applies passes through unchanged, and
 a request for a new name returns the wheel itself.
@@ -25,9 +25,14 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ..http.client import Client
 from ..http.ranges import RangeSupport
-from .choice import (
-    Choice,
+from .core_metadata import Announcer, Evaluator
+from .judging import FindEnvironment
+from .options import Later, Selection
+from .reader import FOREVER, UNAVAILABLE, Aging, Progress, Reader
+from .renaming import find_highest_builds, group
+from .shown import (
     ShownPage,
+    ShownRelease,
     all_labels,
     explain_refused,
     is_needed,
@@ -35,13 +40,8 @@ from .choice import (
     select_files,
     with_files,
 )
-from .core_metadata import Announcer, Evaluator
-from .decisions import BuildJudge, JudgedPage
-from .judging import FindEnvironment
-from .options import Later, Selection
-from .reader import FOREVER, UNAVAILABLE, Aging, Progress, Reader
-from .renaming import find_highest_builds, group
 from .variants import ReleaseResolver, VariantSelector
+from .visibility import BuildJudge, PageVerdicts
 
 logger = logging.getLogger(__name__)
 
@@ -193,13 +193,13 @@ class VariantRepository(RepositoryContainer):
         files, judged, announced = await self._select_builds(project, page.files)
         pinned, labels = await self._find_label(project, files, judged)
         releases = group((file.filename for file in files), project)
-        choices: dict[str, Choice] = {}
+        shown_releases: dict[str, ShownRelease] = {}
         changed = page if self._shared.judge is None else replace(page, files=files)
         if releases:
             # PEP 825 leaves the order of several indexes to installers. pip compares
             # the files of all indexes, so the order has to be in the names.
             others = await _read_names(self._after, project)
-            choices = await self._variants.select(
+            shown_releases = await self._variants.select(
                 project,
                 releases,
                 files,
@@ -212,7 +212,7 @@ class VariantRepository(RepositoryContainer):
                 select_files(
                     files,
                     releases,
-                    choices,
+                    shown_releases,
                     keeps_hashes=self._selection.keeps_hashes,
                 ),
             )
@@ -221,20 +221,20 @@ class VariantRepository(RepositoryContainer):
         if pinned is not None:
             changed = keep_label(changed, pinned, judged.with_label(pinned))
             if not changed.files:
-                refusal = explain_refused(pinned, judged, choices.values())
+                refusal = explain_refused(pinned, judged, shown_releases.values())
                 if refusal is not None:
                     self._warn_once(refusal)
         shown = ShownPage(
             files=page.files,
             shown=changed.files,
             judged=judged,
-            choices=choices,
+            releases=shown_releases,
             announced=announced,
             labels=labels,
         )
         # The files of a page without variants are not needed again, and are many.
         self._pages.put(
-            project, shown if choices else replace(shown, files=(), shown=())
+            project, shown if shown_releases else replace(shown, files=(), shown=())
         )
         return changed, shown
 
@@ -285,7 +285,7 @@ class VariantRepository(RepositoryContainer):
         A page without variants is returned without its files.
         """
         name = canonicalize_name(project)
-        return self._pages.get(name) or ShownPage(judged=JudgedPage(project=name))
+        return self._pages.get(name) or ShownPage(judged=PageVerdicts(project=name))
 
     def all_shown(self) -> list[ShownPage]:
         """Return what the last page of each project showed, as `last` does."""
@@ -311,7 +311,7 @@ class VariantRepository(RepositoryContainer):
 
     async def _select_builds(
         self, project: str, files: tuple[model.File, ...]
-    ) -> tuple[tuple[model.File, ...], JudgedPage, Mapping[str, model.File]]:
+    ) -> tuple[tuple[model.File, ...], PageVerdicts, Mapping[str, model.File]]:
         """Judge the ordinary wheels of a page, and announce METADATA that it lacks.
 
         :returns: the files of the page, what is known of its wheels, and the files
@@ -319,7 +319,7 @@ class VariantRepository(RepositoryContainer):
         """
         judge, announcer = self._shared.judge, self._shared.announcer
         if judge is None:
-            return files, JudgedPage(project=project), {}
+            return files, PageVerdicts(project=project), {}
         judged = await judge.judge(self.source, project, files)
         files = tuple(judged.apply(files))
         if announcer is None:
@@ -328,7 +328,7 @@ class VariantRepository(RepositoryContainer):
         return tuple(shown), judged, announced
 
     async def _find_label(
-        self, project: str, files: Sequence[model.File], judged: JudgedPage
+        self, project: str, files: Sequence[model.File], judged: PageVerdicts
     ) -> tuple[str | None, frozenset[str] | None]:
         """Find the label that all wheels of a page must have, if there is one.
 

@@ -28,12 +28,12 @@ from nvidia_variant_provider.errors import InputError, ProviderError
 from nvidia_variant_provider.machine.overrides import minor_version_compatibility
 
 from ...metadata.requirements import SelectedVariant
-from .choice import Choice
 from .core_metadata import Evaluator
 from .judging import FindEnvironment
 from .options import Later, Selection
 from .reader import FOREVER, UNAVAILABLE, Aging, Reader
 from .renaming import Offer, Release, Wheel, make_offers
+from .shown import ShownRelease
 from .wheel_files import has_label
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class VariantSelector:
         bases: Mapping[str, int],
         pinned: str | None = None,
         named: Collection[str] = (),
-    ) -> dict[str, Choice]:
+    ) -> dict[str, ShownRelease]:
         """Find out what the machine gets of each release.
 
         :param bases: the number above which the ranks of each version start.
@@ -218,7 +218,7 @@ class VariantSelector:
         :param named: the ordinary wheels that the user means by the label.
         """
         files = {file.filename: file for file in page_files}
-        choices = await asyncio.gather(
+        shown_releases = await asyncio.gather(
             *(
                 self._choose(
                     project,
@@ -231,27 +231,29 @@ class VariantSelector:
                 for release in releases.values()
             )
         )
-        for choice in choices:
+        for shown in shown_releases:
             logger.info(
                 "%s %s: showing %s of labels %s",
                 project,
-                choice.version,
-                ", ".join(choice.labels) or "none",
-                ", ".join(sorted(choice.available)),
+                shown.version,
+                ", ".join(shown.labels) or "none",
+                ", ".join(sorted(shown.available)),
             )
-            if choice.problem:
-                self._warn(f"{project} {choice.version}: {choice.problem}")
-        self._warn_of_unread(project, choices)
-        return {choice.version: choice for choice in choices}
+            if shown.problem:
+                self._warn(f"{project} {shown.version}: {shown.problem}")
+        self._warn_of_unread(project, shown_releases)
+        return {shown.version: shown for shown in shown_releases}
 
-    def _warn_of_unread(self, project: str, choices: Sequence[Choice]) -> None:
+    def _warn_of_unread(
+        self, project: str, shown_releases: Sequence[ShownRelease]
+    ) -> None:
         """Warn of wheels whose METADATA cannot be read, in one sentence."""
-        unread = [choice for choice in choices if choice.unread]
+        unread = [release for release in shown_releases if release.unread]
         if not unread:
             return
-        newest = max(unread, key=lambda choice: Version(choice.version))
+        newest = max(unread, key=lambda release: Version(release.version))
         ((label, reason), *_) = newest.unread.items()
-        more = sum(len(choice.unread) for choice in unread) - 1
+        more = sum(len(release.unread) for release in unread) - 1
         others = f", like {more} more" if more else ""
         self._warn(
             f"{project} {newest.version}: variant {label} is passed over{others}, "
@@ -268,8 +270,8 @@ class VariantSelector:
         pinned: str | None,
         named: Collection[str],
         base: int,
-    ) -> Choice:
-        choice = Choice(
+    ) -> ShownRelease:
+        shown = ShownRelease(
             project=project,
             version=release.version,
             available=release.labels,
@@ -284,7 +286,7 @@ class VariantSelector:
             ),
         )
         if pinned is not None and pinned not in release.labels:
-            return choice
+            return shown
         try:
             metadata = await self._reader.read(project, release, files)
             resolution = await self._resolver.resolve(metadata)
@@ -292,7 +294,7 @@ class VariantSelector:
             # PEP 825 leaves this case to tools. A defect of the index is not a reason
             # to install nothing: the non-variant wheel is still there.
             reason = str(error) or "the index does not send a file that its page lists"
-            return replace(choice, problem=f"its variants are ignored: {reason}")
+            return replace(shown, problem=f"its variants are ignored: {reason}")
         unknown = sorted(release.labels - metadata.variants.keys())
         if unknown:
             where = release.metadata or "the variant.json of its wheels"
@@ -319,12 +321,12 @@ class VariantSelector:
             readable = [label for label in labels if label not in unread]
             offers, hidden = await asyncio.to_thread(make, readable)
         return replace(
-            choice,
+            shown,
             resolution=resolution,
             rewritten=frozenset(label for label, has in markers.items() if has is True),
             unread=unread,
             offers=tuple(offers),
-            plain=choice.plain.difference(hidden),
+            plain=shown.plain.difference(hidden),
         )
 
     async def _find_markers(
@@ -356,7 +358,7 @@ class VariantSelector:
     async def evaluate(
         self,
         files: Iterable[model.File],
-        choice: Choice,
+        release: ShownRelease,
         offer: Offer,
         *,
         metadata: bool,
@@ -369,14 +371,14 @@ class VariantSelector:
         """
         name = offer.wheel.file_name
         file = next((file for file in files if file.filename == name), None)
-        if file is None or choice.resolution is None:
+        if file is None or release.resolution is None:
             return None
-        variant = SelectedVariant.of(offer.label, choice.resolution)
+        variant = SelectedVariant.of(offer.label, release.resolution)
         try:
-            content = await self.evaluator.evaluate(choice.project, file, variant)
+            content = await self.evaluator.evaluate(release.project, file, variant)
         except (InputError, *UNAVAILABLE) as error:
             if isinstance(error, InputError) and (
-                "PEP 825" in (error.hint or "") or offer.label in choice.rewritten
+                "PEP 825" in (error.hint or "") or offer.label in release.rewritten
             ):
                 raise self._refused(name, str(error)) from None
             self._warn(f"{name}: its METADATA could not be checked: {error}")
@@ -399,7 +401,7 @@ class VariantSelector:
             )
         if metadata:
             return model.TextResource(text=content.decode())
-        return await self.evaluator.rewrite(choice.project, file, variant)
+        return await self.evaluator.rewrite(release.project, file, variant)
 
     def _refused(self, name: str, reason: str) -> errors.InvalidPackageError:
         message = f"{name}: refused, because {reason}"

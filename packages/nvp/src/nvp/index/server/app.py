@@ -29,11 +29,11 @@ from starlette.routing import Mount, Route, Router
 from nvidia_variant_provider.errors import InputError, redacted
 
 from ..http.urls import UpstreamError
-from ..selection.choice import Choice, ShownPage
 from ..selection.core_metadata import EvaluatedWheel
-from ..selection.decisions import JudgedPage
 from ..selection.reader import stream_pieces
 from ..selection.renaming import find_label, project_of
+from ..selection.shown import ShownPage, ShownRelease
+from ..selection.visibility import PageVerdicts
 from ..selection.wheel_files import may_be_build
 from .responses import (
     FILE_HEADERS,
@@ -55,10 +55,10 @@ logger = logging.getLogger(__name__)
 
 _PASSED_ON = ("content-length", "content-range", "last-modified")
 
-OnPick = Callable[[Choice, "str | None"], None]
+OnPick = Callable[[ShownRelease, "str | None"], None]
 """Called with the label that an installer fetches of a release, or ``None``."""
 
-OnPage = Callable[[JudgedPage], None]
+OnPage = Callable[[PageVerdicts], None]
 """Called with what is known of a page that an installer has asked for."""
 
 
@@ -223,8 +223,8 @@ class _Handlers:
             resource = await self._source.repository.get_resource(project, name)
         except errors.ResourceUnavailable:
             label = request.path_params["label"].lstrip(NO_LABEL)
-            choices = self._source.repository.last(project).choices.values()
-            if (response := _respond_renamed(choices, label, name)) is None:
+            shown_releases = self._source.repository.last(project).releases.values()
+            if (response := _respond_renamed(shown_releases, label, name)) is None:
                 raise
             return response
         found = self._source.repository.last(project).find_release(
@@ -333,10 +333,10 @@ class _Handlers:
 
         Where that wheel has its own URL, no request for it arrives here.
         """
-        choices = shown.choices.values()
-        if not choices or self._source.access.local:
+        shown_releases = shown.releases.values()
+        if not shown_releases or self._source.access.local:
             return
-        newest = max(choices, key=lambda choice: Version(choice.version))
+        newest = max(shown_releases, key=lambda release: Version(release.version))
         if newest.plain and not newest.offers:
             self._on_pick(newest, None)
 
@@ -346,14 +346,14 @@ def _is_name(name: str) -> bool:
 
 
 def _respond_renamed(
-    choices: Iterable[Choice], label: str, name: str
+    shown_releases: Iterable[ShownRelease], label: str, name: str
 ) -> Response | None:
     """Respond to a request for a variant wheel that this machine does not get.
 
     The URL of a variant wheel in the lock file of another machine has its label, and
     the rank of the label on that machine.
 
-    :param choices: what the page of the project shows.
+    :param shown_releases: what the page of the project shows.
     :param name: the name in the URL, which the page does not have.
     :returns: a redirect to the name that the wheel has here, or a sentence that says
         which build this machine gets; ``None`` for a file of which nothing is known.
@@ -363,25 +363,25 @@ def _respond_renamed(
         version = Version(wheel.split("-")[1])
     except (IndexError, InvalidVersion):
         return None
-    choice = next((c for c in choices if Version(c.version) == version), None)
-    if choice is None or any(offer.name == wheel for offer in choice.offers):
+    shown = next((c for c in shown_releases if Version(c.version) == version), None)
+    if shown is None or any(offer.name == wheel for offer in shown.offers):
         return None
     tags = wheel.split("-")[-3:]
-    for offer in choice.offers:
+    for offer in shown.offers:
         if offer.label == label and offer.name.split("-")[-3:] == tags:
             # The file has another rank in the selection of this machine.
             location = quote(name.replace(wheel, offer.name))
             return RedirectResponse(location, status_code=302, headers=HEADERS)
-    if label not in choice.available:
+    if label not in shown.available:
         return None
-    resolution = choice.resolution
+    resolution = shown.resolution
     reasons = resolution.rejected.get(label, ()) if resolution else ()
     why = "is not shown to this machine"
     if reasons:
         why = f"does not fit this machine: {reasons[0].sentence}"
-    gets = "the non-variant wheel" if choice.plain else "no build of this release"
-    if choice.labels:
-        gets = f"variant {choice.labels[0]}"
-    release = f"{choice.project} {choice.version}"
+    gets = "the non-variant wheel" if shown.plain else "no build of this release"
+    if shown.labels:
+        gets = f"variant {shown.labels[0]}"
+    release = f"{shown.project} {shown.version}"
     text = f"{name}: variant {label} of {release} {why}; this machine gets {gets}\n"
     return PlainTextResponse(text, 404, headers=HEADERS)

@@ -17,12 +17,12 @@ from nvidia_variant_provider.errors import InputError, redacted
 
 from ..http.client import Client
 from ..http.urls import is_http, split_credentials
-from ..selection.choice import Choice, ShownPage
 from ..selection.component import VariantRepository, find_machine, select
-from ..selection.decisions import JudgedPage
 from ..selection.options import Selection
 from ..selection.reader import UNAVAILABLE, Reader
 from ..selection.renaming import find_label
+from ..selection.shown import ShownPage, ShownRelease
+from ..selection.visibility import PageVerdicts
 from ..selection.wheel_files import may_be_build
 from .app import OnPage, OnPick, make_app
 from .server import Server
@@ -279,13 +279,13 @@ class LocalIndex:
             read_lockable(repositories[number], project, unquote(name))
         )
 
-    def all_choices(self) -> list[Choice]:
+    def all_choices(self) -> list[ShownRelease]:
         """Return what was shown of each release, index by index."""
         return [
-            choice
+            release
             for item in (*self._repositories, *self._locked)
             for page in item.all_shown()
-            for choice in page.choices.values()
+            for release in page.releases.values()
         ]
 
     def asked_labels(self) -> dict[str, frozenset[str]]:
@@ -298,17 +298,17 @@ class LocalIndex:
                     asked[project] = asked.get(project, frozenset()) | page.labels
         return asked
 
-    def all_judged(self) -> list[JudgedPage]:
+    def all_judged(self) -> list[PageVerdicts]:
         """Return what was found out about ordinary wheels, index by index."""
         shown = (page for item in self._repositories for page in item.all_shown())
         return self._judged(shown)
 
-    def find_judged(self, project: str) -> list[JudgedPage]:
+    def find_judged(self, project: str) -> list[PageVerdicts]:
         """Return what is known of a project's page in each index that has it."""
         pages = self._judged(self.find_shown(project))
         return [page for page in pages if page.project == project]
 
-    def _judged(self, shown: Iterable[ShownPage]) -> list[JudgedPage]:
+    def _judged(self, shown: Iterable[ShownPage]) -> list[PageVerdicts]:
         pages = [] if self._selection.unchecked else [page.judged for page in shown]
         return [*pages, *(self._locks.judged if self._locks else ())]
 
@@ -323,9 +323,9 @@ class LocalIndex:
             pages.append(shown)
         return pages
 
-    def find_choices(self, project: str) -> Mapping[str, Choice]:
+    def find_shown_releases(self, project: str) -> Mapping[str, ShownRelease]:
         """Return what is shown of a project in the first index that has it."""
         known = [repository.last(project) for repository in self._repositories]
-        if not any(page.choices for page in known):
+        if not any(page.releases for page in known):
             known = self.find_shown(project)
-        return next((page.choices for page in known if page.choices), {})
+        return next((page.releases for page in known if page.releases), {})

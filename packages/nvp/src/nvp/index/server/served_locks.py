@@ -13,14 +13,14 @@ from simple_repository import errors, model
 from nvidia_variant_provider.errors import InputError
 
 from ...metadata.requirements import NON_VARIANT, SelectedVariant
-from ..selection.choice import Choice
 from ..selection.component import VariantRepository, select
 from ..selection.core_metadata import EvaluatedWheel
-from ..selection.decisions import BuildJudge, JudgedPage
 from ..selection.judging import FindEnvironment
 from ..selection.options import Selection
 from ..selection.reader import UNAVAILABLE, Reader
 from ..selection.renaming import Wheel, group
+from ..selection.shown import ShownRelease
+from ..selection.visibility import BuildJudge, PageVerdicts
 from .server import Server
 from .source import Source, link
 from .upstream import ListedUpstream, Upstream
@@ -32,11 +32,11 @@ class LockedPage:
 
     :param files: by the names in the lock file, best first; they have other names and
         URLs where they are variants. A wheel that is rewritten has no hashes.
-    :param choices: what was chosen of each release with variants, by version.
+    :param releases: what is shown of each release with variants, by version.
     """
 
     files: Mapping[str, model.File]
-    choices: Mapping[str, Choice]
+    releases: Mapping[str, ShownRelease]
 
 
 class LockFiles:
@@ -59,7 +59,7 @@ class LockFiles:
         self._upstreams: list[ListedUpstream] = []
         self._sources: list[Source] = []
         self._judges: list[BuildJudge] = []
-        self.judged: list[JudgedPage] = []
+        self.judged: list[PageVerdicts] = []
         """What `judge` has found out."""
 
     def add(self, files: Mapping[str, Sequence[model.File]]) -> int:
@@ -121,7 +121,7 @@ class LockFiles:
         """Find out what the builds of a project of a lock file need."""
         self.judged.append(self._server.call(self._judge(number, project)))
 
-    async def _judge(self, number: int, project: str) -> JudgedPage:
+    async def _judge(self, number: int, project: str) -> PageVerdicts:
         upstream = self._upstreams[number]
         page = await upstream.get_project_page(project)
         return await self._judges[number].judge(upstream, page.name, page.files)
@@ -154,8 +154,8 @@ async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
     page, shown = await source.repository.show(project)
     names = {
         offer.name: offer.wheel.file_name
-        for choice in shown.choices.values()
-        for offer in choice.offers
+        for release in shown.releases.values()
+        for offer in release.offers
     }
     files: dict[str, model.File] = {}
     for file in page.files:
@@ -164,7 +164,7 @@ async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
             names.get(file.filename, file.filename),
             link(source, file, project, urlsplit(url).path, shown=url),
         )
-    return LockedPage(files=files, choices=shown.choices)
+    return LockedPage(files=files, releases=shown.releases)
 
 
 async def _save_rewritten(source: Source, project: str, name: str, folder: Path) -> str:
@@ -231,9 +231,9 @@ async def read_lockable(
     found = page.find_offer(name)
     if found is None or found[0].resolution is None:
         return None
-    choice, resolution = found[0], found[0].resolution
+    shown, resolution = found[0], found[0].resolution
     files = {file.filename: file for file in page.judged.apply(page.files)}
-    release = group(files, choice.project)[choice.version]
+    release = group(files, shown.project)[shown.version]
     order = {label: rank for rank, label in enumerate(resolution.compatible)}
     labelled = sorted(
         release.labelled,
@@ -243,7 +243,7 @@ async def read_lockable(
         ),
     )
     wheels = [*labelled, *release.plain]
-    names = {offer.wheel.file_name: offer.name for offer in choice.offers}
+    names = {offer.wheel.file_name: offer.name for offer in shown.offers}
     requires: dict[str | None, tuple[str, ...]] = {}
     for wheel in wheels:
         label = wheel.parts.label

@@ -9,7 +9,7 @@ from nvidia_variant_provider.machine.environment import (
     CudaVersion,
     Environment,
 )
-from nvp.fleet.choosing import Pick, choose, group_machines
+from nvp.fleet.serving import Selected, choose, group_machines
 from nvp.inventories.model import Machine, make_environment
 
 OLDEST = CudaVersion(11, 0)
@@ -31,31 +31,31 @@ MACHINES = [
 def test_machines_that_are_alike_are_decided_once() -> None:
     asked: list[Environment] = []
 
-    def decide(environments: Sequence[Environment]) -> list[Pick]:
+    def select(environments: Sequence[Environment]) -> list[Selected]:
         asked.extend(environments)
         return [
-            Pick(selected="cu126", runs=("cu126",), gpu=("cu126",))
+            Selected(selected="cu126", runs=("cu126",), gpu=("cu126",))
             if (environment.cuda_driver_version or OLDEST) >= CudaVersion(12, 6)
-            else Pick(selected=None)
+            else Selected(selected=None)
             for environment in environments
         ]
 
-    fleet = choose(group_machines(MACHINES, per_machine=True), decide)
+    fleet = choose(group_machines(MACHINES, per_machine=True), select)
     kinds = [
         (item.cuda_driver_version, item.compute_capabilities, item.source)
         for item in asked
     ]
     assert len(kinds) == len(set(kinds)), "each kind, and each newer driver, once"
-    assert [choice.group.names[0] for choice in fleet.choices] == [
+    assert [choice.group.names[0] for choice in fleet.served] == [
         item.name for item in MACHINES
     ]
-    for choice in fleet.choices:
+    for choice in fleet.served:
         if choice.group.environment.cuda_driver_version == CudaVersion(12, 9):
             assert (choice.is_unserved, choice.driver) == (False, None)
         else:
             assert choice.driver == CudaVersion(12, 6)
     assert fleet.cover is not None
     assert fleet.cover.gains == {"cu126": 20}
-    alike = choose(group_machines(MACHINES), decide)
+    alike = choose(group_machines(MACHINES), select)
     assert alike.cover == fleet.cover
     assert alike.covering == fleet.covering == ()

@@ -98,7 +98,7 @@ def kind_of(environment: Environment) -> Kind:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pick:
+class Selected:
     """What one machine gets.
 
     :param selected: the build that an installer takes; ``None`` for one without a name.
@@ -116,16 +116,16 @@ class Pick:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-Decide = Callable[[Sequence[Environment]], Sequence[Pick]]
-"""Decides what each of several machines gets."""
+Select = Callable[[Sequence[Environment]], Sequence[Selected]]
+"""Selects what each of several machines gets."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class Served:
     """What a group of machines gets.
 
-    :param pick: ``None`` where nothing was chosen, or where the inventory does not say
-        which driver the machines have.
+    :param selection: ``None`` where nothing was selected, or where the inventory does
+        not say which driver the machines have.
     :param driver: for machines that get no build for their GPU, the oldest driver that
         is newer and supports one; ``None`` if there is none.
     :param with_driver: the build that this driver gets.
@@ -136,7 +136,7 @@ class Choice:
     """
 
     group: Group
-    pick: Pick | None
+    selection: Selected | None
     driver: CudaVersion | None = None
     with_driver: str | None = None
     with_compatibility: str | None = None
@@ -145,18 +145,18 @@ class Choice:
     @property
     def is_unserved(self) -> bool:
         """Whether it is known that no build uses the GPU."""
-        return self.pick is not None and not self.pick.gpu
+        return self.selection is not None and not self.selection.gpu
 
     def to_dict(self) -> dict[str, object]:
         """Return an element of ``machines`` in the report of ``fleet``."""
-        pick = self.pick or Pick(selected=None)
+        selection = self.selection or Selected(selected=None)
         return {
             "name": self.group.names[0],
             "count": len(self.group.names),
             "names": list(self.group.names),
             "environment": self.group.environment.to_dict(),
-            "selected": pick.selected,
-            "rejected": {name: list(why) for name, why in pick.rejected.items()},
+            "selected": selection.selected,
+            "rejected": {name: list(why) for name, why in selection.rejected.items()},
             "notes": list(self.group.notes),
             "driver": None if self.driver is None else str(self.driver),
             "with_compatibility": self.with_compatibility,
@@ -172,14 +172,14 @@ class Fleet:
     :param cover: the fewest builds that give each machine one that uses its GPU.
     """
 
-    choices: tuple[Choice, ...]
+    served: tuple[Served, ...]
     covering: tuple[str, ...] = ()
     cover: Cover | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Return the ``data`` of the report of ``fleet``."""
         return {
-            "machines": [item.to_dict() for item in self.choices],
+            "machines": [item.to_dict() for item in self.served],
             "covering": list(self.covering),
             "smallest_set": [] if self.cover is None else list(self.cover.labels),
             "gains": {} if self.cover is None else dict(self.cover.gains),
@@ -188,90 +188,100 @@ class Fleet:
 
 def choose(
     groups: Sequence[Group],
-    decide: Decide | None,
+    select: Select | None,
     *,
-    with_compatibility: Decide | None = None,
-    of_other_releases: Decide | None = None,
+    with_compatibility: Select | None = None,
+    of_other_releases: Select | None = None,
 ) -> Fleet:
     """Choose a build for each group.
 
-    :param decide: such as `decide_by_metadata` returns it; ``None`` to choose nothing.
-    :param with_compatibility: decides as ``decide``, with minor-version compatibility,
+    :param select: such as `select_by_metadata` returns it; ``None`` to choose nothing.
+    :param with_compatibility: selects as ``select``, with minor-version compatibility,
         for machines that get no build for their GPU.
     :param of_other_releases: decides among all releases, for the same machines.
     """
-    if decide is None:
-        return Fleet(choices=tuple(Choice(group=g, pick=None) for g in groups))
-    decide = _once_for_each_kind(decide)
+    if select is None:
+        return Fleet(served=tuple(Served(group=g, selection=None) for g in groups))
+    select = _once_for_each_kind(select)
     known = [group for group in groups if group.is_known]
-    picks = decide([group.environment for group in known])
-    by_group = {id(group): pick for group, pick in zip(known, picks, strict=True)}
-    choices = [Choice(group=group, pick=by_group.get(id(group))) for group in groups]
-    unserved = [choice for choice in choices if choice.is_unserved]
+    selections = select([group.environment for group in known])
+    by_group = {
+        id(group): selection for group, selection in zip(known, selections, strict=True)
+    }
+    all_served = [
+        Served(group=group, selection=by_group.get(id(group))) for group in groups
+    ]
+    unserved = [served for served in all_served if served.is_unserved]
     # All at once, since each decision may read an index.
-    drivers = _find_drivers(unserved, decide)
+    drivers = _find_drivers(unserved, select)
     compatible = _find_builds(unserved, with_compatibility)
     others = _find_builds(unserved, of_other_releases)
     changed = {
-        id(choice): replace(
-            choice,
+        id(served): replace(
+            served,
             driver=None if driver is None else driver[0],
             with_driver=None if driver is None else driver[1],
             with_compatibility=label,
             of_another_release=other,
         )
-        for choice, driver, label, other in zip(
+        for served, driver, label, other in zip(
             unserved, drivers, compatible, others, strict=True
         )
     }
-    first = picks[0].runs if picks else ()
-    different = {id(pick): pick for pick in picks}.values()
+    first = selections[0].runs if selections else ()
+    different = {id(selection): selection for selection in selections}.values()
     return Fleet(
-        choices=tuple(changed.get(id(choice), choice) for choice in choices),
-        covering=tuple(x for x in first if all(x in pick.runs for pick in different)),
+        served=tuple(changed.get(id(served), served) for served in all_served),
+        covering=tuple(
+            x for x in first if all(x in selection.runs for selection in different)
+        ),
         cover=find_cover(
-            [(len(c.group.names), c.pick.gpu) for c in choices if c.pick is not None]
+            [
+                (len(c.group.names), c.selection.gpu)
+                for c in all_served
+                if c.selection is not None
+            ]
         ),
     )
 
 
-def _once_for_each_kind(decide: Decide) -> Decide:
-    """Decide once about machines that are alike, of which there may be thousands."""
-    known: dict[Kind, Pick] = {}
+def _once_for_each_kind(select: Select) -> Select:
+    """Select once for machines that are alike, of which there may be thousands."""
+    known: dict[Kind, Selected] = {}
 
-    def decide_once(environments: Sequence[Environment]) -> list[Pick]:
+    def select_once(environments: Sequence[Environment]) -> list[Selected]:
         kinds = [kind_of(environment) for environment in environments]
         new = {
             kind: environment
             for kind, environment in zip(kinds, environments, strict=True)
             if kind not in known
         }
-        known.update(zip(new, decide(list(new.values())) if new else (), strict=True))
+        known.update(zip(new, select(list(new.values())) if new else (), strict=True))
         return [known[kind] for kind in kinds]
 
-    return decide_once
+    return select_once
 
 
 def _find_drivers(
-    unserved: Sequence[Choice], decide: Decide
+    unserved: Sequence[Served], select: Select
 ) -> list[tuple[CudaVersion, str] | None]:
     """Return the oldest newer driver that gets a build for each GPU, and the build."""
-    tries = [(choice, cuda) for choice in unserved for cuda in _newer_drivers(choice)]
-    picks = decide(
+    tries = [(served, cuda) for served in unserved for cuda in _newer_drivers(served)]
+    selections = select(
         [
-            choice.group.environment.replace(cuda_driver_version=cuda)
-            for choice, cuda in tries
+            served.group.environment.replace(cuda_driver_version=cuda)
+            for served, cuda in tries
         ]
     )
     oldest: dict[int, tuple[CudaVersion, str]] = {}
-    for (choice, cuda), pick in zip(tries, picks, strict=True):
-        if pick.gpu:
-            oldest.setdefault(id(choice), (cuda, pick.gpu[0]))
-    return [oldest.get(id(choice)) for choice in unserved]
+    for (served, cuda), selection in zip(tries, selections, strict=True):
+        if selection.gpu:
+            oldest.setdefault(id(served), (cuda, selection.gpu[0]))
+    return [oldest.get(id(served)) for served in unserved]
 
 
-def _newer_drivers(choice: Choice) -> list[CudaVersion]:
-    environment = choice.group.environment
+def _newer_drivers(served: Served) -> list[CudaVersion]:
+    environment = served.group.environment
     current = environment.cuda_driver_version
     return [
         cuda
@@ -282,32 +292,34 @@ def _newer_drivers(choice: Choice) -> list[CudaVersion]:
     ]
 
 
-def _find_builds(unserved: Sequence[Choice], decide: Decide | None) -> list[str | None]:
+def _find_builds(unserved: Sequence[Served], select: Select | None) -> list[str | None]:
     """Return the build for the GPU of each group by another decision."""
-    if decide is None or not unserved:
+    if select is None or not unserved:
         return [None] * len(unserved)
-    decide = _once_for_each_kind(decide)
-    picks = decide([choice.group.environment for choice in unserved])
+    select = _once_for_each_kind(select)
+    selections = select([served.group.environment for served in unserved])
     return [
-        pick.selected if pick.selected in pick.gpu else next(iter(pick.gpu), None)
-        for pick in picks
+        selection.selected
+        if selection.selected in selection.gpu
+        else next(iter(selection.gpu), None)
+        for selection in selections
     ]
 
 
-def decide_by_metadata(
+def select_by_metadata(
     metadata: VariantsMetadata,
     *,
     every_gpu: bool = False,
     minor_version_compatibility: bool = False,
-) -> Decide:
+) -> Select:
     """Return what decides by the variants of a release.
 
     The user's ``variants.toml`` does not count, since these are other machines.
     """
 
-    def decide(environments: Sequence[Environment]) -> list[Pick]:
+    def select(environments: Sequence[Environment]) -> list[Selected]:
         return [
-            _pick(
+            _selected(
                 resolve_metadata(
                     metadata,
                     environment,
@@ -318,12 +330,12 @@ def decide_by_metadata(
             for environment in environments
         ]
 
-    return decide
+    return select
 
 
-def _pick(resolution: Resolution) -> Pick:
+def _selected(resolution: Resolution) -> Selected:
     variants = resolution.metadata.variants
-    return Pick(
+    return Selected(
         selected=resolution.selected,
         runs=resolution.compatible,
         gpu=tuple(x for x in resolution.compatible if NAMESPACE in variants[x]),

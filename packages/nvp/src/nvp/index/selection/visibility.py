@@ -22,10 +22,10 @@ from nvidia_variant_provider.errors import InputError
 from ...builds.needs import Backend, parse_backend
 from ...builds.page import (
     Build,
-    Decisions,
-    decide,
-    decide_elsewhere,
+    PageVisibility,
     find_strays,
+    find_visibility,
+    find_visibility_elsewhere,
     follow,
 )
 from ...wheels.archive import is_for_platform
@@ -41,7 +41,7 @@ _ORIGINS = 100_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JudgedPage:
+class PageVerdicts:
     """What is known of the builds of a project, and what becomes of them.
 
     :param builds: the wheels for this platform and those that run anywhere, newest
@@ -53,8 +53,8 @@ class JudgedPage:
 
     project: str
     builds: Sequence[Build] = ()
-    decisions: Decisions = field(
-        default_factory=lambda: Decisions(files={}, newest=None, chosen={})
+    visibility: PageVisibility = field(
+        default_factory=lambda: PageVisibility(files={}, newest=None, backends={})
     )
     follows: str | None = None
     strays: Mapping[Version, tuple[Backend, Backend]] = field(default_factory=dict)
@@ -69,19 +69,19 @@ class JudgedPage:
         """Return files as the page shows them: without hidden ones, others yanked."""
         shown = []
         for file in files:
-            decision = self.decisions.files.get(file.filename)
-            if decision is None or decision.action == "show":
+            each = self.visibility.files.get(file.filename)
+            if each is None or each.action == "show":
                 shown.append(file)
-            elif decision.action != "hide":
+            elif each.action != "hide":
                 # Keep the reason of the index, which yanked the file for everybody.
-                shown.append(replace(file, yanked=file.yanked or decision.reason))
+                shown.append(replace(file, yanked=file.yanked or each.reason))
         return shown
 
 
 class BuildJudge:
     """Decides about the ordinary wheels of all indexes of an installer.
 
-    Installers compare the files of all indexes, so that the decisions about the page
+    Installers compare the files of all indexes, so that the visibility about the page
     of one index rest on what the others offer.
 
     :param indexes: all that the installer reads. What a build requires may be on
@@ -121,7 +121,7 @@ class BuildJudge:
 
     async def judge(
         self, index: SimpleRepository, project: str, files: Sequence[model.File]
-    ) -> JudgedPage:
+    ) -> PageVerdicts:
         """Judge the wheels of a page of an index, and decide what becomes of them.
 
         :param project: the normalized name.
@@ -130,10 +130,10 @@ class BuildJudge:
         judged, required = await self._judge.judge(project, files)
         ours = self._for_here(judged)
         if all(b.judgement.verdict == "unknown" and not b.backend for b in ours):
-            return JudgedPage(project=project, builds=ours)
+            return PageVerdicts(project=project, builds=ours)
         driver = (await self._find_environment()).cuda_driver_version is not None
         follows, followed = await self._find_backends(project, ours, required, driver)
-        decisions = decide(
+        visibility = find_visibility(
             [*ours, *await self._judge_others(index, project)],
             driver=driver,
             named=self._selection.named.get(project, ()),
@@ -141,26 +141,28 @@ class BuildJudge:
             follow=followed,
         )
         names = {build.file for build in ours}
-        by_file = {name: d for name, d in decisions.files.items() if name in names}
+        by_file = {name: d for name, d in visibility.files.items() if name in names}
         if self._selection.several_platforms:
             elsewhere = [build for build in judged if build.file not in names]
-            by_file |= decide_elsewhere(ours, by_file, elsewhere, driver=driver)
-        decisions = replace(decisions, files=by_file)
-        for name, decision in decisions.files.items():
-            if decision.action != "show":
-                logger.debug("%s: %s: %s", name, decision.action, decision.reason)
+            by_file |= find_visibility_elsewhere(
+                ours, by_file, elsewhere, driver=driver
+            )
+        visibility = replace(visibility, files=by_file)
+        for name, each in visibility.files.items():
+            if each.action != "show":
+                logger.debug("%s: %s: %s", name, each.action, each.reason)
         logger.info(
             "%s: %d builds, the newest release that runs is %s",
             project,
             len(ours),
-            decisions.newest,
+            visibility.newest,
         )
-        return JudgedPage(
+        return PageVerdicts(
             project=project,
             builds=ours,
-            decisions=decisions,
+            visibility=visibility,
             follows=follows,
-            strays=find_strays(decisions, followed),
+            strays=find_strays(visibility, followed),
         )
 
     async def inspect(
@@ -263,13 +265,13 @@ class BuildJudge:
             judged, _ = await self._judge.judge(name, files, (project,))
             leader = self._for_here(judged)
             label = self._selection.pins.get(name)
-            decisions = decide(leader, driver=driver, label=label)
+            visibility = find_visibility(leader, driver=driver, label=label)
             requirements = {
                 release: texts[name]
                 for release, texts in required.items()
                 if name in texts
             }
-            if followed := follow(ours, requirements, leader, decisions):
+            if followed := follow(ours, requirements, leader, visibility):
                 return name, followed
         return None, {}
 

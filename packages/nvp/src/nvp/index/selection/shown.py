@@ -11,8 +11,8 @@ from simple_repository import model
 
 from ...builds.needs import parse_backend
 from ..http.pages import LABEL_KEY
-from .decisions import JudgedPage
 from .renaming import Offer, Release
+from .visibility import PageVerdicts
 from .wheel_files import find_labels, has_label
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class ShownRelease:
     """What a machine gets of one release.
 
     :param resolution: of all labels; ``None`` when the metadata cannot be used.
@@ -59,7 +59,7 @@ class ShownPage:
     :param files: the files of the index.
     :param shown: the files that an installer sees.
     :param judged: what is known of its ordinary wheels.
-    :param choices: what is shown of each release with variants, by version.
+    :param releases: what is shown of each release with variants, by version.
     :param announced: by their own names, the files whose METADATA is sent from here.
     :param labels: the labels of its files on all indexes; ``None`` unless the user
         asks for one.
@@ -67,20 +67,20 @@ class ShownPage:
 
     files: Sequence[model.File] = ()
     shown: Sequence[model.File] = ()
-    judged: JudgedPage
-    choices: Mapping[str, Choice] = field(default_factory=dict)
+    judged: PageVerdicts
+    releases: Mapping[str, ShownRelease] = field(default_factory=dict)
     announced: Mapping[str, model.File] = field(default_factory=dict)
     labels: frozenset[str] | None = None
 
-    def find_offer(self, name: str) -> tuple[Choice, Offer] | None:
+    def find_offer(self, name: str) -> tuple[ShownRelease, Offer] | None:
         """Find the variant wheel that installers see as ``name``."""
-        for choice in self.choices.values():
-            for offer in choice.offers:
+        for release in self.releases.values():
+            for offer in release.offers:
                 if offer.name == name:
-                    return choice, offer
+                    return release, offer
         return None
 
-    def find_release(self, name: str) -> tuple[Choice, str | None] | None:
+    def find_release(self, name: str) -> tuple[ShownRelease, str | None] | None:
         """Find the release with variants that a wheel is of, and its label.
 
         :param name: the name that installers see.
@@ -88,13 +88,13 @@ class ShownPage:
         """
         if (found := self.find_offer(name)) is not None:
             return found[0], found[1].label
-        for choice in self.choices.values():
-            if name in choice.plain:
-                return choice, None
+        for release in self.releases.values():
+            if name in release.plain:
+                return release, None
         return None
 
 
-def all_labels(file_names: Iterable[str], judged: JudgedPage) -> frozenset[str]:
+def all_labels(file_names: Iterable[str], judged: PageVerdicts) -> frozenset[str]:
     """Return the labels by which a user can ask for the wheels of a project."""
     labels = set(find_labels(file_names))
     for build in judged.builds:
@@ -118,15 +118,15 @@ def is_needed(label: str, labels: Iterable[str], *, alone: bool) -> bool:
 
 
 def explain_refused(
-    pinned: str, judged: JudgedPage, choices: Iterable[Choice]
+    pinned: str, judged: PageVerdicts, shown_releases: Iterable[ShownRelease]
 ) -> str | None:
     """Say why the newest build with a label does not fit the machine."""
     refused: list[tuple[Version, str]] = []
-    for choice in choices:
-        rejected = choice.resolution.rejected if choice.resolution else {}
+    for shown in shown_releases:
+        rejected = shown.resolution.rejected if shown.resolution else {}
         if pinned in rejected:
             reasons = "; ".join(reason.sentence for reason in rejected[pinned])
-            refused.append((Version(choice.version), reasons))
+            refused.append((Version(shown.version), reasons))
     refused += [
         (build.release, "; ".join(build.judgement.reasons))
         for build in judged.builds
@@ -172,7 +172,7 @@ def with_files(
 def select_files(
     files: Iterable[model.File],
     releases: Mapping[str, Release],
-    choices: Mapping[str, Choice],
+    shown_releases: Mapping[str, ShownRelease],
     *,
     keeps_hashes: bool = False,
 ) -> list[model.File]:
@@ -189,11 +189,13 @@ def select_files(
     """
     labelled = {w.file_name for r in releases.values() for w in r.labelled}
     plain = {w.file_name for r in releases.values() for w in r.plain}
-    shown_plain = frozenset().union(*(choice.plain for choice in choices.values()))
-    offers = {o.wheel.file_name: o for c in choices.values() for o in c.offers}
+    shown_plain = frozenset().union(
+        *(release.plain for release in shown_releases.values())
+    )
+    offers = {o.wheel.file_name: o for c in shown_releases.values() for o in c.offers}
     rewritten = {
         o.wheel.file_name
-        for c in choices.values()
+        for c in shown_releases.values()
         for o in c.offers
         if o.label in c.rewritten
     }
@@ -224,9 +226,9 @@ def select_files(
     first = [file for file in ordered if not file.filename.endswith("-any.whl")]
     best = [
         file
-        for choice in choices.values()
-        if choice.offers
-        and (file := renamed[choice.offers[0].wheel.file_name]).filename.endswith(
+        for release in shown_releases.values()
+        if release.offers
+        and (file := renamed[release.offers[0].wheel.file_name]).filename.endswith(
             "-any.whl"
         )
     ]
