@@ -55,6 +55,9 @@ _WRITE = 30.0
 
 _LEAST = 64 * 1024
 
+_STALLED = 1.0
+"""Seconds without reading after which a response makes room for a new connection."""
+
 _NO_WAITING = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 """``struct linger``: the system forgets a connection at once, and tells its client."""
 
@@ -246,24 +249,29 @@ class _Crowd:
         """Add a connection, for which another one may have to be closed."""
         self._members.add(newcomer)
         if len(self._members) > self._most:
-            self._make_room(self._members)
+            self._make_room(self._members, newcomer)
         elif not newcomer.host.startswith(("127.", "::1")):
             own = {one for one in self._members if one.host == newcomer.host}
             if len(own) > self._most_of_client:
-                self._make_room(own)
+                self._make_room(own, newcomer)
 
     def leave(self, member: _BoundedProtocol) -> None:
         """Forget a connection that is closed."""
         self._members.discard(member)
 
-    def _make_room(self, members: set[_BoundedProtocol]) -> None:
+    def _make_room(
+        self, members: set[_BoundedProtocol], newcomer: _BoundedProtocol
+    ) -> None:
         """Close the connection that has waited longest for its client.
 
-        One that waits for a request goes before one whose response is being read. The
-        newcomer waits too, so that there is always one.
+        One that waits for a request goes before one whose response is not read. The
+        newcomer waits too, so that there is always one, but it goes last.
         """
         waiting = (member for member in members if member.waits_for_client)
-        victim = min(waiting, key=lambda member: (member.is_writing, member.since))
+        victim = min(
+            waiting,
+            key=lambda member: (member is newcomer, member.is_writing, member.since),
+        )
         logger.info("too many connections: closing one of %s", victim.host)
         self.leave(victim)
         victim.drop()
@@ -285,9 +293,11 @@ class _BoundedProtocol(H11Protocol):
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether the client has to send a request, or to read a response."""
+        """Whether the client has to send a request, or does not read its response."""
         if self.transport.is_closing():  # What the client has not got is on its way.
             return False
+        if self.is_writing:
+            return self.loop.time() - self.since >= _STALLED
         return self._timer is not None or not self._is_responding()
 
     @property
