@@ -181,7 +181,13 @@ def test_exit_codes_are_documented() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["github-workflows", "dependabot", "github-issue-config", "github-issue-forms"],
+    [
+        "github-workflows",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("dependabot", "github-issue-config", "github-issue-forms")
+        ),
+    ],
 )
 def test_github_files_follow_their_schema(kind: str) -> None:
     pytest.importorskip("check_jsonschema")

@@ -11,6 +11,9 @@ from support.sessions import ROOT, blocks, compared, pages, refresh, run_page
 
 from nvp.cli.parsers import VERBS
 
+QUICK = {"README.md", "first-install.md", "api.md"}
+"""Pages whose sessions run by default."""
+
 SESSIONS = [path for path in pages() if blocks(path.read_text(encoding="utf-8"))]
 
 pytestmark = pytest.mark.skipif(
@@ -24,7 +27,7 @@ pytestmark = pytest.mark.skipif(
         pytest.param(
             path,
             id=path.relative_to(ROOT).as_posix(),
-            marks=[pytest.mark.slow] if path.parent.name == "how-to" else [],
+            marks=[pytest.mark.slow] if path.name not in QUICK else [],
         )
         for path in SESSIONS
     ],

@@ -44,10 +44,16 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "words",
     [
-        ("matrix", FIXTURES / "published" / "torch-2.9.0-variants.json"),
+        pytest.param(
+            ("matrix", FIXTURES / "published" / "torch-2.9.0-variants.json"),
+            marks=pytest.mark.slow,
+        ),
         ("inspect", FIXTURES / "binaries" / "concatenated.so"),
         ("validate", FIXTURES / "published" / "torch-2.9.0-variants.json"),
-        ("releases", "torch", "--index-url", FIXTURES, "--cuda-driver", "12.8"),
+        pytest.param(
+            ("releases", "torch", "--index-url", FIXTURES, "--cuda-driver", "12.8"),
+            marks=pytest.mark.slow,
+        ),
         ("pip", "--version"),
         ("detect",),
     ],

@@ -81,22 +81,20 @@ def test_both_refuse_the_original(
     assert variantlib_outcome(document(path)) == REFUSED
 
 
+@pytest.mark.parametrize(
+    ("cuda", "sm"),
+    some_of([("12.9", "12.0"), ("12.4", "9.0"), ("12.6", "7.0"), ("13.0", "8.9")], 4),
+)
 def test_variantlib_orders_as_we_order_the_original(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cuda: str, sm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     isolate(monkeypatch, tmp_path)
-    for cuda, sm in (
-        ("12.4", "9.0"),
-        ("12.6", "7.0"),
-        ("12.9", "12.0"),
-        ("13.0", "8.9"),
-    ):
-        for name, value in forced(cuda, sm).items():
-            monkeypatch.setenv(name, value)
-        wanted = labels_of_original(TUTORIAL, cuda, sm)
-        assert by_priority(upgraded(TUTORIAL)) == wanted
-        for path in SCHEMAS:
-            assert by_priority(upgraded(path), ask_again=False) == wanted
+    for name, value in forced(cuda, sm).items():
+        monkeypatch.setenv(name, value)
+    wanted = labels_of_original(TUTORIAL, cuda, sm)
+    assert by_priority(upgraded(TUTORIAL)) == wanted
+    for path in SCHEMAS:
+        assert by_priority(upgraded(path), ask_again=False) == wanted
 
 
 def test_uv_refuses_wheels_that_were_not_upgraded(tmp_path: Path) -> None:

@@ -32,12 +32,12 @@ Nested: TypeAlias = dict[str, Lists]
 FEW = settings(
     deadline=None,
     derandomize=True,
-    max_examples=20,
+    max_examples=8,
     # Explaining a failure takes minutes with a peer this slow.
     phases=[Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow],
 )
-MANY = settings(FEW, max_examples=200)
+MANY = settings(FEW, max_examples=80)
 
 # Some names are a prefix of another one; some values sort differently as numbers.
 NAMESPACES = ("nvidia", "blas_lapack", "a")

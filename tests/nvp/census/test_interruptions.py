@@ -219,7 +219,7 @@ def interrupted(
             index.gate.set()
 
 
-@pytest.fixture(params=["processes", "Dask"])
+@pytest.fixture(params=["processes", pytest.param("Dask", marks=pytest.mark.slow)])
 def workers(request: pytest.FixtureRequest) -> list[str]:
     """The options for two workers."""
     if request.param == "processes":

@@ -59,9 +59,9 @@ def test_an_export_beside_the_report(run: Run, store: Path, tmp_path: Path) -> N
     ],
 )
 def test_options_that_do_not_go_together(
-    words: tuple[str, ...], message: str, run: Run, store: Path
+    words: tuple[str, ...], message: str, run: Run, tmp_path: Path
 ) -> None:
-    outcome = run("census", *words, "-o", store)
+    outcome = run("census", *words, "-o", tmp_path / "census.sqlite")
     assert outcome.code == 2
     assert message in outcome.err
 

@@ -54,7 +54,9 @@ def test_the_url_of_another_protocol(
     assert "only http and https URLs are read; download the file" in text
 
 
-@pytest.mark.parametrize("verb", ["serve", "releases"])
+@pytest.mark.parametrize(
+    "verb", ["serve", pytest.param("releases", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     ("url", "message"),
     [

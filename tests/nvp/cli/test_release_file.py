@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.documents import TORCH
+from support.grids import some_of
 
 pytest.importorskip("httpx", reason="it reads the URLs")
 pytest.importorskip("uv", reason="the helpers find uv")
@@ -43,7 +44,7 @@ def with_password(url: str, password: str = "S3cret") -> str:
     return url.replace("://", f"://me:{password}@")
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", some_of(((verb,) for verb in VERBS), 3))
 def test_a_url_is_read_with_its_credentials(
     verb: str, server: RangeServer, environ: dict[str, str], tmp_path: Path
 ) -> None:
@@ -68,7 +69,9 @@ def test_credentials_are_found_as_pip_finds_them(
     assert (done.code, done.err) == (0, "")
 
 
-@pytest.mark.parametrize("verb", [*VERBS, "inspect", "validate", "upgrade"])
+@pytest.mark.parametrize(
+    "verb", some_of(((verb,) for verb in (*VERBS, "inspect", "validate", "upgrade")), 3)
+)
 @pytest.mark.parametrize(
     "scheme", ["http", pytest.param("ftp", marks=pytest.mark.slow)]
 )

@@ -29,7 +29,7 @@ def serves(fitting: Fitting, labels: Sequence[str]) -> bool:
     return all(set(fits) & set(labels) for _, fits in fitting if fits)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(fleets)
 def test_no_smaller_set_serves_all(fitting: Fitting) -> None:
     cover = find_cover(fitting)
@@ -39,7 +39,7 @@ def test_no_smaller_set_serves_all(fitting: Fitting) -> None:
         assert not serves(fitting, smaller) or not cover.labels
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(fleets)
 def test_gains_add_up_to_all_machines_that_can_be_served(fitting: Fitting) -> None:
     cover = find_cover(fitting)
@@ -48,7 +48,7 @@ def test_gains_add_up_to_all_machines_that_can_be_served(fitting: Fitting) -> No
     assert all(cover.gains.values())
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(fleets)
 def test_of_the_smallest_sets_the_best_is_taken(fitting: Fitting) -> None:
     def distance(labels: Sequence[str]) -> int:

@@ -296,7 +296,7 @@ TARGETS = st.lists(
 
 
 @given(st.lists(TARGETS, min_size=1, max_size=3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_value_is_true_of_every_gpu_that_gets_it(
     libraries: list[list[str]],
 ) -> None:
@@ -311,7 +311,7 @@ def test_every_value_is_true_of_every_gpu_that_gets_it(
 
 
 @given(st.lists(TARGETS, min_size=1, max_size=3), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_wheel_with_fewer_libraries_runs_on_no_fewer_gpus(
     targets: list[list[str]], data: st.DataObject
 ) -> None:
@@ -339,7 +339,7 @@ def test_a_wheel_with_fewer_libraries_runs_on_no_fewer_gpus(
     st.lists(st.text(max_size=8) | st.sampled_from(["libcudart.so.999", "\n"])),
     st.text(max_size=20),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_hostile_names_and_numbers_raise_nothing(
     targets: list[str], isa: str, needed: list[str], path: str
 ) -> None:

@@ -203,7 +203,11 @@ LARGE = 128 * 1024 * 1024
 """Bytes of a member, eight times the memory that reading it may take."""
 
 
-@pytest.mark.parametrize("claims", [LARGE, 1024], ids=["honest", "lying"])
+@pytest.mark.parametrize(
+    "claims",
+    [LARGE, pytest.param(1024, marks=pytest.mark.slow)],
+    ids=["honest", "lying"],
+)
 @pytest.mark.parametrize(
     "head",
     [b"", PLAIN, container(entry(payload=b""), size=1 << 26)],

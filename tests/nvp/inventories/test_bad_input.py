@@ -186,7 +186,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(JSON, max_size=4))
 def test_no_element_of_a_list_makes_a_reader_fail(listed: list[Any]) -> None:
     objects = [item for item in listed if isinstance(item, dict)]

@@ -148,7 +148,7 @@ def check_no_defect_is_missed(document: Any) -> None:
 
 
 @given(st.integers(0, PLACES - 1), VALUES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_defect_is_missed_with_any_value_in_any_place(
     place: int, value: object
 ) -> None:
@@ -161,7 +161,7 @@ def test_no_defect_is_missed_with_any_value_in_any_place(
 
 
 @given(st.integers(0, PLACES - 1), VALUES, st.text(max_size=9))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_defect_is_missed_with_any_key_in_any_object(
     place: int, value: object, key: str
 ) -> None:
@@ -204,7 +204,7 @@ def test_arbitrary_bytes_are_an_error(data: bytes) -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_damage_that_the_reader_refuses_is_an_error(data: st.DataObject) -> None:
     text = bytearray(lint_text("clean"))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -243,8 +243,8 @@ def test_many_findings_of_one_long_key_stay_small() -> None:
 
 
 def test_a_key_given_twice_among_many_takes_linear_time() -> None:
-    """A quadratic search would take a quarter of an hour here."""
-    keys = ", ".join(f'"k{index}": 1' for index in range(200_000))
+    """A quadratic search would take a minute here."""
+    keys = ", ".join(f'"k{index}": 1' for index in range(50_000))
     findings = lint(f'{{{keys}, "k0": 2}}'.encode())
     assert [f.place for f in findings if f.code == "NV102"] == ["k0"]
 

@@ -321,7 +321,7 @@ def test_clean_document_has_only_notes(document: Any) -> None:
 
 @pytest.mark.parametrize("name", DAMAGES)
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_damage_is_found(name: str, data: st.DataObject) -> None:
     code, function = DAMAGES[name]
     # Writing and reading JSON makes copies: `build` may put an object in two places.

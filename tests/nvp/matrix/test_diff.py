@@ -68,7 +68,7 @@ def lanes_of(old: Any, new: Any, **options: Any) -> dict[tuple[str, str], Lane]:
 
 class TestLanes:
     @given(documents(), documents())
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=15, deadline=None)
     def test_lanes_have_the_cells_of_both_releases(
         self, old: dict[str, Any], new: dict[str, Any]
     ) -> None:
@@ -87,7 +87,7 @@ class TestLanes:
             assert bool(lane.workaround) == (lane.change == LOST)
 
     @given(documents())
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=10, deadline=None)
     def test_a_release_does_not_differ_from_itself(
         self, sample: dict[str, Any]
     ) -> None:
@@ -95,7 +95,7 @@ class TestLanes:
         assert {lane.change for lane in lanes.values()} == {SAME}
 
     @given(documents(), documents())
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=15, deadline=None)
     def test_swapping_the_releases_swaps_gained_and_lost(
         self, old: dict[str, Any], new: dict[str, Any]
     ) -> None:
@@ -107,7 +107,7 @@ class TestLanes:
         }
 
     @given(documents(), documents())
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=15, deadline=None)
     def test_the_reason_of_a_lost_lane_names_a_feature(
         self, old: dict[str, Any], new: dict[str, Any]
     ) -> None:

@@ -152,7 +152,7 @@ def test_metadata_of_the_tutorial_is_upgraded() -> None:
     assert to_dict(result(outcome)) == wanted
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(source=documents())
 def test_writing_and_reading_again_changes_nothing(source: dict[str, Any]) -> None:
     text = to_text(read_metadata(source))
@@ -194,7 +194,7 @@ def older(draw: st.DrawFn) -> dict[str, Any]:
     return source
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(source=older(), environments=st.lists(machines, min_size=1, max_size=5))
 def test_static_answers_keep_the_order(
     source: dict[str, Any], environments: list[Environment]

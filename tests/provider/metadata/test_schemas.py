@@ -290,7 +290,7 @@ def mutated(draw: st.DrawFn) -> dict[str, Any]:
 @given(mutated())
 @example(changed("0.2.0", ("variants", "x"), {"other": {"a": ["b"]}}))
 @example(changed("0.2.0", (*BLAS, "feature-order"), ["library"]))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_what_the_reader_refuses_the_schema_refuses(document: dict[str, Any]) -> None:
     if accepts("0.2.0", document):
         try:

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 
 import pytest
+from support.grids import some_of
 from support.paths import FIXTURES
 
 from benchmarks.selection import DRIVERS, GPUS, works
@@ -46,7 +47,9 @@ def test_every_published_file_has_expectations() -> None:
     assert all(list(rows) == DRIVERS for rows in EXPECTED["selected"].values())
 
 
-@pytest.mark.parametrize("name", sorted(EXPECTED["selected"]))
+@pytest.mark.parametrize(
+    "name", some_of(((name,) for name in sorted(EXPECTED["selected"])), 3)
+)
 def test_label_of_each_machine(name: str) -> None:
     assert select(name) == EXPECTED["selected"][name]
 

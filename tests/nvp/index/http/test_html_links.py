@@ -106,7 +106,7 @@ _BASE = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(_LINK | _AROUND, max_size=8), _BASE, st.integers(0, 8))
 def test_the_links_are_those_of_pip(parts: list[str], base: str, at: int) -> None:
     parts.insert(min(at, len(parts)), base)

@@ -146,7 +146,7 @@ def test_hashes_are_required(text: str, required: bool, understand: Understand) 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("-r missing.txt\n", "missing.txt"),
+        pytest.param("-r missing.txt\n", "missing.txt", marks=pytest.mark.slow),
         ("torch\n--no-such-option\n", "no such option: --no-such-option"),
     ],
 )

@@ -154,6 +154,7 @@ def test_a_lock_on_stdout_has_the_real_urls(
     assert quiet.out.count("http://") == quiet.out.count(index)
 
 
+@pytest.mark.slow
 def test_a_failing_lock_prints_what_pip_prints(pip: Pip, folder: Path) -> None:
     with serve(folder) as index:
         done = pip("lock", "-i", index, "--output", "-", "no-such-project")

@@ -125,6 +125,7 @@ def test_a_label(union: str, pip: Pip, tmp_path: Path) -> None:
     assert installed_labels(tmp_path / "it") == {"torch": "2.10.0+cu126 None"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first", ["plain", pytest.param("union", marks=pytest.mark.slow)]
 )

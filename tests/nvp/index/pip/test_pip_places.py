@@ -99,6 +99,7 @@ def test_links_alone(pip: Pip, links: Path, tmp_path: Path) -> None:
     assert installed_labels(target) == {"linked": "1.0 cu128"}
 
 
+@pytest.mark.slow
 def test_links_and_an_index(pip: Pip, links: Path, index: str, tmp_path: Path) -> None:
     target = tmp_path / "it"
     with serve(links) as page:

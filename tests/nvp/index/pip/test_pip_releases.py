@@ -61,6 +61,7 @@ def install(pip: Pip, folder: Path, *words: str) -> tuple[dict[str, str], str]:
     return installed_labels(target), done.err
 
 
+@pytest.mark.slow
 def test_tags_and_build_numbers_do_not_overrule_the_order(
     pip: Pip, folder: Path
 ) -> None:
@@ -104,6 +105,7 @@ def test_labels_that_start_with_a_digit(pip: Pip, folder: Path) -> None:
     assert (found, said) == ({"digits": "1.0 12_8"}, "")
 
 
+@pytest.mark.slow
 def test_names_and_versions_of_every_kind(pip: Pip, folder: Path) -> None:
     publish(folder, metadata(BUILDS), "Some.Long_Name", "1!2.0rc1+local.3")
     found, _ = install(pip, folder, "--pre", "some-long.NAME")
@@ -170,6 +172,7 @@ def test_a_broken_release_gives_the_non_variant_wheel(pip: Pip, folder: Path) ->
     ) in said
 
 
+@pytest.mark.slow
 def test_metadata_with_another_hash_is_not_used(pip: Pip, folder: Path) -> None:
     publish(folder, metadata(BUILDS), "forged", "1.0")
     document = folder / "forged" / "forged-1.0-variants.json"

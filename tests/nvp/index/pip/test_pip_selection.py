@@ -49,7 +49,10 @@ def test_pins(pip: Pip, index: str, tmp_path: Path) -> None:
     assert message in done.err
 
 
-@pytest.mark.parametrize("words", [["--label=torch=cu1"], ["--label", "cu999"]])
+@pytest.mark.parametrize(
+    "words",
+    [["--label=torch=cu1"], pytest.param(["--label", "cu999"], marks=pytest.mark.slow)],
+)
 def test_a_pinned_label_that_the_project_does_not_have(
     words: list[str], pip: Pip, index: str, tmp_path: Path
 ) -> None:
@@ -107,6 +110,7 @@ def test_the_reasons_why_no_build_fits(pip: Pip, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_json_option_of_a_pip_command(pip: Pip, index: str) -> None:
     done = pip("index", "versions", "--json", "-i", index, "torch")
     assert json.loads(done.out)["name"] == "torch"
@@ -223,7 +227,7 @@ def test_another_variant_is_installed_already(
     [
         (["install", "--no-such-option"], 2),
         pytest.param(["install", "no-such-project"], 1, marks=pytest.mark.slow),
-        (["no-such-command"], 1),
+        pytest.param(["no-such-command"], 1, marks=pytest.mark.slow),
         (["--version"], 0),
         pytest.param(["list", "--format=json"], 0, marks=pytest.mark.slow),
     ],
@@ -247,7 +251,9 @@ def test_the_status_is_that_of_pip(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the signals are those of POSIX")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_leaves_no_files(
     number: signal.Signals, pip: Pip, tmp_path: Path
 ) -> None:

@@ -126,7 +126,11 @@ def test_downloaded_files_have_the_bytes_of_the_index(
 
 
 @pytest.mark.parametrize(
-    "label", ["cu126", pytest.param("plain", marks=pytest.mark.slow), None]
+    "label",
+    [
+        "cu126",
+        *(pytest.param(label, marks=pytest.mark.slow) for label in ("plain", None)),
+    ],
 )
 def test_a_hash_selects_its_build(
     label: str | None, pip: Pip, published: Path, index: str, tmp_path: Path

@@ -71,7 +71,8 @@ def read_report(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("command", "urls_of"), [(LOCK, read_lock), (REPORT, read_report)]
+    ("command", "urls_of"),
+    [(LOCK, read_lock), pytest.param(REPORT, read_report, marks=pytest.mark.slow)],
 )
 def test_a_pipe_gets_what_pip_writes_with_the_real_urls(
     command: tuple[str, ...],

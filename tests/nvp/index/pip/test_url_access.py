@@ -117,6 +117,7 @@ def test_a_private_certificate_authority(
     assert "certificate verify failed" in refused.out.lower()
 
 
+@pytest.mark.slow
 def test_a_trusted_host(
     read: Read, published: Path, environ: dict[str, str], authority: Authority
 ) -> None:

@@ -79,7 +79,7 @@ def fresh_of_newest(tmp_path: Path) -> Environment:
     "words",
     [
         ("--cuda-driver", "new"),
-        ("--label", "a=b=cu126"),
+        pytest.param(("--label", "a=b=cu126"), marks=pytest.mark.slow),
         ("--label", "x", "--no-variants"),
     ],
 )

@@ -93,7 +93,16 @@ def test_what_a_release_takes_away(run: Run, index: Path) -> None:
     assert "7.5" not in lost
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "html", "svg"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "text",
+        *(
+            pytest.param(form, marks=pytest.mark.slow)
+            for form in ("markdown", "html", "svg")
+        ),
+    ],
+)
 def test_every_form_of_the_matrix(run: Run, index: Path, form: str) -> None:
     outcome = run("matrix", "torch==2.15.0", "-i", index, "--format", form)
     assert outcome.code == 0

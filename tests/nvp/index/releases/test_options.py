@@ -127,7 +127,9 @@ def test_a_label_that_is_nowhere(
     assert "--label" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("label", ["nope", "cu999", "gpu-demo=nope"])
+@pytest.mark.parametrize(
+    "label", ["gpu-demo=nope", pytest.param("nope", marks=pytest.mark.slow)]
+)
 def test_a_label_that_no_variant_has(
     label: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

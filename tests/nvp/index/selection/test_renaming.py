@@ -65,7 +65,7 @@ def label_in(names: dict[str, str | None], name: str | None) -> str | None:
     return None if name is None else names[name]
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(releases(), st.sampled_from((0, 1000)))
 def test_installers_take_the_best_label(
     given_: tuple[Release, list[str]], base: int
@@ -86,7 +86,7 @@ def test_installers_take_the_best_label(
         assert (chosen is None) == (first is None)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(releases())
 def test_names_are_unique_and_ordered_like_the_labels(
     given_: tuple[Release, list[str]],

@@ -365,7 +365,7 @@ class TestWithoutMetadataFile:
         assert source.asked == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(documents(), wild_machines)
 def test_the_builds_that_are_shown_are_those_that_api_resolve_returns(
     metadata: dict[str, Any], machine: Environment

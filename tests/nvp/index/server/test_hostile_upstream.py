@@ -66,7 +66,7 @@ def leave_early(server: Serving, project: str) -> None:
             client.sendall(request.encode())
 
 
-@pytest.mark.parametrize("project", some_of(((name,) for name in PAGES), 2))
+@pytest.mark.parametrize("project", some_of(((name,) for name in PAGES), 3))
 def test_others_are_served_after_a_hostile_page(server: Serving, project: str) -> None:
     leave_early(server, project)
     status, _, body = fetch(f"{server.urls[0]}{project}/")

@@ -231,7 +231,9 @@ verify_ssl = true
 
 
 @posix
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_signals_stop_it(
     number: signal.Signals, index: str, environ: dict[str, str]
 ) -> None:
