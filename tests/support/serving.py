@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 __all__ = ["Serving", "fetch", "serving"]
@@ -29,13 +30,17 @@ class Serving:
 
 @contextmanager
 def serving(
-    *arguments: object, environ: Mapping[str, str], python: object = sys.executable
+    *arguments: object,
+    environ: Mapping[str, str],
+    python: object = sys.executable,
+    cwd: Path | None = None,
 ) -> Iterator[Serving]:
     """Run ``serve`` while the context lasts."""
     command = [str(python), "-m", "nvp", "serve", "--json"]
     with subprocess.Popen(
         [*command, *map(str, arguments)],
         env=dict(environ),
+        cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",

@@ -48,6 +48,26 @@ def poetry(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 @pytest.fixture(scope="session")
+def pip_tools(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """Return an environment with pip-tools."""
+
+    def fill(folder: Path) -> None:
+        make_environment(folder, "pip-tools==7.6.2")
+
+    return Environment(shared_folder(tmp_path_factory, "pip-tools", fill))
+
+
+@pytest.fixture(scope="session")
+def pipenv(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """Return an environment with pipenv."""
+
+    def fill(folder: Path) -> None:
+        make_environment(folder, "pipenv==2026.10.3")
+
+    return Environment(shared_folder(tmp_path_factory, "pipenv", fill))
+
+
+@pytest.fixture(scope="session")
 def pdm(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """Return an environment with pdm."""
 

@@ -36,7 +36,10 @@ import nvp
 CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
 MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
 
-LOCKS = "Lock files with URLs of this server need it again, at the same port: "
+LOCKS = (
+    "A lock file with URLs of this server needs it again, at the same port; it may "
+    "have them of "
+)
 
 posix = pytest.mark.skipif(os.name == "nt", reason="the signals are those of POSIX")
 

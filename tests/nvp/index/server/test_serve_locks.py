@@ -234,19 +234,3 @@ def test_pdm_lock(
     text = served.shown((project / "pdm.lock").read_text())
     assert real_urls(text) == REAL[1:]
     assert own_urls(text) == {"torch"}
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="the signals are those of POSIX")
-def test_what_does_not_last_is_said(
-    served: Served, environ: dict[str, str], project: Path
-) -> None:
-    with serving("-i", served.upstream, *MACHINE, environ=environ) as server:
-        (project / "it.in").write_text("demo\ntorch\n")
-        words = ("pip", "compile", "--no-config", "--default-index", server.urls[0])
-        run(environ, project, uv.find_uv_bin(), *words, "it.in")
-        code, said = server.stop(signal.SIGTERM)
-    assert code == 0
-    assert said.splitlines()[-1] == (
-        "Lock files with URLs of this server need it again, at the same port: torch "
-        "(variants)"
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from nvidia_variant_provider.errors import UsageError
 
@@ -74,8 +74,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     result = _describe(urls, remote=remote, private=any(indexes.values()))
     # Print the result now, not at the end: people need it while the index runs.
     _serve(local_index, lambda: render(result, command="serve", as_json=options.json))
-    if local_index.passing:
-        complain(_passing(local_index.passing))
+    for sentence in _what_lasts([*urls.values()], local_index.passing):
+        complain(sentence)
     return Result(said=True)
 
 
@@ -213,15 +213,32 @@ def _serve(local_index: LocalIndex, on_start: Callable[[], None]) -> None:
         stopped.wait()
 
 
-def _passing(projects: Mapping[str, str]) -> str:
-    """Return the sentence about files whose URLs end with this server."""
-    from ..findings import listed
+def _what_lasts(urls: Sequence[str], passing: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each file of this folder that needs the server again.
 
-    names = [f"{project} ({why})" for project, why in sorted(projects.items())]
-    return (
-        f"Lock files with URLs of this server need it again, at the same port: "
-        f"{listed(names, _MOST_NAMED)}"
-    )
+    Where the folder has no lock file, there may be one elsewhere.
+
+    :param passing: why files of a project had URLs of this server.
+    """
+    from pathlib import Path
+
+    from nvidia_variant_provider.errors import printable
+
+    from ..findings import listed
+    from ..index.server.kept_urls import find_kept_urls, has_lock
+
+    folder = Path.cwd()
+    for kept in find_kept_urls(folder, urls):
+        yield (
+            f"{printable(kept.path.name)}, line {kept.line}, names this server, which "
+            f"other machines do not reach: {kept.advice}"
+        )
+    if passing and not has_lock(folder):
+        names = [f"{project} ({why})" for project, why in sorted(passing.items())]
+        yield (
+            "A lock file with URLs of this server needs it again, at the same port; it "
+            f"may have them of {listed(names, _MOST_NAMED)}"
+        )
 
 
 def _without_own(urls: Sequence[str], port: int | None) -> list[str]:
