@@ -15,14 +15,16 @@ from support.processes import clean_environ, provider
 from support.shared import shared_folder
 
 import nvidia_variant_provider
+import nvp
 
-PACKAGE = Path(nvidia_variant_provider.__file__).parent
+PACKAGES = [Path(it.__file__ or "").parent for it in (nvidia_variant_provider, nvp)]
 
 MAIN = """
 import sys
-import nvidia_variant_provider
+import nvidia_variant_provider, nvp
 from nvp.cli import main
 assert ".pyz" in nvidia_variant_provider.__file__
+assert ".pyz" in nvp.__file__
 sys.exit(main())
 """
 
@@ -34,7 +36,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def fill(folder: Path) -> None:
         content = folder / "content"
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(PACKAGE, content / PACKAGE.name, ignore=ignored)
+        for package in PACKAGES:
+            shutil.copytree(package, content / package.name, ignore=ignored)
         (content / "__main__.py").write_text(MAIN)
         zipapp.create_archive(content, folder / "nvp.pyz")
 
@@ -55,6 +58,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
             marks=pytest.mark.slow,
         ),
         ("pip", "--version"),
+        ("pip", "freeze", "--path", FIXTURES),
         ("detect",),
     ],
     ids=lambda words: str(words[0]),

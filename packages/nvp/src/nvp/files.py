@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import IO
 
 from nvidia_variant_provider.errors import InputError
@@ -32,6 +33,29 @@ def read_resource(*names: str) -> str:
         from importlib.resources import files
 
         return files(__package__).joinpath(*names).read_text(encoding="utf-8")
+
+
+@cache
+def resource_file(*names: str) -> str:
+    """Return the path of a file of the package, for another program to read.
+
+    Where the package is in a zip file, it is the path of a copy, which is removed when
+    this process ends.
+
+    :param names: the folders below this one, and the name of the file.
+    """
+    path = os.path.join(_FOLDER, *names)
+    if os.path.isfile(path):
+        return path
+    import atexit
+    import tempfile
+
+    folder = tempfile.TemporaryDirectory(prefix="nvp-")
+    atexit.register(folder.cleanup)
+    copy = os.path.join(folder.name, names[-1])
+    with open(copy, "w", encoding="utf-8") as file:
+        file.write(read_resource(*names))
+    return copy
 
 
 def cache_folder(environ: Mapping[str, str]) -> str | None:

@@ -1,12 +1,22 @@
 """Asks a pip how it understands its arguments and configuration.
 
-The interpreter that the pip belongs to runs this text. It may be older than this
-package requires and does not have its modules, so that nothing but the standard
-library and that pip is imported. The text reads a JSON object from stdin and prints
-another one.
+The interpreter that the pip belongs to runs this file. It may be older than this
+package requires, from Python 3.7 on, and does not have its modules, so that nothing but
+the standard library and that pip is imported. The file reads a JSON object from stdin
+and prints another one.
 """
 
+# ruff: noqa: E402
+
 from __future__ import annotations
+
+import sys
+
+# Python puts the folder of this file first, where modules may have the names of others.
+# ``python -m pip`` imports nothing from the working folder either.
+if not getattr(sys.flags, "safe_path", False):
+    del sys.path[0]
+sys.path[:] = [path for path in sys.path if path]
 
 import contextlib
 import copy
@@ -16,7 +26,6 @@ import json
 import os
 import signal
 import stat
-import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -225,10 +234,8 @@ def converse(questions: int, replies: int) -> None:
         sys.exit(NO_PIP)
     with os.fdopen(questions, encoding="utf-8") as lines:
         # The other side may have ended before it asks, such as at a wrong option.
-        with (
-            contextlib.suppress(BrokenPipeError),
-            os.fdopen(replies, "w", encoding="utf-8") as out,
-        ):
+        out = os.fdopen(replies, "w", encoding="utf-8")
+        with contextlib.suppress(BrokenPipeError), out:
             out.write(f"{SIGN}\n")
             preload("cli.main_parser", "cli.req_command")
             line = lines.readline()
@@ -260,7 +267,7 @@ def describe_silently(question: dict[str, Any]) -> dict[str, Any] | None:
         return None
     finally:
         flush()
-        for stream, copy in zip((1, 2), kept, strict=False):
+        for stream, copy in zip((1, 2), kept):  # noqa: B905  # Python 3.9 has no strict
             os.dup2(copy, stream)
             os.close(copy)
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from nvidia_variant_provider.errors import InputError, UsageError, redacted, shown
 
-from ...files import read_resource
+from ...files import resource_file
 from ...signals import ENDING, handling
 from .command import PipCommand, PipOptions
 
@@ -222,7 +222,7 @@ class Pip:
 
     def _probe(self) -> list[str]:
         """Return the command that runs the probe."""
-        return [self._host, "-c", _without_folder(read_resource(*_PROBE))]
+        return [self._host, resource_file(*_PROBE)]
 
     def _borrow(self) -> None:
         """Use the pip of this interpreter, or the one that comes with Python itself.
@@ -244,15 +244,6 @@ class Pip:
         if self._python != host:
             self._base += ["--python", self._python]
             self._paths = _find_paths(self._python, self._environ)
-
-
-def _without_folder(code: str) -> str:
-    """Wrap ``code`` for ``-c``, so that it imports nothing from the working folder.
-
-    ``python -m pip`` removes that folder from the path as well.
-    """
-    first = "import sys; sys.path[:] = [path for path in sys.path if path]"
-    return f"{first}\nexec(compile({code!r}, 'pip_probe', 'exec'))"
 
 
 def _not_run(path: str, error: OSError) -> InputError:
@@ -308,10 +299,14 @@ def _find_bundled_pip() -> str | None:
 
 
 def _find_paths(python: str, environ: Mapping[str, str]) -> list[str]:
-    code = "import json; print(json.dumps([p for p in sys.path if p]))"
+    # Nothing is imported from the working folder, as by the probe.
+    code = (
+        "import sys; sys.path[:] = [p for p in sys.path if p]; import json; "
+        "print(json.dumps(sys.path))"
+    )
     try:
         done = subprocess.run(  # noqa: S603
-            [python, "-c", _without_folder(code)],
+            [python, "-c", code],
             env=dict(environ),
             capture_output=True,
             timeout=_TIMEOUT,
