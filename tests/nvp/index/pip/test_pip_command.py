@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
+import re
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.processes import Pip, make_environment
+import uv
+from support.processes import PIPS, Environment, Pip, make_environment, provider
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvp.cli import main
+from nvp.files import read_resource
 from nvp.index.pip.command import PipCommand
 from nvp.index.pip.process import Pip as Command
 from nvp.index.pip.process import find_python
@@ -126,11 +131,17 @@ class TestTools:
         assert find_python(sys.executable, environ) == sys.executable
         assert find_python(None, {}) == sys.executable
 
-    def test_the_environment_of_this_program_comes_first_elsewhere(
-        self, active: Path
+    @pytest.mark.parametrize(
+        ("name", "counts"), [("mine", True), ("base", False), (None, True)]
+    )
+    @pytest.mark.usefixtures("prefix")
+    def test_an_environment_of_conda(
+        self, name: str | None, counts: bool, active: Path
     ) -> None:
-        environ = {"VIRTUAL_ENV": str(active.parents[1])}
-        assert find_python(None, environ) == sys.executable
+        environ = {"CONDA_PREFIX": str(active.parents[1])}
+        environ |= {"CONDA_DEFAULT_ENV": name} if name else {}
+        expected = str(active) if counts else sys.executable
+        assert find_python(None, environ) == expected
 
     @pytest.mark.usefixtures("prefix")
     def test_nothing_is_installed_into_the_environment_of_the_tool(
@@ -139,6 +150,85 @@ class TestTools:
         monkeypatch.delenv("VIRTUAL_ENV", raising=False)
         assert main(["pip", "install", "--dry-run", "torch"]) == 2
         assert "activate the environment to install into" in capsys.readouterr().err
+
+
+class TestActivated:
+    """This program is in an environment of its own, and another one is activated."""
+
+    def test_packages_go_there(
+        self, index: str, fresh: Callable[[str], Environment], pip: Pip
+    ) -> None:
+        active = fresh(PIPS[-1])
+        pip.environ["VIRTUAL_ENV"] = str(active.folder)
+        words = ("--cuda-driver", "12.9", "--sm-arch", "8.0", "torch")
+        done = provider("pip", "install", "-i", index, *words, environ=pip.environ)
+        assert done.code == 0, done.text
+        assert done.err == (
+            f"installing into the activated environment {active.folder}\n"
+        )
+        assert active.labels()["torch"] == "2.8.0 cu126"
+
+    def test_another_one_that_is_named_comes_first(
+        self, index: str, pip: Pip, tmp_path: Path
+    ) -> None:
+        pip.environ["VIRTUAL_ENV"] = str(tmp_path / "missing")
+        done = pip("install", "-i", index, "--dry-run", "torch")
+        assert (done.code, done.err) == (0, "")
+
+    def test_what_is_no_environment(self, tmp_path: Path, pip: Pip) -> None:
+        pip.environ["VIRTUAL_ENV"] = str(tmp_path / "missing")
+        done = provider("pip", "list", environ=pip.environ)
+        assert done.code == 2
+        assert "which is activated, is neither an interpreter nor" in done.err
+        assert done.err.endswith("; activate another environment, or give --python\n")
+
+    def test_its_own_and_those_of_conda_change_nothing(self, tmp_path: Path) -> None:
+        assert find_python(None, {"VIRTUAL_ENV": sys.prefix}) == sys.executable
+        # A link to the folder is another name of it.
+        link = tmp_path / "link"
+        link.symlink_to(sys.prefix, target_is_directory=True)
+        assert find_python(None, {"VIRTUAL_ENV": str(link)}) == sys.executable
+        assert find_python(None, {"CONDA_PREFIX": str(tmp_path)}) == sys.executable
+
+
+class TestProbe:
+    @posix
+    def test_its_source_is_no_word_of_a_command(
+        self, index: str, pip: Pip, tmp_path: Path
+    ) -> None:
+        log, program = tmp_path / "log", tmp_path / "python"
+        program.write_text(
+            f'#!/bin/sh\nprintf \'%s\\n\' "$*" >>{log}\nexec {pip.python} "$@"\n'
+        )
+        program.chmod(0o755)
+        pip.python = program
+        assert pip("install", "-i", index, "--dry-run", "torch").code == 0
+        (line,) = (x for x in log.read_text().splitlines() if "probe" in x)
+        assert re.fullmatch(r"\S+probe\.py \d+ \d+", line)
+
+    def test_old_interpreters_can_read_it(self) -> None:
+        source = read_resource("index", "pip", "probe.py")
+        ast.parse(source, feature_version=(3, 7))
+        assert "strict=" not in source
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("version", ["3.8", "3.9"])
+    def test_in_an_old_environment(
+        self, version: str, index: str, pip: Pip, tmp_path: Path
+    ) -> None:
+        words = ["python", "find", "--no-python-downloads", version]
+        found = subprocess.run(
+            [uv.find_uv_bin(), *words], capture_output=True, text=True, check=False
+        )
+        if found.returncode:
+            pytest.skip(f"there is no Python {version} on this machine")
+        python = found.stdout.strip()
+        made = [python, "-m", "venv", str(tmp_path / "old")]
+        subprocess.run(made, check=True, timeout=120)
+        pip.python = tmp_path / "old" / "bin" / "python"
+        done = pip("install", "-i", index, "--dry-run", "--no-deps", "torch")
+        assert done.code == 0, done.text
+        assert "Would install variant cu126 of torch 2.8.0" in done.out
 
 
 @pytest.mark.slow

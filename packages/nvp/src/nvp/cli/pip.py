@@ -16,7 +16,7 @@ from .arguments import add_label_option, add_shared_options
 from .build_text import rejected
 from .narration import Narration, find_unused, stays_installed
 from .parsers import add_examples
-from .render import Result
+from .render import Result, complain
 
 if TYPE_CHECKING:
     from nvidia_variant_provider.machine.environment import Environment
@@ -54,8 +54,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python",
         metavar="PATH",
-        help="the interpreter or environment whose pip runs (default: this one; the "
-        "activated one where pipx or uv installed this program as a tool)",
+        help="the interpreter or environment whose pip runs (default: the activated "
+        "environment, or else the one that this program is in)",
     )
     add_examples(
         parser,
@@ -129,19 +129,20 @@ def _execute(
 def _check_destination(
     options: argparse.Namespace, command: PipCommand, environ: Mapping[str, str]
 ) -> None:
-    """Refuse to install into the environment that pipx made for this program.
+    """Tell the activated environment, or refuse to install into that of this program.
 
-    :raises UsageError: nobody would find the packages there.
+    :raises UsageError: pipx or ``uv tool`` made it, and nobody would find the packages.
     """
-    from ..index.pip.process import is_tool_environment
+    from ..index.pip.process import find_activated, is_tool_environment
 
-    if (
-        command.command == "install"
-        and options.python is None
-        and not environ.get("VIRTUAL_ENV")
-        and not command.options.target_dir
-        and is_tool_environment()
-    ):
+    given = options.python is not None or command.options.target_dir
+    if command.command != "install" or given:
+        return
+    active = find_activated(environ)
+    if active is not None:
+        if not command.options.quiet:
+            complain(f"installing into the activated environment {active}")
+    elif not environ.get("VIRTUAL_ENV") and is_tool_environment():
         message = "this program has an environment of its own, and none is activated"
         raise UsageError(
             message, hint="activate the environment to install into, or give --python"

@@ -53,7 +53,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         index="the index to read",
         extra="another index to read as well",
         python="the interpreter or environment that wheels are selected for, and whose "
-        "pip is asked for its indexes (default: this one)",
+        "pip is asked for its indexes (default: the activated one, or else this one)",
     )
     group.add_argument(
         "-f",

@@ -33,7 +33,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         parser,
         index="the index to serve",
         extra="another index, which gets a URL of its own",
-        python="the interpreter or environment whose pip is asked (default: this one)",
+        python="the interpreter or environment whose pip is asked (default: the "
+        "activated one, or else this one)",
     )
     group = parser.add_argument_group("where to listen")
     group.add_argument(
