@@ -179,15 +179,10 @@ def test_exit_codes_are_documented() -> None:
         assert rows - {130} == codes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
-    [
-        "github-workflows",
-        *(
-            pytest.param(kind, marks=pytest.mark.slow)
-            for kind in ("dependabot", "github-issue-config", "github-issue-forms")
-        ),
-    ],
+    ["github-workflows", "dependabot", "github-issue-config", "github-issue-forms"],
 )
 def test_github_files_follow_their_schema(kind: str) -> None:
     pytest.importorskip("check_jsonschema")

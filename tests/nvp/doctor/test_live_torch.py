@@ -120,6 +120,7 @@ def test_programs_that_torch_has_started_are_ended(
     live.wait_for_processes()
 
 
+@pytest.mark.slow
 def test_an_interpreter_that_prints_without_end(live: LiveMachine) -> None:
     live.install(torch())
     python = live.prefix / "bin/python"

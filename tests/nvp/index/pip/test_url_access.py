@@ -85,6 +85,7 @@ def test_credentials_of_the_configured_index(
         check(read(url, {**environ, "PIP_CONFIG_FILE": str(file)}))
 
 
+@pytest.mark.slow
 def test_netrc(read: Read, published: Path, environ: dict[str, str]) -> None:
     file = Path(environ["HOME"], ".netrc")
     file.write_text(f"machine 127.0.0.1 login {USER} password {PASSWORD}\n")

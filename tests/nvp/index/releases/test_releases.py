@@ -271,6 +271,7 @@ class TestInspect:
         self.read(server, inspect="all", watch=watch)
         assert watched == ["3.0", "2.0", "1.0"]
 
+    @pytest.mark.slow
     def test_a_damaged_record_and_no_cache(
         self, server: RangeServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -277,6 +277,7 @@ def test_other_machines_can_connect_only_with_an_option(
             assert "everyone who can connect to this port reads the indexes" in said
 
 
+@pytest.mark.slow
 def test_an_index_that_is_the_server_itself_is_left_out(
     index: str, environ: dict[str, str]
 ) -> None:
