@@ -72,7 +72,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Run pip; ``data`` has its ``status``, what was ``chosen`` and ``installed``."""
-    from ..index.pip.process import Pip, find_python
+    from ..index.pip.interpreters import find_python
+    from ..index.pip.process import Pip
 
     if not options.arguments:
         hint = "try: nvp pip install torch"
@@ -133,7 +134,7 @@ def _check_destination(
 
     :raises UsageError: pipx or ``uv tool`` made it, and nobody would find the packages.
     """
-    from ..index.pip.process import find_activated, is_tool_environment
+    from ..index.pip.interpreters import find_activated, is_tool_environment
 
     given = options.python is not None or command.options.target_dir
     if command.command != "install" or given:

@@ -21,7 +21,8 @@ from ..http.blocking import BlockingClient
 from ..http.client import AskCredentials, Client
 from ..http.urls import Settings
 from .command import PipCommand, PipOptions
-from .process import Pip, find_python
+from .interpreters import find_python
+from .process import Pip
 
 logger = logging.getLogger(__name__)
 

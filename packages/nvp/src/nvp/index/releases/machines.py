@@ -35,7 +35,7 @@ from ...matrix.cells import (
 from ...matrix.changes import CHANGED, LOST, Differences, Lane, find_change
 from ...wheels.archive import parse_wheel_name
 from ..http.client import Client
-from ..pip.process import find_python
+from ..pip.interpreters import find_python
 from ..pip.settings import Indexes, find_indexes, make_settings
 from ..selection.options import Selection, parse_pins
 
