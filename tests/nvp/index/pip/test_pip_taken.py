@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 from packaging.tags import platform_tags
+from support.command import CUDA, SM
 from support.index_server import serve
 from support.processes import PIPS, Environment, Pip, installed_labels
 from support.wheels import stub_wheel, write_page
@@ -86,10 +87,16 @@ def test_a_requirement_that_only_yanked_builds_satisfy(pip: Pip, url: str) -> No
         assert "allows no release" not in pip(*words, given).err
 
 
-def test_a_machine_without_a_driver(pip: Pip, url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [(), ("--no-gpu",)], ids=["here", "elsewhere"])
+def test_a_machine_without_a_driver(
+    words: tuple[str, ...], pip: Pip, url: str, tmp_path: Path
+) -> None:
     """A build for GPUs runs on the CPU there, as far as anybody knows."""
-    pip.environ["NV_VARIANT_PROVIDER_SYSROOT"] = str(tmp_path)
-    words = ("install", "-i", url, "--dry-run", "--ignore-installed", "new")
+    if words:  # this machine has a GPU
+        pip.environ |= {CUDA: "12.9", SM: "8.0"}
+    else:
+        pip.environ["NV_VARIANT_PROVIDER_SYSROOT"] = str(tmp_path)
+    words = ("install", "-i", url, "--dry-run", "--ignore-installed", "new", *words)
     done = pip(*words, forced=False)
     assert done.code == 0, done.text
     assert done.err == (
