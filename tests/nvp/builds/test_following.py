@@ -65,6 +65,45 @@ def test_nothing_to_follow() -> None:
     assert follow(VISION, {}, plain, find_visibility(plain, driver=True)) == {}
 
 
+FLASH = [
+    build("flash_attn", "2.8.3+cu.12.6.torch.2.14"),
+    build("flash_attn", "2.8.3+cu.12.6.torch.2.11"),
+    build("flash_attn", "2.8.3+cu.12.8.torch.2.11"),
+    build("flash_attn", "2.7.4+cu12torch2.9cxx11abiTRUE"),
+    build("flash_attn", "2.7.4+cu12torch2.8cxx11abiTRUE"),
+    build("flash_attn", "2.7.0+pt27cu126"),
+]
+
+
+def test_extensions_follow_the_torch_that_their_labels_name() -> None:
+    visibility = find_visibility(TORCH, driver=True)
+    followed = follow(FLASH, {}, TORCH, visibility)
+    assert {str(release): backend.label for release, backend in followed.items()} == {
+        "2.8.3": "cu.12.6.torch.2.14",
+        "2.7.4": "cu12torch2.9cxx11abitrue",
+        # No torch 2.7 is there: the backend is all that may agree.
+        "2.7.0": "pt27cu126",
+    }
+    shown = find_visibility(FLASH, driver=True, follow=followed).files
+    assert [file for file, each in shown.items() if each.action == "show"] == [
+        "flash_attn-2.8.3+cu.12.6.torch.2.14.whl",
+        "flash_attn-2.7.4+cu12torch2.9cxx11abiTRUE.whl",
+        "flash_attn-2.7.0+pt27cu126.whl",
+    ]
+
+
+def test_without_torch_the_newest_cuda_and_torch_are_shown() -> None:
+    backends = find_visibility(FLASH, driver=True).backends
+    assert [backend.label for backend in backends.values()] == [
+        "cu.12.8.torch.2.11",
+        "cu12torch2.9cxx11abitrue",
+        "pt27cu126",
+    ]
+    ages = ("pt28cu128", "pt210cu128", "cu128.with.pypi.cudnn")
+    newest = find_visibility([build("x", f"1+{label}") for label in ages], driver=True)
+    assert newest.backends[Version("1")].label == "pt210cu128"
+
+
 def test_releases_that_cannot_follow() -> None:
     followed = follow(VISION, {}, TORCH, find_visibility(TORCH, driver=True))
     visibility = find_visibility(VISION, driver=True, follow=followed)

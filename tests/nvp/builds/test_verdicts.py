@@ -213,8 +213,6 @@ class TestLabelAlone:
             "cu1",
             "cu1x",
             "cu1234",
-            "cpu.cxx11.abi",
-            "pt28cu126",
             "computecanada",
             "rocm",
             "rocm7.",

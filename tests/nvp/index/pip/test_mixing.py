@@ -21,7 +21,7 @@ def took(project: str, version: str, *requires: str) -> Installed:
         # What a build without a label is for is not known.
         ("2.10.0", "0.25.0+cu126", False),
         ("2.10.0+cu126", "0.25.0", False),
-        ("2.10.0+cu126", "0.25.0+pt210cu130", False),
+        ("2.10.0+cu126", "0.25.0+pt210cu130", True),
     ],
 )
 def test_torchvision_with_torch(torch: str, vision: str, mixed: bool) -> None:
@@ -33,7 +33,8 @@ def test_torchvision_with_torch(torch: str, vision: str, mixed: bool) -> None:
     assert bool(sentences) is mixed
     if mixed:
         assert sentences[0].startswith(
-            f"torchvision {vision} is a build for cu126, and torch, which it requires,"
+            f"torchvision {vision} is a build for {vision.partition('+')[2]}, and "
+            "torch, which it requires,"
         )
 
 

@@ -222,8 +222,19 @@ def test_labels_of_projects_that_the_table_does_not_know() -> None:
         "1.0+cpu": "cpu",
         "1.0+xpu": "unknown",
         "1.0+foo": "unknown",
-        "1.0+pt28cu126": "unknown",
+        "1.0+pt28cu126": "runs",
     }
+
+
+def test_a_label_requires_the_torch_that_it_names() -> None:
+    newest = max(Version(file.filename.split("-")[1]) for file in TORCH)
+    labels = ["cu.12.8.torch.2.10", f"cu12torch{newest.major}.{newest.minor}"]
+    index = Index(
+        {"torch": TORCH, "demo": [linux("demo", f"1.0+{label}") for label in labels]},
+        # METADATA says nothing of the release of torch.
+        {f"demo-1.0+{label}": ["torch"] for label in labels},
+    )
+    assert list(index.verdicts("demo").values()) == ["runs", "cannot"]
 
 
 def test_a_label_that_requires_what_cannot_run() -> None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from packaging.version import Version
+
 from nvidia_variant_provider.machine.environment import CudaVersion
 
 from ..knowledge.builds import LibraryCode, Needs
@@ -104,7 +106,9 @@ def needs_of_backend(backend: Backend | None) -> Needs | None:
     source = f"it is labelled {backend.label}"
     if backend.kind == "cpu":
         return Needs(evidence="label", source=source, gpu=False)
-    return Needs(evidence="label", source=source, cuda=backend.cuda)
+    torch = backend.torch
+    requires = (f"torch=={torch[0]}.{torch[1]}.*",) if torch else ()
+    return Needs(evidence="label", source=source, cuda=backend.cuda, requires=requires)
 
 
 def _piece(report: WheelReport, unit: Unit, *, minor: bool) -> tuple[LibraryCode, ...]:
@@ -171,8 +175,9 @@ def _merged(name: str, codes: list[LibraryCode]) -> LibraryCode:
 
 BackendKind: TypeAlias = Literal["cuda", "cpu", "rocm", "xpu"]
 
-_CUDA = re.compile(r"cu([0-9]{1,2})([0-9])")
-_ROCM = re.compile(r"rocm[0-9]{1,2}(?:\.[0-9]{1,3}){0,2}")
+Abi: TypeAlias = Literal["new", "old"]
+"""The C++ ABI of GCC's standard library: ``new`` since GCC 5, which is
+``_GLIBCXX_USE_CXX11_ABI=1``, or ``old``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,38 +185,149 @@ class Backend:
     """What a build was made for.
 
     :param label: the label as it was written, such as ``cu128``.
-    :param cuda: the CUDA toolkit of a ``cuda`` build, otherwise ``None``.
+    :param cuda: the CUDA toolkit of a ``cuda`` build, with the minor 0 where the label
+        names only the major; otherwise ``None``.
+    :param minor: the label names the minor of its CUDA too.
+    :param torch: the release of torch that the build is for, such as ``(2, 8)``;
+        ``None`` where the label does not say.
+    :param abi: the C++ ABI, where the label says.
     """
 
     label: str
     kind: BackendKind
     cuda: CudaVersion | None = None
+    minor: bool = True
+    torch: tuple[int, int] | None = None
+    abi: Abi | None = None
 
     @property
     def is_foreign(self) -> bool:
         """Whether the build is for hardware that is not NVIDIA's."""
         return self.kind in ("rocm", "xpu")
 
+    @property
+    def base(self) -> str:
+        """The hardware and its version, such as ``cu128`` of ``pt28cu128``.
+
+        By this name users ask for builds (``--label cu128``).
+        """
+        if self.cuda is None:
+            return self.label if self.kind == "rocm" else self.kind
+        return f"cu{self.cuda.major}{self.cuda.minor if self.minor else ''}"
+
+    def agrees(self, other: Backend, torch: Version | None = None) -> bool:
+        """Return whether two builds may work together.
+
+        :param torch: the version of ``other``, if that is a build of torch.
+        """
+        same = self.base == other.base
+        if self.cuda and other.cuda and not (self.minor and other.minor):
+            same = self.cuda.major == other.cuda.major
+        release = None if torch is None else (torch.major, torch.minor)
+        return same and (release is None or self.torch in (None, release))
+
+
+_PART = re.compile(
+    r"cu(?:da)?\.?(?P<dotted_cuda>[0-9]{1,2}\.[0-9])(?![0-9])"
+    r"|cu(?:da)?\.?(?P<cuda>[0-9]{2,3})(?![0-9])"
+    r"|(?:torch|pt)\.?(?P<dotted_torch>[0-9]\.[0-9]{1,2})(?:\.[0-9]{1,2})?(?![0-9])"
+    r"|torch\.?(?P<torch>[0-9]{2,4})(?![0-9])"
+    r"|pt(?P<short_torch>[0-9]{2,3})(?![0-9])"
+    r"|cxx11\.?abi(?P<abi>true|false|)"
+    r"|(?P<other_cuda>cpu|xpu|rocm\.?[0-9]{1,2}(?:\.[0-9]{1,3}){0,2}(?:rc[0-9]+)?)"
+    # What says nothing of these: a commit, a day, a rebuild, how cuDNN comes along.
+    r"|(?:(?:g|git)[0-9a-f]{7,40}|d20[0-9]{6}|post[0-9]+|cudnn[0-9]+|full|lw"
+    r"|with\.pypi\.cudnn)(?=\.|$)"
+)
+_LONGEST = 80
+
 
 def parse_backend(label: str | None) -> Backend | None:
     """Read a local version label or the name of an index folder.
 
-    :param label: such as ``cu128``, ``cpu``, ``xpu`` or ``rocm7.2``, without the ``+``.
-    :returns: ``None`` for every other label, such as ``pt28cu126``, ``cpu.cxx11.abi``,
-        ``cu`` or ``computecanada``.
+    There is no standard for what extensions of torch write there. These forms, and
+    their parts in any order, are read:
+
+    ===================================  ==============================================
+    torch, vllm                          ``cu128``, ``cpu``, ``xpu``, ``rocm7.2``
+    flash-attn, mamba-ssm                ``cu12torch2.8cxx11abiTRUE``
+    Astral's index                       ``cu.12.8.torch.2.11``
+    torch-scatter and its siblings       ``pt28cu126``
+    natten                               ``torch280cu128``
+    gptqmodel, sageattention             ``cu128torch2.7``, ``cu128torch2.8.0``
+    exllamav2                            ``cu128.torch2.8.0``
+    k2, jaxlib                           ``cuda12.6.torch2.7.1``, ``cuda12.cudnn89``
+    ===================================  ==============================================
+
+    :param label: without the ``+``, in upper or lower case. A normalized label has a
+        dot instead of a dash or an underscore.
+    :returns: ``None`` for every other label, such as ``cu`` or ``computecanada``, and
+        where two parts are of one kind or none says what the hardware is.
     """
-    if not label:
+    if not label or len(label) > _LONGEST:
         return None
-    text = label.lower()
-    if text in ("cpu", "xpu"):
-        return Backend(label=label, kind="cpu" if text == "cpu" else "xpu")
-    if _ROCM.fullmatch(text):
-        return Backend(label=label, kind="rocm")
-    match = _CUDA.fullmatch(text)
-    if match is None:
+    text = label.lower().replace("-", ".").replace("_", ".")
+    parts: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        match = _PART.match(text, at)
+        if match is None:
+            return None
+        for key, value in match.groupdict().items():
+            if value is not None:
+                # A build is for one hardware, one torch and one ABI.
+                part = key.rpartition("_")[2]
+                if part in (known.rpartition("_")[2] for known in parts):
+                    return None
+                parts[key] = value
+        at = match.end()
+        if text[at : at + 1] == "." and at + 1 < len(text):
+            at += 1
+    other, cuda = parts.get("other_cuda"), _cuda(parts)
+    if other is None and cuda is None:
         return None
-    # The last digit is the minor: cu92 is CUDA 9.2, cu118 is 11.8 and cu130 is 13.0.
-    # CUDA has never had a minor above 9.
+    abi: Abi | None = None
+    if "abi" in parts:
+        abi = "old" if parts["abi"] == "false" else "new"
     return Backend(
-        label=label, kind="cuda", cuda=CudaVersion(int(match[1]), int(match[2]))
+        label=label,
+        kind="cuda" if other is None else _KINDS[other[:3]],
+        cuda=None if cuda is None else CudaVersion(*cuda),
+        minor=cuda is None or len(cuda) > 1,
+        torch=_torch(parts, cuda),
+        abi=abi,
     )
+
+
+_KINDS: dict[str, BackendKind] = {"cpu": "cpu", "xpu": "xpu", "roc": "rocm"}
+
+_LAST_OF_TORCH_2_1 = (12, 1)
+"""The newest CUDA that torch 2.1 was built with."""
+
+
+def _torch(
+    parts: dict[str, str], cuda: tuple[int, ...] | None
+) -> tuple[int, int] | None:
+    if dotted := parts.get("dotted_torch"):
+        major, minor = dotted.split(".")
+        return int(major), int(minor)
+    digits = parts.get("torch", "")
+    # "torch280" has the patch release as its last digit; "torch27" and "pt28" have
+    # none, and neither has "torch211" beside a CUDA that torch 2.1 did not know.
+    newer = digits[:2] == "21" and cuda is not None and cuda > _LAST_OF_TORCH_2_1
+    if len(digits) == 4 or (len(digits) == 3 and not newer):
+        digits = digits[:-1]
+    digits = digits or parts.get("short_torch", "")
+    return (int(digits[0]), int(digits[1:])) if digits else None
+
+
+def _cuda(parts: dict[str, str]) -> tuple[int, ...] | None:
+    if dotted := parts.get("dotted_cuda"):
+        return tuple(map(int, dotted.split(".")))
+    digits = parts.get("cuda")
+    if digits is None:
+        return None
+    # "cu12" is any CUDA 12; "cu126" is CUDA 12.6, and "cu92" was CUDA 9.2. CUDA has
+    # never had a minor above 9.
+    split = 2 if digits[0] == "1" or len(digits) == 3 else 1
+    return (int(digits[:split]), *map(int, digits[split:]))

@@ -46,7 +46,11 @@ class Build:
 
     def has_label(self, label: str) -> bool:
         """Whether a user means it by a label such as ``cu128``."""
-        labels = (self.version.local, self.backend and self.backend.label)
+        backend = self.backend
+        labels = (
+            self.version.local,
+            *((backend.label, backend.base) if backend else ()),
+        )
         return label.lower() in labels
 
 
@@ -206,7 +210,7 @@ def _choose(
     if driver and any(_may_run(build) for build in group):
         return None
     cpu = [b.backend for b in labelled if b.backend and b.backend.kind == "cpu"]
-    return cpu[0] if cpu else None
+    return min(cpu, key=lambda backend: len(backend.label), default=None)
 
 
 def _may_run(build: Build) -> bool:
@@ -215,16 +219,20 @@ def _may_run(build: Build) -> bool:
     return build.backend.kind == "cuda" and build.judgement.verdict == "unknown"
 
 
-def _preference(build: Build) -> tuple[bool, bool, tuple[int, int]]:
+def _preference(build: Build) -> tuple[bool, bool, tuple[int, int], object]:
     """Order builds that run, the best last.
 
     The highest CUDA whose requirement is strictly met comes first; without any, the
-    nearest one by minor-version compatibility.
+    nearest one by minor-version compatibility. Of builds for one CUDA, the one for the
+    newest torch, and then the one whose label says no more.
     """
     judgement = build.judgement
     cuda = judgement.cuda or (0, 0)
     nearest = cuda if judgement.strict else (-cuda[0], -cuda[1])
-    return judgement.verdict == "runs", judgement.strict, nearest
+    rest = ((0, 0), 0)
+    if backend := build.backend:
+        rest = (backend.torch or (0, 0), -len(backend.label))
+    return judgement.verdict == "runs", judgement.strict, nearest, rest
 
 
 def _visibility_of(
@@ -360,7 +368,21 @@ def follow(
 
     theirs = _labels(leader)
     followed: dict[Version, Backend] = {}
+    own: dict[Version, list[Backend]] = {}
+    for build in builds:
+        if build.backend is not None and build.judgement.verdict != "cannot":
+            own.setdefault(build.release, []).append(build.backend)
     for release, labels in _labels(builds).items():
+        # A label that names its torch says what to follow, of each build.
+        fits = (
+            mine
+            for version, backend in backends
+            for mine in own.get(release, ())
+            if mine.torch and mine.agrees(backend, version)
+        )
+        if (named := next(fits, None)) is not None:
+            followed[release] = named
+            continue
         text = requirements.get(release)
         parsed = None if text is None else parse_requirement(text)
         if parsed is not None:
@@ -373,7 +395,9 @@ def follow(
             fitting = [
                 backend for version, backend in backends if theirs[version] == labels
             ]
-        followed[release] = (fitting or [backends[0][1]])[0]
+        wanted = (fitting or [backends[0][1]])[0]
+        same = (mine for mine in own.get(release, ()) if mine.agrees(wanted))
+        followed[release] = next(same, wanted)
     return followed
 
 

@@ -9,7 +9,8 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from ..abi import Abi, Extension, Label, parse_label, qualified_name, torch_libraries
+from ...builds.needs import Abi, Backend, parse_backend
+from ..abi import Extension, qualified_name, torch_libraries
 from ..distributions import Distribution
 from ..model import Finding, Stack, check
 
@@ -47,7 +48,7 @@ def find_other_labels(stack: Stack) -> Iterator[Finding]:
         if distribution.name == "torch":
             continue
         for text in _labels(distribution):
-            label = parse_label(text)
+            label = parse_backend(text)
             if label is None or not _is_extension(stack, distribution, label):
                 continue
             differences = list(_differences(stack, label))
@@ -94,14 +95,14 @@ def _first_of_each(stack: Stack, kind: str) -> Iterator[Extension]:
             yield extension
 
 
-def _is_extension(stack: Stack, distribution: Distribution, label: Label) -> bool:
+def _is_extension(stack: Stack, distribution: Distribution, label: Backend) -> bool:
     # torch-scatter and its siblings do not name torch in METADATA.
     if label.torch is not None or "torch" in distribution.required:
         return True
     return bool(torch_libraries(stack, distribution))
 
 
-def _differences(stack: Stack, label: Label) -> Iterator[str]:
+def _differences(stack: Stack, label: Backend) -> Iterator[str]:
     torch = stack.toolchain.torch
     if torch is None:
         return
@@ -111,10 +112,10 @@ def _differences(stack: Stack, label: Label) -> Iterator[str]:
         yield f"torch {label.torch[0]}.{label.torch[1]} ({torch.version} is installed)"
     # Minor-version compatibility holds for libraries of one CUDA major version.
     if label.cuda is not None and torch.is_known:
-        named = ".".join(map(str, label.cuda))
+        named = str(label.cuda if label.minor else label.cuda.major)
         if torch.cuda is None:
             yield f"CUDA {named} ({_torch(stack)} has none)"
-        elif label.cuda[0] != torch.cuda.major:
+        elif label.cuda.major != torch.cuda.major:
             yield f"CUDA {named} ({_torch(stack)} is for CUDA {torch.cuda})"
     symbols = None if label.abi is None else stack.torch_symbols
     if symbols is not None and symbols.abi not in (None, label.abi):

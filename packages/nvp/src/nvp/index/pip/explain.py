@@ -220,13 +220,20 @@ def find_mixed(installed: Iterable[Installed]) -> list[str]:
         if (backend := _backend(item.version)) is not None
     }
     sentences = []
+    torch = next((item.version for item in items if item.project == "torch"), None)
     for item in items:
         own = _backend(item.version)
         if own is None:
             continue
+        if own.torch and torch and Version(torch).release[:2] != own.torch:
+            sentences.append(
+                f"{item.project} {item.version} is a build for torch "
+                f"{own.torch[0]}.{own.torch[1]}, and torch {torch} comes with it: they "
+                "will not work together"
+            )
         for name in required_projects(item.requires, backends):
             other = backends[canonicalize_name(name)]
-            if other.label != own.label and name != canonicalize_name(item.project):
+            if not own.agrees(other) and name != canonicalize_name(item.project):
                 sentences.append(
                     f"{item.project} {item.version} is a build for {own.label}, and "
                     f"{name}, which it requires, is one for {other.label}: the index "

@@ -162,11 +162,14 @@ def _list_ordinary(
     name: _Name, build: Build, visibility: Visibility | None
 ) -> ListedBuild:
     judgement = build.judgement
-    cuda = judgement.cuda or (build.backend.cuda if build.backend else None)
+    backend = build.backend
+    cuda = judgement.cuda or (backend.cuda if backend else None)
+    # A label such as cu12 says no more than the major.
+    only_major = backend is not None and not backend.minor and cuda == backend.cuda
     return ListedBuild(
         file=name.file.filename,
         label=build.version.local,
-        cuda=None if cuda is None else str(cuda),
+        cuda=None if cuda is None else str(cuda.major if only_major else cuda),
         verdict=judgement.verdict,
         how=judgement.how,
         evidence=judgement.evidence,

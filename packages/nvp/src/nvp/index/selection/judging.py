@@ -300,7 +300,9 @@ class PageJudge:
         if needs is None:
             # Nothing is known of its own code, but what it requires may not run.
             needs = Needs(evidence="metadata", source=f"METADATA of {name}")
-        return replace(needs, requires=requires)
+        # The label of an extension names its torch, which METADATA may not do.
+        labelled = known.requires if known is not None else ()
+        return replace(needs, requires=(*requires, *labelled))
 
     async def _read_in_turn(self, project: str, file: model.File) -> bytes:
         async with self._turns:

@@ -99,7 +99,7 @@ def all_labels(file_names: Iterable[str], judged: PageVerdicts) -> frozenset[str
     labels = set(find_labels(file_names))
     for build in judged.builds:
         labels |= {build.version.local} if build.version.local else set()
-        labels |= {build.backend.label} if build.backend else set()
+        labels |= {build.backend.label, build.backend.base} if build.backend else set()
     return frozenset(labels)
 
 

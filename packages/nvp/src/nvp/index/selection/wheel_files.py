@@ -135,7 +135,11 @@ def find_labels(names: Iterable[str]) -> frozenset[str]:
 
 def has_label(name: str, label: str) -> bool:
     """Return whether a wheel is the build that a user asks for by its label."""
-    return _label_of(name) == label.lower()
+    own = _label_of(name)
+    if own is None or own == label.lower():
+        return own is not None
+    backend = _backend(own) if "+" in name else None
+    return backend is not None and backend.base == label.lower()
 
 
 def _label_of(name: str) -> str | None:
