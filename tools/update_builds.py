@@ -1,15 +1,18 @@
-r"""Regenerate the table of builds from a census and from torch's build scripts.
+r"""Regenerate the table of builds: wheels, METADATA, build scripts, support tables.
 
-First a census of the projects of the table is taken and exported, which takes a
-quarter of an hour for the newest two releases of each::
+``tools/sources/releases.json`` has the wheels that are read: of each project the newest
+release of each CUDA major, and one before and after each change of GPUs. INDEX is the
+URL of the root page of an index. A census of all of them reads 19 GB::
 
-    nvp census INDEX --project NAME ... --releases 2 \
-        --platform '*linux*x86_64' --platform '*linux*aarch64' -o census.sqlite
+    python -m tools.list_builds INDEX wheels --metadata metadata.json
+    nvp census wheels -o census.sqlite
     nvp census --export census.json -o census.sqlite
-    python -m tools.update_builds census.json
+    python -m tools.update_builds census.json metadata.json
 
-The records of older releases, which the census has not read, stay as they are. Those of
-``tools/sources/torch_builds.json`` count where no wheel was read.
+Records of wheels and of METADATA that were not read again stay as they are. A wheel
+that was read counts before the build scripts in ``tools/sources/torch_builds.json``,
+these before what makers publish (``tools/sources/support_tables.json``), and METADATA
+comes last.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +31,62 @@ from nvp.knowledge.builds import BuildRecord, LibraryCode, Needs
 
 __all__ = [
     "merge",
-    "read_inspected",
+    "read_kept",
     "records_of_scripts",
+    "records_of_tables",
     "render",
 ]
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "packages" / "nvp" / "src" / "nvp" / "knowledge" / "builds.json"
 SCRIPTS = ROOT / "tools" / "sources" / "torch_builds.json"
+TABLES = ROOT / "tools" / "sources" / "support_tables.json"
 
 
 def main() -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("census", type=Path, help="the table that census has exported")
+    text = "a table that census has exported, or the one of METADATA"
+    parser.add_argument("read", type=Path, nargs="*", help=text)
     options = parser.parse_args()
-    read = [*read_inspected(TABLE), *read_inspected(options.census)]
-    scripts = json.loads(SCRIPTS.read_text(encoding="utf-8"))
-    TABLE.write_text(render(merge(read, records_of_scripts(scripts))), encoding="utf-8")
+    records = [record for path in (TABLE, *options.read) for record in read_kept(path)]
+    TABLE.write_text(render(merge(records)), encoding="utf-8")
 
 
-def read_inspected(path: Path) -> list[BuildRecord]:
-    """Return the records of wheels that were read, and not those of scripts."""
+def read_kept(path: Path) -> list[BuildRecord]:
+    """Return the records of wheels and of METADATA that were read."""
     document = json.loads(path.read_text(encoding="utf-8"))
     records = map(BuildRecord.from_dict, document["records"])
-    return [record for record in records if record.wheels]
+    return [r for r in records if r.wheels or r.needs.evidence == "metadata"]
+
+
+def records_of_tables(sources: Mapping[str, Any]) -> Iterator[BuildRecord]:
+    """Yield a record for each release in the tables that makers publish.
+
+    They say with which CUDA a release is built, or that it is built without, and not
+    for which GPUs.
+    """
+    for table in sources["tables"]:
+        document = sources["documents"].get(table["document"], table)
+        groups = [(releases, cuda) for cuda, releases in table.get("cuda", {}).items()]
+        for releases, cuda in [*groups, (table.get("cpu", ""), None)]:
+            needs = Needs(
+                evidence="table",
+                source=f"table of builds, {document['read']}",
+                cuda=None if cuda is None else CudaVersion.parse(cuda),
+                gpu=cuda is not None,
+            )
+            for version, platform in product(releases.split(), table["platforms"]):
+                yield BuildRecord(
+                    project=table["project"],
+                    version=version,
+                    label=None,
+                    platform=platform,
+                    needs=needs,
+                    wheels={},
+                    source=document.get("url") or table["note"],
+                    date=document["read"],
+                )
 
 
 def records_of_scripts(scripts: Mapping[str, Any]) -> Iterator[BuildRecord]:
@@ -108,15 +143,22 @@ def _without_label(record: BuildRecord) -> BuildRecord:
     return BuildRecord.from_dict({**record.to_dict(), "label": None})
 
 
-def merge(
-    inspected: Iterable[BuildRecord], described: Iterable[BuildRecord]
-) -> list[BuildRecord]:
-    """Join records; a wheel that was inspected goes before a script.
+def merge(read: Iterable[BuildRecord]) -> list[BuildRecord]:
+    """Join what was read with what is published about builds.
 
-    Of two wheels of one build, the one that was inspected later counts.
+    :param read: records of wheels and of METADATA. Of two wheels of one build, and of
+        two METADATA, the later counts.
     """
-    found = {_key(record): record for record in described}
-    found.update((_key(record), record) for record in inspected)
+    by_wheel: dict[bool, list[BuildRecord]] = {True: [], False: []}
+    for record in read:
+        by_wheel[bool(record.wheels)].append(record)
+    groups = (
+        by_wheel[False],
+        records_of_tables(json.loads(TABLES.read_text(encoding="utf-8"))),
+        records_of_scripts(json.loads(SCRIPTS.read_text(encoding="utf-8"))),
+        by_wheel[True],
+    )
+    found = {_key(record): record for group in groups for record in group}
     return [found[key] for key in sorted(found)]
 
 

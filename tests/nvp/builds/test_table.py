@@ -33,9 +33,11 @@ from nvp.knowledge.builds import (
     find_record,
     needs_in_table,
 )
+from tools.list_builds import RELEASES
 from tools.update_builds import (
     SCRIPTS,
     merge,
+    read_kept,
     records_of_scripts,
     render,
 )
@@ -61,22 +63,42 @@ class TestRecords:
         assert render(RECORDS) == TABLE.read_text(encoding="utf-8")
 
     def test_the_table_is_what_the_updater_writes(self) -> None:
-        scripts = json.loads(SCRIPTS.read_text(encoding="utf-8"))
-        inspected = [record for record in RECORDS if record.wheels]
-        assert len(inspected) >= 60
-        text = render(merge(inspected, records_of_scripts(scripts)))
+        kept = read_kept(TABLE)
+        assert sum(bool(record.wheels) for record in kept) >= 400
+        text = render(merge(kept))
         assert text == TABLE.read_text(encoding="utf-8")
-        assert len(text) < 200_000
+        assert len(text) < 600_000
+
+    def test_wheels_of_the_list_of_releases_were_read(self) -> None:
+        sources = json.loads(RELEASES.read_text(encoding="utf-8"))
+        assert sources["projects"].keys() <= PROJECTS
+        assert set(sources["metadata"]) <= PROJECTS
+        for project, platforms in sources["projects"].items():
+            for platform, releases in platforms.items():
+                for version in set(releases.split()) - {"*"}:
+                    record = find_record(project, version, platform)
+                    assert record is not None, (project, version, platform)
+                    assert record.wheels
+
+    def test_requirements_are_all_that_some_records_have(self) -> None:
+        by_metadata = [r for r in RECORDS if r.needs.evidence == "metadata"]
+        assert len(by_metadata) >= 300
+        for record in by_metadata:
+            assert record.source == record.needs.source
+            assert record.needs.pieces is None
+            assert record.needs.cuda or record.needs.requires, record
 
     @pytest.mark.parametrize("project", sorted(build_records()))
     def test_names_versions_and_platforms_are_normalized(self, project: str) -> None:
         assert canonicalize_name(project) == project
         for record in build_records()[project]:
             assert str(Version(record.version)) == record.version
-            platforms = ("linux_x86_64", "linux_aarch64", "win_amd64")
+            platforms = ("linux_x86_64", "linux_aarch64", "win_amd64", "any")
             assert record.platform in platforms
             assert record.source
             assert record.date.startswith("2026-")
+            if record.platform == "any":
+                assert find_record(project, record.version, "any") == record
 
     def test_no_two_records_are_of_one_build(self) -> None:
         keys = {(r.project, r.version, r.label, r.platform) for r in RECORDS}
@@ -114,7 +136,7 @@ class TestRecords:
         }
         compared = 0
         for record in build_records()["torch"]:
-            if not record.wheels:
+            if not record.wheels or record.platform == "win_amd64":
                 continue
             (script,) = libraries(described[record.version, record.platform])
             by_name = {item.name: item for item in libraries(record)}
@@ -195,6 +217,48 @@ class TestVerdicts:
         assert judgement.verdict == verdict
         assert judgement.evidence == "table"
 
+    @pytest.mark.parametrize(
+        ("project", "driver", "gpu", "newest"),
+        [
+            ("onnxruntime-gpu", "13.0", "8.0", "1.31.1"),
+            ("onnxruntime-gpu", "12.4", "8.0", "1.26.0"),
+            ("onnxruntime-gpu", "11.8", "7.0", "1.18.1"),
+            ("tensorflow", "11.8", "7.0", "2.14.1"),
+            ("xgboost", "12.4", "8.0", "3.3.0"),
+            ("xgboost", "12.4", "7.0", "3.2.0"),
+            ("xgboost", "11.8", "7.0", "2.0.3"),
+            ("vllm", "12.4", "8.0", "0.19.1"),
+            ("ctranslate2", "12.4", "8.0", "4.8.5"),
+            ("ctranslate2", "11.8", "7.0", "3.24.0"),
+            ("cupy-cuda12x", "12.4", "6.1", "14.2.0"),
+            # Older releases have the same two targets; 1.8.0 had one for 9.0.
+            ("faiss-gpu-cu12", "12.4", "8.0", "1.14.1.post1"),
+            ("faiss-gpu-cu12", "12.4", "9.0", "1.8.0.2"),
+            ("faiss-gpu-cu11", "11.8", "9.0", None),
+            ("libcudf-cu13", "12.4", "8.0", None),
+            ("libcudf-cu12", "12.4", "7.0", "26.10.2"),
+        ],
+    )
+    def test_the_newest_wheel_that_is_known_to_have_code(
+        self, project: str, driver: str, gpu: str, newest: str | None
+    ) -> None:
+        running = [
+            Version(record.version)
+            for record in build_records()[project]
+            if record.platform == "linux_x86_64"
+            and record.needs.pieces
+            and judge(record.needs, machine(driver, gpu)).verdict in ("runs", "partly")
+        ]
+        assert max(running, default=None) == (newest and Version(newest))
+
+    def test_torch_of_pypi_for_windows_has_no_gpu_code(self) -> None:
+        records = build_records()["torch"]
+        plain = [r for r in records if (r.platform, r.label) == ("win_amd64", None)]
+        assert len(plain) >= 25
+        for record in plain:
+            judgement = judge(record.needs, machine("13.0", "8.0"))
+            assert judgement.verdict == "cpu"
+
     def test_a_library_for_each_cuda(self) -> None:
         record = find_record("bitsandbytes", "0.50.2", "linux_x86_64")
         assert record is not None
@@ -237,11 +301,23 @@ def test_a_record_keeps_what_was_inspected() -> None:
 
 
 class TestUpdater:
-    def test_a_census_replaces_what_it_has_read_and_nothing_else(self) -> None:
+    def test_the_later_of_two_wheels_counts(self) -> None:
         old = next(record for record in RECORDS if record.wheels)
         newer = replace(old, date="2999-01-01")
-        (script, *_) = (record for record in RECORDS if not record.wheels)
-        assert merge([old, newer], [script]) == merge([script], [newer])
+        assert newer in merge([old, newer])
+        assert old in merge([newer, old])
+
+    def test_a_wheel_counts_before_what_makers_publish_and_metadata_last(self) -> None:
+        wheel = find_record("tensorflow", "2.18.1", "linux_x86_64")
+        published = find_record("tensorflow", "2.17.1", "linux_x86_64")
+        assert wheel is not None
+        assert published is not None
+        assert published.source.startswith("https://")
+        assert published.needs.cuda == (12, 3)
+        metadata = replace(published, source="METADATA requires torch")
+        assert published in merge([metadata])
+        assert metadata not in merge([metadata])
+        assert wheel in merge([replace(metadata, version=wheel.version), wheel])
 
     @pytest.mark.network
     @pytest.mark.parametrize(

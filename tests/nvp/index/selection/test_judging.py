@@ -112,6 +112,19 @@ def test_the_table_answers_without_any_request() -> None:
     assert index.asked == []
 
 
+def test_requirements_in_the_table_count_for_a_wheel_for_any_platform() -> None:
+    """sglang 0.5.10.post1 is pure Python and requires torch==2.9.1."""
+    files = [
+        wheel("sglang-0.5.23-cp313-cp313-manylinux_2_34_x86_64.whl"),
+        wheel("sglang-0.5.10.post1-py3-none-any.whl"),
+    ]
+    index = Index({"sglang": files, "torch": [*TORCH, linux("torch", "2.14.1")]})
+    assert index.verdicts("sglang") == {"0.5.23": "cannot", "0.5.10.post1": "runs"}
+    old = Environment(cuda_driver_version=CudaVersion(11, 8), gpus=OLD.gpus)
+    assert index.verdicts("sglang", old)["0.5.10.post1"] == "cannot"
+    assert index.asked == []
+
+
 @pytest.mark.parametrize(
     ("project", "files", "detected"),
     [
@@ -141,14 +154,14 @@ def test_the_machine_is_asked_for_pages_that_may_hold_builds_alone(
 def test_metadata_is_read_down_to_the_first_release_that_runs() -> None:
     versions = ["0.18.0", "0.19.1", "0.20.0", "0.21.0"]
     index = Index(
-        {"torch": TORCH, "vllm": [linux("vllm", version) for version in versions]},
+        {"torch": TORCH, "engine": [linux("engine", version) for version in versions]},
         {
-            "vllm-0.21.0": ["torch==2.15.0"],
-            "vllm-0.20.0": ["numpy", "torch==2.11.0"],
-            "vllm-0.19.1": ["torch==2.10.0"],
+            "engine-0.21.0": ["torch==2.15.0"],
+            "engine-0.20.0": ["numpy", "torch==2.11.0"],
+            "engine-0.19.1": ["torch==2.10.0"],
         },
     )
-    builds = {str(build.version): build.judgement for build in index.judge("vllm")}
+    builds = {str(build.version): build.judgement for build in index.judge("engine")}
     assert builds["0.21.0"].reasons[0].startswith("it requires torch==2.15.0, and none")
     assert builds["0.20.0"].verdict == "cannot"
     assert builds["0.19.1"].verdict == "runs"

@@ -41,9 +41,14 @@ def needs_of_report(report: WheelReport) -> Needs | None:
     """
     from ..gpu_code.bounds import linked_runtimes
     from ..gpu_code.units import split_units
+    from ..metadata.requirements import requirements_on
+    from ..wheels.archive import platform_of
 
     if not report.complete:
         return None
+    platform = platform_of(report.path.rpartition("-")[2])
+    requires = requirements_on(report.requires, platform)
+    report = replace(report, requires=requires)
     units = [unit for unit in split_units(report) if unit.targets]
     sizes = [max(item.size for item in unit.libraries) for unit in units]
     pieces = tuple(

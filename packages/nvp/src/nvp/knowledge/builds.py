@@ -1,7 +1,9 @@
 """What builds need of a machine, and the table of it: the GPU code of released wheels.
 
-``builds.json`` holds one record on each line, with source and date.
-``tools/update_builds.py`` makes it again.
+``builds.json`` holds one record on each line, with source and date: of wheels that were
+read, of METADATA, and of what makers publish. ``tools/update_builds.py`` makes it
+again. A line is parsed when its project is asked for, since every start of pip would
+wait for all of them.
 """
 
 from __future__ import annotations
@@ -31,10 +33,13 @@ How: TypeAlias = Literal["native", "ptx"]
 
 PROJECTS = frozenset(
     {
-        *("bitsandbytes", "cupy-cuda12x", "cupy-cuda13x", "faiss-gpu-cu12"),
-        *("jax-cuda12-pjrt", "jax-cuda13-pjrt", "onnxruntime-gpu", "tensorflow"),
-        *("torch", "torchao", "torchaudio", "torchcodec", "torchvision"),
-        *("vllm", "xformers", "xgboost"),
+        *("bitsandbytes", "ctranslate2", "cudf-cu12", "cudf-cu13", "cuml-cu12"),
+        *("cuml-cu13", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x"),
+        *("faiss-gpu-cu11", "faiss-gpu-cu12", "jax-cuda12-pjrt", "jax-cuda12-plugin"),
+        *("jax-cuda13-pjrt", "jax-cuda13-plugin", "libcudf-cu12", "libcudf-cu13"),
+        *("libcuml-cu12", "libcuml-cu13", "onnxruntime-gpu", "sglang"),
+        *("spconv-cu126", "tensorflow", "torch", "torchao", "torchaudio", "torchcodec"),
+        *("torchvision", "vllm", "xformers", "xgboost"),
     }
 )
 """The projects of the table: requirements on them decide whether a build runs."""
@@ -164,7 +169,9 @@ class Needs:
         return {
             **({} if self.cuda is None else {"cuda": str(self.cuda)}),
             **({} if self.gpu else {"gpu": False}),
-            "pieces": [[item.to_dict() for item in piece] for piece in pieces],
+            **(
+                {"pieces": [[x.to_dict() for x in p] for p in pieces]} if pieces else {}
+            ),
             **({"requires": list(self.requires)} if self.requires else {}),
         }
 
@@ -172,15 +179,17 @@ class Needs:
     def from_dict(cls, data: Mapping[str, Any]) -> Needs:
         """Return the needs of a record of the table.
 
-        :param data: the record, with its ``date``.
+        :param data: the record, with its ``source`` and ``date``.
         """
+        source: str = data["source"]
+        by_metadata = source.startswith("METADATA")
         return cls(
-            evidence="table",
-            source=_source(data["date"]),
+            evidence="metadata" if by_metadata else "table",
+            source=source if by_metadata else _source(data["date"]),
             cuda=_version(data.get("cuda")),
             pieces=tuple(
                 tuple(LibraryCode.from_dict(item) for item in piece)
-                for piece in data["pieces"]
+                for piece in data.get("pieces", ())
             )
             or None,
             gpu=data.get("gpu", True),
@@ -196,10 +205,11 @@ class BuildRecord:
     :param version: the public version, without the label.
     :param label: the local version label, such as ``cu128``, or ``None`` for the build
         without one, which is PyPI's.
-    :param platform: ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``.
+    :param platform: ``linux_x86_64``, ``linux_aarch64``, ``win_amd64`` or ``any``.
     :param needs: what the table says of it; see `needs_in_table`.
     :param wheels: the SHA-256 of each file that was read, by its name.
-    :param source: ``inspected``, or where the build is described.
+    :param source: ``inspected``; or what METADATA of a wheel that was not read says,
+        such as ``METADATA requires torch==2.9.1``; or where the build is described.
     :param date: the day of that, such as ``2026-11-21``.
     """
 
@@ -243,11 +253,22 @@ class BuildRecord:
 @cache
 def build_records() -> Mapping[str, Sequence[BuildRecord]]:
     """Return the records by project."""
-    table = json.loads(read_resource("knowledge", "builds.json"))
-    records: dict[str, list[BuildRecord]] = {}
-    for data in table["records"]:
-        records.setdefault(data["project"], []).append(BuildRecord.from_dict(data))
-    return records
+    return {project: _records(project) for project in _lines()}
+
+
+@cache
+def _records(project: str) -> Sequence[BuildRecord]:
+    lines = _lines().get(project, ())
+    return [BuildRecord.from_dict(json.loads(line)) for line in lines]
+
+
+@cache
+def _lines() -> Mapping[str, Sequence[str]]:
+    """Return the lines with records by project, which is what they begin with."""
+    lines: dict[str, list[str]] = {}
+    for line in read_resource("knowledge", "builds.json").splitlines()[1:-1]:
+        lines.setdefault(line.split('"', 4)[3], []).append(line.removesuffix(","))
+    return lines
 
 
 def find_record(
@@ -261,7 +282,7 @@ def find_record(
     """Find the record of a wheel.
 
     :param version: with the local version label, if the wheel has one.
-    :param platform: ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``.
+    :param platform: ``linux_x86_64``, ``linux_aarch64``, ``win_amd64`` or ``any``.
     :param sha256: the wheel's, if it is known. A record of another file with the same
         name says nothing about this one.
     """
@@ -281,7 +302,7 @@ def find_record(
 def _index(project: str) -> dict[tuple[Version, str | None, str], BuildRecord]:
     return {
         (Version(record.version), record.label, record.platform): record
-        for record in build_records().get(project, ())
+        for record in _records(project)
     }
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -316,3 +316,42 @@ _LABEL_OPERATORS: Mapping[str, Callable[[str, str], bool]] = {
     "not in": lambda left, right: left not in right,
 }
 """The operators that PyPA's specification defines for strings that are not versions."""
+
+
+_SYSTEMS = {
+    "linux": {"platform_system": "Linux", "sys_platform": "linux", "os_name": "posix"},
+    "win": {"platform_system": "Windows", "sys_platform": "win32", "os_name": "nt"},
+}
+_PLATFORM = re.compile("platform_system|platform_machine|sys_platform|os_name")
+_EXTRA = re.compile(r"""extra *== *["']([^"']*)["']""")
+
+
+def requirements_on(requires: Iterable[str], platform: str | None) -> tuple[str, ...]:
+    """Leave out the requirements that another platform has.
+
+    torch requires CUDA on Linux alone: its wheels for Windows have no GPU code. What
+    counts for some Python or with an extra stays.
+
+    :param platform: as the table of builds names it; for any other all of them stay.
+    """
+    system, _, machine = (platform or "").partition("_")
+    if system not in _SYSTEMS:
+        return tuple(requires)
+    machine = "AMD64" if machine == "amd64" else machine
+    where = {**_SYSTEMS[system], "platform_machine": machine}
+    return tuple(text for text in requires if _counts(text, where))
+
+
+def _counts(text: str, where: dict[str, str]) -> bool:
+    # The parser is slow, and most markers are of Pythons and extras.
+    if not _PLATFORM.search(text):
+        return True
+    requirement = parse_requirement(text)
+    if requirement is None or requirement.marker is None:
+        return True
+    marker = requirement.marker
+    return any(
+        marker.evaluate({**where, "python_version": f"3.{minor}", "extra": extra})
+        for extra in ("", *_EXTRA.findall(text))
+        for minor in range(8, 16)
+    )

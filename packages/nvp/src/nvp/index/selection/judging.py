@@ -32,6 +32,7 @@ from ...builds.verdicts import (
     not_asked,
 )
 from ...knowledge.builds import PROJECTS, Needs, find_record, required_projects
+from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires
 from .reader import UNAVAILABLE, Aging
 from .wheel_files import OrdinaryWheel, check_metadata, find_wheels, is_large
@@ -230,7 +231,10 @@ class PageJudge:
         if needs is None or needs.evidence == "label":
             needs = self._inspected(group) or needs
         uses_gpu = needs is None or needs.gpu
-        if asks and uses_gpu and self._may_be_read(first):
+        # The table has requirements of wheels for any platform, such as sglang's.
+        known = needs is not None and needs.evidence != "label"
+        known = known and first.platform in (None, self._platform)
+        if asks and uses_gpu and (known or self._may_be_read(first)):
             if needs is None and reading.is_over:
                 return self._unknown(first, reading)
             if needs is None or needs.evidence == "label":
@@ -281,7 +285,7 @@ class PageJudge:
                 self._read_in_turn(project, wheel.file), reading.seconds
             )
             check_metadata(metadata, project, wheel.release)
-            requires = parse_requires(metadata)
+            requires = requirements_on(parse_requires(metadata), wheel.platform)
         except asyncio.TimeoutError:
             # The rest of the page would only wait in the same way.
             reading.wheels = 0
@@ -369,12 +373,14 @@ class PageJudge:
 
 def _known_needs(project: str, wheel: OrdinaryWheel) -> Needs | None:
     """Take the needs of a wheel from the table, or else from its label."""
-    if wheel.platform is not None:
+    name = wheel.file.filename
+    platform = "any" if name.endswith("-any.whl") else wheel.platform
+    if platform is not None:
         record = find_record(
             canonicalize_name(project),
             str(wheel.version),
-            wheel.platform,
-            file_name=wheel.file.filename,
+            platform,
+            file_name=name,
             sha256=wheel.file.hashes.get("sha256"),
         )
         if record is not None:
