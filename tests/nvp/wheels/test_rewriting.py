@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import InputError
+from nvp.index.server.rewritten import HoldingBack
 from nvp.metadata.requirements import SelectedVariant
 from nvp.wheels.rewriting import (
     RewritePlan,
@@ -153,6 +154,13 @@ def test_only_metadata_and_record_change(
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {f"{INFO}/METADATA", f"{INFO}/RECORD"}
     assert after[f"{INFO}/METADATA"] == EVALUATED
+    plan = plan_rewrite(io.BytesIO(wheel), evaluate)
+    holding = HoldingBack()
+    passed = b"".join(map(holding.feed, pieces(wheel, piece)))
+    # Headers without sizes hold everything back that follows.
+    assert plan is not None
+    assert passed == wheel[: 0 if form["streamed"] else plan.unchanged]
+    assert plan.size >= len(wheel)
     rows = list(csv.reader(after[f"{INFO}/RECORD"].decode().splitlines()))
     assert [name for name, _, _ in rows] == list(after)
     for name, digest, size in rows[:-1]:

@@ -65,6 +65,16 @@ class RewritePlan:
     original: int
     metadata: bytes
 
+    @property
+    def unchanged(self) -> int:
+        """The bytes at the start that are those of the original."""
+        end = 0
+        for part in self.parts:
+            if not isinstance(part, Copy) or part.start != end:
+                break
+            end = part.end
+        return end
+
 
 def plan_rewrite(
     file: IO[bytes], evaluate: Callable[[bytes], bytes]
@@ -101,7 +111,10 @@ def plan_rewrite(
             entry.moved(offsets[entry.offset], sizes.get(entry.offset))
             for entry in entries
         )
-        end = _moved_end(tail, position, len(new_list))
+        # As long as the original, if it can be: whoever sends the new wheel can then
+        # tell its length before METADATA has arrived.
+        room = start + len(listed) - position - len(new_list) - len(tail)
+        end = _moved_end(tail, position, len(new_list), room)
     parts.append(new_list + end)
     return RewritePlan(
         parts=tuple(parts),
@@ -317,8 +330,11 @@ def _new_member(
     return _LOCAL.pack(*fields) + name + packed, sizes
 
 
-def _moved_end(tail: bytes, offset: int, size: int) -> bytes:
-    """Return the records at the end of an archive whose list of members moves."""
+def _moved_end(tail: bytes, offset: int, size: int, room: int) -> bytes:
+    """Return the records at the end of an archive whose list of members moves.
+
+    :param room: how many bytes longer the comment becomes, if it can.
+    """
     end = bytearray(tail)
     position = 0
     if end.startswith(b"PK\x06\x06"):
@@ -336,6 +352,10 @@ def _moved_end(tail: bytes, offset: int, size: int) -> bytes:
         if offset >= _IN_ZIP64:
             raise _refused("its list of members would begin beyond 4 GiB")
         struct.pack_into("<I", end, position + 16, offset)
+    comment = len(end) - position - 22
+    if 0 < room <= 0xFFFF - comment:
+        struct.pack_into("<H", end, position + 20, comment + room)
+        end += b" " * room
     return bytes(end)
 
 

@@ -214,6 +214,7 @@ class VariantRepository(RepositoryContainer):
                     releases,
                     shown_releases,
                     keeps_hashes=self._selection.keeps_hashes,
+                    requires_hashes=self._selection.requires_hashes,
                 ),
             )
         else:
@@ -268,11 +269,12 @@ class VariantRepository(RepositoryContainer):
         if suffix and announcer and page is not None and name in page.announced:
             text = await announcer.read(self.source, project, page.announced[name])
             return model.TextResource(text=text)
-        return await self.source.get_resource(
+        resource = await self.source.get_resource(
             project_name,
             resource_name if found is None else name + suffix,
             request_context=request_context,
         )
+        return self.reader.find_copy(resource)
 
     @property
     def evaluator(self) -> Evaluator:

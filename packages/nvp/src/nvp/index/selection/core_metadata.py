@@ -19,7 +19,7 @@ import asyncio
 import functools
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,8 @@ from nvidia_variant_provider.errors import InputError
 
 from ...wheels.archive import platform_of
 from ..http.ranges import RangeSupport
-from ..http.urls import is_http, server_of
+from ..http.urls import NoRangesError, is_http, server_of
+from .pieces import CopiedWheel
 from .reader import UNAVAILABLE, Reader
 from .renaming import find_label
 from .wheel_files import SMALLEST
@@ -161,6 +162,39 @@ class EvaluatedWheel(model.Resource):
         original = self.original
         return str(getattr(original, "url", None) or getattr(original, "path", ""))
 
+    @property
+    def size(self) -> int | None:
+        """The bytes that are sent."""
+        return self.plan.size
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldWheel(model.Resource):
+    """A wheel whose METADATA can be read only when all of it has arrived.
+
+    :param sha256: see `EvaluatedWheel`.
+    :param refusal: why it must not be rewritten, if it must not.
+    :param plan: keeps the wheel that has arrived, and returns how it is rewritten;
+        ``None`` if it stays as it is.
+    """
+
+    original: model.HttpResource
+    sha256: str | None
+    refusal: str | None
+    plan: Callable[[CopiedWheel], Awaitable[RewritePlan | None]]
+    context: model.Context = field(default_factory=model.Context)
+    to_cache: bool = False
+
+    @property
+    def place(self) -> str:
+        """The URL of the original."""
+        return self.original.url
+
+    @property
+    def size(self) -> int | None:
+        """The bytes that will be sent, which are not known."""
+        return None
+
 
 class Evaluator:
     """Settles the variant markers of the wheels of one repository.
@@ -221,17 +255,51 @@ class Evaluator:
             return None
         logger.info("%s: its METADATA is rewritten on the way", file.filename)
         return EvaluatedWheel(
-            original=await self._index.get_resource(project, file.filename),
+            original=self._reader.find_copy(
+                await self._index.get_resource(project, file.filename)
+            ),
             plan=plan,
             sha256=file.hashes.get("sha256"),
         )
 
+    async def hold(
+        self,
+        project: str,
+        file: model.File,
+        variant: SelectedVariant,
+        refusal: str | None,
+    ) -> HeldWheel | None:
+        """Return a wheel whose server sends no parts of it.
+
+        :param refusal: why a wheel of this index must not be rewritten.
+        """
+        from ...wheels.rewriting import evaluate_core_metadata, plan_rewrite
+
+        original = await self._index.get_resource(project, file.filename)
+        if not isinstance(original, model.HttpResource):
+            return None
+        evaluate = functools.partial(evaluate_core_metadata, variant=variant)
+
+        async def plan(copy: CopiedWheel) -> RewritePlan | None:
+            await self._reader.keep_copy(file, copy)
+            return await asyncio.to_thread(
+                copy.read, lambda opened: plan_rewrite(opened, evaluate)
+            )
+
+        digest = file.hashes.get("sha256")
+        return HeldWheel(original=original, sha256=digest, refusal=refusal, plan=plan)
+
     async def depends_on_variant(
         self, project: str, file: model.File, variant: SelectedVariant
-    ) -> bool | str:
-        """Return whether a wheel will be rewritten, or why that cannot be known."""
+    ) -> bool | str | None:
+        """Return whether a wheel will be rewritten, or why that cannot be known.
+
+        :returns: ``None`` where that is known when the whole wheel has arrived.
+        """
         try:
             return await self.evaluate(project, file, variant) is not None
+        except NoRangesError:
+            return None
         except InputError as error:
             return str(error)
         except UNAVAILABLE:

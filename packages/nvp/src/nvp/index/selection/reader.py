@@ -16,7 +16,7 @@ import re
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +36,7 @@ from ...wheels.archive import open_wheel, parse_wheel_name, read_dist_info
 from ..http.client import Client
 from ..http.ranges import RangeFile
 from ..http.urls import NoRangesError, UpstreamError, split_credentials
+from .pieces import CopiedWheel, stream_pieces
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +70,10 @@ _REMEMBERED = 256
 _INSPECTED = 20_000
 """Files of which it is remembered for some minutes what was found in them."""
 
+_COPIED = 4
+"""Wheels that are kept for some minutes after they were downloaded whole."""
+
 _LONGEST = 4 * 1024 * 1024
-_PIECE = 1024 * 1024
 
 
 class Aging(Generic[K, V]):
@@ -119,30 +122,6 @@ class Aging(Generic[K, V]):
         return len(self._entries)
 
 
-async def stream_pieces(
-    resource: model.Resource, client: Client, stack: AsyncExitStack
-) -> AsyncIterator[bytes]:
-    """Open a resource; return an iterator over its bytes.
-
-    :param stack: closes the connection.
-    :raises ResourceUnavailable: it is of a kind that has no bytes.
-    """
-    if isinstance(resource, model.LocalResource):
-        return _read_pieces(stack.enter_context(resource.path.open("rb")))
-    if isinstance(resource, model.TextResource):
-        return _read_pieces(io.BytesIO(resource.text.encode()))
-    if not isinstance(resource, model.HttpResource):
-        raise errors.ResourceUnavailable("a file of an unknown kind")
-    # Ask for raw bytes: a Content-Encoding would change them.
-    opened = client.stream(resource.url, {"Accept-Encoding": "identity"})
-    return (await stack.enter_async_context(opened)).aiter_raw()
-
-
-async def _read_pieces(file: BinaryIO) -> AsyncIterator[bytes]:
-    while piece := await asyncio.to_thread(file.read, _PIECE):
-        yield piece
-
-
 class Reader:
     """Reads the files that repositories name, and METADATA of wheels.
 
@@ -172,6 +151,9 @@ class Reader:
         self._passing: Aging[str, bytes] = Aging(_REMEMBERED, FRESH, clock)
         self._inspected = Path(cache, "inspected") if cache else None
         self._needs: Aging[tuple[str, str], tuple[Needs | None]] = Aging(_INSPECTED)
+        # By URL, too: wheels of servers that send no parts, and copies of them.
+        self._whole: Aging[str, bool] = Aging(_INSPECTED, FRESH, clock)
+        self._copies: Aging[str, CopiedWheel] = Aging(_COPIED, FRESH, clock)
 
     async def read(self, index: SimpleRepository, project: str, name: str) -> bytes:
         """Read a metadata file in full, of at most `MAX_BYTES`.
@@ -199,10 +181,15 @@ class Reader:
 
         :raises InputError: it cannot be read.
         """
-        resource = await index.get_resource(project, name)
+        resource = self.find_copy(await index.get_resource(project, name))
         loop = asyncio.get_running_loop()
+        url = resource.url if isinstance(resource, model.HttpResource) else ""
+        if self._whole.get(url):
+            raise NoRangesError("the server does not serve parts", url)
 
         def work() -> T:
+            if isinstance(resource, CopiedWheel):
+                return resource.read(read)
             if isinstance(resource, model.LocalResource):
                 with resource.path.open("rb") as file:
                     return read(file)
@@ -215,8 +202,24 @@ class Reader:
         try:
             async with self._turns:
                 return await asyncio.to_thread(work)
+        except NoRangesError:
+            self._whole.put(url, True)
+            raise
         except OSError as error:
             raise _unreadable(name, error) from None
+
+    def find_copy(self, resource: model.Resource) -> model.Resource:
+        """Return the copy of a file that was downloaded whole, or the file itself."""
+        return self._copies.get(getattr(resource, "url", "")) or resource
+
+    async def keep_copy(self, file: model.File, copy: CopiedWheel) -> bytes:
+        """Keep a wheel for some minutes, and its METADATA for ever; return METADATA.
+
+        :raises InputError: METADATA cannot be read, or is not what the page announces.
+        """
+        content = await asyncio.to_thread(copy.read, _find_metadata)
+        self._copies.put(copy.url, copy)
+        return self._keep(file, content)
 
     def find_metadata(self, file: model.File) -> bytes | None:
         """Return METADATA of a file if it has been read."""
@@ -244,28 +247,35 @@ class Reader:
         known = self.find_metadata(file)
         if known is not None:
             return known
-        path = self._path(file)
-        content = _unseal(load(path, _LONGEST + len(_seal(b""))))
-        if content is None:
-            content = await self._fetch_metadata(index, project, name, without_ranges)
-            if len(content) > _LONGEST:
-                message = f"its METADATA is larger than {_LONGEST >> 20} MiB"
-                raise InputError(message, path=name, hint="report it to the index")
-            _check(file, content)
-            # Make it text: it is sent as such, and its hash has to agree.
-            text = content.decode("utf-8", "replace").encode()
-            if text != content and file.dist_info_metadata:
-                # pip compares what it gets with the hash of the page: the index has
-                # to send it.
-                return text
-            content = text
-            logger.info("%s: read %d bytes of METADATA", name, len(content))
-            store(path, _seal(content))
+        kept = _unseal(load(self._path(file), _LONGEST + len(_seal(b""))))
+        if kept is not None:
+            self._remember(file, kept)
+            return kept
+        content = await self._fetch_metadata(index, project, name, without_ranges)
+        return self._keep(file, content)
+
+    def _keep(self, file: model.File, content: bytes) -> bytes:
+        """Check METADATA that was read, and keep it; return it as text is sent."""
+        name = file.filename
+        if len(content) > _LONGEST:
+            message = f"its METADATA is larger than {_LONGEST >> 20} MiB"
+            raise InputError(message, path=name, hint="report it to the index")
+        _check(file, content)
+        text = content.decode("utf-8", "replace").encode()
+        if text != content and file.dist_info_metadata:
+            # pip compares what it gets with the hash of the page: the index has to
+            # send it.
+            return text
+        logger.info("%s: read %d bytes of METADATA", name, len(text))
+        store(self._path(file), _seal(text))
+        self._remember(file, text)
+        return text
+
+    def _remember(self, file: model.File, content: bytes) -> None:
         if digest := file.hashes.get("sha256"):
             self._lasting.put(digest, (_place(file), content))
         else:
             self._passing.put(file.url, content)
-        return content
 
     async def _fetch_metadata(
         self,

@@ -29,6 +29,8 @@ class ShownRelease:
     :param available: the labels of all its wheels.
     :param rewritten: the labels whose wheels are rewritten, because their dependencies
         depend on the variant.
+    :param held: the labels whose METADATA can be read only when the whole wheel has
+        arrived.
     :param unread: why METADATA could not be read, by label. Such wheels may have
         variant markers, and are not shown.
     :param pinned: the label that the user asked for.
@@ -42,6 +44,7 @@ class ShownRelease:
     plain: frozenset[str] = frozenset()
     available: frozenset[str] = frozenset()
     rewritten: frozenset[str] = frozenset()
+    held: frozenset[str] = frozenset()
     unread: Mapping[str, str] = field(default_factory=dict)
     pinned: str | None = None
     problem: str | None = None
@@ -175,10 +178,11 @@ def select_files(
     shown_releases: Mapping[str, ShownRelease],
     *,
     keeps_hashes: bool = False,
+    requires_hashes: bool = False,
 ) -> list[model.File]:
     """Return the files of a page: variant wheels are renamed or left out.
 
-    :param keeps_hashes: see `Selection`.
+    :param keeps_hashes: see `Selection`, and so for ``requires_hashes``.
 
     The order of files matters for two installers. poetry (2.5.1) takes the dependencies
     of a release from the last wheel for any platform or, without one, from the first
@@ -193,12 +197,15 @@ def select_files(
         *(release.plain for release in shown_releases.values())
     )
     offers = {o.wheel.file_name: o for c in shown_releases.values() for o in c.offers}
-    rewritten = {
-        o.wheel.file_name
-        for c in shown_releases.values()
-        for o in c.offers
-        if o.label in c.rewritten
-    }
+    rewritten, held = (
+        {
+            o.wheel.file_name
+            for c in shown_releases.values()
+            for o in c.offers
+            if o.label in getattr(c, which)
+        }
+        for which in ("rewritten", "held")
+    )
     renamed: dict[str, model.File] = {}
     rest: list[model.File] = []
     for file in files:
@@ -215,6 +222,9 @@ def select_files(
                     # Without a hash, an installer has to download the wheel for it.
                     dist_info_metadata=bool(file.hashes) or not keeps_hashes,
                 )
+            elif name in held and not requires_hashes:
+                # It may be rewritten, which is known when it has arrived.
+                changed = replace(changed, hashes={}, size=None)
             renamed[name] = _with_label(changed, offer.label)
         elif name in plain:
             if name in shown_plain:

@@ -28,6 +28,7 @@ from nvidia_variant_provider.errors import InputError, ProviderError
 from nvidia_variant_provider.machine.overrides import minor_version_compatibility
 
 from ...metadata.requirements import SelectedVariant
+from ..http.urls import NoRangesError
 from .core_metadata import Evaluator
 from .judging import FindEnvironment
 from .options import Later, Selection
@@ -45,6 +46,12 @@ logger = logging.getLogger(__name__)
 
 _MOST_LABELS = 64
 """Labels of a release whose wheels are opened when there is no metadata file."""
+
+_NEEDS_HASHES = (
+    "its METADATA has variant markers, which are evaluated by rewriting it, and the "
+    "hashes that you require do not allow that; install without required hashes, or "
+    "without variants: --no-variants"
+)
 
 _REMEMBERED = 1024
 """Releases whose variants are remembered."""
@@ -324,6 +331,7 @@ class VariantSelector:
             shown,
             resolution=resolution,
             rewritten=frozenset(label for label, has in markers.items() if has is True),
+            held=frozenset(label for label, has in markers.items() if has is None),
             unread=unread,
             offers=tuple(offers),
             plain=shown.plain.difference(hidden),
@@ -335,7 +343,7 @@ class VariantSelector:
         offers: Sequence[Offer],
         resolution: Resolution,
         files: Mapping[str, model.File],
-    ) -> dict[str, bool | str]:
+    ) -> dict[str, bool | str | None]:
         """Find out by label whether the dependencies of wheels depend on the variant.
 
         One wheel of each label is read: wheels of one label are built from one project.
@@ -374,8 +382,18 @@ class VariantSelector:
         if file is None or release.resolution is None:
             return None
         variant = SelectedVariant.of(offer.label, release.resolution)
+        refusal = _NEEDS_HASHES if self._selection.requires_hashes else None
         try:
             content = await self.evaluator.evaluate(release.project, file, variant)
+        except NoRangesError as error:
+            if metadata:
+                return None
+            if self._selection.rewrites:
+                return await self.evaluator.hold(
+                    release.project, file, variant, refusal
+                )
+            self._warn(f"{name}: its METADATA could not be checked: {error}")
+            return None
         except (InputError, *UNAVAILABLE) as error:
             if isinstance(error, InputError) and (
                 "PEP 825" in (error.hint or "") or offer.label in release.rewritten
@@ -392,13 +410,8 @@ class VariantSelector:
                 "and this server cannot rewrite wheels; take another build, or serve "
                 "it with: nvp serve",
             )
-        if self._selection.requires_hashes:
-            raise self._refused(
-                name,
-                "its METADATA has variant markers, which are evaluated by rewriting "
-                "it, and the hashes that you require do not allow that; install "
-                "without required hashes, or without variants: --no-variants",
-            )
+        if refusal is not None:
+            raise self._refused(name, refusal)
         if metadata:
             return model.TextResource(text=content.decode())
         return await self.evaluator.rewrite(release.project, file, variant)

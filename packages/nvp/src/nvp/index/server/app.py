@@ -29,8 +29,8 @@ from starlette.routing import Mount, Route, Router
 from nvidia_variant_provider.errors import InputError, redacted
 
 from ..http.urls import UpstreamError
-from ..selection.core_metadata import EvaluatedWheel
-from ..selection.reader import stream_pieces
+from ..selection.core_metadata import EvaluatedWheel, HeldWheel
+from ..selection.pieces import CopiedWheel, stream_pieces
 from ..selection.renaming import find_label, project_of
 from ..selection.shown import ShownPage, ShownRelease
 from ..selection.visibility import PageVerdicts
@@ -52,6 +52,9 @@ from .responses import (
 from .source import NO_LABEL, Source, link
 
 logger = logging.getLogger(__name__)
+
+_AS_IT_IS = {"Accept-Encoding": "identity"}
+"""Asks for raw bytes: a Content-Encoding would change the length."""
 
 _PASSED_ON = ("content-length", "content-range", "last-modified")
 
@@ -234,10 +237,10 @@ class _Handlers:
             self._on_pick(*found)
         if isinstance(resource, model.TextResource):
             return PlainTextResponse(resource.text, headers=HEADERS)
-        if isinstance(resource, EvaluatedWheel):
+        if isinstance(resource, (EvaluatedWheel, HeldWheel, CopiedWheel)):
             if name not in self._source.saved:
-                logger.info("%s: rewritten on the way", name)
-                return await self._rewrite(resource, request)
+                logger.info("%s: sent from here", name)
+                return await self._send(resource, request)
             resource = model.LocalResource(path=self._source.saved[name])
         if isinstance(resource, model.HttpResource):
             if not self._source.is_reachable(resource.url):
@@ -251,8 +254,7 @@ class _Handlers:
         return LocalFileResponse(path)
 
     async def _stream(self, url: str, request: Request) -> Response:
-        # Ask for raw bytes: a Content-Encoding would change the length.
-        wanted = {"Accept-Encoding": "identity"}
+        wanted = {**_AS_IT_IS}
         if (part := find_range(request.headers)) is not None:
             wanted["Range"] = part
         stack = AsyncExitStack()
@@ -274,24 +276,33 @@ class _Handlers:
             headers=headers,
         )
 
-    async def _rewrite(self, wheel: EvaluatedWheel, request: Request) -> Response:
-        """Send a wheel with other METADATA, as the original arrives."""
-        from .rewritten import rewrite_pieces
+    async def _send(
+        self, wheel: EvaluatedWheel | HeldWheel | CopiedWheel, request: Request
+    ) -> Response:
+        """Send a wheel that may have other METADATA, as the original arrives."""
+        from .rewritten import make_pieces
 
-        headers = {
-            "Content-Length": str(wheel.plan.size),
-            "Accept-Ranges": "none",
-            "Content-Type": OCTETS,
-            **FILE_HEADERS,
-        }
+        headers = {"Accept-Ranges": "none", "Content-Type": OCTETS, **FILE_HEADERS}
+        if wheel.size is not None:
+            headers["Content-Length"] = str(wheel.size)
         if request.method == "HEAD":
-            return Response(headers=headers)
+            head = Response(headers=headers)
+            if wheel.size is None:
+                del head.headers["Content-Length"]
+            return head
         if isinstance(wheel.original, model.LocalResource):
             self._check_local(wheel.original, wheel.place)
         stack = AsyncExitStack()
-        pieces = await stream_pieces(wheel.original, self._source.client, stack)
+        if isinstance(wheel, HeldWheel):
+            opened = self._source.client.stream(wheel.place, _AS_IT_IS)
+            response = await stack.enter_async_context(opened)
+            pieces = response.aiter_raw()
+            if "Content-Length" in response.headers:
+                headers["Content-Length"] = response.headers["Content-Length"]
+        else:
+            pieces = await stream_pieces(wheel.original, self._source.client, stack)
         return UpstreamResponse(
-            rewrite_pieces(wheel, pieces, self._source.rewritten),
+            make_pieces(wheel, pieces, self._source.rewritten),
             stack,
             lambda error: self._tell_break(redacted(wheel.place), error),
             headers=headers,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import struct
 import tempfile
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO, cast
 
 from simple_repository import model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
@@ -18,8 +19,12 @@ from nvidia_variant_provider.errors import InputError
 
 from ...wheels.rewriting import Rewriting
 from ..http.client import Client
-from ..selection.core_metadata import EvaluatedWheel
-from ..selection.reader import stream_pieces
+from ..selection.core_metadata import EvaluatedWheel, HeldWheel
+from ..selection.pieces import CopiedWheel, stream_pieces
+
+_LOCAL = struct.Struct("<4s5H3I2H")
+_LONGEST_HEADER = _LOCAL.size + 2 * 0xFFFF
+_ZIP64 = struct.Struct("<2H2Q")
 
 
 async def rewrite_pieces(
@@ -43,9 +48,7 @@ async def rewrite_pieces(
         for made in rewriting.feed(piece):
             new.update(made)
             yield made
-    if wheel.sha256 is not None and digest.hexdigest() != wheel.sha256.lower():
-        message = "its sha256 is not the one that the page gives"
-        raise InputError(message, hint="report it to the index")
+    _compare(wheel.sha256, digest.hexdigest())
     end = rewriting.finish()
     new.update(end)
     if hashes is not None:
@@ -53,8 +56,134 @@ async def rewrite_pieces(
     yield end
 
 
+def _compare(expected: str | None, digest: str) -> None:
+    if expected is not None and digest != expected.lower():
+        message = "its sha256 is not the one that the page gives"
+        raise InputError(message, hint="report it to the index")
+
+
+class HoldingBack:
+    """Lets the start of a wheel pass as it arrives, up to what a plan may change.
+
+    `feed` gets every piece, and returns what may be sent on: members before METADATA
+    and RECORD, as long as their headers say how long they are.
+    """
+
+    def __init__(self) -> None:
+        self._waiting = b""
+        self._left = 0
+        self._holds = False
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return the bytes that may be sent on after this piece has arrived."""
+        if self._holds:
+            return b""
+        data = self._waiting + piece
+        position = min(self._left, len(data))
+        self._left -= position
+        while not self._left and position < len(data):
+            size = _member_size(data[position : position + _LONGEST_HEADER])
+            self._holds = size == 0
+            if not size:
+                break
+            end = min(position + size, len(data))
+            self._left = size - (end - position)
+            position = end
+        self._waiting = b"" if self._holds else data[position:]
+        return data[:position]
+
+
+def _member_size(data: bytes) -> int | None:
+    """Return the bytes of a member, of which ``data`` is the start, with its header.
+
+    :returns: 0 for one that may change, and ``None`` when the start is too short.
+    """
+    if not data.startswith(b"PK\x03\x04"[: len(data)]):
+        return 0
+    if len(data) < _LOCAL.size:
+        return None
+    fields = _LOCAL.unpack_from(data)
+    start, end = _LOCAL.size + fields[9], _LOCAL.size + sum(fields[9:])
+    if len(data) < end:
+        return None
+    packed: int = fields[7]
+    if packed == 0xFFFFFFFF:
+        kind, length, _, packed = _ZIP64.unpack(data[start:end].ljust(20, b"\0")[:20])
+        if kind != 1 or length < 16:
+            return 0
+    changes = data[:start].endswith((b".dist-info/METADATA", b".dist-info/RECORD"))
+    return 0 if changes or fields[2] & 8 else end + packed
+
+
+async def pass_on(
+    wheel: HeldWheel,
+    pieces: AsyncIterator[bytes],
+    hashes: MutableMapping[str, str] | None = None,
+) -> AsyncIterator[bytes]:
+    """Yield the bytes of a wheel as they arrive, which is downloaded once.
+
+    METADATA and what follows it is held back until the end has arrived, where the list
+    of members is. Installers have a limit for the time between two pieces, and none
+    for the whole.
+
+    :param pieces: as for `rewrite_pieces`, and so are ``hashes`` and what is raised.
+    """
+    # It is closed with the last reference to it, since others may read it later.
+    file = tempfile.TemporaryFile(prefix="nvidia-variant-provider-")  # noqa: SIM115
+    holding = HoldingBack()
+    digest, new = hashlib.sha256(), hashlib.sha256()
+    size = sent = 0
+    async for piece in pieces:
+        digest.update(piece)
+        await asyncio.to_thread(file.write, piece)
+        size += len(piece)
+        if passed := holding.feed(piece):
+            new.update(passed)
+            sent += len(passed)
+            yield passed
+    _compare(wheel.sha256, digest.hexdigest())
+    # On Windows it is a wrapper of such a file.
+    copy = CopiedWheel(file=cast(BinaryIO, file), url=wheel.place, size=size)
+    plan = await wheel.plan(copy)
+    if plan is None:
+        async for piece in copy.pieces(sent):
+            yield piece
+        return
+    if wheel.refusal is not None:
+        raise InputError(f"refused, because {wheel.refusal}")
+    if plan.unchanged < sent or plan.size != size:
+        raise InputError("it cannot be rewritten", hint="build the wheel again")
+    rewriting = Rewriting(plan)
+    position = 0
+    async for piece in copy.pieces():
+        for made in rewriting.feed(piece):
+            rest = made[max(0, sent - position) :]
+            position += len(made)
+            if rest:
+                new.update(rest)
+                yield rest
+    end = rewriting.finish()
+    new.update(end)
+    if hashes is not None:
+        hashes[new.hexdigest()] = digest.hexdigest()
+    yield end
+
+
+def make_pieces(
+    wheel: EvaluatedWheel | HeldWheel | CopiedWheel,
+    pieces: AsyncIterator[bytes],
+    hashes: MutableMapping[str, str] | None = None,
+) -> AsyncIterator[bytes]:
+    """Return the bytes that are sent of a wheel, as `pass_on` does for its kind."""
+    if isinstance(wheel, CopiedWheel):
+        return pieces
+    if isinstance(wheel, HeldWheel):
+        return pass_on(wheel, pieces, hashes)
+    return rewrite_pieces(wheel, pieces, hashes)
+
+
 async def save_rewritten(
-    wheel: EvaluatedWheel,
+    wheel: EvaluatedWheel | HeldWheel,
     file: IO[bytes],
     client: Client,
     hashes: MutableMapping[str, str] | None = None,
@@ -63,7 +192,7 @@ async def save_rewritten(
     digest = hashlib.sha256()
     async with AsyncExitStack() as stack:
         pieces = await stream_pieces(wheel.original, client, stack)
-        async for piece in rewrite_pieces(wheel, pieces, hashes):
+        async for piece in make_pieces(wheel, pieces, hashes):
             digest.update(piece)
             await asyncio.to_thread(file.write, piece)
     return digest.hexdigest()
@@ -107,6 +236,15 @@ class RewrittenWheels(RepositoryContainer):
         resource = await self.source.get_resource(
             project_name, resource_name, request_context=request_context
         )
+        if isinstance(resource, HeldWheel):
+            # When it has been read once, it is known whether it is rewritten.
+            with tempfile.TemporaryFile() as nowhere:
+                await save_rewritten(resource, nowhere, self._client)
+            resource = await self.source.get_resource(
+                project_name, resource_name, request_context=request_context
+            )
+        if isinstance(resource, CopiedWheel):
+            return model.HttpResource(url=resource.url)
         if not isinstance(resource, EvaluatedWheel):
             return resource
         path = self._folder / f"{_digest(resource)}.whl"

@@ -1,0 +1,89 @@
+"""The bytes of files that repositories name, piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import BinaryIO, TypeVar
+
+from simple_repository import errors, model
+
+from ..http.client import Client
+
+T = TypeVar("T")
+
+_PIECE = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class CopiedWheel(model.Resource):
+    """A wheel that was downloaded whole, in a file that ends with this object.
+
+    :param url: where it was downloaded.
+    :param file: has no name where the system allows that, so that nothing of it stays
+        however this process ends.
+    """
+
+    file: BinaryIO
+    url: str
+    size: int
+    context: model.Context = field(default_factory=model.Context)
+    to_cache: bool = False
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def original(self) -> CopiedWheel:
+        """The wheel that is sent, which is this one."""
+        return self
+
+    @property
+    def place(self) -> str:
+        """The URL of the original."""
+        return self.url
+
+    def read(self, read: Callable[[BinaryIO], T]) -> T:
+        """Return what ``read`` finds in the file, which nobody else reads meanwhile."""
+        with self._turn:
+            self.file.seek(0)
+            return read(self.file)
+
+    async def pieces(self, start: int = 0) -> AsyncIterator[bytes]:
+        """Yield the bytes from a position on."""
+        while piece := await asyncio.to_thread(self._read_at, start):
+            start += len(piece)
+            yield piece
+
+    def _read_at(self, position: int) -> bytes:
+        with self._turn:
+            self.file.seek(position)
+            return self.file.read(_PIECE)
+
+
+async def stream_pieces(
+    resource: model.Resource, client: Client, stack: AsyncExitStack
+) -> AsyncIterator[bytes]:
+    """Open a resource; return an iterator over its bytes.
+
+    :param stack: closes the connection.
+    :raises ResourceUnavailable: it is of a kind that has no bytes.
+    """
+    if isinstance(resource, CopiedWheel):
+        return resource.pieces()
+    if isinstance(resource, model.LocalResource):
+        return _read_pieces(stack.enter_context(resource.path.open("rb")))
+    if isinstance(resource, model.TextResource):
+        return _read_pieces(io.BytesIO(resource.text.encode()))
+    if not isinstance(resource, model.HttpResource):
+        raise errors.ResourceUnavailable("a file of an unknown kind")
+    # Ask for raw bytes: a Content-Encoding would change them.
+    opened = client.stream(resource.url, {"Accept-Encoding": "identity"})
+    return (await stack.enter_async_context(opened)).aiter_raw()
+
+
+async def _read_pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    while piece := await asyncio.to_thread(file.read, _PIECE):
+        yield piece
