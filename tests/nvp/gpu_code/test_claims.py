@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -125,6 +126,16 @@ def test_stubs_do_not_count() -> None:
     report = wheel(lib("80_real", "52_real", stubs={"52_real": 1}))
     assert find_claim(report).sm_arch == ("80_real",)
     assert find_claim(wheel(lib("52_real", stubs={"52_real": 1}))).sm_arch == ()
+
+
+def test_ptx_next_to_a_stub_is_one_as_well() -> None:
+    """vllm 0.6.3 to 0.19.1 have one entry of each for 5.2, and nothing that runs."""
+    targets = ("52_real", "52_virtual", "80_real", "80_virtual")
+    stub = lib(*targets, stubs={"52_real": 1, "80_real": 1})
+    stub = replace(stub, targets={**stub.targets, "80_real": 2, "80_virtual": 2})
+    assert set(stub.kernels) == {"80_real", "80_virtual"}
+    more = replace(stub, targets={**stub.targets, "52_virtual": 2})
+    assert set(more.kernels) == {"52_virtual", "80_real", "80_virtual"}
 
 
 @pytest.mark.parametrize(

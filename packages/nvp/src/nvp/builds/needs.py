@@ -133,7 +133,7 @@ def _code(report: WheelReport, library: LibraryReport) -> LibraryCode:
     # A library may link CUDA statically: its code is then what shows the toolkit.
     versions = [runtime.version for runtime in library_runtimes(report, library)]
     versions += filter(None, map(_first_toolkit, library.kernels))
-    versions += filter(None, ptx.values())
+    versions += filter(None, map(_ptx_needs, library.ptx_isa.values()))
     return LibraryCode(
         name=library.path,
         cuda=max(versions, default=None),

@@ -93,11 +93,19 @@ class LibraryReport:
 
     @property
     def kernels(self) -> Mapping[str, int]:
-        """``targets`` without the stubs, from which nothing can run."""
+        """``targets`` without the stubs, from which nothing can run.
+
+        Linking may add PTX without a kernel, too, next to machine code for the same
+        GPU: for the oldest one of the toolkit, where no GPU is named.
+        """
         counts = {
             name: count - self.stubs.get(name, 0)
             for name, count in self.targets.items()
         }
+        for name, stubs in self.stubs.items():
+            ptx = name.replace("_real", "_virtual")
+            if counts.get(ptx) == stubs == self.targets[name]:
+                counts[ptx] = 0
         return {name: count for name, count in counts.items() if count > 0}
 
     @property
