@@ -153,8 +153,9 @@ class TestRecords:
         """A mapping by version or capability would keep the last record silently."""
         document = json.loads(path.read_bytes())
         for section in document.values() if isinstance(document, dict) else [document]:
-            # The first key tells the records apart; in tegra.json also the second.
-            keys = [str(list(row.items())[: 1 + ("gpu" in row)]) for row in section]
+            # The first key tells the records apart; for GPUs and URLs also the second.
+            count = 1 + any({"gpu", "url"} & {*row} for row in section)
+            keys = [str(list(row.items())[:count]) for row in section]
             assert len(set(keys)) == len(keys)
 
     def test_mappings_ascend(self) -> None:

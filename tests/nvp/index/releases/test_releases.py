@@ -298,6 +298,12 @@ class TestCommand:
         )
         assert lines[2].split() == ["release", "build", "CUDA", "runs", "why"]
         assert lines[4].split() == ["2.10.0", "plain", "12.8", "yes"]
+        assert lines[-1] == (
+            "torch 2.14.1+cu126 runs here, from PyTorch's index: nvp pip install "
+            "--index-url https://download.pytorch.org/whl/cu126 torch"
+        )
+        newer = run(*words, "--cuda-driver", "13.2", "--sm-arch", "8.0")
+        assert "from PyTorch's index" not in newer.out
         assert run(*words, "--cuda-driver", "11.4").code == 1
         assert run("releases", "nosuch", "-i", index).code == 3
         assert run("releases", "a b", "-i", index).code == 2
@@ -312,7 +318,7 @@ class TestCommand:
         )
         report = json.loads(done.out)
         report_schema.validate(report)
-        assert set(report["data"]) == {"project", "newest", "releases"}
+        assert set(report["data"]) == {"project", "newest", "releases", "elsewhere"}
         labels = {build["label"] for build in report["data"]["releases"][0]["builds"]}
         assert labels == {None, *VARIANTS["variants"]}
 

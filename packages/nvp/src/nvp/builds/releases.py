@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from packaging.version import Version
 
 from ..knowledge.builds import Evidence, How
+from .vendors import Elsewhere
 from .verdicts import Verdict
 
 _RANKS: dict[Verdict, int] = {
@@ -101,12 +102,15 @@ class ReleaseTable:
         releases that the index has yanked, count only where nothing else runs.
     :param releases: newest first.
     :param notes: sentences about what could not be read.
+    :param elsewhere: newer builds that run, or may run, from indexes of makers that
+        were not read.
     """
 
     project: str
     newest: str | None
     releases: tuple[ListedRelease, ...]
     notes: tuple[str, ...] = ()
+    elsewhere: tuple[Elsewhere, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return the ``data`` of the report of ``releases --json``."""
@@ -114,6 +118,7 @@ class ReleaseTable:
             "project": self.project,
             "newest": self.newest,
             "releases": [release.to_dict() for release in self.releases],
+            "elsewhere": [item.to_dict() for item in self.elsewhere],
         }
 
 

@@ -79,7 +79,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Return the keys ``project``, ``newest`` and ``releases``."""
+    """Return the keys ``project``, ``newest``, ``releases`` and ``elsewhere``."""
     environment = machine.find_environment(options, environ)
     table = releases(
         options.project,
@@ -131,6 +131,10 @@ def _text(
         text += ["", f"{left_out - without} older releases are left out; see --all."]
     elif everything and without:
         text += ["", f"{without} more have no wheel for the platform of this machine."]
+    if table.elsewhere:
+        from ..builds.vendors import say_elsewhere
+
+        text += ["", *say_elsewhere(table.elsewhere)]
     return text
 
 

@@ -20,6 +20,7 @@ from nvidia_variant_provider.errors import InputError, UsageError, shown
 from nvidia_variant_provider.machine.environment import Environment
 
 from ...builds.releases import ListedBuild, ReleaseTable
+from ...builds.vendors import Elsewhere, find_elsewhere
 from ...fleet.serving import Select, Selected
 from ...knowledge.tables import NATIVE
 from ...matrix.cells import (
@@ -37,7 +38,7 @@ from ...wheels.archive import parse_wheel_name
 from ..http.client import Client
 from ..pip.interpreters import find_python
 from ..pip.settings import Indexes, find_indexes, make_settings
-from ..selection.options import Selection, parse_pins
+from ..selection.options import Selection, default_platform, parse_pins
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,7 +95,24 @@ def list_releases(
         machine=lambda: environment, pins=pins, every_gpu=every_gpu, environ=environ
     )
     (table,) = read_tables(name, sources, [selection], inspect=inspect, watch=watch)
-    return table
+    return replace(table, elsewhere=_find_elsewhere(table, selection, sources.places))
+
+
+def _find_elsewhere(
+    table: ReleaseTable, selection: Selection, places: Sequence[str]
+) -> tuple[Elsewhere, ...]:
+    """Find newer builds that run from indexes which were not read."""
+    machine = selection.machine
+    listed = [r.version for r in table.releases if not Version(r.version).is_prerelease]
+    wanted = listed[0] if listed and listed[0] != table.newest else None
+    return find_elsewhere(
+        table.project,
+        machine() if machine else Environment(),
+        selection.platform or default_platform(),
+        newer_than=table.newest,
+        wanted=wanted,
+        used=places,
+    )
 
 
 def _open_sources(

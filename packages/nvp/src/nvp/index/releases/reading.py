@@ -57,6 +57,7 @@ class Sources:
     :param indexes: the indexes of the user, and then the pages of links.
     :param first_links: the number of the first page of links.
     :param interpreter: the one that is installed for.
+    :param places: the URLs of the indexes, and of the pages of links.
     """
 
     indexes: Sequence[SimpleRepository]
@@ -64,6 +65,7 @@ class Sources:
     client: Client
     reader: Reader
     interpreter: Interpreter
+    places: Sequence[str] = ()
 
     def only(self, project: str, version: Version) -> Sources:
         """Return sources that have only one release of a project."""
@@ -97,6 +99,7 @@ def make_sources(
         client=client,
         reader=Reader(client, cache),
         interpreter=interpreter,
+        places=[url for url, _ in places],
     )
 
 

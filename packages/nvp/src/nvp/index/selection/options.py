@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sysconfig
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -106,6 +107,11 @@ class Selection:
     priorities: Priorities | None = None
     minor_version_compatibility: bool | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
+
+
+def default_platform() -> str:
+    """Return the platform of this machine, such as ``linux_x86_64``."""
+    return sysconfig.get_platform().replace("-", "_")
 
 
 def parse_pins(texts: Sequence[str]) -> Pins:

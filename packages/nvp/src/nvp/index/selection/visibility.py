@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import re
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote, urlsplit
@@ -30,7 +29,7 @@ from ...builds.page import (
 )
 from ...wheels.archive import is_for_platform
 from .judging import FindEnvironment, PageJudge, Required
-from .options import Selection
+from .options import Selection, default_platform
 from .reader import FOREVER, UNAVAILABLE, Aging, Progress, Reader
 from .wheel_files import is_large
 
@@ -103,7 +102,7 @@ class BuildJudge:
         self._selection = selection
         self._reader = reader
         self._find_environment = find_environment
-        self.platform = selection.platform or sysconfig.get_platform().replace("-", "_")
+        self.platform = selection.platform or default_platform()
         self._folders = {index: _folder_of_index(index) for index in self._indexes}
         # Which index has a file, where there are several.
         self._origins: Aging[tuple[str, str], SimpleRepository] = Aging(
