@@ -251,6 +251,19 @@ class TestVerdicts:
         ]
         assert max(running, default=None) == (newest and Version(newest))
 
+    @pytest.mark.parametrize(
+        ("driver", "gpu", "verdict"),
+        [("13.0", "12.0", "runs"), ("12.4", "8.0", "runs"), ("11.8", "8.0", "cannot")],
+    )
+    def test_no_gpu_is_too_new_for_a_wheel_without_code_of_its_own(
+        self, driver: str, gpu: str, verdict: str
+    ) -> None:
+        record = find_record("cuml-cu12", "26.10.0", "linux_x86_64")
+        assert record is not None
+        assert record.needs.pieces == ()
+        assert "libcuml-cu12==26.10.*" in record.needs.requires
+        assert judge(record.needs, machine(driver, gpu)).verdict == verdict
+
     def test_torch_of_pypi_for_windows_has_no_gpu_code(self) -> None:
         records = build_records()["torch"]
         plain = [r for r in records if (r.platform, r.label) == ("win_amd64", None)]

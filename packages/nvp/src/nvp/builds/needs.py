@@ -68,7 +68,7 @@ def needs_of_report(report: WheelReport) -> Needs | None:
         evidence="inspected",
         source=source,
         cuda=cuda,
-        pieces=pieces or None,
+        pieces=pieces,
         gpu=bool(pieces or newest or any(item.has_gpu_code for item in report.own)),
         requires=report.requires,
     )

@@ -150,7 +150,8 @@ class Needs:
         ``None`` where nothing names one.
     :param pieces: what the program loads: of each piece the libraries that it chooses
         from, which is one library unless a wheel brings one for each CUDA version.
-        ``None`` where the GPU code is not known.
+        ``None`` where the GPU code is not known; none where it has no code of its own,
+        such as cuml, which requires libcuml.
     :param gpu: false for a build that is known to use no GPU.
     :param requires: its ``Requires-Dist`` fields, of which only those on projects with
         GPU builds matter; empty where they are not known.
@@ -165,13 +166,13 @@ class Needs:
 
     def to_dict(self) -> dict[str, object]:
         """Return what stands of them in a record, without what says so."""
-        pieces = self.pieces or ()
+        pieces = None
+        if self.pieces is not None:
+            pieces = [[item.to_dict() for item in piece] for piece in self.pieces]
         return {
             **({} if self.cuda is None else {"cuda": str(self.cuda)}),
             **({} if self.gpu else {"gpu": False}),
-            **(
-                {"pieces": [[x.to_dict() for x in p] for p in pieces]} if pieces else {}
-            ),
+            **({} if pieces is None else {"pieces": pieces}),
             **({"requires": list(self.requires)} if self.requires else {}),
         }
 
@@ -189,9 +190,10 @@ class Needs:
             cuda=_version(data.get("cuda")),
             pieces=tuple(
                 tuple(LibraryCode.from_dict(item) for item in piece)
-                for piece in data.get("pieces", ())
+                for piece in data["pieces"]
             )
-            or None,
+            if "pieces" in data
+            else None,
             gpu=data.get("gpu", True),
             requires=tuple(data.get("requires", ())),
         )
