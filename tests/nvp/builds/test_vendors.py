@@ -117,7 +117,7 @@ def test_what_the_requirements_allow() -> None:
             "torch-sparse",
             "12.8",
             "8.0",
-            {"torch": Version("2.8.0")},
+            {"torch": (2, 8)},
             "https://data.pyg.org/whl/torch-2.8.0+cu128.html",
         ),
         ("cudf-cu12", "12.4", "8.0", {}, "https://pypi.nvidia.com"),

@@ -55,6 +55,62 @@ def test_programs_that_are_wrong_together_are_replaced_together(tmp_path: Path) 
     assert all(item.hint.endswith(command) for item in found)
 
 
+def torch_that_needs_cuda_13(prefix: Path, **environ: str) -> Stack:
+    torch = Installed(name="torch", files={"torch/plain.so": FILES["demo/plain.so"]})
+    return make_stack(
+        prefix, torch, environment=machine("12.8", "7.0"), environ=environ
+    )
+
+
+def test_a_newer_build_from_the_index_of_the_maker(tmp_path: Path) -> None:
+    stack = torch_that_needs_cuda_13(tmp_path)
+    url = "https://download.pytorch.org/whl/cu126"
+    again = ("install", "--upgrade", "--force-reinstall")
+    command = stack.pip(*again, "--index-url", url, "torch")
+    assert hints(stack, "ND201") == [
+        f"torch 2.14.1+cu126 runs here, from PyTorch's index: {command}; or from your "
+        f"own index: {stack.pip(*again, 'torch')}"
+    ]
+    configured = torch_that_needs_cuda_13(tmp_path, PIP_EXTRA_INDEX_URL=f"x {url}/")
+    assert hints(configured, "ND201") == [stack.pip(*again, "torch")]
+
+
+def test_torch_of_pypi_for_windows_is_replaced_from_another_index(
+    tmp_path: Path,
+) -> None:
+    torch = Installed(name="torch", version="2.15.0+cpu")
+    stack = make_stack(tmp_path, torch, environment=machine("13.0", "12.0"))
+    folder = Path(stack.distributions["torch"].folder)
+    (folder / "WHEEL").write_text("Wheel-Version: 1.0\nTag: cp313-cp313-win_amd64\n")
+    (hint,) = hints(stack, "ND207")
+    assert hint.startswith("torch 2.15.0+cu130 runs here, from PyTorch's index: ")
+
+
+def test_where_a_wheel_of_an_extension_for_this_torch_is(tmp_path: Path) -> None:
+    stack = make_stack(
+        tmp_path,
+        Installed(name="torch", version="2.7.1+cu126"),
+        Installed(name="flash-attn", version="2.8.3+cu.12.8.torch.2.11"),
+        Installed(name="torch-sparse", version="0.6.18+pt28cu126"),
+        environment=machine("12.8", "8.0"),
+    )
+    found = {
+        item.distribution: item for item in run_checks(stack) if item.code == "ND502"
+    }
+    assert found["flash-attn"].message == (
+        "flash-attn 2.8.3+cu.12.8.torch.2.11 is for torch 2.11 (2.7.1+cu126 is "
+        "installed)"
+    )
+    astral = "https://wheels.astral.sh/simple/cu126/"
+    assert f"Astral publishes builds of flash-attn for CUDA 12.6 at {astral}" in (
+        found["flash-attn"].hint
+    )
+    assert "https://data.pyg.org/whl/torch-2.7.0+cu126.html" in (
+        found["torch-sparse"].hint
+    )
+    assert all(item.hint.count("torch==2.7.1") >= 2 for item in found.values())
+
+
 def test_a_command_does_not_grow_with_the_findings(tmp_path: Path) -> None:
     programs = [Installed(name=f"demo{n}", files=FILES) for n in range(30)]
     stack = make_stack(tmp_path, *programs, environment=machine("12.8", "5.0"))

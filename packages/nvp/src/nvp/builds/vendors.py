@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 
@@ -48,9 +48,18 @@ class Elsewhere:
     verdict: Verdict = "unknown"
 
     @property
+    def options(self) -> list[str]:
+        """The options of pip that name the index and those that it needs."""
+        option = "--find-links" if self.index.kind == "links" else "--extra-index-url"
+        words = ["--index-url" if self.index.complete else option, self.url]
+        for url in self.urls:
+            words += ["--extra-index-url", url]
+        return words
+
+    @property
     def command(self) -> str | None:
         """The command line that installs it; ``None`` where the URL is not known."""
-        return _command([self])
+        return _command([self], _install)
 
     @property
     def sentence(self) -> str:
@@ -96,7 +105,7 @@ def find_elsewhere(
     *,
     newer_than: str | None = None,
     wanted: str | None = None,
-    torch: Version | None = None,
+    torch: tuple[int, int] | None = None,
     cuda: CudaVersion | None = None,
     used: Iterable[str] = (),
     allows: Callable[[Version], bool] = lambda _: True,
@@ -111,7 +120,7 @@ def find_elsewhere(
     :param wanted: the release that the user would have without this GPU or driver.
         Indexes of which nothing more is known are named only where there is one, or
         where nothing runs.
-    :param torch: the version that extensions have to be built for, if it is known.
+    :param torch: the minor release that extensions are built for, if it is known.
     :param cuda: the CUDA of that torch.
     :param used: the URLs of the user's indexes.
     :param allows: whether the user's requirements allow a release.
@@ -135,8 +144,7 @@ def find_elsewhere(
         ):
             continue
         if best.version is None and not (
-            (newer_than is None or wanted is not None)
-            and SpecifierSet(index.releases).contains(wanted or "0", prereleases=True)
+            (newer_than is None or wanted is not None) and _may_have(index, wanted)
         ):
             continue
         item = _make(index, project, best, wanted, torch)
@@ -150,8 +158,31 @@ def find_elsewhere(
     return tuple([item for item in items if item.version] or items)
 
 
-def say_elsewhere(found: Sequence[Elsewhere]) -> list[str]:
-    """Return sentences without a full stop, one for all builds of one index."""
+def _install(words: Sequence[str]) -> str:
+    return shlex.join(["nvp", "pip", "install", *words])
+
+
+def newest_in_table(
+    project: str, environment: Environment, platform: str
+) -> str | None:
+    """Return the newest release on PyPI that the table says to run on a machine."""
+    running = [
+        Version(row.version)
+        for row in build_records().get(canonicalize_name(project), ())
+        if row.label is None
+        and row.platform == platform
+        and judge(row.needs, environment).verdict in _RUNNING
+    ]
+    return str(max(running)) if running else None
+
+
+def say_elsewhere(
+    found: Sequence[Elsewhere], command: Callable[[Sequence[str]], str] = _install
+) -> list[str]:
+    """Return sentences without a full stop, one for all builds of one index.
+
+    :param command: returns the command line that installs what the words say.
+    """
     sentences: list[str] = []
     known: dict[str, list[Elsewhere]] = {}
     for item in found:
@@ -164,9 +195,9 @@ def say_elsewhere(found: Sequence[Elsewhere]) -> list[str]:
             verb += " in part"
         maker = items[0].index.maker
         sentences.append(
-            f"{names} {verb} here, from {maker}'s index: {_command(items)}"
+            f"{names} {verb} here, from {maker}'s index: {_command(items, command)}"
         )
-    sentences += [_unknown(item) for item in found if item.version is None]
+    sentences += [_unknown(item, command) for item in found if item.version is None]
     return sentences
 
 
@@ -258,6 +289,13 @@ def _known(
             yield each._replace(version=Version(row.version))
 
 
+def _may_have(index: VendorIndex, wanted: str | None) -> bool:
+    try:
+        return SpecifierSet(index.releases).contains(wanted or "0", prereleases=True)
+    except InvalidVersion:  # of something installed
+        return False
+
+
 def _is_for(index: VendorIndex, environment: Environment) -> bool:
     if not index.gpus:
         return True
@@ -269,11 +307,10 @@ def _make(
     project: str,
     best: _Candidate,
     wanted: str | None = None,
-    torch: Version | None = None,
+    torch: tuple[int, int] | None = None,
 ) -> Elsewhere:
     label = best.backend.label if best.backend else None
-    release = None if torch is None else (torch.major, torch.minor)
-    url = index.find_url(label, version=wanted, torch=release)
+    url = index.find_url(label, version=wanted, torch=torch)
     needed = [
         item.find_url(label)
         for name in index.needs
@@ -295,29 +332,26 @@ def _version(item: Elsewhere) -> str:
     return f"{item.version}+{item.backend.label}" if item.backend else f"{item.version}"
 
 
-def _unknown(item: Elsewhere) -> str:
+def _unknown(item: Elsewhere, install: Callable[[Sequence[str]], str]) -> str:
     maker, project, backend = item.index.maker, item.project, item.backend
     publishes = "publishes" if item.index.confidence == "seen" else "may publish"
     cuda = ""
     if backend is not None and backend.cuda is not None:
         cuda = f" for CUDA {backend.cuda if backend.minor else backend.cuda.major}"
-    command = _command([item])
+    command = _command([item], install)
     return (
         f"{maker} {publishes} builds of {project}{cuda} at {item.url} (nvp does not "
         f"know of which releases){'' if command is None else f': {command}'}"
     )
 
 
-def _command(items: Sequence[Elsewhere]) -> str | None:
-    first = items[0]
-    if MISSING in first.url:
+def _command(
+    items: Sequence[Elsewhere], install: Callable[[Sequence[str]], str]
+) -> str | None:
+    if MISSING in items[0].url:
         return None
-    option = "--find-links" if first.index.kind == "links" else "--extra-index-url"
-    words = ["--index-url" if first.index.complete else option, first.url]
-    for url in first.urls:
-        words += ["--extra-index-url", url]
     names = dict.fromkeys(item.project for item in items)
-    return shlex.join(["nvp", "pip", "install", *words, *names])
+    return install([*items[0].options, *names])
 
 
 def _place(url: str) -> tuple[str, ...]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import sysconfig
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 from .. import findings
 from ..findings import Severity
+from ..wheels.archive import platform_of
 from .abi import (
     Extension,
     TorchSymbols,
@@ -16,10 +19,16 @@ from .abi import (
     libraries_of_extensions,
     read_torch,
 )
+from .distributions import Distribution
 from .loader import LIBRARY_PATH
 from .loading import Libraries
 from .software import Software
 from .toolchain import Toolchain
+
+if TYPE_CHECKING:
+    from ..builds.vendors import Elsewhere
+
+_INDEXES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +53,35 @@ class Stack(Software):
         """The names that the installed torch defines; ``None`` where nobody knows."""
         torch = self.distributions.get("torch")
         return None if torch is None else read_torch(torch, self.reader.folder)
+
+    def elsewhere(
+        self, distribution: Distribution, torch: tuple[int, int] | None = None
+    ) -> tuple[Elsewhere, ...]:
+        """Find builds that run from an index of the maker, and newer than on PyPI.
+
+        :param torch: the release that the builds have to be for.
+        """
+        from ..builds.vendors import find_elsewhere, newest_in_table
+
+        name = distribution.name
+        wheel = distribution.read("WHEEL") or b""
+        found = re.search(rb"(?m)^Tag: *[^-]+-[^-]+-(\S+)", wheel)
+        tag = found[1].decode("ascii", "replace") if found else ""
+        # What has no tag was not made by a tool of today.
+        here = sysconfig.get_platform().replace("-", "_")
+        platform = platform_of(tag) or here
+        build = self.toolchain.torch if torch else None
+        urls = " ".join(self.environ.get(key, "") for key in _INDEXES)
+        return find_elsewhere(
+            name,
+            self.environment,
+            platform,
+            newer_than=newest_in_table(name, self.environment, platform),
+            wanted=distribution.public_version,
+            torch=torch,
+            cuda=build.cuda if build else None,
+            used=urls.split(),
+        )
 
     @cached_property
     def extensions(self) -> tuple[Extension, ...]:

@@ -163,5 +163,16 @@ def _torch(stack: Stack) -> str:
 
 
 def _replace(stack: Stack, distribution: Distribution) -> str:
+    from ...builds.vendors import say_elsewhere
+
     torch = stack.distributions["torch"].public_version
-    return stack.pip("install", "--upgrade", distribution.name, f"torch=={torch}")
+    pin = f"torch=={torch}"
+    command = stack.pip("install", "--upgrade", distribution.name, pin)
+    found = stack.elsewhere(distribution, _release(torch))
+    unknown = [item for item in found if item.version is None]
+    sentences = say_elsewhere(
+        unknown, lambda words: stack.pip("install", "--upgrade", *words, pin)
+    )
+    if not sentences:
+        return command
+    return f"{'; '.join(sentences)}; or from your own index: {command}"

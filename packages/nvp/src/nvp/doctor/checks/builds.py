@@ -63,8 +63,8 @@ def _of_programs(find: Find) -> Find:
             yield from rest
             return
         for item in rest:
-            command = stack.reinstall(item.distribution or "")
-            hint = item.hint.replace(command, stack.reinstall(*names))
+            name = item.distribution or ""
+            hint = item.hint.replace(_replace(stack, name), _replace(stack, *names))
             yield replace(item, hint=hint)
 
     return find_of_programs
@@ -85,7 +85,7 @@ def find_newer_builds(stack: Stack) -> Iterator[Finding]:
                 distribution=distribution.name,
                 path=distribution.folder,
                 message=f"{distribution.title} cannot start: {refusal}",
-                hint=stack.reinstall(distribution.name),
+                hint=_replace(stack, distribution.name),
             )
 
 
@@ -106,7 +106,7 @@ def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
             path=distribution.locate(bad[0].code.name),
             message=f"{distribution.title} has no code for compute capability "
             f"{capability}{only}",
-            hint=stack.reinstall(distribution.name),
+            hint=_replace(stack, distribution.name),
         )
 
 
@@ -121,7 +121,7 @@ def find_partial_builds(stack: Stack) -> Iterator[Finding]:
                 path=distribution.locate(piece.code.name),
                 message=f"{distribution.title}: {piece.code.not_known(capability)}",
                 hint="let nvp doctor --live try it, or replace the build: "
-                f"{stack.reinstall(distribution.name)}",
+                f"{_replace(stack, distribution.name)}",
             )
         bad = _in_state(pieces, "nothing")
         if not bad or not _runs_a_larger_one(pieces):
@@ -135,7 +135,7 @@ def find_partial_builds(stack: Stack) -> Iterator[Finding]:
             message=f"{distribution.title} has no code for compute capability "
             f"{capability} in {names}{more}",
             hint="check that you do not need what this part does, or replace the "
-            f"build: {stack.reinstall(distribution.name)}",
+            f"build: {_replace(stack, distribution.name)}",
         )
 
 
@@ -172,7 +172,7 @@ def find_newer_ptx(stack: Stack) -> Iterator[Finding]:
                 f"{capability}, which needs a driver for CUDA {needed}; this one is "
                 f"for CUDA {driver}",
                 hint=f"install a driver for CUDA {needed} or newer, or replace the "
-                f"build: {stack.reinstall(distribution.name)}",
+                f"build: {_replace(stack, distribution.name)}",
             )
 
 
@@ -197,7 +197,7 @@ def find_wrong_variants(stack: Stack) -> Iterator[Finding]:
                 path=distribution.folder,
                 message=f"the variant {label} of {distribution.title} does not fit "
                 f"this machine: {causes}",
-                hint=stack.reinstall(distribution.name),
+                hint=_replace(stack, distribution.name),
             )
 
 
@@ -216,8 +216,31 @@ def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
             path=distribution.folder,
             message=f"{distribution.title} is a build without GPU code, although "
             "this machine has a GPU",
-            hint=stack.reinstall(distribution.name),
+            hint=_replace(stack, distribution.name),
         )
+
+
+def _replace(stack: Stack, *names: str) -> str:
+    """Return the command that replaces builds, and what is newer elsewhere.
+
+    An index of a maker is named where a build from there runs that is newer than all
+    of PyPI that run, or where nothing of PyPI is known to run.
+    """
+    from ...builds.vendors import say_elsewhere
+
+    found = [
+        item
+        for name in names
+        if (distribution := stack.distributions.get(name)) is not None
+        and distribution.installer != "conda"
+        for item in stack.elsewhere(distribution)
+    ]
+    command = stack.reinstall(*names)
+    if not found:
+        return command
+    again = ("install", "--upgrade", "--force-reinstall")
+    sentences = say_elsewhere(found, lambda words: stack.pip(*again, *words))
+    return f"{'; '.join(sentences)}; or from your own index: {command}"
 
 
 def _is_cpu_build(stack: Stack, distribution: Distribution) -> bool:
