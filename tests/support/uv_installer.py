@@ -107,3 +107,22 @@ def _installed(info: Path) -> tuple[str, str | None]:
         return distribution.metadata["Name"], None
     (label,) = json.loads(text)["variants"]
     return distribution.metadata["Name"], label
+
+
+def install_with_uv(
+    url: str, target: Path, environ: dict[str, str], requirement: str, *words: str
+) -> subprocess.CompletedProcess[str]:
+    """Install a requirement into a folder with uv, from one index."""
+    command = [uv.find_uv_bin(), "pip", "install", "--no-config", "--default-index"]
+    return subprocess.run(
+        [*command, url, "--target", str(target), requirement, *words],
+        env={
+            **environ,
+            "UV_CACHE_DIR": str(target.parent / "uv"),
+            "UV_PYTHON": sys.executable,
+        },
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )

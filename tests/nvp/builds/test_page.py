@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +42,28 @@ def shown(visibility: PageVisibility) -> set[str]:
 def taken(visibility: PageVisibility) -> str:
     """What pip takes of a page: the highest version that is not yanked."""
     return str(max(map(Version, shown(visibility))))
+
+
+def test_what_the_installer_cannot_take_says_nothing() -> None:
+    """A release for another Python is no reason, and a placeholder is no way out."""
+    other = replace(build("3.0", "runs"), installable=False)
+    placeholder = replace(build("0.0.1a0", "unknown"), installable=False)
+    visibility = find_visibility(
+        [other, build("2.0", "cannot"), build("1.0", "cannot"), placeholder],
+        driver=True,
+    )
+    assert visibility.newest is None
+    assert visibility.note is not None
+    assert {"2.0", "1.0"} <= shown(visibility)
+
+
+def test_an_older_release_has_to_be_known_to_run() -> None:
+    page = [build("3.0", "cannot"), build("2.0", "unknown"), build("1.0", "runs")]
+    assert shown(find_visibility(page, driver=True)) == {"1.0"}
+    # The newest release may run, and is not passed over.
+    assert shown(find_visibility(page[1:], driver=True)) == {"2.0", "1.0"}
+    # Without any evidence, what may run is taken.
+    assert shown(find_visibility(page[:2], driver=True)) == {"2.0"}
 
 
 class TestOnePage:
@@ -229,10 +252,15 @@ def test_what_holds_of_every_page(page: Mapping[str, Build]) -> None:
     assert {b.file for b in hidden} == {
         b.file for b in page.values() if b.backend and b.backend.is_foreign
     }
-    # Nothing is known of these, so that nothing is said against them.
+    # Nothing is known of these. They are passed over where the newest release cannot
+    # run and an older one is known to.
+    newest = max(b.release for b in page.values())
+    refused = {b.judgement.verdict for b in page.values() if b.release == newest}
+    steps_back = refused == {"cannot"} and visibility.newest is not None
     for one in page.values():
         if one.backend is None and one.judgement.verdict == "unknown":
-            assert one in visible
+            is_newer = steps_back and one.release > (visibility.newest or newest)
+            assert (one in visible) is not is_newer
     rest = [b for b in page.values() if b not in hidden]
     assert bool(visible) is bool(rest)
     running = [b for b in page.values() if b.judgement.verdict in ("runs", "partly")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from nvidia_variant_provider.machine.environment import CudaVersion
+from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 from nvp.builds.verdicts import Judgement, find_refusal, judge_by_pin
 from nvp.knowledge.builds import required_projects
 
@@ -26,7 +26,7 @@ def test_a_version_that_python_does_not_convert_says_nothing() -> None:
     requirement = f"torch=={'1' * 4301}"
     assert required_projects([requirement], ["torch"]) == {}
     assert find_refusal(requirement, TORCH) is None
-    assert judge_by_pin(requirement, TORCH) is None
+    assert judge_by_pin(requirement, TORCH, Environment()) is None
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_build_is_judged_by_the_one_release_that_it_requires(
         ],
         Version("2.9.1"): [Judgement(verdict="cpu")],
     }
-    judgement = judge_by_pin(requirement, judged)
+    judgement = judge_by_pin(requirement, judged, Environment())
     assert (judgement and judgement.verdict) == verdict
     if judgement is not None:
         assert (judgement.cuda, judgement.how) == (cuda, None)

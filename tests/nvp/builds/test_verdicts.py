@@ -125,7 +125,7 @@ class TestReasons:
             ("13.2", "13.2", ["8.7"], "runs"),
             ("13.2", "13.0", ["8.7"], "cannot"),
             ("13.0", "13.2", ["8.7"], "unknown"),
-            ("13.0", "13.2", ["8.7", "8.6"], "partly"),
+            ("13.0", "13.2", ["8.7", "9.0"], "partly"),
         ],
     )
     def test_code_for_desktop_gpus_on_a_jetson(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import uv
 from support.builds import machine
 from support.index_server import serve
 from support.label_index import html_page
 from support.loopback import start
 from support.processes import PIPS, Pip, installed_labels
+from support.uv_installer import install_with_uv
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.machine.environment import Environment as Machine
@@ -185,21 +184,3 @@ def test_uv_says_why_a_pinned_build_cannot_run(
         )
     assert done.returncode == 0, done.stderr
     assert "it needs a driver for CUDA 13, but this one is for CUDA 12.8" in done.stderr
-
-
-def install_with_uv(
-    url: str, target: Path, environ: dict[str, str], requirement: str
-) -> subprocess.CompletedProcess[str]:
-    command = [uv.find_uv_bin(), "pip", "install", "--no-config", "--default-index"]
-    return subprocess.run(
-        [*command, url, "--target", str(target), requirement],
-        env={
-            **environ,
-            "UV_CACHE_DIR": str(target.parent / "uv"),
-            "UV_PYTHON": sys.executable,
-        },
-        capture_output=True,
-        encoding="utf-8",
-        timeout=120,
-        check=False,
-    )

@@ -39,7 +39,7 @@ def needs_of_report(report: WheelReport) -> Needs | None:
 
     :returns: ``None`` when the wheel could not be read completely.
     """
-    from ..gpu_code.bounds import linked_runtimes
+    from ..gpu_code.bounds import extra_runtimes, linked_runtimes
     from ..gpu_code.units import split_units
     from ..metadata.requirements import requirements_on
     from ..wheels.archive import platform_of
@@ -56,7 +56,7 @@ def needs_of_report(report: WheelReport) -> Needs | None:
         for unit, size in zip(units, sizes, strict=True)
     )
     chosen = {item.path for unit in units if unit.by_cuda for item in unit.libraries}
-    runtimes = linked_runtimes(report, chosen)
+    runtimes = linked_runtimes(report, chosen) or extra_runtimes(report.requires)
     newest = max(runtimes, key=attrgetter("version"), default=None)
     source = newest.source if newest else "its libraries were read"
     # A program takes the library that fits out of those for several CUDA versions.
@@ -86,10 +86,10 @@ def needs_of_requirements(requires: Iterable[str]) -> Needs | None:
     :param requires: such as ``nvidia-cuda-runtime-cu12==12.8.90``.
     :returns: ``None`` when the dependencies do not name a CUDA version.
     """
-    from ..gpu_code.bounds import required_runtimes
+    from ..gpu_code.bounds import extra_runtimes, required_runtimes
 
     listed = tuple(requires)
-    runtimes = required_runtimes(listed)
+    runtimes = required_runtimes(listed) or extra_runtimes(listed)
     if not runtimes:
         return None
     newest = max(runtimes, key=attrgetter("version"))
@@ -99,6 +99,21 @@ def needs_of_requirements(requires: Iterable[str]) -> Needs | None:
         cuda=newest.version,
         requires=listed,
     )
+
+
+def needs_of_name(project: str) -> Needs | None:
+    """Take the needs from the name of a project, such as ``cupy-cuda13x``.
+
+    :returns: ``None`` when it names no CUDA version.
+    """
+    if "cu" not in project:
+        return None
+    from ..gpu_code.bounds import named_runtime
+
+    runtime = named_runtime(project)
+    if runtime is None:
+        return None
+    return Needs(evidence="label", source=runtime.source, cuda=runtime.version)
 
 
 def needs_of_backend(backend: Backend | None) -> Needs | None:

@@ -31,6 +31,7 @@ class Build:
         for a label that says nothing.
     :param platform: ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``; ``None`` for
         any other, and for wheels that run anywhere.
+    :param installable: the installer could take it if nothing were known of GPUs.
     """
 
     file: str
@@ -38,6 +39,7 @@ class Build:
     backend: Backend | None
     judgement: Judgement
     platform: str | None = None
+    installable: bool = True
 
     @property
     def release(self) -> Version:
@@ -109,9 +111,12 @@ def find_visibility(
     for build in builds:
         releases.setdefault(build.release, []).append(build)
     every = [build for group in releases.values() for build in group]
+    # What is compared is what the installer could take.
+    candidates = [build for build in every if build.installable] or every
     newest = max(
-        (b.release for b in every if b.judgement.verdict in _RUNNING), default=None
+        (b.release for b in candidates if b.judgement.verdict in _RUNNING), default=None
     )
+    steps_back = newest is not None and _is_refused(candidates)
     if label is not None and any(build.has_label(label) for build in every):
         return _by_label(every, label, newest)
     files: dict[str, Visibility] = {}
@@ -131,14 +136,27 @@ def find_visibility(
                 driver=driver,
                 named=named,
                 plain=plain,
+                steps_back=steps_back,
             )
     if newest is None or not any(item.action == "show" for item in files.values()):
-        files |= dict.fromkeys(_find_last_resorts(files), _SHOW)
-    note = _note(every) if driver and newest is None else None
+        files |= dict.fromkeys(_find_last_resorts(files, candidates), _SHOW)
+    note = _note(candidates) if driver and newest is None else None
     return PageVisibility(files=files, newest=newest, backends=backends, note=note)
 
 
-def _find_last_resorts(files: Mapping[str, Visibility]) -> Iterable[str]:
+def _is_refused(candidates: Sequence[Build]) -> bool:
+    """Return whether no build of the newest release can run."""
+    newest = max(build.release for build in candidates)
+    return all(
+        build.judgement.verdict == "cannot"
+        for build in candidates
+        if build.release == newest
+    )
+
+
+def _find_last_resorts(
+    files: Mapping[str, Visibility], candidates: Sequence[Build]
+) -> Iterable[str]:
     """Return the yanked files for each Python for which nothing is shown.
 
     An index that offers nothing would stop every installation. What is shown may all
@@ -146,16 +164,16 @@ def _find_last_resorts(files: Mapping[str, Visibility]) -> Iterable[str]:
     """
     shown = {
         python
-        for file, each in files.items()
-        if each.action == "show"
-        for python in _pythons(file)
+        for build in candidates
+        if files[build.file].action == "show"
+        for python in _pythons(build.file)
     }
     if shown & {"py3", "abi3"}:
         return ()
     return [
-        file
-        for file, each in files.items()
-        if each.action == "yank" and shown.isdisjoint(_pythons(file))
+        build.file
+        for build in candidates
+        if files[build.file].action == "yank" and shown.isdisjoint(_pythons(build.file))
     ]
 
 
@@ -243,6 +261,7 @@ def _visibility_of(
     driver: bool,
     named: Collection[str],
     plain: bool,
+    steps_back: bool,
 ) -> Visibility:
     backend, judgement = build.backend, build.judgement
     is_named = build.version.local is not None and build.version.local in named
@@ -261,13 +280,20 @@ def _visibility_of(
         return _SHOW
     if driver and judgement.verdict == "cannot":
         return Visibility(action="yank", reason="; ".join(judgement.reasons))
+    is_newer = newest is not None and build.release > newest
+    if driver and steps_back and is_newer and judgement.verdict == "unknown":
+        # A release that is taken in place of the newest one has to be known to run.
+        return Visibility(
+            action="yank",
+            reason=f"it is not known to run here, as {newest} is",
+        )
     if backend is None:
         return _SHOW
     if choice is not None and backend.label != choice.label:
         reason = f"+{choice.label} is the build of {build.release} for this machine"
         return Visibility(action="yank", reason=reason)
     is_cpu = backend.kind == "cpu"
-    if driver and is_cpu and newest is not None and build.release > newest:
+    if driver and is_cpu and is_newer:
         reason = f"it does not use the GPU; {newest} is the newest release that does"
         return Visibility(action="yank", reason=reason)
     if driver and is_cpu and plain:

@@ -53,7 +53,8 @@ def find_passed_over(
         release = build.release
         if release.is_prerelease and not taken.release.is_prerelease:
             continue
-        if release > taken.release and _is_for_same(build, taken):
+        is_candidate = build.installable and _is_for_same(build, taken)
+        if release > taken.release and is_candidate:
             releases.setdefault(release, []).append((build, each))
     groups: list[PassedOver] = []
     for release in sorted(releases, reverse=True):

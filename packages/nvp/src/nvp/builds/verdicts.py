@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from packaging.version import Version
@@ -32,6 +32,8 @@ class Judgement:
     :param strict: the driver is as new as that toolkit, so that nothing rests on
         CUDA's minor-version compatibility.
     :param asked: all evidence was looked at; METADATA of older releases is not.
+    :param lacking: the GPUs of the machine that it has no code for, although it runs on
+        the one with the highest compute capability.
     """
 
     verdict: Verdict
@@ -41,6 +43,7 @@ class Judgement:
     cuda: CudaVersion | None = None
     strict: bool = True
     asked: bool = True
+    lacking: tuple[ComputeCapability, ...] = ()
 
 
 UNKNOWN = Judgement(verdict="unknown", reasons=("nothing says what the build needs",))
@@ -52,12 +55,25 @@ def not_asked(because: str) -> Judgement:
     return Judgement(verdict="unknown", reasons=(reason,), asked=False)
 
 
-def judge(needs: Needs | None, environment: Environment) -> Judgement:
+_RANKS: tuple[Verdict, ...] = ("runs", "partly", "unknown", "cannot")
+
+
+def judge(
+    needs: Needs | None,
+    environment: Environment,
+    *,
+    every_gpu: bool = False,
+    oldest: ComputeCapability | None = None,
+) -> Judgement:
     """Judge a build for a machine.
 
     The GPUs whose compute capability is not known do not count.
 
     :param needs: ``None`` where there is no evidence.
+    :param every_gpu: the build has to run on each GPU of the machine. Otherwise the
+        highest compute capability decides.
+    :param oldest: the oldest GPU that any release of the project is known to have code
+        for. A build whose code was not read is not known to run on an older one.
     """
     if needs is None:
         return UNKNOWN
@@ -69,12 +85,42 @@ def judge(needs: Needs | None, environment: Environment) -> Judgement:
     refusal = refusal_of_driver(needs, driver)
     if refusal is not None:
         return _judgement(needs, "cannot", (refusal,), driver)
-    capabilities = sorted(
-        {gpu.compute_capability for gpu in environment.gpus if gpu.compute_capability}
+    capabilities = environment.compute_capabilities
+    if not capabilities:
+        known = needs.pieces is not None or needs.cuda is not None
+        return _judgement(needs, "runs", (), driver) if known else UNKNOWN
+    judged = {
+        capability: _judge_for(needs, driver, capability, oldest)
+        for capability in capabilities
+    }
+    first = judged[capabilities[0]]
+    if every_gpu:
+        first = max(judged.values(), key=lambda item: _RANKS.index(item.verdict))
+    reasons = dict.fromkeys(
+        reason
+        for capability in reversed(capabilities)
+        for reason in judged[capability].reasons
+        if first.verdict != "cannot" or judged[capability].verdict == "cannot"
     )
+    runs = first.verdict == "runs"
+    return replace(
+        first,
+        verdict="partly" if runs and reasons else first.verdict,
+        reasons=tuple(reasons),
+        lacking=tuple(c for c in capabilities if judged[c].verdict == "cannot"),
+    )
+
+
+def _judge_for(
+    needs: Needs,
+    driver: CudaVersion,
+    capability: ComputeCapability,
+    oldest: ComputeCapability | None,
+) -> Judgement:
+    """Judge a build for one GPU."""
     if needs.pieces is None:
-        return _judge_by_toolkit(needs, driver, capabilities)
-    return _judge_by_code(needs, needs.pieces, driver, capabilities)
+        return _judge_by_toolkit(needs, driver, capability, oldest)
+    return _judge_by_code(needs, needs.pieces, driver, capability)
 
 
 def refusal_of_driver(needs: Needs, driver: CudaVersion) -> str | None:
@@ -94,73 +140,83 @@ def refusal_of_driver(needs: Needs, driver: CudaVersion) -> str | None:
 
 
 def _judge_by_toolkit(
-    needs: Needs, driver: CudaVersion, capabilities: Sequence[ComputeCapability]
+    needs: Needs,
+    driver: CudaVersion,
+    capability: ComputeCapability,
+    oldest: ComputeCapability | None,
 ) -> Judgement:
     cuda = needs.cuda
     if cuda is None:
         return UNKNOWN
     from ..knowledge.tables import gpu_models
 
-    known = gpu_models()
-    dropped = [
-        (capability, last)
-        for capability in capabilities
-        if (model := known.get(capability))
-        and (last := model.last_toolkit)
-        and last < cuda
-    ]
-    if capabilities and len(dropped) == len(capabilities):
-        capability, last = dropped[-1]
+    model = gpu_models().get(capability)
+    last = model.last_toolkit if model else None
+    if last is not None and last < cuda:
         reason = (
             f"CUDA {cuda} does not compile for compute capability {capability}, "
             f"CUDA {last} was the last to do so ({needs.source})"
         )
         return _judgement(needs, "cannot", (reason,), driver)
-    newer = [
-        capability
-        for capability in capabilities
-        if capability not in known or known[capability].first_toolkit > cuda
-    ]
-    if newer:
+    if model is None or model.first_toolkit > cuda:
         reason = (
-            f"CUDA {cuda} is older than compute capability {newer[-1]}: only PTX would "
-            "run, and nothing says whether the build has any"
+            f"CUDA {cuda} is older than compute capability {capability}: only PTX "
+            "would run, and nothing says whether the build has any"
         )
         return _judgement(needs, "unknown", (reason,), driver)
-    return _judgement(needs, "partly" if dropped else "runs", (), driver)
+    if doubt := _doubt(capability, oldest):
+        return _judgement(needs, "unknown", (doubt,), driver)
+    return _judgement(needs, "runs", (), driver)
+
+
+def _doubt(
+    capability: ComputeCapability, oldest: ComputeCapability | None
+) -> str | None:
+    """Say why a build whose code was not read may have none for a GPU."""
+    from ..knowledge.tables import gpu_models
+
+    model = gpu_models().get(capability)
+    if oldest is not None and capability < oldest:
+        return (
+            f"its code was not read, and no release of it that was read has code for a "
+            f"GPU older than compute capability {oldest}"
+        )
+    if model is not None and model.tegra:
+        return (
+            f"its code was not read, and few builds have code for {capability}, which "
+            "is the compute capability of a Jetson"
+        )
+    return None
 
 
 def _judge_by_code(
     needs: Needs,
     pieces: Sequence[Sequence[LibraryCode]],
     driver: CudaVersion,
-    capabilities: Sequence[ComputeCapability],
+    capability: ComputeCapability,
 ) -> Judgement:
-    if not pieces or not capabilities:
-        return _judgement(needs, "runs", (), driver)
     reasons: list[str] = []
     ways: list[How | Literal["unknown"] | None] = []
     runs = may_run = False
-    for capability in capabilities:
-        for piece in pieces:
-            found = {code.how(capability, driver): code for code in reversed(piece)}
-            way = next(way for way in _WAYS if way in found)
-            ways.append(way)
-            if way is None:
-                reasons.append(_no_code(piece, capability, driver))
-            elif way == "unknown":
-                code = found[way]
-                reasons.append(f"{code.name}: {code.not_known(capability)}")
-                may_run = may_run or not piece[0].minor
-            else:
-                runs = runs or not piece[0].minor
-    if may_run and not runs:
-        return _judgement(needs, "unknown", tuple(dict.fromkeys(reasons)), driver)
-    if not runs:
-        return _judgement(needs, "cannot", tuple(dict.fromkeys(reasons)), driver)
-    how: How = "ptx" if "ptx" in ways else "native"
-    verdict: Verdict = "partly" if reasons else "runs"
-    return _judgement(needs, verdict, tuple(dict.fromkeys(reasons)), driver, how)
+    for piece in pieces:
+        found = {code.how(capability, driver): code for code in reversed(piece)}
+        way = next(way for way in _WAYS if way in found)
+        ways.append(way)
+        if way is None:
+            reasons.append(_no_code(piece, capability, driver))
+        elif way == "unknown":
+            code = found[way]
+            reasons.append(f"{code.name}: {code.not_known(capability)}")
+            may_run = may_run or not piece[0].minor
+        else:
+            runs = runs or not piece[0].minor
+    if not pieces or (runs and not reasons):
+        how: How = "ptx" if "ptx" in ways else "native"
+        return _judgement(needs, "runs", (), driver, how if pieces else None)
+    if runs:
+        how = "ptx" if "ptx" in ways else "native"
+        return _judgement(needs, "partly", tuple(reasons), driver, how)
+    return _judgement(needs, "unknown" if may_run else "cannot", tuple(reasons), driver)
 
 
 _WAYS: tuple[How | Literal["unknown"] | None, ...] = ("native", "ptx", "unknown", None)
@@ -238,7 +294,10 @@ def find_refusal(
 
 
 def judge_by_pin(
-    requirement: str, judged: Mapping[Version, Sequence[Judgement]]
+    requirement: str,
+    judged: Mapping[Version, Sequence[Judgement]],
+    environment: Environment,
+    oldest: ComputeCapability | None = None,
 ) -> Judgement | None:
     """Judge a build by the build that it requires exactly.
 
@@ -248,6 +307,7 @@ def judge_by_pin(
     :param requirement: such as ``torch==2.10.0``; a range says nothing, since it does
         not name what the build was made with.
     :param judged: by release, the judgement of each of its builds.
+    :param oldest: as for `judge`.
     :returns: ``None`` when no build of that release is known to run.
     """
     from ..metadata.requirements import parse_requirement
@@ -264,10 +324,15 @@ def judge_by_pin(
     if not running:
         return None
     cuda = {judgement.cuda for judgement in running}
+    highest = environment.compute_capabilities[:1]
+    doubts = [doubt for c in highest if (doubt := _doubt(c, oldest)) is not None]
+    if doubts:
+        return Judgement(verdict="unknown", reasons=tuple(doubts))
     return Judgement(
         verdict="runs",
         evidence="metadata",
         reasons=(f"it requires {requirement}, which runs here; its code was not read",),
         cuda=cuda.pop() if len(cuda) == 1 else None,
         strict=all(judgement.strict for judgement in running),
+        lacking=running[0].lacking,
     )

@@ -171,7 +171,9 @@ def _why_not_newest(item: InstalledBuild) -> str | None:
     if not item.passed_over:
         return None
     name = f"{item.project} {item.version}{_cuda(item.build)}"
-    return f"{name}: {_reasons(item.passed_over)}"
+    unknown = item.build.judgement.verdict == "unknown"
+    either = f"; {item.version} is not known to run here either" if unknown else ""
+    return f"{name}: {_reasons(item.passed_over)}{either}"
 
 
 def _cannot_run(item: InstalledBuild, *, dry_run: bool, driver: bool) -> str | None:

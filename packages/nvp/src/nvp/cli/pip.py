@@ -119,6 +119,7 @@ def _execute(
         keeps_hashes=command.command == "lock",
         pinned=find_versions(command.asked),
         unchecked=options.unchecked,
+        target=command.target,
         cache=cache_folder(environ),
         every_gpu=options.every_gpu,
         minor_version_compatibility=options.minor_version_compatibility,

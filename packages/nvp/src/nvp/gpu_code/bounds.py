@@ -220,13 +220,19 @@ def _declared_runtimes(report: WheelReport) -> list[Runtime]:
 
     ``jax-cuda12-plugin`` is for CUDA 12, and ``cupy-cuda110`` for CUDA 11.0.
     """
-    runtimes = required_runtimes(report.requires)
-    name = re.sub(r"[-_.]+", "-", report.project).lower()
-    if match := _NAMED.fullmatch(name):
-        version = CudaVersion(int(match[1] or match[2]), int(match[3] or 0))
-        source = f"the project is named {shown(name, 80).strip(chr(39))}"
-        runtimes.append(Runtime(version=version, source=source))
-    return runtimes
+    named = named_runtime(report.project)
+    return [*required_runtimes(report.requires), *([named] if named else [])]
+
+
+def named_runtime(project: str) -> Runtime | None:
+    """Return the CUDA that a project is named after, such as ``cupy-cuda12x``."""
+    name = re.sub(r"[-_.]+", "-", project).lower()
+    match = _NAMED.fullmatch(name)
+    if match is None:
+        return None
+    version = CudaVersion(int(match[1] or match[2]), int(match[3] or 0))
+    source = f"the project is named {shown(name, 80).strip(chr(39))}"
+    return Runtime(version=version, source=source)
 
 
 def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtime]:
@@ -298,16 +304,34 @@ def required_runtimes(requires: Iterable[str]) -> list[Runtime]:
     return list(_required_runtimes(tuple(requires)))
 
 
-@functools.lru_cache(maxsize=4)
-def _required_runtimes(requires: tuple[str, ...]) -> tuple[Runtime, ...]:
-    """Parse the requirements, and remember it: one report is asked several times."""
+def extra_runtimes(requires: Iterable[str]) -> list[Runtime]:
+    """Return the CUDA major that all requirements of extras have in common.
+
+    onnxruntime-gpu 1.29 requires ``nvidia-cuda-runtime~=13.0; extra == "cuda"``. A
+    project with extras for several majors, such as jax, is for none of them.
+    """
+    runtimes = _required_runtimes(tuple(requires), extras=True)
+    if len({runtime.version.major for runtime in runtimes}) != 1:
+        return []
+    version = CudaVersion(runtimes[0].version.major)
+    return [Runtime(version=version, source=f"{runtimes[0].source} for an extra")]
+
+
+@functools.lru_cache(maxsize=8)
+def _required_runtimes(
+    requires: tuple[str, ...], *, extras: bool = False
+) -> tuple[Runtime, ...]:
+    """Parse the requirements, and remember it: one report is asked several times.
+
+    :param extras: those of extras are read, and no others.
+    """
     runtimes = []
     # The parser is slow, and most requirements are not on packages of NVIDIA.
     for text in [text for text in requires if _OURS.match(text)][:MAX_PARSED]:
         requirement = parse_requirement(text)
         if requirement is None:
             continue
-        if requirement.marker is not None and "extra" in str(requirement.marker):
+        if ("extra" in str(requirement.marker or "")) is not extras:
             continue
         version = _required(requirement.name.lower().replace("_", "-"), requirement)
         if version is not None:

@@ -308,6 +308,26 @@ def _index(project: str) -> dict[tuple[Version, str | None, str], BuildRecord]:
     }
 
 
+@cache
+def oldest_gpu(project: str) -> ComputeCapability | None:
+    """Return the oldest GPU that a release of a project is known to have code for.
+
+    :param project: the normalized name.
+    :returns: ``None`` where the code of no release is known.
+    """
+    targets = [
+        int(target.rstrip("af"))
+        for record in build_records().get(project, ())
+        for piece in record.needs.pieces or ()
+        for code in piece
+        if not code.minor
+        for target in (*code.machine_code, *code.ptx)
+    ]
+    if not targets:
+        return None
+    return ComputeCapability(*divmod(min(targets), 10))
+
+
 def needs_in_table(needs: Needs, date: str) -> Needs:
     """Return the needs of a wheel that was inspected as its record has them.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...metadata.requirements import parse_requirement
+from ..selection.options import Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class PipCommand:
     :param requires_hashes: pip accepts only files with the hashes that the user gave.
     :param credentials: user and password for each index, as pip finds them.
     :param paths: the folders in which pip finds packages.
+    :param target: what pip installs for.
     """
 
     command: str | None
@@ -88,6 +90,7 @@ class PipCommand:
     requires_hashes: bool = False
     credentials: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
     paths: Sequence[str] = ()
+    target: Target | None = None
 
     @classmethod
     def from_reply(cls, reply: Mapping[str, Any]) -> PipCommand:
@@ -100,10 +103,12 @@ class PipCommand:
         options = fields.pop("options", {}).items()
         lines = fields.pop("lines", ())
         pairs = fields.pop("credentials", {})
+        target = fields.pop("target", None)
         return cls(
             options=PipOptions(**{key: x for key, x in options if x is not None}),
             asked=tuple(_read_lines(lines)),
             credentials={url: (pair[0], pair[1]) for url, pair in pairs.items()},
+            target=None if target is None else Target.from_dict(target),
             **fields,
         )
 

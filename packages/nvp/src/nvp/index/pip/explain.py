@@ -32,7 +32,6 @@ from ..selection.visibility import PageVerdicts
 from ..server.local_index import LocalIndex
 from .command import Asked, find_hashes
 from .installed import Installed, PipRun
-from .settings import Interpreter, find_interpreter
 
 _MOST = 16
 """Projects whose pages are read before pip starts."""
@@ -269,7 +268,6 @@ def _explain_refused(run: PipRun) -> tuple[str, ...]:
     reasons.
     """
     sentences = []
-    interpreter: Interpreter | None = None
     for item in run.command.asked:
         # Of a version that is pinned exactly, pip takes yanked files.
         if _is_exact(item.requirement):
@@ -277,11 +275,7 @@ def _explain_refused(run: PipRun) -> tuple[str, ...]:
         listed = _listed_builds(run.pages(item.project))
         if not any(each.action == "yank" for _, each in listed):
             continue
-        try:
-            interpreter = interpreter or find_interpreter(run.python, run.environ)
-        except InputError:  # pip has ended with the same complaint.
-            return ()
-        if sentence := _explain_requirement(item.requirement, listed, interpreter):
+        if sentence := _explain_requirement(item.requirement, listed):
             sentences.append(sentence)
     return tuple(sentences)
 
@@ -289,13 +283,11 @@ def _explain_refused(run: PipRun) -> tuple[str, ...]:
 def _explain_requirement(
     requirement: Requirement,
     listed: Sequence[tuple[Build, Visibility]],
-    interpreter: Interpreter,
 ) -> str | None:
     allowed = [
         (build, each)
         for build, each in listed
-        if requirement.specifier.contains(build.version)
-        and _is_installable(build.file, interpreter)
+        if requirement.specifier.contains(build.version) and build.installable
     ]
     if any(each.action == "show" for _, each in allowed):
         return None
@@ -310,13 +302,6 @@ def _explain_requirement(
         f"of {newest.release}, {without_source(reason)}; to install it all the same, "
         f"pin {requirement.name}=={newest.version} or give --unchecked"
     )
-
-
-def _is_installable(file: str, interpreter: Interpreter) -> bool:
-    try:
-        return interpreter.rank(parse_wheel_name(file).tags) is not None
-    except InputError:
-        return False
 
 
 def explain_hashes(

@@ -69,7 +69,32 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
         "positional": positional,
         "credentials": find_credentials(options),
         "paths": paths,
+        "target": find_target(options),
         **find_requirements(options, positional),
+    }
+
+
+def find_target(options: Any) -> dict[str, Any]:
+    """Return what pip installs for, ``--platform`` and the like included.
+
+    :returns: ``version`` of Python; ``tags`` of wheels, the best first; ``pre``:
+        whether pre-releases count; ``no_binary``: the projects without wheels.
+    """
+    from pip._internal.cli.cmdoptions import make_target_python
+    from pip._internal.models.target_python import TargetPython
+
+    try:
+        target: Any = make_target_python(options)
+    except AttributeError:  # The command has no such options.
+        target = TargetPython()
+    find_tags = getattr(target, "get_sorted_tags", None) or target.get_tags
+    formats = getattr(options, "format_control", None)
+    releases = getattr(getattr(options, "release_control", None), "all_releases", ())
+    return {
+        "version": ".".join(map(str, target.py_version_info)),
+        "tags": [str(tag) for tag in find_tags()],
+        "pre": bool(getattr(options, "pre", False)) or ":all:" in releases,
+        "no_binary": sorted(formats.no_binary) if formats else [],
     }
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
-from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags, sys_tags
 
 from nvidia_variant_provider.errors import InputError
@@ -20,6 +19,7 @@ from nvidia_variant_provider.errors import InputError
 from ..http.blocking import BlockingClient
 from ..http.client import AskCredentials, Client
 from ..http.urls import Settings
+from ..selection.options import Target, allows_python
 from .command import PipCommand, PipOptions
 from .interpreters import find_python
 from .process import Pip
@@ -200,10 +200,13 @@ class Interpreter:
 
     def is_allowed(self, requires_python: str | None) -> bool:
         """Return whether a file is for this version; pip ignores a malformed rule."""
-        try:
-            return not requires_python or self.version in SpecifierSet(requires_python)
-        except ValueError:  # `InvalidSpecifier`, or a number that is too long.
-            return True
+        return allows_python(requires_python, self.version)
+
+    @property
+    def target(self) -> Target:
+        """What an installer installs for there."""
+        ranked = sorted(self.ranks, key=self.ranks.__getitem__)
+        return Target(version=self.version, tags=dict.fromkeys(map(str, ranked)))
 
 
 def find_interpreter(python: str, environ: Mapping[str, str]) -> Interpreter:

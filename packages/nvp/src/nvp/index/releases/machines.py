@@ -92,7 +92,11 @@ def list_releases(
     from .reading import read_tables
 
     selection = Selection(
-        machine=lambda: environment, pins=pins, every_gpu=every_gpu, environ=environ
+        machine=lambda: environment,
+        pins=pins,
+        target=sources.interpreter.target,
+        every_gpu=every_gpu,
+        environ=environ,
     )
     (table,) = read_tables(name, sources, [selection], inspect=inspect, watch=watch)
     return replace(table, elsewhere=_find_elsewhere(table, selection, sources.places))
@@ -186,6 +190,7 @@ def _judge_for(
     selections = [
         Selection(
             machine=lambda environment=environment: environment,  # type: ignore[misc]
+            target=sources.interpreter.target,
             every_gpu=every_gpu,
             minor_version_compatibility=minor_version_compatibility,
             environ=environ,

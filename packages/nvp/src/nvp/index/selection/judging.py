@@ -21,7 +21,12 @@ from simple_repository import model
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 
-from ...builds.needs import Backend, needs_of_backend, needs_of_requirements
+from ...builds.needs import (
+    Backend,
+    needs_of_backend,
+    needs_of_name,
+    needs_of_requirements,
+)
 from ...builds.page import Build
 from ...builds.verdicts import (
     UNKNOWN,
@@ -31,11 +36,24 @@ from ...builds.verdicts import (
     judge_by_pin,
     not_asked,
 )
-from ...knowledge.builds import PROJECTS, Needs, find_record, required_projects
+from ...knowledge.builds import (
+    PROJECTS,
+    Needs,
+    find_record,
+    oldest_gpu,
+    required_projects,
+)
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires
+from .options import Target
 from .reader import UNAVAILABLE, Aging
-from .wheel_files import OrdinaryWheel, check_metadata, find_wheels, is_large
+from .wheel_files import (
+    OrdinaryWheel,
+    check_metadata,
+    find_installable,
+    find_wheels,
+    is_large,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -63,16 +81,9 @@ _Key = tuple[Version, "str | None"]
 apart."""
 
 ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
-"""Reads METADATA of a file of a project."""
-
 FindEnvironment = Callable[[], Awaitable[Environment]]
-"""Finds out what the machine has that builds are judged for."""
-
 FindInspected = Callable[[model.File], "Needs | None"]
-"""Finds what an earlier inspection of a file has found."""
-
 ReadPage = Callable[[str], Awaitable[Sequence[model.File]]]
-"""Reads the files of a project from every index that the installer uses."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -112,6 +123,8 @@ class PageJudge:
         project.
     :param folder_of: returns the backend that the folder of an index says of a file.
     :param find_inspected: finds what `inspect` has read on this machine.
+    :param target: what is installed for; without it, every wheel may be.
+    :param every_gpu: a build has to run on each GPU of the machine.
     :param patience: the seconds for reading the METADATA of a page.
     :param clock: returns the time in seconds, by which what is remembered ages.
     """
@@ -126,6 +139,8 @@ class PageJudge:
         *,
         folder_of: Callable[[model.File], Backend | None] = lambda _: None,
         find_inspected: FindInspected = lambda _: None,
+        target: Target | None = None,
+        every_gpu: bool = False,
         patience: float = _PATIENCE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -136,6 +151,8 @@ class PageJudge:
         self._warn = warn
         self._folder_of = folder_of
         self._find_inspected = find_inspected
+        self._target = target
+        self._every_gpu = every_gpu
         self._patience = patience
         self._warned: set[str] = set()
         # A server may run for weeks, in which new releases appear.
@@ -176,6 +193,7 @@ class PageJudge:
         if not self._may_hold_builds(project, wheels):
             wheels.sort(key=lambda wheel: wheel.release, reverse=True)
             return [_build(wheel, UNKNOWN) for wheel in wheels]
+        installable = find_installable(wheels, self._target)
         reading.environment = await self._find_environment()
         releases: dict[Version, dict[_Key, list[OrdinaryWheel]]] = {}
         for wheel in wheels:
@@ -184,21 +202,34 @@ class PageJudge:
             release.setdefault(key, []).append(wheel)
         builds: list[Build] = []
         asking = reading.environment.cuda_driver_version is not None
+        steps_back = False
         for version in sorted(releases, reverse=True):
             groups = list(releases[version].values())
             asking = asking and not reading.is_over
+            taken = [any(w.file.filename in installable for w in g) for g in groups]
             work = [
-                self._judge_group(project, group, asked_by, reading, asks=asking)
-                for group in groups
+                self._judge_group(project, group, asked_by, reading, asks=asks)
+                for group, takes in zip(groups, taken, strict=True)
+                for asks in [asking and takes]
             ]
             # A page may have thousands of releases, and what is known needs no task.
             judgements = (
                 await asyncio.gather(*work) if asking else [await one for one in work]
             )
-            for group, judgement in zip(groups, judgements, strict=True):
-                builds += [_build(wheel, judgement) for wheel in group]
-                ours = group[0].platform == self._platform
-                if ours and judgement.verdict in ("runs", "partly", "unknown"):
+            for group, takes, judgement in zip(groups, taken, judgements, strict=True):
+                builds += [
+                    _build(wheel, judgement, wheel.file.filename in installable)
+                    for wheel in group
+                ]
+                # A wheel for any platform counts where something is known of it.
+                anywhere = group[0].platform is None and judgement.verdict != "unknown"
+                if not takes or not (anywhere or group[0].platform == self._platform):
+                    continue
+                steps_back = steps_back or judgement.verdict == "cannot"
+                # A release that is taken in place of a newer one has to be known to
+                # run: what may run ends the search only at the newest release.
+                ends = judgement.verdict in ("runs", "partly")
+                if ends or (judgement.verdict == "unknown" and not steps_back):
                     asking = asking and _is_foreign(group[0])
         return builds
 
@@ -208,7 +239,10 @@ class PageJudge:
         ours = [wheel for wheel in wheels if wheel.platform is not None]
         return (
             any(wheel.backend is not None for wheel in wheels)
-            or (is_known and bool(ours))
+            or (
+                is_known and bool(ours or any(_known_needs(project, w) for w in wheels))
+            )
+            or (needs_of_name(project) is not None and bool(ours))
             or any(self._may_be_read(wheel) for wheel in ours)
             or any(self._inspected([wheel]) is not None for wheel in ours)
         )
@@ -230,6 +264,8 @@ class PageJudge:
         needs = _known_needs(project, first)
         if needs is None or needs.evidence == "label":
             needs = self._inspected(group) or needs
+        if needs is None and first.platform is not None and first.backend is None:
+            needs = needs_of_name(project)
         uses_gpu = needs is None or needs.gpu
         # The table has requirements of wheels for any platform, such as sglang's.
         known = needs is not None and needs.evidence != "label"
@@ -247,7 +283,12 @@ class PageJudge:
                     return judgement
         elif needs is None:
             return self._unknown(first, reading)
-        return judge(needs, reading.environment)
+        return judge(
+            needs,
+            reading.environment,
+            every_gpu=self._every_gpu,
+            oldest=oldest_gpu(project),
+        )
 
     def _may_be_read(self, wheel: OrdinaryWheel) -> bool:
         """Return whether METADATA of a wheel may say that it is a build for here."""
@@ -349,7 +390,9 @@ class PageJudge:
                     reasons=(refusal,),
                     cuda=needs.cuda,
                 )
-            by_pin = by_pin or judge_by_pin(text, judged)
+            by_pin = by_pin or judge_by_pin(
+                text, judged, reading.environment, oldest_gpu(project)
+            )
         silent = needs.evidence == "metadata" and needs.cuda is None
         return by_pin if silent else None
 
@@ -364,7 +407,8 @@ class PageJudge:
             files = await self._read_page(project)
             for build in await self._judge_all(project, files, asked_by, reading):
                 foreign = build.backend is not None and build.backend.is_foreign
-                if build.platform == self._platform and not foreign:
+                ours = build.platform == self._platform and build.installable
+                if ours and not foreign:
                     judged.setdefault(build.release, []).append(build.judgement)
             known = judged
             self._judged.put(project, known)
@@ -392,11 +436,14 @@ def _is_foreign(wheel: OrdinaryWheel) -> bool:
     return wheel.backend is not None and wheel.backend.is_foreign
 
 
-def _build(wheel: OrdinaryWheel, judgement: Judgement) -> Build:
+def _build(
+    wheel: OrdinaryWheel, judgement: Judgement, installable: bool = True
+) -> Build:
     return Build(
         file=wheel.file.filename,
         version=wheel.version,
         backend=wheel.backend,
         platform=wheel.platform,
         judgement=judgement,
+        installable=installable,
     )

@@ -6,7 +6,9 @@ import asyncio
 import sysconfig
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from functools import lru_cache
+from itertools import product
+from typing import Any, Generic, TypeVar
 
 from nvidia_variant_provider.errors import UsageError, shown
 
@@ -55,6 +57,68 @@ class Pins:
         return self.projects.get(project, self.everywhere)
 
 
+@lru_cache(maxsize=1024)
+def allows_python(requires_python: str | None, version: str) -> bool:
+    """Return whether a file is for a version of Python; pip ignores a malformed rule.
+
+    :param requires_python: such as ``>=3.10``.
+    :param version: such as ``3.13.9``.
+    """
+    from packaging.specifiers import SpecifierSet
+
+    try:
+        return not requires_python or version in SpecifierSet(requires_python)
+    except ValueError:  # `InvalidSpecifier`, or a number that is too long.
+        return True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """What an installer installs for, as pip describes it.
+
+    :param version: that of Python, such as ``3.13.9``.
+    :param tags: the tags of the wheels that it takes, the best first, such as
+        ``cp313-cp313-manylinux_2_28_x86_64``.
+    :param pre: it takes pre-releases.
+    :param no_binary: the projects of which it takes no wheel; ``:all:`` is all.
+    """
+
+    version: str
+    tags: Mapping[str, None] = field(repr=False)
+    pre: bool = False
+    no_binary: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Target:
+        """Make it from what the probe of pip returns."""
+        return cls(
+            version=data["version"],
+            tags=dict.fromkeys(data["tags"]),
+            pre=data["pre"],
+            no_binary=frozenset(data["no_binary"]),
+        )
+
+    @property
+    def platform(self) -> str | None:
+        """The platform, as the table of builds names it."""
+        from ...wheels.archive import platform_of
+
+        best = next(iter(self.tags), "")
+        return platform_of(best.rpartition("-")[2])
+
+    def takes(self, file_name: str, requires_python: str | None) -> bool:
+        """Return whether it takes a wheel, by its name and its ``requires-python``."""
+        parts = file_name.removesuffix(".whl").rsplit("-", 3)[1:]
+        tags = map("-".join, product(*(part.split(".") for part in parts)))
+        return any(tag in self.tags for tag in tags) and allows_python(
+            requires_python, self.version
+        )
+
+    def builds(self, project: str) -> bool:
+        """Return whether the user wants a project to be built from its source."""
+        return ":all:" in self.no_binary or project in self.no_binary
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
     """The options of a selection: a new one is added here and nowhere else.
@@ -78,6 +142,7 @@ class Selection:
         they run.
     :param platform: the platform that ordinary wheels are installed on, such as
         ``linux_x86_64``; by default, that of this machine.
+    :param target: what the installer installs for; ``None`` where nobody knows.
     :param several_platforms: the installer may lock for several platforms at once, as
         uv does, so that a release without a build that runs here is yanked for others
         too.
@@ -101,6 +166,7 @@ class Selection:
     pinned: Mapping[str, Collection[str]] = field(default_factory=dict)
     unchecked: bool = False
     platform: str | None = None
+    target: Target | None = None
     several_platforms: bool = False
     cache: str | None = None
     every_gpu: bool = False

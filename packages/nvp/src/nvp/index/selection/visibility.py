@@ -22,6 +22,7 @@ from ...builds.needs import Backend, parse_backend
 from ...builds.page import (
     Build,
     PageVisibility,
+    Visibility,
     find_strays,
     find_visibility,
     find_visibility_elsewhere,
@@ -31,7 +32,7 @@ from ...wheels.archive import is_for_platform
 from .judging import FindEnvironment, PageJudge, Required
 from .options import Selection, default_platform
 from .reader import FOREVER, UNAVAILABLE, Aging, Progress, Reader
-from .wheel_files import is_large
+from .wheel_files import is_large, release_of_sdist
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,8 @@ class BuildJudge:
         self._selection = selection
         self._reader = reader
         self._find_environment = find_environment
-        self.platform = selection.platform or default_platform()
+        of_target = selection.target and selection.target.platform
+        self.platform = selection.platform or of_target or default_platform()
         self._folders = {index: _folder_of_index(index) for index in self._indexes}
         # Which index has a file, where there are several.
         self._origins: Aging[tuple[str, str], SimpleRepository] = Aging(
@@ -116,6 +118,8 @@ class BuildJudge:
             warn,
             folder_of=self._folder_of,
             find_inspected=reader.find_inspected,
+            target=selection.target,
+            every_gpu=selection.every_gpu,
         )
 
     async def judge(
@@ -146,6 +150,7 @@ class BuildJudge:
             by_file |= find_visibility_elsewhere(
                 ours, by_file, elsewhere, driver=driver
             )
+        by_file |= self._find_sdists(project, files, ours, by_file)
         visibility = replace(visibility, files=by_file)
         for name, each in visibility.files.items():
             if each.action != "show":
@@ -182,6 +187,37 @@ class BuildJudge:
             index, project, file, self.platform, progress
         )
         return needs is not None
+
+    def _find_sdists(
+        self,
+        project: str,
+        files: Sequence[model.File],
+        builds: Sequence[Build],
+        by_file: Mapping[str, Visibility],
+    ) -> dict[str, Visibility]:
+        """Find the source distributions that are yanked with the wheels of a release.
+
+        An installer would build one of these where it passes over the wheels.
+        """
+        target = self._selection.target
+        if target is not None and target.builds(project):
+            return {}
+        releases: dict[Version, list[Build]] = {}
+        for build in builds:
+            releases.setdefault(build.release, []).append(build)
+        refused: dict[Version, Visibility] = {}
+        for release, group in releases.items():
+            ours = [build for build in group if build.installable] or group
+            found = [by_file[build.file] for build in ours]
+            yanked = [each for each in found if each.action == "yank"]
+            if yanked and not any(each.action == "show" for each in found):
+                refused[release] = yanked[0]
+        sdists = {}
+        for file in files if refused else ():
+            release_of_file = release_of_sdist(file.filename)
+            if release_of_file in refused:
+                sdists[file.filename] = refused[release_of_file]
+        return sdists
 
     async def _judge_others(self, index: SimpleRepository, project: str) -> list[Build]:
         """Judge what the other indexes have of a project, without reading METADATA."""

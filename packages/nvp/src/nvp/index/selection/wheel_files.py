@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from functools import lru_cache
 
-from packaging.utils import canonicalize_name
+from packaging.utils import (
+    InvalidSdistFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+)
 from packaging.version import InvalidVersion, Version
 from simple_repository import model
 
@@ -16,6 +20,7 @@ from nvidia_variant_provider.errors import InputError, shown
 from ...builds.needs import Backend, parse_backend
 from ...knowledge.builds import PROJECTS
 from ...wheels.archive import platform_of
+from .options import Target
 from .renaming import find_label
 
 SMALLEST = 1_000_000
@@ -77,6 +82,43 @@ def find_wheels(
             )
         )
     return wheels
+
+
+def find_installable(
+    wheels: Sequence[OrdinaryWheel], target: Target | None
+) -> frozenset[str]:
+    """Find the names of the wheels that an installer could take if all of them ran.
+
+    pip takes a pre-release where there is nothing else. Many projects have a tiny
+    release that does nothing but keep their name.
+
+    :param target: what is installed for; without it, every wheel for Python 3 may be.
+    """
+    has_builds = any(wheel.platform is not None for wheel in wheels)
+    taken = [
+        wheel
+        for wheel in wheels
+        if not wheel.file.yanked
+        and (wheel.platform is not None or not has_builds or is_large(wheel.file))
+        and (
+            "3" in wheel.file.filename.split("-")[-3]
+            if target is None
+            else target.takes(wheel.file.filename, wheel.file.requires_python)
+        )
+    ]
+    final = [wheel for wheel in taken if not wheel.release.is_prerelease]
+    found = final if final and not (target and target.pre) else taken
+    return frozenset(wheel.file.filename for wheel in found)
+
+
+def release_of_sdist(file_name: str) -> Version | None:
+    """Return the release of a source distribution; ``None`` for any other file."""
+    if not file_name.endswith((".tar.gz", ".zip")):
+        return None
+    try:
+        return parse_sdist_filename(file_name)[1]
+    except (InvalidSdistFilename, InvalidVersion):
+        return None
 
 
 def may_be_build(file_name: str) -> bool:

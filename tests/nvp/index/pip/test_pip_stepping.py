@@ -1,0 +1,133 @@
+"""``pip`` and ``serve``: which older release is taken where the newest cannot run."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from packaging.tags import platform_tags
+from support.builds import machine
+from support.index_server import serve
+from support.loopback import start
+from support.processes import PIPS, Pip, installed_labels
+from support.uv_installer import install_with_uv
+from support.wheels import stub_wheel, write_page
+
+HERE = f"py3-none-{next(platform_tags())}"
+OTHER_PYTHON = HERE.replace("py3", "py27")
+CUDA_12 = ["nvidia-cuda-runtime-cu12==12.6.77"]
+CUDA_13 = ["nvidia-cuda-runtime==13.0.96"]
+MACHINE = ("--cuda-driver", "12.8", "--sm-arch", "8.0")
+
+BACKEND = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
+
+
+def stub_sdist(folder: Path, name: str, version: str) -> None:
+    """Write a source distribution whose build fails."""
+    folder.mkdir(exist_ok=True)
+    top = f"{name.replace('-', '_')}-{version}"
+    files = {
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        "pyproject.toml": BACKEND,
+        "backend.py": "raise SystemExit('it was built from its source')\n",
+    }
+    with tarfile.open(folder / f"{top}.tar.gz", "w:gz") as archive:
+        for path, text in files.items():
+            member = tarfile.TarInfo(f"{top}/{path}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return an index of projects whose newest release is for CUDA 13."""
+    folder = tmp_path_factory.mktemp("stepping")
+    wheels: dict[str, dict[str, list[str]]] = {
+        "kernels": {"4.0": CUDA_13, "3.0": [], "2.0": CUDA_12, "1.0": CUDA_12},
+        "silent": {"3.0": CUDA_13, "2.0": [], "1.0": []},
+        "fresh-cu13": {"2.0": [], "1.0": []},
+        "extra": {
+            "2.0": ['nvidia-cuda-runtime~=13.0; extra == "cuda"'],
+            "1.0": ['nvidia-cuda-runtime-cu12~=12.0; extra == "cuda"'],
+        },
+    }
+    for project, releases in wheels.items():
+        for version, requires in releases.items():
+            stub_wheel(folder / project, project, version, tag=HERE, requires=requires)
+            stub_sdist(folder / project, project, version)
+        # No installer here takes this one, whatever it needs.
+        stub_wheel(folder / project, project, "9.0", tag=OTHER_PYTHON, requires=CUDA_12)
+    stub_wheel(folder / "fresh-cu13", "fresh-cu13", "0.0.0a0")
+    for project in wheels:
+        write_page(folder / project)
+    with serve(folder) as served:
+        yield served
+
+
+@pytest.mark.parametrize(
+    "version", [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
+)
+def test_the_newest_release_that_is_known_to_run(
+    version: str, pip_of: Callable[[str], Pip], url: str, tmp_path: Path
+) -> None:
+    """No source is built, and a release of which nothing is known is passed over."""
+    target = tmp_path / "it"
+    words = ("install", "-i", url, "--no-deps", "--target", target, "kernels", *MACHINE)
+    done = pip_of(version)(*words)
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {"kernels": "2.0 None"}
+    last = done.out.splitlines()[-1]
+    assert last == (
+        "kernels 2.0 (CUDA 12.6): 4.0 needs a driver for CUDA 13, but this one is for "
+        "CUDA 12.8; 3.0 is not known to run here, as 2.0 is"
+    )
+
+
+def test_a_release_of_which_nothing_is_known(pip: Pip, url: str) -> None:
+    done = pip("install", "--dry-run", "-i", url, "--no-deps", "silent", *MACHINE)
+    assert done.code == 0, done.text
+    assert "Would install silent-2.0" in done.out
+    assert done.out.splitlines()[-1] == (
+        "silent 2.0: 3.0 needs a driver for CUDA 13, but this one is for CUDA 12.8; "
+        "2.0 is not known to run here either"
+    )
+
+
+def test_nothing_is_passed_over_where_nothing_runs(pip: Pip, url: str) -> None:
+    """A placeholder is no release to go back to."""
+    done = pip("install", "--dry-run", "-i", url, "--no-deps", "fresh-cu13", *MACHINE)
+    assert done.code == 0, done.text
+    assert "Would install fresh-cu13-2.0" in done.out.replace("_", "-")
+    assert "the project is named fresh-cu13" in done.err
+
+
+def test_requirements_of_extras(pip: Pip, url: str) -> None:
+    done = pip("install", "--dry-run", "-i", url, "--no-deps", "extra", *MACHINE)
+    assert "Would install extra-1.0" in done.out, done.text
+
+
+def test_a_source_that_the_user_asks_for(pip: Pip, url: str) -> None:
+    words = ("install", "--dry-run", "-i", url, "--no-deps", "--no-binary", "kernels")
+    done = pip(*words, "kernels", *MACHINE)
+    assert "it was built from its source" in done.text
+
+
+def test_uv_builds_no_source(url: str, environ: dict[str, str], tmp_path: Path) -> None:
+    with start(url, machine=machine("12.8", "8.0")) as running:
+        done = install_with_uv(
+            running.urls[0], tmp_path / "it", environ, "kernels==4.0", "--no-deps"
+        )
+        assert done.returncode == 0, done.stderr
+        done = install_with_uv(
+            running.urls[0], tmp_path / "that", environ, "kernels", "--no-deps"
+        )
+    assert done.returncode == 0, done.stderr
+    assert installed_labels(tmp_path / "that") == {"kernels": "2.0 None"}
