@@ -184,3 +184,25 @@ def test_uv_says_why_a_pinned_build_cannot_run(
         )
     assert done.returncode == 0, done.stderr
     assert "it needs a driver for CUDA 13, but this one is for CUDA 12.8" in done.stderr
+
+
+def test_a_newer_release_from_the_index_of_the_maker(
+    plain: str, pip: Pip, tmp_path: Path
+) -> None:
+    line = (
+        "torch 2.14.1+cu126 runs here, from PyTorch's index: nvp pip install "
+        "--index-url https://download.pytorch.org/whl/cu126 torch"
+    )
+    words = ("install", "--dry-run", "-i", plain, "--target", tmp_path / "it", *MACHINE)
+    done = pip(*words, "torch", forced=False)
+    assert done.code == 0, done.text
+    assert done.out.splitlines()[-1] == line
+    assert done.text.count("download.pytorch.org") == 1
+    done = pip(*words, "torch==2.9.1", forced=False)
+    assert "download.pytorch.org" not in done.text
+    done = pip(*words, "torch>=2.12", forced=False)
+    assert done.code == 1
+    assert line in done.out
+    newer = ("--cuda-driver", "13.2", "--sm-arch", "8.0")
+    done = pip(*words[:-4], *newer, "torch", forced=False)
+    assert "download.pytorch.org" not in done.text

@@ -13,6 +13,7 @@ from .render import complain, say
 if TYPE_CHECKING:
     from ..builds.page import Build
     from ..builds.passing import PassedOver
+    from ..builds.vendors import Elsewhere
     from ..index.pip.explain import InstalledBuild
     from ..index.pip.installed import StaleBuild
     from ..index.pip.session import Outcome
@@ -117,6 +118,23 @@ class Narration:
                 sentence = _without_gpu(item)
             if sentence is not None:
                 self.warn(sentence)
+
+    def tell_elsewhere(self, found: Sequence[Elsewhere], *, upgrades: bool) -> None:
+        """Say which newer builds run from indexes of their makers.
+
+        :param upgrades: another build has just been installed.
+        """
+        import shlex
+
+        from ..builds.vendors import say_elsewhere
+
+        after = ["--upgrade"] if upgrades else []
+        lines = say_elsewhere(
+            found, lambda words: shlex.join(["nvp", "pip", "install", *words, *after])
+        )
+        self.notes += lines
+        if not self._quiet:
+            say(lines, aside=self._aside)
 
     def _tell(self, line: str) -> None:
         with self._lock:

@@ -227,6 +227,9 @@ def _run(
     for sentence in outcome.failures:
         # pip may have said another one, such as that a file was tampered with.
         narration.fail(sentence)
+    if outcome.elsewhere:
+        installs = command.command == "install" and not command.options.dry_run
+        narration.tell_elsewhere(outcome.elsewhere, upgrades=installs)
     result = _result(outcome.status, narration, outcome, command)
     # pip has succeeded by then, but not with what the user asked for.
     unused = find_unused(outcome, pins)
@@ -316,6 +319,7 @@ def _result(
             "stale": [x.to_dict() for x in outcome.stale_variants] if outcome else [],
             "builds": [x.to_dict() for x in outcome.builds] if outcome else [],
             "kept": [x.to_dict() for x in outcome.stale_builds] if outcome else [],
+            "elsewhere": [x.to_dict() for x in outcome.elsewhere] if outcome else [],
             "notes": narration.notes,
             "warnings": narration.warnings,
         },

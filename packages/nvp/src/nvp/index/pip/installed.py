@@ -9,16 +9,20 @@ from importlib.metadata import Distribution, distributions
 from typing import Any
 from urllib.parse import urlsplit
 
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
 from nvidia_variant_provider.strict_json import LARGE_BYTES, parse_json, read_bytes
 
 from ...builds.needs import parse_backend
 from ...builds.passing import nearest_refusal
+from ...builds.vendors import Elsewhere, find_elsewhere
 from ...knowledge.builds import PROJECTS
+from ...knowledge.vendor_indexes import find_vendors
 from ..http.urls import file_name
 from ..selection.visibility import PageVerdicts
 from ..server.local_index import LocalIndex
@@ -218,6 +222,52 @@ def find_stale_builds(run: PipRun) -> tuple[StaleBuild, ...]:
                 stale.append(item)
                 break
     return tuple(stale)
+
+
+def find_newer_elsewhere(
+    run: PipRun, environment: Environment, platform: str
+) -> tuple[Elsewhere, ...]:
+    """Find newer builds of what the user asks for, from indexes of their makers.
+
+    Nothing is read from these indexes. After a failure, only projects count of which
+    nothing runs that the user allows.
+    """
+    specifiers: dict[str, list[SpecifierSet]] = {}
+    for item in run.command.asked:
+        specifiers.setdefault(item.project, []).append(item.requirement.specifier)
+    taken = {item.project: item.file for item in run.installed}
+    found: list[Elsewhere] = []
+    for project in {x.project: 0 for x in run.command.asked if not x.is_constraint}:
+        if not find_vendors(project) or (run.status == 0 and project not in taken):
+            continue
+
+        def allows(version: Version, project: str = project) -> bool:
+            return all(
+                item.contains(version, prereleases=True) for item in specifiers[project]
+            )
+
+        builds = [build for page in run.pages(project) for build in page.builds]
+        own = [b for b in builds if not b.release.is_prerelease and allows(b.release)]
+        runs = [
+            build.release
+            for build in own
+            if build.judgement.verdict in ("runs", "partly", "unknown")
+            and (run.status or build.file == taken[project])
+        ]
+        if run.status and runs:
+            continue
+        newest = max((build.release for build in own), default=None)
+        newer = max(runs, default=None)
+        found += find_elsewhere(
+            project,
+            environment,
+            platform,
+            newer_than=None if newer is None else str(newer),
+            wanted=None if newest in (None, newer) else str(newest),
+            used=[*run.command.indexes, *run.command.find_links],
+            allows=allows,
+        )
+    return tuple(found)
 
 
 def _paths(command: PipCommand) -> list[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from nvidia_variant_provider.errors import redacted
 
 from ..http.client import Client
-from ..selection.options import Selection
+from ..selection.options import Selection, default_platform
 from ..selection.shown import ShownRelease
 from ..server.local_index import LocalIndex
 from ..server.source import Access
@@ -27,6 +27,7 @@ from .installed import (
     PipRun,
     StaleBuild,
     StaleVariant,
+    find_newer_elsewhere,
     find_stale_builds,
     find_stale_variants,
     read_report,
@@ -36,6 +37,7 @@ from .redirecting import find_remote_files, has_fixed_proxy, redirect
 from .settings import make_settings
 
 if TYPE_CHECKING:
+    from ...builds.vendors import Elsewhere
     from .explain import InstalledBuild
     from .locks import LockCopies
     from .written import Written
@@ -73,6 +75,7 @@ class Outcome:
     :param labels: the labels of each project for which the user asked for one.
     :param failures: the true reasons of a failure, such as why no build has the hash
         that the user gave.
+    :param elsewhere: newer builds from indexes of their makers, which were not read.
     """
 
     status: int
@@ -86,6 +89,7 @@ class Outcome:
     remarks: tuple[str, ...] = ()
     labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
+    elsewhere: tuple[Elsewhere, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -288,7 +292,15 @@ class _Session:
             remarks=tuple(written.remarks) if written else (),
             labels=self.local_index.asked_labels(),
             failures=failures,
+            elsewhere=self._find_elsewhere(done),
         )
+
+    def _find_elsewhere(self, done: PipRun) -> tuple[Elsewhere, ...]:
+        machine = self.selection.machine
+        if machine is None or not done.judged or self.command.command == "list":
+            return ()
+        platform = self.selection.platform or default_platform()
+        return find_newer_elsewhere(done, machine(), platform)
 
     def _has_driver(self) -> bool:
         machine = self.selection.machine
