@@ -318,7 +318,8 @@ class TestCommand:
         )
         report = json.loads(done.out)
         report_schema.validate(report)
-        assert set(report["data"]) == {"project", "newest", "releases", "elsewhere"}
+        keys = {"project", "platform", "newest", "releases", "elsewhere"}
+        assert set(report["data"]) == keys
         labels = {build["label"] for build in report["data"]["releases"][0]["builds"]}
         assert labels == {None, *VARIANTS["variants"]}
 

@@ -31,6 +31,7 @@ def releases(
     environment: Environment | None = None,
     environ: Mapping[str, str] | None = None,
     python: str | None = None,
+    platforms: Sequence[str] = (),
     inspect: Inspect = False,
     watch: Watch | None = None,
 ) -> ReleaseTable:
@@ -53,6 +54,8 @@ def releases(
         which pip takes its settings.
     :param python: the interpreter or the environment that wheels are selected for,
         and whose pip is asked for its indexes; by default, the running one.
+    :param platforms: the platform tags of the wheels, as pip has them, such as
+        ``win_amd64``; by default, what the interpreter runs.
     :param inspect: read the GPU code of large wheels of which nothing is known, newest
         release first, until one runs, and of at most ten; ``"all"`` reads every one.
         What is found is kept in the user's cache, and `pip` and `serve` use it.
@@ -80,6 +83,7 @@ def releases(
             links=find_links,
             trusted=trusted_hosts,
             python=python,
+            platforms=platforms,
         ),
         every_gpu=every_gpu,
         labels=labels,

@@ -104,6 +104,7 @@ class ReleaseTable:
     :param notes: sentences about what could not be read.
     :param elsewhere: newer builds that run, or may run, from indexes of makers that
         were not read.
+    :param platform: the one that is installed on, such as ``linux_x86_64``.
     """
 
     project: str
@@ -111,11 +112,19 @@ class ReleaseTable:
     releases: tuple[ListedRelease, ...]
     notes: tuple[str, ...] = ()
     elsewhere: tuple[Elsewhere, ...] = ()
+    platform: str | None = None
+
+    @property
+    def is_cpu_only(self) -> bool:
+        """Whether the newest release has no GPU code, and no older one is known to."""
+        verdicts = [verdict for r in self.releases if (verdict := r.verdict)]
+        return verdicts[:1] == ["cpu"] and {*verdicts} <= {"cpu", "unknown"}
 
     def to_dict(self) -> dict[str, object]:
         """Return the ``data`` of the report of ``releases --json``."""
         return {
             "project": self.project,
+            "platform": self.platform,
             "newest": self.newest,
             "releases": [release.to_dict() for release in self.releases],
             "elsewhere": [item.to_dict() for item in self.elsewhere],

@@ -56,6 +56,14 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "pip is asked for its indexes (default: the activated one, or else this one)",
     )
     group.add_argument(
+        "--platform",
+        metavar="TAG",
+        action="append",
+        default=[],
+        help="the platform tag of the wheels, as pip has it, such as win_amd64 or "
+        "manylinux_2_28_aarch64 (default: what this machine runs); may be given again",
+    )
+    group.add_argument(
         "-f",
         "--find-links",
         metavar="PLACE",
@@ -74,6 +82,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         parser,
         "releases torch",
         "releases torch --cuda-driver 12.8 --sm-arch 7.0",
+        "releases torch --cuda-driver 12.8 --sm-arch 8.9 --platform win_amd64",
         "releases demo --index-url https://wheels.example/",
     )
 
@@ -92,6 +101,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         environment=environment,
         environ=environ,
         python=options.python,
+        platforms=options.platform,
         inspect=options.inspect and ("all" if options.all else True),
         watch=progress_bar,
     )
@@ -100,7 +110,13 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     return Result(
         exit_code=errors[0].exit_code if errors else status,
         data=table.to_dict(),
-        text=_text(table, environment, everything=options.all, labels=options.label),
+        text=_text(
+            table,
+            _facts(environment, options.platform),
+            everything=options.all,
+            labels=options.label,
+            platforms=options.platform,
+        ),
         notes=[*table.notes, *map(str, errors)],
         errors=errors,
     )
@@ -108,10 +124,11 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 def _text(
     table: ReleaseTable,
-    environment: Environment,
+    facts: str,
     *,
     everything: bool,
     labels: Sequence[str],
+    platforms: Sequence[str],
 ) -> list[str | Table]:
     shown = [r for r in table.releases if r.builds]
     if not everything:
@@ -121,7 +138,8 @@ def _text(
         for release in shown
         for number, build in enumerate(release.builds)
     ]
-    text: list[str | Table] = [_sentence(table, environment, labels)]
+    where = " or ".join(platforms) or "the platform of this machine"
+    text: list[str | Table] = [_sentence(table, facts, labels, where)]
     if rows:
         header = ("release", "build", "CUDA", "runs", "why")
         text += ["", Table(header=header, rows=rows)]
@@ -130,7 +148,7 @@ def _text(
     if left_out > without:
         text += ["", f"{left_out - without} older releases are left out; see --all."]
     elif everything and without:
-        text += ["", f"{without} more have no wheel for the platform of this machine."]
+        text += ["", f"{without} more have no wheel for {where}."]
     if table.elsewhere:
         from ..builds.vendors import say_elsewhere
 
@@ -149,20 +167,23 @@ def _newest_of_each(listed: Iterable[ListedRelease]) -> list[ListedRelease]:
 
 
 def _sentence(
-    table: ReleaseTable, environment: Environment, labels: Sequence[str]
+    table: ReleaseTable, facts: str, labels: Sequence[str], where: str
 ) -> str:
     """Return the first line: the newest release that runs, or that none does."""
-    facts = _facts(environment)
     if table.newest is None:
         verdicts = {release.verdict for release in table.releases}
         if verdicts <= {None}:
-            return f"{table.project} has no wheel for the platform of this machine."
+            return f"{table.project} has no wheel for {where}."
         project = table.project
         if labels := [x for x in labels if "=" not in x or x.startswith(f"{project}=")]:
             return (
                 f"No build of {table.project} with --label {' '.join(labels)} is known "
                 f"to run on the GPU of a machine with {facts}."
             )
+        if table.is_cpu_only:
+            from ..wheels.archive import without_gpu
+
+            return f"{without_gpu(table.project, table.platform)}."
         if "unknown" in verdicts:
             return (
                 f"No build of {table.project} is known to run on the GPU of a machine "
@@ -182,14 +203,15 @@ def _sentence(
     return f"{says}."
 
 
-def _facts(environment: Environment) -> str:
+def _facts(environment: Environment, platforms: Sequence[str]) -> str:
+    where = f", for {' or '.join(platforms)}" if platforms else ""
     if environment.cuda_driver_version is None:
-        return "no NVIDIA driver"
+        return f"no NVIDIA driver{where}"
     facts = [f"a driver for CUDA {environment.cuda_driver_version}"]
     capabilities = dict.fromkeys(map(str, environment.compute_capabilities))
     if capabilities:
         facts.append(f"compute capability {', '.join(capabilities)}")
-    return " and ".join(facts)
+    return " and ".join(facts) + where
 
 
 def _row(

@@ -241,6 +241,15 @@ def platform_of(text: str) -> str | None:
     return None
 
 
+def without_gpu(project: str, platform: str | None) -> str:
+    """Say that no build of a project for a platform uses a GPU, in its index."""
+    systems = {"win": "Windows", "linux": "Linux", "macosx": "macOS"}
+    system, _, machine = (platform or "").partition("_")
+    where = f" for {systems[system]}" if system in systems else ""
+    where += " on aarch64" if where and machine == "aarch64" else ""
+    return f"{project}{where} on this index does not use a GPU"
+
+
 @lru_cache(maxsize=1024)
 def is_for_platform(text: str, platform: str) -> bool:
     """Return whether a wheel may be for a platform, by its platform tag alone.

@@ -25,7 +25,7 @@ from ...builds.passing import (
 )
 from ...knowledge.builds import required_projects
 from ...metadata.requirements import parse_requirement
-from ...wheels.archive import parse_wheel_name
+from ...wheels.archive import parse_wheel_name, without_gpu
 from ..selection.options import Pins
 from ..selection.shown import ShownPage
 from ..selection.visibility import PageVerdicts
@@ -139,7 +139,7 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
                     for who, requirement in own
                     if _is_exact(requirement)
                 ),
-                cpu_because=_cpu_because(build, listed),
+                cpu_because=_cpu_because(item.project, build, listed),
                 note=next(filter(None, notes), None),
             )
         )
@@ -194,14 +194,20 @@ def _is_exact(requirement: Requirement) -> bool:
 
 
 def _cpu_because(
-    build: Build, listed: Sequence[tuple[Build, Visibility]]
+    project: str, build: Build, listed: Sequence[tuple[Build, Visibility]]
 ) -> str | None:
     if build.judgement.verdict != "cpu":
         return None
     same = [other for other, _ in listed if other.release == build.release]
     refusal = nearest_refusal(same)
     if refusal is None:
-        return None
+        # Of old releases, nothing may be known.
+        verdicts = {
+            other.judgement.verdict
+            for other, _ in listed
+            if other.release >= build.release or other.judgement.verdict != "unknown"
+        }
+        return without_gpu(project, build.platform) if verdicts == {"cpu"} else None
     other, reason = refusal
     return f"{other.version}: {without_source(reason)}"
 

@@ -92,6 +92,7 @@ class Indexes:
     :param trusted: hosts that are not verified (``--trusted-host``).
     :param python: the interpreter or environment whose pip is asked; the running one
         by default.
+    :param platforms: the tags of the platform that is installed for (``--platform``).
     """
 
     url: str | None = None
@@ -99,6 +100,7 @@ class Indexes:
     links: Sequence[str] = ()
     trusted: Sequence[str] = ()
     python: str | None = None
+    platforms: Sequence[str] = ()
 
 
 def find_indexes(
@@ -122,6 +124,8 @@ def find_indexes(
         words += ["--find-links", place]
     for host in indexes.trusted:
         words += ["--trusted-host", host]
+    for tag in indexes.platforms:
+        words += ["--platform", tag]
     pip = Pip(find_python(indexes.python, environ), environ)
     try:
         command = pip.understand(words)
@@ -237,6 +241,11 @@ def find_interpreter(python: str, environ: Mapping[str, str]) -> Interpreter:
         tags += cpython_tags(short, abis=[f"{plain}t" if free_threaded else plain])
     tags += compatible_tags(short, plain if name == "cpython" else None)
     return _make(".".join(map(str, numbers)), tags)
+
+
+def interpreter_of(target: Target) -> Interpreter:
+    """Return what pip installs for, which may be no interpreter of this machine."""
+    return _make(target.version, (Tag(*text.split("-")) for text in target.tags))
 
 
 def _make(version: str, tags: Iterable[Tag]) -> Interpreter:

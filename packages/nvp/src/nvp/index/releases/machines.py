@@ -112,7 +112,7 @@ def _find_elsewhere(
     return find_elsewhere(
         table.project,
         machine() if machine else Environment(),
-        selection.platform or default_platform(),
+        table.platform or default_platform(),
         newer_than=table.newest,
         wanted=wanted,
         used=places,
@@ -128,12 +128,18 @@ def _open_sources(
         asked = pool.submit(find_indexes, environ, indexes)
         # pip takes half a second to say what its indexes are. Import the rest and
         # look at the interpreter meanwhile.
-        from ..pip.settings import find_interpreter
+        from ..pip.settings import find_interpreter, interpreter_of
         from .reading import make_sources
 
         interpreter = find_interpreter(path, environ)
         command, ask_credentials = asked.result()
     client = Client(make_settings(command, environ), ask_credentials=ask_credentials)
+    if indexes.platforms:
+        if command.target is None:
+            message = "only a pip can tell which wheels are for a platform"
+            hint = "give --python with an environment that has pip"
+            raise UsageError(message, path="--platform", hint=hint)
+        interpreter = interpreter_of(command.target)
     return make_sources(command, client, interpreter, cache)
 
 

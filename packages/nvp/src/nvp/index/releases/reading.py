@@ -207,6 +207,7 @@ class _Reader:
             dict.fromkeys(self._notes),
             only_selected=self._labelled,
         )
+        table = replace(table, platform=self._repositories[0].platform)
         logger.info(
             "%s: %d releases, the newest that runs is %s",
             self._project,

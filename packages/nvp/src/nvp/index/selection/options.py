@@ -100,11 +100,11 @@ class Target:
 
     @property
     def platform(self) -> str | None:
-        """The platform, as the table of builds names it."""
+        """The platform, as the table of builds names it, or else by its tag."""
         from ...wheels.archive import platform_of
 
-        best = next(iter(self.tags), "")
-        return platform_of(best.rpartition("-")[2])
+        best = next(iter(self.tags), "").rpartition("-")[2]
+        return platform_of(best) or best or None
 
     def takes(self, file_name: str, requires_python: str | None) -> bool:
         """Return whether it takes a wheel, by its name and its ``requires-python``."""

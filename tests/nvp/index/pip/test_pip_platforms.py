@@ -1,0 +1,107 @@
+"""pip and ``releases`` for another platform than this one, and another Python."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.command import Run
+from support.index_server import serve
+from support.processes import PIPS, Pip
+from support.wheels import stub_wheel, write_page
+
+X86, ARM = "manylinux_2_28_x86_64", "manylinux_2_28_aarch64"
+WINDOWS = "win_amd64"
+FOR_WINDOWS = "torch for Windows on this index does not use a GPU"
+GRACE = ("--cuda-driver", "12.8", "--sm-arch", "9.0")
+"""A machine for which the CUDA of torch 2.11 and newer is too new."""
+
+
+@pytest.fixture(scope="module")
+def pypi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the URL of an index such as PyPI, whose wheels name no builds."""
+    folder = tmp_path_factory.mktemp("pypi")
+    for version in ("2.15.0", "2.14.1", "2.10.0", "2.9.1"):
+        for tag in (X86, ARM, WINDOWS):
+            # The newest release has no wheel for the Python of these tests.
+            python = "cp315" if version == "2.15.0" else "cp312"
+            stub_wheel(
+                folder / "torch", "torch", version, tag=f"{python}-{python}-{tag}"
+            )
+    stub_wheel(folder / "accelerate", "accelerate", "1.0", requires=["torch>=2.0"])
+    for project in folder.iterdir():
+        write_page(project)
+    with serve(folder) as url:
+        yield url
+
+
+def words(platform: str, *more: object) -> tuple[object, ...]:
+    return ("--platform", platform, "--only-binary", ":all:", *more)
+
+
+@pytest.mark.parametrize("version", [PIPS[0], PIPS[-1]])
+def test_the_rows_of_the_platform_count(
+    version: str, pypi: str, pip_of: Callable[[str], Pip], tmp_path: Path
+) -> None:
+    pip = pip_of(version)
+    target = tmp_path / "it"
+    options = ("--target", target, "--python-version", "3.12", "-i", pypi)
+    done = pip("install", *words(ARM, *options), *GRACE, "torch", forced=False)
+    assert done.code == 0, done.text
+    assert (target / "torch-2.10.0.dist-info").is_dir()
+    assert (
+        "torch 2.10.0 (CUDA 12.8): 2.14.1 needs a driver for CUDA 13, but this one is "
+        "for CUDA 12.8"
+    ) in done.out
+
+
+def test_download(pypi: str, pip: Pip, tmp_path: Path) -> None:
+    options = (
+        *("-d", tmp_path, "-i", pypi, "--python-version", "3.12"),
+        *("--abi", "cp312", "--implementation", "cp"),
+    )
+    done = pip("download", *words(ARM, *options), *GRACE, "torch", forced=False)
+    assert done.code == 0, done.text
+    wheels = [path.name for path in tmp_path.glob("*.whl")]
+    assert wheels == [f"torch-2.10.0-cp312-cp312-{ARM}.whl"]
+
+
+@pytest.mark.parametrize("project", ["torch", "accelerate"])
+def test_builds_for_windows_without_gpu_code(
+    project: str, pypi: str, pip: Pip, tmp_path: Path
+) -> None:
+    options = ("--target", tmp_path / "it", "--python-version", "3.12", "-i", pypi)
+    done = pip("install", "--dry-run", *words(WINDOWS, *options), project)
+    assert done.code == 0, done.text
+    assert "torch-2.14.1" in done.out
+    warning = f"warning: torch 2.14.1 comes without GPU support: {FOR_WINDOWS}"
+    assert done.err.splitlines() == [warning]
+
+
+def test_a_failure_names_what_this_python_would_have_taken(
+    pypi: str, pip: Pip, tmp_path: Path
+) -> None:
+    options = ("--target", tmp_path / "it", "--python-version", "3.12", "-i", pypi)
+    done = pip("install", *words(ARM, *options), *GRACE, "torch>2.10", forced=False)
+    assert done.code == 1
+    assert (
+        "torch>2.10 allows no release that runs here: of 2.14.1, it needs" in done.err
+    )
+
+
+def releases(run: Run, pypi: str, *options: str) -> tuple[int, dict[str, object]]:
+    done = run("releases", "torch", "-i", pypi, "--json", *options)
+    return done.code, json.loads(done.out)["data"]
+
+
+def test_releases_for_another_platform(run: Run, pypi: str) -> None:
+    code, data = releases(run, pypi, "--platform", ARM, *GRACE)
+    assert (code, data["platform"], data["newest"]) == (0, "linux_aarch64", "2.10.0")
+    code, data = releases(run, pypi, "--platform", WINDOWS, *GRACE)
+    assert (code, data["platform"], data["newest"]) == (1, "win_amd64", None)
+    done = run("releases", "torch", "-i", pypi, "--platform", WINDOWS, *GRACE)
+    assert done.out.splitlines()[0] == f"{FOR_WINDOWS}."
+    done = run("releases", "torch", "-i", pypi, "--platform", "win_arm64", *GRACE)
+    assert done.out.splitlines()[0] == "torch has no wheel for win_arm64."
