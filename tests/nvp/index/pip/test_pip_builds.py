@@ -14,7 +14,7 @@ from support.label_index import html_page
 from support.loopback import start
 from support.processes import PIPS, Pip, installed_labels
 from support.uv_installer import install_with_uv
-from support.wheels import stub_wheel
+from support.wheels import stub_wheel, write_page
 
 from nvidia_variant_provider.machine.environment import Environment as Machine
 
@@ -206,3 +206,55 @@ def test_a_newer_release_from_the_index_of_the_maker(
     newer = ("--cuda-driver", "13.2", "--sm-arch", "8.0")
     done = pip(*words[:-4], *newer, "torch", forced=False)
     assert "download.pytorch.org" not in done.text
+
+
+@pytest.fixture(scope="module")
+def cpu_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the URL of an index that has builds without GPU code alone."""
+    folder = tmp_path_factory.mktemp("cpu")
+    for project, version, requires in (
+        ("torch", "2.15.0+cpu", []),
+        ("torch", "2.10.0+cpu", []),
+        ("torchvision", "0.30.0+cpu", ["torch==2.15.0"]),
+    ):
+        stub_wheel(folder / project, project, version, tag=TAG, requires=requires)
+    for project in ("torch", "torchvision"):
+        write_page(folder / project)
+    with serve(folder) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def companions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the URL of an index such as PyPI, with torch and a companion."""
+    folder = tmp_path_factory.mktemp("companions")
+    for version in ("2.15.0", "2.10.0"):
+        stub_wheel(folder / "torch", "torch", version, tag=TAG)
+    for version, torch in (("0.30.0", "2.15.0"), ("0.25.0", "2.10.0")):
+        needs = [f"torch=={torch}"]
+        stub_wheel(
+            folder / "torchvision", "torchvision", version, tag=TAG, requires=needs
+        )
+    for project in ("torch", "torchvision"):
+        write_page(folder / project)
+    with serve(folder) as url:
+        yield url
+
+
+@pytest.mark.parametrize("project", ["torchvision", "torch"])
+def test_a_build_without_gpu_code_does_not_come_in_through_a_companion(
+    project: str, companions: str, cpu_only: str, pip: Pip, tmp_path: Path
+) -> None:
+    indexes = ("-i", companions, "--extra-index-url", cpu_only)
+    words = ("install", *indexes, "--target", tmp_path / "it", *MACHINE, project)
+    done = pip(*words, forced=False)
+    assert done.code == 0, done.text
+    expected = {"torch": "2.10.0 None", "torchvision": "0.25.0 None"}
+    assert installed_labels(tmp_path / "it") == {
+        name: label for name, label in expected.items() if name in ("torch", project)
+    }
+    asked = (*words, "--upgrade", "--label", "torch=cpu")
+    if project == "torch":
+        done = pip(*asked, forced=False)
+        assert done.code == 0, done.text
+        assert installed_labels(tmp_path / "it") == {"torch": "2.15.0+cpu None"}

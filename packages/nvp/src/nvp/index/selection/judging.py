@@ -27,7 +27,7 @@ from ...builds.needs import (
     needs_of_name,
     needs_of_requirements,
 )
-from ...builds.page import Build
+from ...builds.page import Build, PageVisibility, find_visibility
 from ...builds.verdicts import (
     UNKNOWN,
     Judgement,
@@ -82,6 +82,9 @@ apart."""
 
 ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
 FindEnvironment = Callable[[], Awaitable[Environment]]
+FindVisible = Callable[[str, "Sequence[Build]"], PageVisibility]
+"""Finds what an installer is shown of the builds that all indexes have of a project."""
+
 FindInspected = Callable[[model.File], "Needs | None"]
 ReadPage = Callable[[str], Awaitable[Sequence[model.File]]]
 
@@ -121,6 +124,7 @@ class PageJudge:
         ``linux_x86_64``. Wheels for other platforms are judged without requests.
     :param warn: called with a sentence when METADATA cannot be used, once for each
         project.
+    :param find_visible: finds what is shown of a project that others require.
     :param folder_of: returns the backend that the folder of an index says of a file.
     :param find_inspected: finds what `inspect` has read on this machine.
     :param target: what is installed for; without it, every wheel may be.
@@ -137,6 +141,9 @@ class PageJudge:
         read_page: ReadPage,
         warn: Callable[[str], None],
         *,
+        find_visible: FindVisible = lambda _, builds: find_visibility(
+            builds, driver=True
+        ),
         folder_of: Callable[[model.File], Backend | None] = lambda _: None,
         find_inspected: FindInspected = lambda _: None,
         target: Target | None = None,
@@ -149,6 +156,7 @@ class PageJudge:
         self._read_metadata = read_metadata
         self._read_page = read_page
         self._warn = warn
+        self._find_visible = find_visible
         self._folder_of = folder_of
         self._find_inspected = find_inspected
         self._target = target
@@ -405,11 +413,19 @@ class PageJudge:
         if known is None:
             judged: dict[Version, list[Judgement]] = {}
             files = await self._read_page(project)
-            for build in await self._judge_all(project, files, asked_by, reading):
+            builds = await self._judge_all(project, files, asked_by, reading)
+            shown = self._find_visible(project, builds).files
+            for build in builds:
                 foreign = build.backend is not None and build.backend.is_foreign
                 ours = build.platform == self._platform and build.installable
                 if ours and not foreign:
-                    judged.setdefault(build.release, []).append(build.judgement)
+                    judgement, each = build.judgement, shown[build.file]
+                    if judgement.verdict == "cpu" and each.action != "show":
+                        # An exact pin of a dependency would let it in again.
+                        judgement = replace(
+                            judgement, verdict="cannot", reasons=(each.reason,)
+                        )
+                    judged.setdefault(build.release, []).append(judgement)
             known = judged
             self._judged.put(project, known)
         return known

@@ -116,6 +116,7 @@ class BuildJudge:
             self._read_metadata,
             self._read_everywhere,
             warn,
+            find_visible=self._find_visible,
             folder_of=self._folder_of,
             find_inspected=reader.find_inspected,
             target=selection.target,
@@ -137,7 +138,7 @@ class BuildJudge:
         driver = (await self._find_environment()).cuda_driver_version is not None
         follows, followed = await self._find_backends(project, ours, required, driver)
         visibility = find_visibility(
-            [*ours, *await self._judge_others(index, project)],
+            [*ours, *await self._judge_others(index, project, ours)],
             driver=driver,
             named=self._selection.named.get(project, ()),
             label=self._selection.pins.get(project),
@@ -219,14 +220,30 @@ class BuildJudge:
                 sdists[file.filename] = refused[release_of_file]
         return sdists
 
-    async def _judge_others(self, index: SimpleRepository, project: str) -> list[Build]:
-        """Judge what the other indexes have of a project, without reading METADATA."""
+    def _find_visible(self, project: str, builds: Sequence[Build]) -> PageVisibility:
+        """Find what is shown of builds that others require; a driver is there."""
+        return find_visibility(
+            builds,
+            driver=True,
+            named=self._selection.named.get(project, ()),
+            label=self._selection.pins.get(project),
+        )
+
+    async def _judge_others(
+        self, index: SimpleRepository, project: str, ours: Sequence[Build]
+    ) -> list[Build]:
+        """Judge what the other indexes have of a project.
+
+        METADATA is read only where this index has builds without GPU code: what they
+        have to stand back for may be told by nothing else.
+        """
+        asks = any(build.judgement.verdict == "cpu" for build in ours)
         builds: list[Build] = []
         others = (other for other in self._indexes if other is not index)
         for number, other in enumerate(others):
             files = await self._read_files(other, project)
             # Indexes may have different files of one name.
-            judged, _ = await self._judge.judge(project, files, asks=False)
+            judged, _ = await self._judge.judge(project, files, asks=asks)
             builds += [
                 replace(build, file=f"{number}/{build.file}")
                 for build in self._for_here(judged)
