@@ -17,7 +17,7 @@ from nvidia_variant_provider.machine.environment import (
 )
 from nvp.builds.needs import needs_of_backend, needs_of_requirements, parse_backend
 from nvp.builds.verdicts import judge
-from nvp.knowledge.builds import LibraryCode, Needs
+from nvp.knowledge.builds import BuildRecord, LibraryCode, Needs
 from nvp.knowledge.tables import gpu_models, toolkits
 
 TARGETS = [50, 60, 61, 70, 75, 80, 86, 89, 90, 100, 103, 120, 121]
@@ -273,3 +273,63 @@ def test_metadata_never_refuses_what_full_code_would_run(
     if judge(full, where).verdict == "runs":
         wheel = needs_of_requirements([f"cuda-toolkit=={cuda}.0"])
         assert judge(wheel, where).verdict in ("runs", "unknown")
+
+
+def record(version: str, *pieces: LibraryCode) -> BuildRecord:
+    return BuildRecord(
+        project="demo",
+        version=version,
+        label=None,
+        platform="linux_x86_64",
+        needs=needs(*pieces),
+        wheels={},
+        source="inspected",
+        date="2026-11-22",
+    )
+
+
+@pytest.mark.parametrize(
+    ("near", "verdict"),
+    [
+        ([], "runs"),
+        ([record("1", torch("12.1", "60 70"))], "runs"),
+        ([record("1", torch("12.1", "70"))], "unknown"),
+        (
+            [record("1", torch("12.1", "60")), record("3", torch("12.8", "70"))],
+            "unknown",
+        ),
+        # What needs a newer driver says nothing about the GPU.
+        ([record("1", torch("12.1", "60")), record("3", torch("13.0", "75"))], "runs"),
+    ],
+)
+def test_the_code_of_the_releases_before_and_after(
+    near: list[BuildRecord], verdict: str
+) -> None:
+    build = needs_of_requirements(["nvidia-cuda-runtime-cu12==12.6.77"])
+    judgement = judge(build, machine("12.8", "6.1"), near=near)
+    assert judgement.verdict == verdict
+    if verdict == "unknown":
+        assert judgement.reasons[0].startswith("its code was not read, and ")
+
+
+def test_builds_for_desktop_gpus_are_not_known_to_run_on_a_jetson() -> None:
+    build = needs_of_requirements(["nvidia-cuda-runtime-cu12==12.6.77"])
+    assert judge(build, machine("12.6", "8.7")).verdict == "unknown"
+
+
+@given(
+    real=st.sets(st.sampled_from(TARGETS), min_size=1),
+    gpus=st.lists(st.sampled_from(GPUS), min_size=1, max_size=3),
+)
+def test_of_several_gpus_the_highest_decides(real: set[int], gpus: list[str]) -> None:
+    """Without --every-gpu; with it, each one does."""
+    build = needs(torch("12.8", " ".join(map(str, real))), cuda="12.8")
+    each = {gpu: judge(build, machine("12.8", gpu)).verdict for gpu in gpus}
+    highest = max(gpus, key=ComputeCapability.parse)
+    together = judge(build, machine("12.8", *gpus))
+    assert (together.verdict == "cannot") is (each[highest] == "cannot")
+    if together.verdict != "cannot":
+        lacking = {gpu for gpu, verdict in each.items() if verdict == "cannot"}
+        assert set(map(str, together.lacking)) == lacking
+    all_of_them = judge(build, machine("12.8", *gpus), every_gpu=True).verdict
+    assert (all_of_them == "cannot") is ("cannot" in each.values())

@@ -14,7 +14,14 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
 )
 
-from ..knowledge.builds import Evidence, How, LibraryCode, Needs, sorted_targets
+from ..knowledge.builds import (
+    BuildRecord,
+    Evidence,
+    How,
+    LibraryCode,
+    Needs,
+    sorted_targets,
+)
 
 Verdict: TypeAlias = Literal["runs", "partly", "cannot", "cpu", "unknown"]
 
@@ -63,7 +70,7 @@ def judge(
     environment: Environment,
     *,
     every_gpu: bool = False,
-    oldest: ComputeCapability | None = None,
+    near: Sequence[BuildRecord] = (),
 ) -> Judgement:
     """Judge a build for a machine.
 
@@ -72,8 +79,8 @@ def judge(
     :param needs: ``None`` where there is no evidence.
     :param every_gpu: the build has to run on each GPU of the machine. Otherwise the
         highest compute capability decides.
-    :param oldest: the oldest GPU that any release of the project is known to have code
-        for. A build whose code was not read is not known to run on an older one.
+    :param near: the releases before and after it whose code was read. Where one of
+        these has no code for a GPU, nobody knows whether a build that was not read has.
     """
     if needs is None:
         return UNKNOWN
@@ -90,7 +97,7 @@ def judge(
         known = needs.pieces is not None or needs.cuda is not None
         return _judgement(needs, "runs", (), driver) if known else UNKNOWN
     judged = {
-        capability: _judge_for(needs, driver, capability, oldest)
+        capability: _judge_for(needs, driver, capability, near)
         for capability in capabilities
     }
     first = judged[capabilities[0]]
@@ -115,11 +122,11 @@ def _judge_for(
     needs: Needs,
     driver: CudaVersion,
     capability: ComputeCapability,
-    oldest: ComputeCapability | None,
+    near: Sequence[BuildRecord],
 ) -> Judgement:
     """Judge a build for one GPU."""
     if needs.pieces is None:
-        return _judge_by_toolkit(needs, driver, capability, oldest)
+        return _judge_by_toolkit(needs, driver, capability, near)
     return _judge_by_code(needs, needs.pieces, driver, capability)
 
 
@@ -143,7 +150,7 @@ def _judge_by_toolkit(
     needs: Needs,
     driver: CudaVersion,
     capability: ComputeCapability,
-    oldest: ComputeCapability | None,
+    near: Sequence[BuildRecord],
 ) -> Judgement:
     cuda = needs.cuda
     if cuda is None:
@@ -164,23 +171,28 @@ def _judge_by_toolkit(
             "would run, and nothing says whether the build has any"
         )
         return _judgement(needs, "unknown", (reason,), driver)
-    if doubt := _doubt(capability, oldest):
+    if doubt := _doubt(driver, capability, near):
         return _judgement(needs, "unknown", (doubt,), driver)
     return _judgement(needs, "runs", (), driver)
 
 
 def _doubt(
-    capability: ComputeCapability, oldest: ComputeCapability | None
+    driver: CudaVersion, capability: ComputeCapability, near: Sequence[BuildRecord]
 ) -> str | None:
     """Say why a build whose code was not read may have none for a GPU."""
     from ..knowledge.tables import gpu_models
 
     model = gpu_models().get(capability)
-    if oldest is not None and capability < oldest:
-        return (
-            f"its code was not read, and no release of it that was read has code for a "
-            f"GPU older than compute capability {oldest}"
-        )
+    for record in near:
+        needs = record.needs
+        if refusal_of_driver(needs, driver) is None and (
+            _judge_by_code(needs, needs.pieces or (), driver, capability).verdict
+            == "cannot"
+        ):
+            return (
+                f"its code was not read, and {record.version} has none for compute "
+                f"capability {capability}"
+            )
     if model is not None and model.tegra:
         return (
             f"its code was not read, and few builds have code for {capability}, which "
@@ -297,7 +309,7 @@ def judge_by_pin(
     requirement: str,
     judged: Mapping[Version, Sequence[Judgement]],
     environment: Environment,
-    oldest: ComputeCapability | None = None,
+    near: Sequence[BuildRecord] = (),
 ) -> Judgement | None:
     """Judge a build by the build that it requires exactly.
 
@@ -307,7 +319,7 @@ def judge_by_pin(
     :param requirement: such as ``torch==2.10.0``; a range says nothing, since it does
         not name what the build was made with.
     :param judged: by release, the judgement of each of its builds.
-    :param oldest: as for `judge`.
+    :param near: as for `judge`.
     :returns: ``None`` when no build of that release is known to run.
     """
     from ..metadata.requirements import parse_requirement
@@ -324,10 +336,11 @@ def judge_by_pin(
     if not running:
         return None
     cuda = {judgement.cuda for judgement in running}
-    highest = environment.compute_capabilities[:1]
-    doubts = [doubt for c in highest if (doubt := _doubt(c, oldest)) is not None]
-    if doubts:
-        return Judgement(verdict="unknown", reasons=tuple(doubts))
+    driver = environment.cuda_driver_version
+    for capability in environment.compute_capabilities[:1]:
+        doubt = driver and _doubt(driver, capability, near)
+        if doubt:
+            return Judgement(verdict="unknown", reasons=(doubt,))
     return Judgement(
         verdict="runs",
         evidence="metadata",

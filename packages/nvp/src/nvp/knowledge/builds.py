@@ -308,24 +308,25 @@ def _index(project: str) -> dict[tuple[Version, str | None, str], BuildRecord]:
     }
 
 
-@cache
-def oldest_gpu(project: str) -> ComputeCapability | None:
-    """Return the oldest GPU that a release of a project is known to have code for.
+def find_neighbours(
+    project: str, release: Version, platform: str | None
+) -> tuple[BuildRecord, ...]:
+    """Find the releases before and after another one whose code was read.
 
     :param project: the normalized name.
-    :returns: ``None`` where the code of no release is known.
+    :param release: one whose code was not read.
     """
-    targets = [
-        int(target.rstrip("af"))
-        for record in build_records().get(project, ())
-        for piece in record.needs.pieces or ()
-        for code in piece
-        if not code.minor
-        for target in (*code.machine_code, *code.ptx)
-    ]
-    if not targets:
-        return None
-    return ComputeCapability(*divmod(min(targets), 10))
+    read = sorted(
+        (
+            record
+            for record in _records(project)
+            if record.needs.pieces and record.platform == platform
+        ),
+        key=lambda record: Version(record.version),
+    )
+    older = [record for record in read if Version(record.version) < release]
+    newer = [record for record in read if Version(record.version) > release]
+    return (*older[-1:], *newer[:1])
 
 
 def needs_in_table(needs: Needs, date: str) -> Needs:

@@ -39,8 +39,8 @@ from ...builds.verdicts import (
 from ...knowledge.builds import (
     PROJECTS,
     Needs,
+    find_neighbours,
     find_record,
-    oldest_gpu,
     required_projects,
 )
 from ...metadata.requirements import requirements_on
@@ -295,7 +295,7 @@ class PageJudge:
             needs,
             reading.environment,
             every_gpu=self._every_gpu,
-            oldest=oldest_gpu(project),
+            near=find_neighbours(project, first.release, first.platform),
         )
 
     def _may_be_read(self, wheel: OrdinaryWheel) -> bool:
@@ -398,9 +398,8 @@ class PageJudge:
                     reasons=(refusal,),
                     cuda=needs.cuda,
                 )
-            by_pin = by_pin or judge_by_pin(
-                text, judged, reading.environment, oldest_gpu(project)
-            )
+            near = find_neighbours(project, release, self._platform)
+            by_pin = by_pin or judge_by_pin(text, judged, reading.environment, near)
         silent = needs.evidence == "metadata" and needs.cuda is None
         return by_pin if silent else None
 
