@@ -373,3 +373,15 @@ class TestWhatWasNotAsked:
         assert {build.judgement.reasons for build in index.judge("demo")} == {
             ("nothing says what the build needs",)
         }
+
+
+def test_the_name_of_a_project_refuses_what_its_metadata_does_not() -> None:
+    files = [linux("demo_cuda12x", version) for version in ("1.0", "2.0")]
+    silent = {"demo_cuda12x-2.0": ["numpy"], "demo_cuda12x-1.0": ["numpy"]}
+    old = Environment(cuda_driver_version=CudaVersion(11, 8), gpus=OLD.gpus)
+    index = Index({"demo-cuda12x": files}, silent)
+    assert index.verdicts("demo-cuda12x", old) == {"1.0": "cannot", "2.0": "cannot"}
+    assert index.verdicts("demo-cuda12x") == {"1.0": "runs", "2.0": "runs"}
+    # jax-cuda12-plugin requires jax-cuda12-pjrt, and the table has the one alone.
+    index = Index({"jax-cuda12-plugin": [linux("jax_cuda12_plugin", "0.4.22")]})
+    assert index.verdicts("jax-cuda12-plugin", old) == {"0.4.22": "cannot"}

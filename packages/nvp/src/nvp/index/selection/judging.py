@@ -12,20 +12,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from simple_repository import model
 
-from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 
 from ...builds.needs import (
     Backend,
     needs_of_backend,
     needs_of_name,
-    needs_of_requirements,
 )
 from ...builds.page import Build, PageVisibility, find_visibility
 from ...builds.verdicts import (
@@ -35,6 +33,7 @@ from ...builds.verdicts import (
     judge,
     judge_by_pin,
     not_asked,
+    refusal_of_driver,
 )
 from ...knowledge.builds import (
     PROJECTS,
@@ -43,13 +42,11 @@ from ...knowledge.builds import (
     find_record,
     required_projects,
 )
-from ...metadata.requirements import requirements_on
-from ...wheels.archive import parse_requires
+from .core_metadata import NeedsReader, Reading, ReadMetadata
 from .options import Target
-from .reader import UNAVAILABLE, Aging
+from .reader import Aging
 from .wheel_files import (
     OrdinaryWheel,
-    check_metadata,
     find_installable,
     find_wheels,
     is_large,
@@ -60,8 +57,6 @@ logger = logging.getLogger(__name__)
 _MOST_READ = 64
 """Wheels of one page that are asked for METADATA. vllm has 20 releases in a row that
 require a newer torch than drivers for CUDA 12 run."""
-
-_AT_ONCE = 4
 
 _PATIENCE = 20.0
 """Seconds for all METADATA of a page. An installer waits for the page meanwhile."""
@@ -80,39 +75,12 @@ _Key = tuple[Version, "str | None"]
 """The version with its label, and the platform: what tells the builds of a release
 apart."""
 
-ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
 FindEnvironment = Callable[[], Awaitable[Environment]]
 FindVisible = Callable[[str, "Sequence[Build]"], PageVisibility]
 """Finds what an installer is shown of the builds that all indexes have of a project."""
 
 FindInspected = Callable[[model.File], "Needs | None"]
 ReadPage = Callable[[str], Awaitable[Sequence[model.File]]]
-
-
-@dataclass(kw_only=True, slots=True)
-class _Reading:
-    """How much METADATA may still be read for a page, and what has been read.
-
-    :param wheels: that are left to be read.
-    :param until: the time of the event loop at which reading ends.
-    :param environment: the machine, once it is known that it matters.
-    :param required: by project, what its releases were seen to require.
-    """
-
-    wheels: int
-    until: float
-    environment: Environment = field(default_factory=Environment)
-    required: dict[str, dict[Version, dict[str, str]]] = field(default_factory=dict)
-
-    @property
-    def seconds(self) -> float:
-        """The time that is left."""
-        return self.until - asyncio.get_running_loop().time()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no other wheel may be read."""
-        return self.wheels <= 0 or self.seconds <= 0
 
 
 class PageJudge:
@@ -153,21 +121,18 @@ class PageJudge:
     ) -> None:
         self._find_environment = find_environment
         self._platform = platform
-        self._read_metadata = read_metadata
+        self._needs = NeedsReader(read_metadata, warn, patience)
         self._read_page = read_page
-        self._warn = warn
         self._find_visible = find_visible
         self._folder_of = folder_of
         self._find_inspected = find_inspected
         self._target = target
         self._every_gpu = every_gpu
         self._patience = patience
-        self._warned: set[str] = set()
         # A server may run for weeks, in which new releases appear.
         self._judged: Aging[str, Mapping[Version, list[Judgement]]] = Aging(
             _REMEMBERED, clock=clock
         )
-        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def judge(
         self,
@@ -186,7 +151,7 @@ class PageJudge:
             was read require.
         """
         until = asyncio.get_running_loop().time() + self._patience
-        reading = _Reading(wheels=_MOST_READ if asks else 0, until=until)
+        reading = Reading(wheels=_MOST_READ if asks else 0, until=until)
         builds = await self._judge_all(project, files, asked_by, reading)
         return builds, reading.required.get(project, {})
 
@@ -195,7 +160,7 @@ class PageJudge:
         project: str,
         files: Iterable[model.File],
         asked_by: tuple[str, ...],
-        reading: _Reading,
+        reading: Reading,
     ) -> list[Build]:
         wheels = find_wheels(files, project, self._folder_of)
         if not self._may_hold_builds(project, wheels):
@@ -260,7 +225,7 @@ class PageJudge:
         project: str,
         group: Sequence[OrdinaryWheel],
         asked_by: tuple[str, ...],
-        reading: _Reading,
+        reading: Reading,
         *,
         asks: bool,
     ) -> Judgement:
@@ -272,8 +237,16 @@ class PageJudge:
         needs = _known_needs(project, first)
         if needs is None or needs.evidence == "label":
             needs = self._inspected(group) or needs
-        if needs is None and first.platform is not None and first.backend is None:
-            needs = needs_of_name(project)
+        named = None
+        if first.platform is not None and first.backend is None:
+            named = needs_of_name(project)
+        driver = reading.environment.cuda_driver_version
+        if needs is None or (
+            # METADATA may say nothing where the name says that it cannot run.
+            (named and driver and refusal_of_driver(named, driver))
+            and (needs.gpu and needs.cuda is None and needs.pieces is None)
+        ):
+            needs = named
         uses_gpu = needs is None or needs.gpu
         # The table has requirements of wheels for any platform, such as sglang's.
         known = needs is not None and needs.evidence != "label"
@@ -282,7 +255,7 @@ class PageJudge:
             if needs is None and reading.is_over:
                 return self._unknown(first, reading)
             if needs is None or needs.evidence == "label":
-                needs = await self._read_needs(project, first, needs, reading)
+                needs = await self._needs.read(project, first, needs, reading)
             if needs is not None:
                 judgement = await self._judge_by_requirements(
                     project, first.release, needs, asked_by, reading
@@ -303,7 +276,7 @@ class PageJudge:
         ours = wheel.platform is not None and wheel.platform == self._platform
         return ours and is_large(wheel.file) and not _is_foreign(wheel)
 
-    def _unknown(self, wheel: OrdinaryWheel, reading: _Reading) -> Judgement:
+    def _unknown(self, wheel: OrdinaryWheel, reading: Reading) -> Judgement:
         """Return the verdict on a wheel of which nothing is known without a request."""
         if not self._may_be_read(wheel):
             return UNKNOWN
@@ -321,60 +294,13 @@ class PageJudge:
                 return needs
         return None
 
-    async def _read_needs(
-        self, project: str, wheel: OrdinaryWheel, known: Needs | None, reading: _Reading
-    ) -> Needs | None:
-        name = wheel.file.filename
-        if reading.is_over:
-            return known
-        reading.wheels -= 1
-        try:
-            # asyncio.timeout() exists since Python 3.11 only.
-            metadata = await asyncio.wait_for(
-                self._read_in_turn(project, wheel.file), reading.seconds
-            )
-            check_metadata(metadata, project, wheel.release)
-            requires = requirements_on(parse_requires(metadata), wheel.platform)
-        except asyncio.TimeoutError:
-            # The rest of the page would only wait in the same way.
-            reading.wheels = 0
-            self._warn_of(project, name, f"not there after {self._patience:g} s")
-            return known
-        except UNAVAILABLE as error:
-            # The texts of that library name the request, which says nothing here.
-            logger.debug("%s: %s", name, error)
-            self._warn_of(project, name, "the index does not send it")
-            return known
-        except (InputError, OSError) as error:
-            self._warn_of(project, name, str(error))
-            return known
-        logger.info("%s: METADATA has %d requirements", name, len(requires))
-        needs = needs_of_requirements(requires) or known
-        if needs is None:
-            # Nothing is known of its own code, but what it requires may not run.
-            needs = Needs(evidence="metadata", source=f"METADATA of {name}")
-        # The label of an extension names its torch, which METADATA may not do.
-        labelled = known.requires if known is not None else ()
-        return replace(needs, requires=(*requires, *labelled))
-
-    async def _read_in_turn(self, project: str, file: model.File) -> bytes:
-        async with self._turns:
-            return await self._read_metadata(project, file)
-
-    def _warn_of(self, project: str, name: str, reason: str) -> None:
-        if project in self._warned:
-            logger.info("%s: its METADATA could not be read: %s", name, reason)
-            return
-        self._warned.add(project)
-        self._warn(f"{name}: its METADATA could not be read: {reason}")
-
     async def _judge_by_requirements(
         self,
         project: str,
         release: Version,
         needs: Needs,
         asked_by: tuple[str, ...],
-        reading: _Reading,
+        reading: Reading,
     ) -> Judgement | None:
         """Judge a build by what it requires.
 
@@ -404,7 +330,7 @@ class PageJudge:
         return by_pin if silent else None
 
     async def _judge_required(
-        self, project: str, asked_by: tuple[str, ...], reading: _Reading
+        self, project: str, asked_by: tuple[str, ...], reading: Reading
     ) -> Mapping[Version, list[Judgement]]:
         # Keep results only, not work in progress: two projects that require each
         # other would wait for each other for ever.
