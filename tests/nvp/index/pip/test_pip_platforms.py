@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -30,6 +31,9 @@ def pypi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             stub_wheel(
                 folder / "torch", "torch", version, tag=f"{python}-{python}-{tag}"
             )
+    linux = 'nothing==1.0; platform_system == "Linux"'
+    tag = f"cp312-cp312-{WINDOWS}"
+    stub_wheel(folder / "marked", "marked", "1.0", tag=tag, requires=["torch", linux])
     stub_wheel(folder / "accelerate", "accelerate", "1.0", requires=["torch>=2.0"])
     for project in folder.iterdir():
         write_page(project)
@@ -89,6 +93,22 @@ def test_a_failure_names_what_this_python_would_have_taken(
     assert (
         "torch>2.10 allows no release that runs here: of 2.14.1, it needs" in done.err
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the marker is for Linux")
+def test_a_failure_by_markers_that_pip_reads_for_this_machine(
+    pypi: str, pip: Pip, tmp_path: Path
+) -> None:
+    options = ("--target", tmp_path / "it", "--python-version", "3.12", "-i", pypi)
+    done = pip("install", *words(WINDOWS, *options), "torch", "marked")
+    assert done.code == 1
+    errors = [line for line in done.err.splitlines() if line.startswith("error: ")]
+    assert errors == [
+        f"error: {FOR_WINDOWS}",
+        "error: torch 2.14.1 is the newest shown for win_amd64, but pip reads markers "
+        "such as platform_system as on this machine, and may look for what torch does "
+        "not require there; to leave requirements out: --no-deps",
+    ]
 
 
 def releases(run: Run, pypi: str, *options: str) -> tuple[int, dict[str, object]]:
