@@ -70,6 +70,7 @@ def test_download(pypi: str, pip: Pip, tmp_path: Path) -> None:
     assert done.code == 0, done.text
     wheels = [path.name for path in tmp_path.glob("*.whl")]
     assert wheels == [f"torch-2.10.0-cp312-cp312-{ARM}.whl"]
+    assert "torch 2.10.0 (CUDA 12.8): 2.14.1 needs a driver for CUDA 13" in done.out
 
 
 @pytest.mark.parametrize("project", ["torch", "accelerate"])
@@ -82,6 +83,13 @@ def test_builds_for_windows_without_gpu_code(
     assert "torch-2.14.1" in done.out
     warning = f"warning: torch 2.14.1 comes without GPU support: {FOR_WINDOWS}"
     assert done.err.splitlines() == [warning]
+
+
+def test_a_download_without_gpu_code(pypi: str, pip: Pip, tmp_path: Path) -> None:
+    options = ("-d", tmp_path, "--python-version", "3.12", "-i", pypi)
+    done = pip("download", *words(WINDOWS, *options), "torch")
+    warning = f"warning: torch 2.14.1 comes without GPU support: {FOR_WINDOWS}"
+    assert (done.code, done.err.splitlines()) == (0, [warning])
 
 
 def test_a_failure_names_what_this_python_would_have_taken(

@@ -223,7 +223,8 @@ def _run(
         words = [*options.ours, *_words(command), build.best]
         line = shlex.join(["pip", "install", *map(redacted, words)])
         narration.warn(stays_installed(build, f"nvp {line}"))
-    narration.finish(outcome, pins, dry_run=bool(command.options.dry_run))
+    no_install = command.options.dry_run or command.command == "download"
+    narration.finish(outcome, pins, dry_run=bool(no_install))
     for sentence in outcome.failures:
         # pip may have said another one, such as that a file was tampered with.
         narration.fail(sentence)

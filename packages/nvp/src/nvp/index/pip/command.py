@@ -40,6 +40,7 @@ class PipOptions:
     dry_run: bool = False
     quiet: int = 0
     target_dir: str | None = None
+    download_dir: str | None = None
     no_proxy_env: bool = False
     requirements: Sequence[str] = ()
     constraints: Sequence[str] = ()

@@ -271,18 +271,19 @@ def _explain_platform(run: PipRun) -> tuple[str, ...]:
     """Say what is shown for another platform, whose markers pip does not read."""
     tags = [word[-1] for word in run.command.words if word[0] == "platforms"]
     sentences = []
-    for item in run.command.asked if tags else ():
-        listed = _listed_builds(run.pages(item.project))
+    projects = {x.project: None for x in run.command.asked if not x.is_constraint}
+    for project in projects if tags else ():
+        listed = _listed_builds(run.pages(project))
         shown = [b for b, each in listed if each.action == "show" and b.installable]
         if not shown:
             continue
         best = max(shown, key=lambda build: build.version)
-        if because := _cpu_because(item.project, best, listed):
+        if because := _cpu_because(project, best, listed):
             sentences.append(because)
         sentences.append(
-            f"{item.project} {best.version} is the newest shown for {tags[0]}, but pip "
+            f"{project} {best.version} is the newest shown for {tags[0]}, but pip "
             "reads markers such as platform_system as on this machine, and may look "
-            f"for what {item.project} does not require there; to leave requirements "
+            f"for what {project} does not require there; to leave requirements "
             "out: --no-deps"
         )
     return tuple(sentences)

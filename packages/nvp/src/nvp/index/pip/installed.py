@@ -94,6 +94,22 @@ def read_report(path: str | None) -> tuple[Installed, ...]:
         return ()
 
 
+def find_wheels_in(folder: str | None) -> dict[str, Installed]:
+    """Return the wheels in a folder of ``pip download``, by name.
+
+    What they require is not read. There is no report of what pip has downloaded.
+    """
+    found = {}
+    for name in os.listdir(folder) if folder and os.path.isdir(folder) else ():
+        parts = name.split("-")
+        if len(parts) > 4 and name.endswith(".whl"):
+            project, version = canonicalize_name(parts[0]), parts[1]
+            found[name] = Installed(
+                project=project, version=version, label=None, file=name
+            )
+    return found
+
+
 def _installed(item: Mapping[str, Any]) -> Installed:
     metadata, url = item["metadata"], item["download_info"]["url"]
     return Installed(

@@ -30,6 +30,7 @@ from .installed import (
     find_newer_elsewhere,
     find_stale_builds,
     find_stale_variants,
+    find_wheels_in,
     read_report,
 )
 from .process import Pip
@@ -243,6 +244,9 @@ class _Session:
             if not self.selection.unchecked:
                 prepared.copies.judge()
         written = prepared.written
+        downloads = self.command.command == "download"
+        folder = self.command.options.download_dir if downloads else None
+        before = find_wheels_in(folder)
         status = self.pip.run(
             prepared.arguments,
             {**self.environ, **prepared.variables},
@@ -256,7 +260,14 @@ class _Session:
             python=self.pip.python,
             environ=self.environ,
             status=status,
-            installed=() if status else read_report(prepared.report),
+            installed=()
+            if status
+            else tuple(
+                item
+                for name, item in find_wheels_in(folder).items()
+                if name not in before
+            )
+            or read_report(prepared.report),
         )
 
     def explain(self, done: PipRun, prepared: _Prepared) -> Outcome:
@@ -281,7 +292,7 @@ class _Session:
             written.flush()
         return Outcome(
             status=done.status,
-            installed=done.installed,
+            installed=() if self.command.command == "download" else done.installed,
             stale_variants=stale_variants,
             stale_builds=stale_builds,
             seen=tuple(self.local_index.all_choices()),
