@@ -174,6 +174,7 @@ def test_json_report(
         "stale": [],
         "builds": [],
         "kept": [],
+        "elsewhere": [],
         "notes": [],
         "warnings": [],
     }
