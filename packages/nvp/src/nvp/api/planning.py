@@ -26,6 +26,7 @@ def releases(
     extra_index_urls: Sequence[str] = (),
     find_links: Sequence[str] = (),
     trusted_hosts: Sequence[str] = (),
+    vendor_indexes: bool = False,
     every_gpu: bool = False,
     labels: Sequence[str] = (),
     environment: Environment | None = None,
@@ -45,6 +46,8 @@ def releases(
     :param extra_index_urls: further indexes, as pip has them.
     :param find_links: pages of links and folders of wheels, as pip has them.
     :param trusted_hosts: hosts that are not verified, and may speak plain HTTP.
+    :param vendor_indexes: read the indexes of makers as well, for releases that do not
+        run from the others.
     :param every_gpu: accept only variants with code for every GPU.
     :param labels: take these builds instead of the best ones: ``LABEL`` for every
         project, or ``PROJECT=LABEL``. ``newest`` then is the newest release whose
@@ -85,6 +88,7 @@ def releases(
             python=python,
             platforms=platforms,
         ),
+        vendor_indexes=vendor_indexes,
         every_gpu=every_gpu,
         labels=labels,
         inspect=inspect,

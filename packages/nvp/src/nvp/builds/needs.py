@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from packaging.version import Version
-
 from nvidia_variant_provider.machine.environment import CudaVersion
 
 from ..knowledge.builds import LibraryCode, Needs
@@ -235,16 +233,11 @@ class Backend:
             return self.label if self.kind == "rocm" else self.kind
         return f"cu{self.cuda.major}{self.cuda.minor if self.minor else ''}"
 
-    def agrees(self, other: Backend, torch: Version | None = None) -> bool:
-        """Return whether two builds may work together.
-
-        :param torch: the version of ``other``, if that is a build of torch.
-        """
-        same = self.base == other.base
+    def agrees(self, other: Backend) -> bool:
+        """Return whether two builds are for the same hardware, as far as is known."""
         if self.cuda and other.cuda and not (self.minor and other.minor):
-            same = self.cuda.major == other.cuda.major
-        release = None if torch is None else (torch.major, torch.minor)
-        return same and (release is None or self.torch in (None, release))
+            return self.cuda.major == other.cuda.major
+        return self.base == other.base
 
 
 _PART = re.compile(

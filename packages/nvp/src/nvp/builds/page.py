@@ -388,26 +388,21 @@ def follow(
         reverse=True,
         key=lambda item: item[0],
     )
-    if not backends:
-        return {}
-    from ..metadata.requirements import parse_requirement
-
-    theirs = _labels(leader)
     followed: dict[Version, Backend] = {}
     own: dict[Version, list[Backend]] = {}
     for build in builds:
         if build.backend is not None and build.judgement.verdict != "cannot":
             own.setdefault(build.release, []).append(build.backend)
-    for release, labels in _labels(builds).items():
-        # A label that names its torch says what to follow, of each build.
-        fits = (
-            mine
-            for version, backend in backends
-            for mine in own.get(release, ())
-            if mine.torch and mine.agrees(backend, version)
-        )
-        if (named := next(fits, None)) is not None:
+    for release, mine in own.items():
+        if (named := _for_torch(mine, leader, visibility)) is not None:
             followed[release] = named
+    if not backends:
+        return followed
+    from ..metadata.requirements import parse_requirement
+
+    theirs = _labels(leader)
+    for release, labels in _labels(builds).items():
+        if release in followed:
             continue
         text = requirements.get(release)
         parsed = None if text is None else parse_requirement(text)
@@ -425,6 +420,30 @@ def follow(
         same = (mine for mine in own.get(release, ()) if mine.agrees(wanted))
         followed[release] = next(same, wanted)
     return followed
+
+
+def _for_torch(
+    own: Sequence[Backend], leader: Sequence[Build], visibility: PageVisibility
+) -> Backend | None:
+    """Find the label that names the newest torch which runs, and its CUDA.
+
+    Where no label names the CUDA of that torch, one of the same major has to do.
+    """
+    running = {
+        build.release: build.judgement.cuda
+        for build in leader
+        if build.judgement.verdict in _RUNNING
+        and visibility.files[build.file].action == "show"
+    }
+    for version in sorted(running, reverse=True):
+        backend = visibility.backends.get(version)
+        cuda = backend.cuda if backend else running[version]
+        same = [x for x in own if x.torch == (version.major, version.minor)]
+        for digits in (2, 1):
+            for mine in same:
+                if mine.cuda and cuda and mine.cuda[:digits] == cuda[:digits]:
+                    return mine
+    return None
 
 
 def find_strays(

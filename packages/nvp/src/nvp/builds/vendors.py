@@ -360,4 +360,4 @@ def _place(url: str) -> tuple[str, ...]:
     folders = [part for part in parts.path.split("/") if part]
     while folders and folders[-1] in ("simple", "+simple"):
         folders.pop()
-    return parts.hostname or "", *folders
+    return parts.netloc.rpartition("@")[2].lower(), *folders

@@ -44,6 +44,11 @@ _SHARED: Mapping[str, Mapping[str, Any]] = {
         "help": "accept builds for a newer minor version of the driver's CUDA major "
         "version as well, after all others",
     },
+    "--vendor-indexes": {
+        "action": "store_true",
+        "help": "read the indexes of makers as well, such as PyTorch's and vLLM's, for "
+        "releases that do not run from your own indexes",
+    },
 }
 """The options that are the same for each verb that has them."""
 

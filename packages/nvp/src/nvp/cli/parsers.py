@@ -116,6 +116,7 @@ _PIP_SWITCHES = (
     "--no-gpu",
     "--no-variants",
     "--unchecked",
+    "--vendor-indexes",
 )
 """Options of the verb ``pip`` for this program; all other words are for pip."""
 

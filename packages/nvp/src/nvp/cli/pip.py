@@ -51,6 +51,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show ordinary wheels as the index does, whether or not they run here",
     )
+    add_shared_options(parser, "--vendor-indexes")
     parser.add_argument(
         "--python",
         metavar="PATH",
@@ -119,6 +120,7 @@ def _execute(
         keeps_hashes=command.command == "lock",
         pinned=find_versions(command.asked),
         unchecked=options.unchecked,
+        vendor_indexes=options.vendor_indexes,
         target=command.target,
         cache=cache_folder(environ),
         every_gpu=options.every_gpu,

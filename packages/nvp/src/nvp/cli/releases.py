@@ -76,7 +76,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "take this build instead of the best one, for one project or for every project "
         "that has it",
     )
-    add_shared_options(parser, "--every-gpu")
+    add_shared_options(parser, "--vendor-indexes", "--every-gpu")
     machine.add_options(parser)
     add_examples(
         parser,
@@ -96,6 +96,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         extra_index_urls=options.extra_index_url,
         find_links=options.find_links,
         trusted_hosts=options.trusted_host,
+        vendor_indexes=options.vendor_indexes,
         every_gpu=options.every_gpu,
         labels=options.label,
         environment=environment,

@@ -54,6 +54,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show ordinary wheels as the indexes do, whether or not they run here",
     )
+    add_shared_options(parser, "--vendor-indexes")
     machine.add_options(parser)
     add_shared_options(parser, "--minor-version-compatibility", "--every-gpu")
     add_examples(
@@ -92,6 +93,7 @@ def _make_selection(
         machine=find_machine,
         pins=parse_pins(options.label),
         unchecked=options.unchecked,
+        vendor_indexes=options.vendor_indexes,
         several_platforms=True,
         cache=cache_folder(environ),
         every_gpu=options.every_gpu,
@@ -173,6 +175,7 @@ def _add_indexes(
     from nvidia_variant_provider.errors import redacted
 
     from ..index.http.urls import why_no_index
+    from ..index.server.vendors import NAME
 
     urls = {url: local_index.add_index(url, pair) for url, pair in indexes.items()}
     for url, here in urls.items():
@@ -180,6 +183,8 @@ def _add_indexes(
             local_index.close()
             message, hint = why_no_index(url)
             raise UsageError(message, path=redacted(url), hint=hint)
+    for here in local_index.add_vendors():
+        urls[NAME] = here
     return urls
 
 

@@ -102,6 +102,7 @@ def redirect(
     """
     credentials = command.credentials
     indexes = [local_index.add_index(u, credentials.get(u)) for u in command.indexes]
+    indexes += [] if command.options.no_index else local_index.add_vendors()
     links = [local_index.add_links(u, credentials.get(u)) for u in command.find_links]
     files = FileCopies(
         folder=folder,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from nvidia_variant_provider.errors import redacted
 
 from ..http.client import Client
-from ..selection.options import Selection, default_platform
+from ..selection.options import Selection
 from ..selection.shown import ShownRelease
 from ..server.local_index import LocalIndex
 from ..server.source import Access
@@ -308,9 +308,9 @@ class _Session:
 
     def _find_elsewhere(self, done: PipRun) -> tuple[Elsewhere, ...]:
         machine = self.selection.machine
-        if machine is None or not done.judged or self.command.command == "list":
+        if machine is None or not done.judged or self.selection.vendor_indexes:
             return ()
-        platform = self.selection.platform or default_platform()
+        platform = self.selection.platform_of_builds
         return find_newer_elsewhere(done, machine(), platform)
 
     def _has_driver(self) -> bool:

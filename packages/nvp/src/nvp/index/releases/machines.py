@@ -62,6 +62,7 @@ def list_releases(
     environment: Environment,
     environ: Mapping[str, str],
     indexes: Indexes,
+    vendor_indexes: bool = False,
     every_gpu: bool = False,
     labels: Sequence[str] = (),
     inspect: Inspect = False,
@@ -70,6 +71,7 @@ def list_releases(
 ) -> ReleaseTable:
     """Read the releases of a project, and judge their builds for a machine.
 
+    :param vendor_indexes: read the indexes of makers as well.
     :param labels: the labels that the user wants, each of the form ``LABEL`` or
         ``PROJECT=LABEL``.
     :param watch: watches the reading of each wheel that is inspected.
@@ -98,7 +100,12 @@ def list_releases(
         every_gpu=every_gpu,
         environ=environ,
     )
+    notes: list[str] = []
+    if vendor_indexes:
+        sources = sources.with_vendors(selection, notes.append)
     (table,) = read_tables(name, sources, [selection], inspect=inspect, watch=watch)
+    if vendor_indexes:
+        return replace(table, notes=(*table.notes, *notes))
     return replace(table, elsewhere=_find_elsewhere(table, selection, sources.places))
 
 

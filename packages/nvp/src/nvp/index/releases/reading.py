@@ -67,6 +67,17 @@ class Sources:
     interpreter: Interpreter
     places: Sequence[str] = ()
 
+    def with_vendors(
+        self, selection: Selection, warn: Callable[[str], None]
+    ) -> Sources:
+        """Return sources that have the indexes of makers as well."""
+        from ..server.vendors import VendorUpstream
+
+        upstream = VendorUpstream(
+            self.client, selection, own=lambda: self.indexes, warn=warn
+        )
+        return replace(self, indexes=[*self.indexes, _Remembering(upstream)])
+
     def only(self, project: str, version: Version) -> Sources:
         """Return sources that have only one release of a project."""
         indexes = [_Remembering(item, (project, version)) for item in self.indexes]

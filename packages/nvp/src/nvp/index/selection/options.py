@@ -138,6 +138,8 @@ class Selection:
         METADATA is announced, as ``pip lock`` does. A wheel that is rewritten on its
         way then has the hash of the original on the page.
     :param pinned: by project, the versions that the user pins exactly.
+    :param vendor_indexes: what makers publish on their own indexes is shown too, of
+        releases that do not run from an index of the user.
     :param unchecked: show ordinary wheels as the index does, without asking whether
         they run.
     :param platform: the platform that ordinary wheels are installed on, such as
@@ -164,6 +166,7 @@ class Selection:
     requires_hashes: bool = False
     keeps_hashes: bool = False
     pinned: Mapping[str, Collection[str]] = field(default_factory=dict)
+    vendor_indexes: bool = False
     unchecked: bool = False
     platform: str | None = None
     target: Target | None = None
@@ -173,6 +176,12 @@ class Selection:
     priorities: Priorities | None = None
     minor_version_compatibility: bool | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def platform_of_builds(self) -> str:
+        """The platform that ordinary wheels are judged for."""
+        of_target = self.target and self.target.platform
+        return self.platform or of_target or default_platform()
 
 
 def default_platform() -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote, urlsplit
 
@@ -30,7 +30,7 @@ from ...builds.page import (
 )
 from ...wheels.archive import is_for_platform
 from .judging import FindEnvironment, PageJudge, Required
-from .options import Selection, default_platform
+from .options import Selection
 from .reader import FOREVER, UNAVAILABLE, Aging, Progress, Reader
 from .wheel_files import is_large, release_of_sdist
 
@@ -103,8 +103,7 @@ class BuildJudge:
         self._selection = selection
         self._reader = reader
         self._find_environment = find_environment
-        of_target = selection.target and selection.target.platform
-        self.platform = selection.platform or of_target or default_platform()
+        self.platform = selection.platform_of_builds
         self._folders = {index: _folder_of_index(index) for index in self._indexes}
         # Which index has a file, where there are several.
         self._origins: Aging[tuple[str, str], SimpleRepository] = Aging(
@@ -137,15 +136,32 @@ class BuildJudge:
             return PageVerdicts(project=project, builds=ours)
         driver = (await self._find_environment()).cuda_driver_version is not None
         follows, followed = await self._find_backends(project, ours, required, driver)
+        named = self._selection.named.get(project, ())
+        others = await self._judge_others(index, project, ours)
+        # What makers publish stands back for what the user's own indexes have.
+        running = _find_running(ours if not _is_vendor(index) else (), others)
+        late = [
+            build
+            for build in ours
+            if _is_vendor(index)
+            and build.release in running
+            and build.version.local not in named
+        ]
         visibility = find_visibility(
-            [*ours, *await self._judge_others(index, project, ours)],
+            [
+                *(build for build in ours if build not in late),
+                *(b for v, b in others if not (v and b.release in running)),
+            ],
             driver=driver,
-            named=self._selection.named.get(project, ()),
+            named=named,
             label=self._selection.pins.get(project),
             follow=followed,
         )
         names = {build.file for build in ours}
         by_file = {name: d for name, d in visibility.files.items() if name in names}
+        for build in late:
+            reason = f"your own index has a build of {build.release} that runs"
+            by_file[build.file] = Visibility(action="yank", reason=reason)
         if self._selection.several_platforms:
             elsewhere = [build for build in judged if build.file not in names]
             by_file |= find_visibility_elsewhere(
@@ -231,21 +247,23 @@ class BuildJudge:
 
     async def _judge_others(
         self, index: SimpleRepository, project: str, ours: Sequence[Build]
-    ) -> list[Build]:
+    ) -> list[tuple[bool, Build]]:
         """Judge what the other indexes have of a project.
 
         METADATA is read only where this index has builds without GPU code: what they
         have to stand back for may be told by nothing else.
+
+        :returns: each build, after whether it is on an index of makers.
         """
         asks = any(build.judgement.verdict == "cpu" for build in ours)
-        builds: list[Build] = []
+        builds: list[tuple[bool, Build]] = []
         others = (other for other in self._indexes if other is not index)
         for number, other in enumerate(others):
             files = await self._read_files(other, project)
             # Indexes may have different files of one name.
             judged, _ = await self._judge.judge(project, files, asks=asks)
             builds += [
-                replace(build, file=f"{number}/{build.file}")
+                (_is_vendor(other), replace(build, file=f"{number}/{build.file}"))
                 for build in self._for_here(judged)
             ]
         return builds
@@ -315,7 +333,14 @@ class BuildJudge:
         for name in sorted({name for texts in required.values() for name in texts}):
             files = await self._read_everywhere(name)
             judged, _ = await self._judge.judge(name, files, (project,))
-            leader = self._for_here(judged)
+            pins = {
+                text.partition("+")[0] for text in self._selection.pinned.get(name, ())
+            }
+            leader = [
+                build
+                for build in self._for_here(judged)
+                if not pins or str(build.release) in pins
+            ]
             label = self._selection.pins.get(name)
             visibility = find_visibility(leader, driver=driver, label=label)
             requirements = {
@@ -326,6 +351,21 @@ class BuildJudge:
             if followed := follow(ours, requirements, leader, visibility):
                 return name, followed
         return None, {}
+
+
+def _find_running(
+    ours: Iterable[Build], others: Iterable[tuple[bool, Build]]
+) -> set[Version]:
+    """Return the releases with a build that runs, of the user's own indexes."""
+    own = [*ours, *(build for vendor, build in others if not vendor)]
+    return {b.release for b in own if b.judgement.verdict in ("runs", "partly")}
+
+
+def _is_vendor(index: SimpleRepository) -> bool:
+    """Return whether an index is that of makers, behind components too."""
+    while isinstance(index, RepositoryContainer):
+        index = index.source
+    return getattr(index, "is_vendor", False)
 
 
 def _folder_of_index(index: SimpleRepository) -> Backend | None:

@@ -153,6 +153,20 @@ class LocalIndex:
                 return location
         return self._add(location, pair, links=True)
 
+    def add_vendors(self) -> list[str]:
+        """Return the URL here of the indexes of makers, if the user wants these."""
+        if not self._selection.vendor_indexes:
+            return []
+        from .vendors import NAME, VendorUpstream
+
+        upstream = VendorUpstream(
+            self._client,
+            self._selection,
+            own=lambda: [x.upstream for x in self._places if x.upstream != upstream],
+            warn=self._warn,
+        )
+        return [self._place(NAME, upstream)]
+
     def _add(self, url: str, pair: tuple[str, str] | None, *, links: bool) -> str:
         if (url, links) in self._urls:
             return self._urls[url, links]
@@ -164,8 +178,12 @@ class LocalIndex:
                 why = "is neither https nor a trusted host: ignored"
                 self._warn(f"{redacted(url)} {why}")
             return url
+        return self._place(url, upstream, links=links)
+
+    def _place(self, url: str, upstream: Upstream, *, links: bool = False) -> str:
         number = len(self._places)
         path = f"/{number}" if number or self._prefix else ""
+        bare, _ = split_credentials(url)
         self._places.append(_Place(path=path, url=bare, upstream=upstream))
         here = f"{self.url}{path}/{'links' if links else 'simple'}/"
         self._urls[url, links] = here

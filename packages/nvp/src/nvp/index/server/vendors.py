@@ -1,0 +1,130 @@
+"""The indexes of makers, as one index behind those of the user.
+
+Which page of which maker is read depends on the project, on the machine and on what the
+user pins; see `nvp.builds.vendors`. Projects without such an index cost no request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from packaging.version import Version
+from simple_repository import errors, model
+from simple_repository.components.core import SimpleRepository
+
+from nvidia_variant_provider.errors import InputError
+
+from ...builds.vendors import find_elsewhere
+from ...knowledge.vendor_indexes import MISSING, VendorIndex, find_vendors
+from ..http.client import Client
+from ..http.urls import is_http
+from ..selection.component import find_machine
+from ..selection.options import Selection
+from ..selection.reader import UNAVAILABLE
+from ..selection.wheel_files import find_wheels
+from .upstream import HttpUpstream, LinksUpstream, Upstream
+
+logger = logging.getLogger(__name__)
+
+NAME = "the indexes of makers"
+"""What this index is called where other indexes have a URL."""
+
+
+class VendorUpstream(Upstream):
+    """What makers publish of a project for this machine.
+
+    :param selection: what builds are selected for.
+    :param own: the user's indexes. Some makers have an index for each release, and the
+        newest on the user's indexes counts unless one is pinned.
+    :param warn: called with a sentence for each index that cannot be read.
+    """
+
+    is_vendor = True
+
+    def __init__(
+        self,
+        client: Client,
+        selection: Selection,
+        *,
+        own: Callable[[], Sequence[SimpleRepository]],
+        warn: Callable[[str], None],
+    ) -> None:
+        super().__init__()
+        self._client = client
+        self._selection = selection
+        self._find_environment = find_machine(selection)
+        self._own = own
+        self._warn = warn
+
+    async def _read_page(self, project: str) -> model.ProjectDetail:
+        files: dict[str, model.File] = {}
+        for index, url in await self._find_places(project):
+            for file in await self._read_files(project, index, url):
+                # A page must not name files of this machine.
+                if is_http(file.url):
+                    files.setdefault(file.filename, file)
+        if not files:
+            raise errors.PackageNotFoundError(project)
+        return model.ProjectDetail(
+            meta=model.Meta("1.0"), name=project, files=tuple(files.values())
+        )
+
+    async def _read_names(self) -> Iterable[str]:
+        return ()
+
+    async def _find_places(self, project: str) -> list[tuple[VendorIndex, str]]:
+        """Return the indexes to read, and the URL of each one for this machine."""
+        indexes = find_vendors(project)
+        if not indexes:
+            return []
+        wanted = None
+        if any("{version}" in index.url for index in indexes):
+            wanted = await self._find_release(project)
+        # Companions have to come from the same place as their leader.
+        leader = next((x.leader for x in indexes if x.leader and not x.gpus), project)
+        pins = self._selection.pinned.get(leader, ())
+        releases = {text.partition("+")[0] for text in pins}
+        found = find_elsewhere(
+            leader,
+            await self._find_environment(),
+            self._selection.platform_of_builds,
+            wanted=wanted,
+            allows=lambda version: not releases or str(version) in releases,
+        )
+        places = [(item.index, item.url) for item in found]
+        labels = {text.partition("+")[2] for text in pins}
+        for label in sorted(labels | {self._selection.pins.get(project) or ""} - {""}):
+            asked = (x for x in indexes if label in x.backends and not x.gpus)
+            places += [(x, x.find_url(label, version=wanted)) for x in asked]
+        return [each for each in dict.fromkeys(places) if MISSING not in each[1]]
+
+    async def _find_release(self, project: str) -> str | None:
+        """Return the release that the user pins, or else the newest that there is."""
+        for text in self._selection.pinned.get(project, ()):
+            return text.partition("+")[0]
+        releases: set[Version] = set()
+        for index in self._own():
+            try:
+                page = await index.get_project_page(project)
+            except (InputError, *UNAVAILABLE):
+                continue
+            releases |= {wheel.release for wheel in find_wheels(page.files, project)}
+        final = [release for release in releases if not release.is_prerelease]
+        return str(max(final)) if final else None
+
+    async def _read_files(
+        self, project: str, index: VendorIndex, url: str
+    ) -> Sequence[model.File]:
+        links = index.kind == "links"
+        upstream = (LinksUpstream if links else HttpUpstream)(url, self._client)
+        try:
+            page = await upstream.get_project_page(project)
+        except errors.PackageNotFoundError:
+            logger.info("%s does not have %s", url, project)
+            return ()
+        except (InputError, *UNAVAILABLE) as error:
+            self._warn(f"{index.maker}'s index was not read: {error}")
+            return ()
+        logger.info("%s: %d files at %s", project, len(page.files), url)
+        return page.files

@@ -1,0 +1,159 @@
+"""The indexes of makers, as pages of the recorded form on a server of the test."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.command import Run
+from support.index_server import serve
+from support.label_index import html_page
+from support.wheels import stub_wheel
+
+from nvp.knowledge import vendor_indexes as table
+
+pytestmark = pytest.mark.skipif(
+    (sys.platform, platform.machine()) != ("linux", "x86_64"),
+    reason="the wheels are for Linux on x86_64",
+)
+
+TAG = "py3-none-manylinux_2_17_x86_64"
+OLD = ("--cuda-driver", "12.8", "--sm-arch", "8.0")
+NEW = ("--cuda-driver", "13.2", "--sm-arch", "8.0")
+WHL = "download.pytorch.org/whl"
+ASTRAL = "wheels.astral.sh/simple"
+
+VENDORS = {
+    f"{WHL}/cu126/torch": ["2.14.1+cu126", "2.10.0+cu126"],
+    f"{WHL}/cu126/torchvision": ["0.29.1+cu126", "0.25.0+cu126"],
+    # The folder has copies of what is not of its maker.
+    f"{WHL}/cu126/demo": ["9.0"],
+    f"{WHL}/cu128/torch": ["2.11.0+cu128"],
+    f"{ASTRAL}/cu128/flash-attn": [
+        "2.8.3+cu.12.8.torch.2.10",
+        "2.8.3+cu.12.8.torch.2.11",
+        "2.8.3+cu.12.8.torch.2.14",
+    ],
+    "wheels.vllm.ai/0.33.0/cu129/vllm": ["0.33.0+cu129"],
+}
+OWN = {"torch": ["2.15.0", "2.10.0"], "torchvision": ["0.30.0"], "demo": ["1.0"]}
+REQUIRES = {
+    "0.30.0": "torch==2.15.0",
+    "0.29.1": "torch==2.14.1",
+    "0.25.0": "torch==2.10.0",
+    "0.33.0": "torch==2.14.1",
+}
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Serve an index such as PyPI, and next to it those of makers."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    vendors, index = tmp_path / "vendors", tmp_path / "own"
+    for place, versions in VENDORS.items():
+        make_page(vendors / place, versions)
+    for project, versions in [*OWN.items(), ("vllm", ["0.33.0"])]:
+        make_page(index / project, versions)
+    with serve(vendors) as there, serve(index) as here:
+        records = table.vendor_indexes()
+        moved = tuple(
+            replace(item, url=item.url.replace("https://", there)) for item in records
+        )
+        monkeypatch.setattr(table, "vendor_indexes", lambda: moved)
+        yield here
+
+
+def make_page(folder: Path, versions: list[str]) -> None:
+    project = folder.name.replace("-", "_")
+    for version in versions:
+        release, _, label = version.partition("+")
+        needs = [REQUIRES[release]] if release in REQUIRES else []
+        if ".torch." in label:
+            needs = [f"torch=={label.rpartition('.torch.')[2]}.*"]
+        stub_wheel(folder, project, version, tag=TAG, requires=needs)
+    page = html_page(
+        sorted(path.name for path in folder.iterdir()),
+        base=".",
+        metadata=lambda _: None,
+        hashes=False,
+    )
+    (folder / "index.html").write_text(page)
+
+
+def install(run: Run, own: str, *words: object) -> dict[str, str]:
+    """Return what pip would install, by project."""
+    pip = ("pip", "install", "--dry-run", "--ignore-installed", "-i", own, "--json")
+    done = run(*pip, *words)
+    assert done.code == 0, done.err
+    return {item["name"]: item["version"] for item in done.data["installed"]}
+
+
+def test_pip_takes_newer_builds_that_run(run: Run, own: str) -> None:
+    assert install(run, own, *OLD, "torch") == {"torch": "2.10.0"}
+    vendors = (*OLD, "--vendor-indexes")
+    assert install(run, own, *vendors, "torch") == {"torch": "2.14.1+cu126"}
+    assert install(run, own, *vendors, "torchvision", "demo") == {
+        "torch": "2.14.1+cu126",
+        "torchvision": "0.29.1+cu126",
+        "demo": "1.0",
+    }
+
+
+def test_the_indexes_of_the_user_go_before(run: Run, own: str) -> None:
+    vendors = (*OLD, "--vendor-indexes")
+    # PEP 440 has a label go before the plain version.
+    assert install(run, own, *vendors, "torch==2.10.0") == {"torch": "2.10.0"}
+    assert install(run, own, *NEW, "--vendor-indexes", "torch") == {"torch": "2.15.0"}
+    named = install(run, own, *vendors, "torch==2.10.0+cu126")
+    assert named == {"torch": "2.10.0+cu126"}
+
+
+def test_extensions_for_the_torch_that_comes_with_them(run: Run, own: str) -> None:
+    vendors = (*OLD, "--vendor-indexes")
+    assert install(run, own, *vendors, "flash-attn") == {
+        "flash-attn": "2.8.3+cu.12.8.torch.2.14",
+        "torch": "2.14.1+cu126",
+    }
+    assert install(run, own, *vendors, "flash-attn", "torch==2.10.0") == {
+        "flash-attn": "2.8.3+cu.12.8.torch.2.10",
+        "torch": "2.10.0",
+    }
+
+
+def test_an_index_for_each_release(run: Run, own: str) -> None:
+    for requirement in ("vllm", "vllm==0.33.0"):
+        assert install(run, own, *OLD, "--vendor-indexes", requirement) == {
+            "vllm": "0.33.0+cu129",
+            "torch": "2.14.1+cu126",
+        }
+
+
+def test_releases(run: Run, own: str) -> None:
+    done = run("releases", "torch", "-i", own, *OLD, "--vendor-indexes")
+    assert done.out.startswith("torch 2.14.1, build cu126 (CUDA 12.6) is the newest")
+    assert "from PyTorch's index" not in done.out
+    done = run("releases", "torch", "-i", own, *OLD)
+    assert done.out.startswith("torch 2.10.0 ")
+    assert "torch 2.14.1+cu126 runs here, from PyTorch's index: " in done.out
+
+
+def test_nothing_is_asked_unless_wanted(run: Run, own: str, tmp_path: Path) -> None:
+    """The index of a maker that cannot be read changes nothing else."""
+    shutil.rmtree(tmp_path / "vendors")
+    (tmp_path / "vendors").write_text("no folder")
+    assert install(run, own, *OLD, "torch", "demo") == {
+        "torch": "2.10.0",
+        "demo": "1.0",
+    }
+    assert install(run, own, *OLD, "--vendor-indexes", "torch", "demo") == {
+        "torch": "2.10.0",
+        "demo": "1.0",
+    }
