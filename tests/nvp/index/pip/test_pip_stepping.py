@@ -66,7 +66,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         # No installer here takes this one, whatever it needs.
         stub_wheel(folder / project, project, "9.0", tag=OTHER_PYTHON, requires=CUDA_12)
     stub_wheel(folder / "fresh-cu13", "fresh-cu13", "0.0.0a0")
-    for project in wheels:
+    stub_wheel(folder / "late-cu13", "late-cu13", "1.0", tag=HERE)
+    requires = [f'{name}; extra == "cuda13"' for name in ("fresh-cu13", "late-cu13")]
+    extras = ["cuda12", "cuda13"]
+    stub_wheel(folder / "app", "app", "1.0", requires=requires, extras=extras)
+    for project in (*wheels, "app", "late-cu13"):
         write_page(folder / project)
     with serve(folder) as served:
         yield served
@@ -131,3 +135,15 @@ def test_uv_builds_no_source(url: str, environ: dict[str, str], tmp_path: Path) 
         )
     assert done.returncode == 0, done.stderr
     assert installed_labels(tmp_path / "that") == {"kernels": "2.0 None"}
+
+
+def test_what_there_is_for_the_driver_is_named(pip: Pip, url: str) -> None:
+    words = ("install", "--dry-run", "-i", url)
+    done = pip(*words, "app[cuda13]", *MACHINE)
+    assert done.code == 0, done.text
+    first, second = [line for line in done.err.splitlines() if "warning: " in line]
+    assert first.endswith("; try app[cuda12] instead")
+    assert second == "warning: late-cu13 1.0 will not use it either"
+    done = pip(*words, "--no-deps", "fresh-cu13", *MACHINE)
+    # No table knows a project fresh-cu12.
+    assert "instead" not in done.err

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..findings import listed
 from .build_text import block, uses_gpu, why_no_gpu, why_nothing
 from .render import complain, say
 
@@ -112,12 +113,20 @@ class Narration:
         self.notes += filter(None, map(_why_not_newest, outcome.builds))
         if not self._quiet:
             say([*lines, *self.notes], aside=self._aside)
+        rest = [item for item in outcome.builds if item.note][1:]
         for item in outcome.builds:
+            if item in rest:
+                continue
             sentence = _cannot_run(item, dry_run=dry_run, driver=outcome.has_driver)
             if sentence is None and outcome.has_driver:
                 sentence = _without_gpu(item)
+            if sentence is not None and item.note and outcome.alternatives:
+                sentence += f"; try {' and '.join(outcome.alternatives)} instead"
             if sentence is not None:
                 self.warn(sentence)
+        if rest:
+            names = listed([f"{item.project} {item.version}" for item in rest], _MOST)
+            self.warn(f"{names} will not use it either")
 
     def tell_elsewhere(self, found: Sequence[Elsewhere], *, upgrades: bool) -> None:
         """Say which newer builds run from indexes of their makers.

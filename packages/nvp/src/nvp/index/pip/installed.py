@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
@@ -14,7 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.machine.environment import Environment
+from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
 from nvidia_variant_provider.strict_json import LARGE_BYTES, parse_json, read_bytes
 
@@ -36,6 +37,7 @@ class Installed:
     :param label: ``None`` for a non-variant wheel or an sdist.
     :param file: the name of the file that it was installed from.
     :param requires: its ``Requires-Dist`` fields.
+    :param extras: its ``Provides-Extra`` fields.
     """
 
     project: str
@@ -43,6 +45,7 @@ class Installed:
     label: str | None
     file: str = ""
     requires: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Keys: ``name``, ``version``, ``label``."""
@@ -94,6 +97,30 @@ def read_report(path: str | None) -> tuple[Installed, ...]:
         return ()
 
 
+_CUDA = re.compile(r"((?:^|[-_])cu(?:da)?)([0-9]{2})(?=x?(?:$|[-_]))")
+"""The CUDA major in names such as ``cuda13`` and ``cupy-cuda13x``."""
+
+
+def find_alternatives(run: PipRun, driver: CudaVersion) -> list[str]:
+    """Find what there is for the driver of what the user asked for by another CUDA.
+
+    jax has the extras ``cuda12`` and ``cuda13``, and cupy has a project for each.
+
+    :returns: such as ``jax[cuda12]``.
+    """
+    extras = {item.project: item.extras for item in run.installed}
+    names = []
+    for asked in run.command.asked:
+        other = _CUDA.sub(rf"\g<1>{driver.major}", asked.project)
+        if other != asked.project and other in PROJECTS:
+            names.append(other)
+        for extra in sorted(asked.requirement.extras):
+            other = _CUDA.sub(rf"\g<1>{driver.major}", extra)
+            if other != extra and other in extras.get(asked.project, ()):
+                names.append(f"{asked.project}[{other}]")
+    return names
+
+
 def find_wheels_in(folder: str | None) -> dict[str, Installed]:
     """Return the wheels in a folder of ``pip download``, by name.
 
@@ -118,6 +145,7 @@ def _installed(item: Mapping[str, Any]) -> Installed:
         label=label_of(url),
         file=file_name(url),
         requires=tuple(metadata.get("requires_dist") or ()),
+        extras=tuple(metadata.get("provides_extra") or ()),
     )
 
 

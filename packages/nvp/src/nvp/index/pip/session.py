@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -27,6 +27,7 @@ from .installed import (
     PipRun,
     StaleBuild,
     StaleVariant,
+    find_alternatives,
     find_newer_elsewhere,
     find_stale_builds,
     find_stale_variants,
@@ -38,6 +39,8 @@ from .redirecting import find_remote_files, has_fixed_proxy, redirect
 from .settings import make_settings
 
 if TYPE_CHECKING:
+    from nvidia_variant_provider.machine.environment import CudaVersion
+
     from ...builds.vendors import Elsewhere
     from .explain import InstalledBuild
     from .locks import LockCopies
@@ -74,6 +77,8 @@ class Outcome:
         user asked for, such as ``torch 2.9.0 (cu128)``.
     :param remarks: sentences about what does not last in these files.
     :param labels: the labels of each project for which the user asked for one.
+    :param alternatives: what there is for the driver in place of what cannot run, such
+        as ``jax[cuda12]``.
     :param failures: the true reasons of a failure, such as why no build has the hash
         that the user gave.
     :param elsewhere: newer builds from indexes of their makers, which were not read.
@@ -90,6 +95,7 @@ class Outcome:
     remarks: tuple[str, ...] = ()
     labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
     elsewhere: tuple[Elsewhere, ...] = ()
 
 
@@ -298,10 +304,11 @@ class _Session:
             seen=tuple(self.local_index.all_choices()),
             builds=builds,
             # What the steps above have read counts as well.
-            has_driver=done.judged and self._has_driver(),
+            has_driver=done.judged and self._driver() is not None,
             written_variants=written.variants if written else (),
             remarks=tuple(written.remarks) if written else (),
             labels=self.local_index.asked_labels(),
+            alternatives=self._find_alternatives(done, builds),
             failures=failures,
             elsewhere=self._find_elsewhere(done),
         )
@@ -313,9 +320,15 @@ class _Session:
         platform = self.selection.platform_of_builds
         return find_newer_elsewhere(done, machine(), platform)
 
-    def _has_driver(self) -> bool:
+    def _find_alternatives(
+        self, done: PipRun, builds: Sequence[InstalledBuild]
+    ) -> tuple[str, ...]:
+        driver = self._driver() if any(item.note for item in builds) else None
+        return () if driver is None else tuple(find_alternatives(done, driver))
+
+    def _driver(self) -> CudaVersion | None:
         machine = self.selection.machine
-        return machine is not None and machine().cuda_driver_version is not None
+        return None if machine is None else machine().cuda_driver_version
 
     def _make_copies(self, folder: Path, copied: dict[str, str]) -> LockCopies | None:
         """Return what makes copies of lock files, if the user gives any.
