@@ -25,7 +25,7 @@ from nvp.index.http.client import AskCredentials, Client
 from nvp.index.http.urls import Settings
 from nvp.index.selection.options import Pins, Selection
 from nvp.index.server.local_index import LocalIndex
-from nvp.index.server.source import Access
+from nvp.index.server.responses import Access
 
 __all__ = [
     "H100",

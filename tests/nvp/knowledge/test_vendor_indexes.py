@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 from nvp.builds.needs import parse_backend
 from nvp.knowledge.builds import build_records
-from nvp.knowledge.vendor_indexes import VendorIndex, find_vendors, vendor_indexes
+from nvp.knowledge.tables import VendorIndex, find_vendors, vendor_indexes
 
 RECORDS = vendor_indexes()
 _PLATFORMS = {"linux_x86_64", "linux_aarch64", "win_amd64"}

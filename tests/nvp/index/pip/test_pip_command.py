@@ -20,8 +20,7 @@ from support.wheels import stub_wheel
 from nvidia_variant_provider.errors import InputError
 from nvp.cli import main
 from nvp.files import read_resource
-from nvp.index.pip.command import PipCommand
-from nvp.index.pip.interpreters import find_python
+from nvp.index.pip.command import PipCommand, find_python
 from nvp.index.pip.process import Pip as Command
 
 PROGRAM = Path(sys.executable).with_name("nvidia-variant-provider")

@@ -16,7 +16,7 @@ from support.index_server import serve
 from support.label_index import html_page
 from support.wheels import stub_wheel
 
-from nvp.knowledge import vendor_indexes as table
+from nvp.knowledge import tables as table
 
 pytestmark = pytest.mark.skipif(
     (sys.platform, platform.machine()) != ("linux", "x86_64"),

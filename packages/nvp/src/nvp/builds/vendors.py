@@ -18,9 +18,9 @@ from packaging.version import InvalidVersion, Version
 
 from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 
-from ..knowledge import vendor_indexes as table
+from ..knowledge import tables as table
 from ..knowledge.builds import build_records, required_projects
-from ..knowledge.vendor_indexes import MISSING, VendorIndex
+from ..knowledge.tables import MISSING, VendorIndex
 from ..metadata.requirements import parse_requirement
 from .needs import Backend, needs_of_backend, parse_backend
 from .verdicts import UNKNOWN, Judgement, Verdict, judge

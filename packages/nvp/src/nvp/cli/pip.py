@@ -73,7 +73,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Run pip; ``data`` has its ``status``, what was ``chosen`` and ``installed``."""
-    from ..index.pip.interpreters import find_python
+    from ..index.pip.command import find_python
     from ..index.pip.process import Pip
 
     if not options.arguments:
@@ -137,7 +137,7 @@ def _check_destination(
 
     :raises UsageError: pipx or ``uv tool`` made it, and nobody would find the packages.
     """
-    from ..index.pip.interpreters import find_activated, is_tool_environment
+    from ..index.pip.command import find_activated, is_tool_environment
 
     given = options.python is not None or command.options.target_dir
     if command.command != "install" or given:

@@ -146,7 +146,7 @@ def _make_local_index(
     options: argparse.Namespace, client: Client, selection: Selection
 ) -> LocalIndex:
     from ..index.server.local_index import LocalIndex
-    from ..index.server.source import ANY_HOST, LOOPBACK_NAMES, Access
+    from ..index.server.responses import ANY_HOST, LOOPBACK_NAMES, Access
 
     # Print no blocks: stdout says where the index is.
     narration = Narration(aside=True, quiet=True, brief=True)

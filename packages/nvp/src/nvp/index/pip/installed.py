@@ -23,7 +23,7 @@ from ...builds.needs import parse_backend
 from ...builds.passing import nearest_refusal
 from ...builds.vendors import Elsewhere, find_elsewhere
 from ...knowledge.builds import PROJECTS
-from ...knowledge.vendor_indexes import find_vendors
+from ...knowledge.tables import find_vendors
 from ..http.urls import file_name
 from ..selection.visibility import PageVerdicts
 from ..server.local_index import LocalIndex

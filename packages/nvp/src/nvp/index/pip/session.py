@@ -20,7 +20,7 @@ from ..http.client import Client
 from ..selection.options import Selection
 from ..selection.shown import ShownRelease
 from ..server.local_index import LocalIndex
-from ..server.source import Access
+from ..server.responses import Access
 from .command import PipCommand
 from .installed import (
     Installed,

@@ -20,8 +20,7 @@ from ..http.blocking import BlockingClient
 from ..http.client import AskCredentials, Client
 from ..http.urls import Settings
 from ..selection.options import Target, allows_python
-from .command import PipCommand, PipOptions
-from .interpreters import find_python
+from .command import PipCommand, PipOptions, find_python
 from .process import Pip
 
 logger = logging.getLogger(__name__)

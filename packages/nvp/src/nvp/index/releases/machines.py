@@ -36,7 +36,7 @@ from ...matrix.cells import (
 from ...matrix.changes import CHANGED, LOST, Differences, Lane, find_change
 from ...wheels.archive import parse_wheel_name
 from ..http.client import Client
-from ..pip.interpreters import find_python
+from ..pip.command import find_python
 from ..pip.settings import Indexes, find_indexes, make_settings
 from ..selection.options import Selection, default_platform, parse_pins
 

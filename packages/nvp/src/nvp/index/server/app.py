@@ -38,18 +38,20 @@ from ..selection.wheel_files import may_be_build
 from .responses import (
     FILE_HEADERS,
     HEADERS,
+    NO_LABEL,
     OCTETS,
     Failures,
     HostCheck,
     LocalFileResponse,
+    Source,
     TokenCheck,
     UpstreamResponse,
     find_format,
     find_range,
+    link,
     make_handler,
     respond_with,
 )
-from .source import NO_LABEL, Source, link
 
 logger = logging.getLogger(__name__)
 

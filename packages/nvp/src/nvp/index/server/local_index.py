@@ -25,8 +25,8 @@ from ..selection.shown import ShownPage, ShownRelease
 from ..selection.visibility import PageVerdicts
 from ..selection.wheel_files import may_be_build
 from .app import OnPage, OnPick, make_app
+from .responses import Access, Source
 from .server import Server
-from .source import Access, Source
 from .upstream import (
     HashingRepository,
     LinksUpstream,

@@ -21,8 +21,8 @@ from ..selection.reader import UNAVAILABLE, Reader
 from ..selection.renaming import Wheel, group
 from ..selection.shown import ShownRelease
 from ..selection.visibility import BuildJudge, PageVerdicts
+from .responses import Source, link
 from .server import Server
-from .source import Source, link
 from .upstream import ListedUpstream, Upstream
 
 

@@ -16,7 +16,7 @@ from simple_repository.components.core import SimpleRepository
 from nvidia_variant_provider.errors import InputError
 
 from ...builds.vendors import find_elsewhere
-from ...knowledge.vendor_indexes import MISSING, VendorIndex, find_vendors
+from ...knowledge.tables import MISSING, VendorIndex, find_vendors
 from ..http.client import Client
 from ..http.urls import is_http
 from ..selection.component import find_machine
