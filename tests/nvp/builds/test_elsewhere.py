@@ -82,6 +82,7 @@ def test_the_python_of_a_machine_on_which_nothing_runs() -> None:
         backend=None,
         judgement=UNKNOWN,
         platform=HERE,
+        pythons=frozenset({6}),
     )
     here = [build("2.0", "cannot"), build("1.0", "cannot"), old]
     assert {d.action for d in find_visibility(here, driver=True).files.values()} == {

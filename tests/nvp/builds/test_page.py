@@ -46,8 +46,8 @@ def taken(visibility: PageVisibility) -> str:
 
 def test_what_the_installer_cannot_take_says_nothing() -> None:
     """A release for another Python is no reason, and a placeholder is no way out."""
-    other = replace(build("3.0", "runs"), installable=False)
-    placeholder = replace(build("0.0.1a0", "unknown"), installable=False)
+    other = replace(build("3.0", "runs"), pythons=frozenset())
+    placeholder = replace(build("0.0.1a0", "unknown"), pythons=frozenset())
     visibility = find_visibility(
         [other, build("2.0", "cannot"), build("1.0", "cannot"), placeholder],
         driver=True,
@@ -64,6 +64,23 @@ def test_an_older_release_has_to_be_known_to_run() -> None:
     assert shown(find_visibility(page[1:], driver=True)) == {"2.0", "1.0"}
     # Without any evidence, what may run is taken.
     assert shown(find_visibility(page[:2], driver=True)) == {"2.0"}
+
+
+def test_each_python_keeps_its_newest_release_that_runs() -> None:
+    """A server does not know its clients, and releases are for different Pythons."""
+    page = [
+        replace(build("4.0", "cannot"), pythons=frozenset({12, 13})),
+        replace(build("3.0", "unknown"), pythons=frozenset({11, 12, 13})),
+        replace(build("2.0", "runs"), pythons=frozenset({11, 12})),
+        replace(build("1.0", "runs"), pythons=frozenset({11})),
+    ]
+    # For 3.13 nothing is known to run, so that nothing is passed over for it.
+    assert shown(find_visibility(page, driver=True)) == {"3.0", "2.0", "1.0"}
+    page[1] = replace(page[1], pythons=frozenset({11, 12}))
+    assert shown(find_visibility(page, driver=True)) == {"2.0", "1.0"}
+    # The newest release for 3.11 may run, and that for 3.12 cannot.
+    page[1] = replace(page[1], pythons=frozenset({11}))
+    assert shown(find_visibility(page, driver=True)) == {"3.0", "2.0", "1.0"}
 
 
 class TestOnePage:

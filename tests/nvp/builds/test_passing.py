@@ -6,7 +6,7 @@ from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvp.builds.needs import parse_backend
-from nvp.builds.page import Build, Visibility
+from nvp.builds.page import ANY_PYTHON, Build, Visibility
 from nvp.builds.passing import find_passed_over
 from nvp.builds.verdicts import UNKNOWN, Judgement
 
@@ -29,6 +29,7 @@ def build(
         backend=parse_backend(Version(version).local),
         judgement=judgement,
         platform="linux_x86_64",
+        pythons=frozenset({int(tag[3:])}) if tag[3:].isdigit() else ANY_PYTHON,
     )
     return made, Visibility(action="yank", reason=reason) if reason else SHOW
 

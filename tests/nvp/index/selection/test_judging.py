@@ -385,3 +385,45 @@ def test_the_name_of_a_project_refuses_what_its_metadata_does_not() -> None:
     # jax-cuda12-plugin requires jax-cuda12-pjrt, and the table has the one alone.
     index = Index({"jax-cuda12-plugin": [linux("jax_cuda12_plugin", "0.4.22")]})
     assert index.verdicts("jax-cuda12-plugin", old) == {"0.4.22": "cannot"}
+
+
+def test_the_search_goes_on_for_each_python() -> None:
+    """Clients of a server may be of any Python that the newest releases are for."""
+    names = {
+        "demo-5.0": ("cp312", "cp313"),
+        "demo-4.0": ("cp311", "cp312"),
+        "demo-3.0": ("cp311", "cp312", "cp313"),
+        "demo-2.0": ("cp311",),
+        "demo-1.0": ("cp39", "cp313"),
+    }
+    files = [
+        wheel(f"{name}-{tag}-{tag}-manylinux_2_28_x86_64.whl")
+        for name, tags in names.items()
+        for tag in tags
+    ]
+    runtimes = {"5.0": "13.0.48", "4.0": "12.8.90", "3.0": "12.6.77"}
+    requires = {
+        f"demo-{version}": [f"nvidia-cuda-runtime-cu{cuda[:2]}=={cuda}"]
+        for version, cuda in runtimes.items()
+    }
+    index = Index({"demo": files}, requires)
+    verdicts = index.verdicts("demo")
+    assert verdicts == {
+        "5.0": "cannot",
+        "4.0": "runs",
+        "3.0": "runs",
+        "2.0": "unknown",
+        "1.0": "unknown",
+    }
+    assert [name.split("-")[1] for name in index.asked] == ["5.0", "4.0", "3.0"]
+
+
+def test_ordinary_projects_are_asked_about_once() -> None:
+    """Nothing says that the newest release is for GPUs, whatever other Pythons get."""
+    files = [
+        wheel(f"plain-{version}-{tag}-{tag}-manylinux_2_28_x86_64.whl")
+        for version, tag in (("3.0", "cp313"), ("2.0", "cp312"), ("1.0", "cp311"))
+    ]
+    index = Index({"plain": files}, {f"plain-{v}.0": [] for v in (1, 2, 3)})
+    assert set(index.verdicts("plain").values()) == {"unknown"}
+    assert len(index.asked) == 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from packaging.version import Version
 
@@ -19,7 +19,10 @@ from .verdicts import Judgement
 
 Action: TypeAlias = Literal["show", "yank", "hide"]
 
-_RUNNING = ("runs", "partly")
+RUNNING = ("runs", "partly")
+
+ANY_PYTHON = frozenset({0})
+"""What stands for the Pythons of a build where nobody asks for which it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +34,8 @@ class Build:
         for a label that says nothing.
     :param platform: ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``; ``None`` for
         any other, and for wheels that run anywhere.
-    :param installable: the installer could take it if nothing were known of GPUs.
+    :param pythons: the minor versions of Python 3 for which an installer could take it
+        if nothing were known of GPUs. One that knows its Python has that one alone.
     """
 
     file: str
@@ -39,7 +43,12 @@ class Build:
     backend: Backend | None
     judgement: Judgement
     platform: str | None = None
-    installable: bool = True
+    pythons: frozenset[int] = ANY_PYTHON
+
+    @property
+    def installable(self) -> bool:
+        """Whether an installer could take it if nothing were known of GPUs."""
+        return bool(self.pythons)
 
     @property
     def release(self) -> Version:
@@ -113,10 +122,8 @@ def find_visibility(
     every = [build for group in releases.values() for build in group]
     # What is compared is what the installer could take.
     candidates = [build for build in every if build.installable] or every
-    newest = max(
-        (b.release for b in candidates if b.judgement.verdict in _RUNNING), default=None
-    )
-    steps_back = newest is not None and _is_refused(candidates)
+    lanes = _find_lanes(candidates)
+    newest = lanes[None].newest
     if label is not None and any(build.has_label(label) for build in every):
         return _by_label(every, label, newest)
     files: dict[str, Visibility] = {}
@@ -125,18 +132,15 @@ def find_visibility(
         choice = _choose(group, driver=driver, follow=(follow or {}).get(release))
         if choice is not None:
             backends[release] = choice
-        plain = any(
-            b.backend is None and b.judgement.verdict in _RUNNING for b in group
-        )
+        plain = any(b.backend is None and b.judgement.verdict in RUNNING for b in group)
         for build in group:
             files[build.file] = _visibility_of(
                 build,
                 choice,
-                newest,
+                [lanes[python] for python in build.pythons or (None,)],
                 driver=driver,
                 named=named,
                 plain=plain,
-                steps_back=steps_back,
             )
     if newest is None or not any(item.action == "show" for item in files.values()):
         files |= dict.fromkeys(_find_last_resorts(files, candidates), _SHOW)
@@ -144,14 +148,38 @@ def find_visibility(
     return PageVisibility(files=files, newest=newest, backends=backends, note=note)
 
 
-def _is_refused(candidates: Sequence[Build]) -> bool:
-    """Return whether no build of the newest release can run."""
-    newest = max(build.release for build in candidates)
-    return all(
-        build.judgement.verdict == "cannot"
-        for build in candidates
-        if build.release == newest
-    )
+class _Lane(NamedTuple):
+    """What is known of the builds for one Python.
+
+    :param newest: the newest release with a build that runs.
+    :param steps_back: that is an older one than the newest release, which cannot run.
+    """
+
+    newest: Version | None
+    steps_back: bool
+
+
+def _find_lanes(candidates: Sequence[Build]) -> Mapping[int | None, _Lane]:
+    """Find what is known of the builds for each Python; ``None`` is any of them."""
+    by_python: dict[int, list[Build]] = {}
+    for build in candidates:
+        for python in build.pythons:
+            by_python.setdefault(python, []).append(build)
+    lanes: dict[int | None, _Lane] = {None: _find_lane(candidates)}
+    for python, builds in by_python.items():
+        lanes[python] = _find_lane(builds)
+    steps_back = any(lane.steps_back for lane in lanes.values())
+    return lanes | {None: lanes[None]._replace(steps_back=steps_back)}
+
+
+def _find_lane(builds: Sequence[Build]) -> _Lane:
+    verdicts: dict[Version, set[str]] = {}
+    for build in builds:
+        verdicts.setdefault(build.release, set()).add(build.judgement.verdict)
+    running = [item for item in verdicts if not verdicts[item].isdisjoint(RUNNING)]
+    newest = max(running, default=None)
+    steps_back = newest is not None and verdicts[max(verdicts)] == {"cannot"}
+    return _Lane(newest, steps_back)
 
 
 def _find_last_resorts(
@@ -166,23 +194,14 @@ def _find_last_resorts(
         python
         for build in candidates
         if files[build.file].action == "show"
-        for python in _pythons(build.file)
+        for python in build.pythons or (None,)
     }
-    if shown & {"py3", "abi3"}:
-        return ()
     return [
         build.file
         for build in candidates
-        if files[build.file].action == "yank" and shown.isdisjoint(_pythons(build.file))
+        if files[build.file].action == "yank"
+        and shown.isdisjoint(build.pythons or (None,))
     ]
-
-
-def _pythons(file: str) -> set[str]:
-    """Return the tags of the Pythons that a wheel is for; ``abi3`` is one of them."""
-    parts = file.split("-")
-    if len(parts) < 5:
-        return {"py3"}
-    return {*parts[-3].split("."), *({"abi3"} & {*parts[-2].split(".")})}
 
 
 def _by_label(
@@ -222,7 +241,7 @@ def _choose(
     ]
     if same:
         return same[0]
-    running = [build for build in labelled if build.judgement.verdict in _RUNNING]
+    running = [build for build in labelled if build.judgement.verdict in RUNNING]
     if driver and running:
         return max(running, key=_preference).backend
     if driver and any(_may_run(build) for build in group):
@@ -233,7 +252,7 @@ def _choose(
 
 def _may_run(build: Build) -> bool:
     if build.backend is None:
-        return build.judgement.verdict in _RUNNING
+        return build.judgement.verdict in RUNNING
     return build.backend.kind == "cuda" and build.judgement.verdict == "unknown"
 
 
@@ -256,12 +275,11 @@ def _preference(build: Build) -> tuple[bool, bool, tuple[int, int], object]:
 def _visibility_of(
     build: Build,
     choice: Backend | None,
-    newest: Version | None,
+    lanes: Sequence[_Lane],
     *,
     driver: bool,
     named: Collection[str],
     plain: bool,
-    steps_back: bool,
 ) -> Visibility:
     backend, judgement = build.backend, build.judgement
     is_named = build.version.local is not None and build.version.local in named
@@ -280,8 +298,13 @@ def _visibility_of(
         return _SHOW
     if driver and judgement.verdict == "cannot":
         return Visibility(action="yank", reason="; ".join(judgement.reasons))
-    is_newer = newest is not None and build.release > newest
-    if driver and steps_back and is_newer and judgement.verdict == "unknown":
+    # A wheel that is passed over for one Python is for all of its Pythons, unless no
+    # release is known to run for another one.
+    newest = max((lane.newest for lane in lanes if lane.newest), default=None)
+    older = [lane for lane in lanes if lane.newest and lane.newest < build.release]
+    is_newer = bool(older) and all(lane.newest for lane in lanes)
+    steps_back = is_newer and any(lane.steps_back for lane in older)
+    if driver and steps_back and judgement.verdict == "unknown":
         # A release that is taken in place of the newest one has to be known to run.
         return Visibility(
             action="yank",
@@ -355,115 +378,3 @@ def find_visibility_elsewhere(
             each = _FOREIGN
         files[build.file] = each
     return files
-
-
-def follow(
-    builds: Iterable[Build],
-    requirements: Mapping[Version, str],
-    leader: Sequence[Build],
-    visibility: PageVisibility,
-) -> dict[Version, Backend]:
-    """Find the backend that each release of a companion has to be of.
-
-    torchvision for CUDA 12.6 breaks at import with torch for CUDA 13.0, and an
-    installer that compares versions only does not see that.
-
-    It is that of the newest release of the leader which an installer may take with
-    the companion. Where its requirements are not known, it was most likely built for
-    a release of the leader that has builds for the same backends.
-
-    :param builds: the companion's.
-    :param requirements: by release of the companion, what it requires of the leader,
-        such as ``torch==2.10.0``.
-    :param leader: the builds of the project that it requires.
-    :param visibility: what becomes of these.
-    """
-    newest = visibility.newest
-    backends = sorted(
-        (
-            (version, backend)
-            for version, backend in visibility.backends.items()
-            if newest is None or version <= newest
-        ),
-        reverse=True,
-        key=lambda item: item[0],
-    )
-    followed: dict[Version, Backend] = {}
-    own: dict[Version, list[Backend]] = {}
-    for build in builds:
-        if build.backend is not None and build.judgement.verdict != "cannot":
-            own.setdefault(build.release, []).append(build.backend)
-    for release, mine in own.items():
-        if (named := _for_torch(mine, leader, visibility)) is not None:
-            followed[release] = named
-    if not backends:
-        return followed
-    from ..metadata.requirements import parse_requirement
-
-    theirs = _labels(leader)
-    for release, labels in _labels(builds).items():
-        if release in followed:
-            continue
-        text = requirements.get(release)
-        parsed = None if text is None else parse_requirement(text)
-        if parsed is not None:
-            fitting = [
-                backend
-                for version, backend in backends
-                if parsed.specifier.contains(version, prereleases=True)
-            ]
-        else:
-            fitting = [
-                backend for version, backend in backends if theirs[version] == labels
-            ]
-        wanted = (fitting or [backends[0][1]])[0]
-        same = (mine for mine in own.get(release, ()) if mine.agrees(wanted))
-        followed[release] = next(same, wanted)
-    return followed
-
-
-def _for_torch(
-    own: Sequence[Backend], leader: Sequence[Build], visibility: PageVisibility
-) -> Backend | None:
-    """Find the label that names the newest torch which runs, and its CUDA.
-
-    Where no label names the CUDA of that torch, one of the same major has to do.
-    """
-    running = {
-        build.release: build.judgement.cuda
-        for build in leader
-        if build.judgement.verdict in _RUNNING
-        and visibility.files[build.file].action == "show"
-    }
-    for version in sorted(running, reverse=True):
-        backend = visibility.backends.get(version)
-        cuda = backend.cuda if backend else running[version]
-        same = [x for x in own if x.torch == (version.major, version.minor)]
-        for digits in (2, 1):
-            for mine in same:
-                if mine.cuda and cuda and mine.cuda[:digits] == cuda[:digits]:
-                    return mine
-    return None
-
-
-def find_strays(
-    visibility: PageVisibility, followed: Mapping[Version, Backend]
-) -> dict[Version, tuple[Backend, Backend]]:
-    """Find the releases that are shown with another backend than they should be of.
-
-    :returns: by release, the backend that is shown and the one that it should be of.
-    """
-    return {
-        release: (backend, followed[release])
-        for release, backend in visibility.backends.items()
-        if release in followed and followed[release].label != backend.label
-    }
-
-
-def _labels(builds: Iterable[Build]) -> dict[Version, frozenset[str]]:
-    labels: dict[Version, set[str]] = {}
-    for build in builds:
-        of_release = labels.setdefault(build.release, set())
-        if build.backend is not None and build.backend.kind == "cuda":
-            of_release.add(build.backend.label)
-    return {release: frozenset(of_release) for release, of_release in labels.items()}

@@ -7,7 +7,7 @@ be taken for the same reason are therefore told of together.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from packaging.version import Version
@@ -38,14 +38,16 @@ def find_passed_over(
     visibilities: Iterable[tuple[Build, Visibility]],
     taken: Build,
     *,
+    pythons: Collection[int] = (),
     allows: Callable[[Version], bool] = lambda _: True,
 ) -> tuple[PassedOver, ...]:
     """Find the releases that are newer than ``taken``, and why none was taken.
 
-    Releases count that have a wheel for the same Python and platform. Pre-releases do
+    Releases count that have a wheel for its Pythons and its platform. Pre-releases do
     not count, unless a pre-release was taken.
 
     :param visibilities: each wheel of the project, of all indexes, and its visibility.
+    :param pythons: those that count, as in `Build`; by default, those of ``taken``.
     :param allows: whether the user and the other requirements allow a release.
     """
     releases: dict[Version, list[tuple[Build, Visibility]]] = {}
@@ -53,8 +55,9 @@ def find_passed_over(
         release = build.release
         if release.is_prerelease and not taken.release.is_prerelease:
             continue
-        is_candidate = build.installable and _is_for_same(build, taken)
-        if release > taken.release and is_candidate:
+        own = build.pythons.intersection(pythons or taken.pythons or build.pythons)
+        fits = build.platform == taken.platform or build.file.endswith("-any.whl")
+        if release > taken.release and own and fits:
             releases.setdefault(release, []).append((build, each))
     groups: list[PassedOver] = []
     for release in sorted(releases, reverse=True):
@@ -105,16 +108,3 @@ def _reason(group: Sequence[tuple[Build, Visibility]]) -> str:
         return nearest[1]
     yanked = [each for _, each in group if each.action == "yank"]
     return without_source((yanked or [group[0][1]])[0].reason)
-
-
-def _is_for_same(build: Build, other: Build) -> bool:
-    """Return whether a wheel is for a Python and the platform of another one."""
-    pythons, abi, platform = _tags(build.file)
-    if build.platform != other.platform and platform != {"any"}:
-        return False
-    return "py3" in pythons or "abi3" in abi or bool(pythons & _tags(other.file)[0])
-
-
-def _tags(name: str) -> tuple[frozenset[str], ...]:
-    parts = name.removesuffix(".whl").split("-")
-    return tuple(frozenset(part.split(".")) for part in parts[-3:])

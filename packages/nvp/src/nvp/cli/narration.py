@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..findings import listed
@@ -12,7 +12,7 @@ from .build_text import block, uses_gpu, why_no_gpu, why_nothing
 from .render import complain, say
 
 if TYPE_CHECKING:
-    from ..builds.page import Build
+    from ..builds.page import Build, Visibility
     from ..builds.passing import PassedOver
     from ..builds.vendors import Elsewhere
     from ..index.pip.explain import InstalledBuild
@@ -249,23 +249,44 @@ def _about_page(page: PageVerdicts) -> str | None:
         return None
     if visibility.note is not None:
         return f"{page.project}: {visibility.note}"
-    best = _best(page)
+    visibilities = [(build, visibility.files[build.file]) for build in page.builds]
+    (pythons, best), *others = _find_best(visibilities) or [(set(), None)]
     if best is None:
         return None
-    visibilities = [(build, visibility.files[build.file]) for build in page.builds]
-    over = find_passed_over(visibilities, best)
+    over = find_passed_over(visibilities, best, pythons=pythons)
     why = f": {_reasons(over)}" if over else ""
-    return f"{page.project} {best.version}{_cuda(best)} is the newest shown{why}"
+    more = "".join(
+        f"; for Python {_span(its)}: {f'{it.version}{_cuda(it)}' if it else 'none'}"
+        for its, it in others
+    )
+    return f"{page.project} {best.version}{_cuda(best)} is the newest shown{why}{more}"
 
 
-def _best(page: PageVerdicts) -> Build | None:
-    shown = [
-        build
-        for build in page.builds
-        if page.visibility.files[build.file].action == "show"
-        and not build.release.is_prerelease
-    ]
-    return max(shown, key=lambda build: build.version, default=None)
+def _find_best(
+    visibilities: Sequence[tuple[Build, Visibility]],
+) -> list[tuple[set[int], Build | None]]:
+    """Find the newest build that is shown for each Python, the newest one first.
+
+    A client of ``serve`` may be of any Python, and releases have wheels for others.
+    """
+    found: list[tuple[set[int], Build]] = []
+    left = {python for build, _ in visibilities for python in build.pythons}
+    shown = [build for build, each in visibilities if each.action == "show"]
+    for build in sorted(shown, key=lambda build: build.version, reverse=True):
+        if found and found[-1][1].version == build.version:
+            found[-1][0].update(left & build.pythons)
+        elif left & build.pythons:
+            found.append((left & build.pythons, build))
+        left -= build.pythons
+    return [*found, *([(left, None)] if left else [])]
+
+
+def _span(pythons: Collection[int]) -> str:
+    """Return the versions of Python 3 as words, such as ``3.10 to 3.12``."""
+    first, last = min(pythons), max(pythons)
+    if len(pythons) > 1 and last - first == len(pythons) - 1:
+        return f"3.{first} to 3.{last}"
+    return ", ".join(f"3.{minor}" for minor in sorted(pythons))
 
 
 def _cuda(build: Build) -> str:

@@ -22,7 +22,6 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ...builds.needs import (
     Backend,
-    needs_of_backend,
     needs_of_name,
 )
 from ...builds.page import Build, PageVisibility, find_visibility
@@ -39,7 +38,6 @@ from ...knowledge.builds import (
     PROJECTS,
     Needs,
     find_neighbours,
-    find_record,
     required_projects,
 )
 from .core_metadata import NeedsReader, Reading, ReadMetadata
@@ -48,6 +46,7 @@ from .reader import Aging
 from .wheel_files import (
     OrdinaryWheel,
     find_installable,
+    find_known_needs,
     find_wheels,
     is_large,
 )
@@ -63,6 +62,8 @@ _PATIENCE = 20.0
 
 _DEEPEST = 2
 """Requirements of requirements: vllm requires torchvision, which requires torch."""
+
+_NO_PYTHON: frozenset[int] = frozenset()
 
 _REMEMBERED = 256
 """Projects of which it is remembered for some minutes what was found out."""
@@ -165,7 +166,7 @@ class PageJudge:
         wheels = find_wheels(files, project, self._folder_of)
         if not self._may_hold_builds(project, wheels):
             wheels.sort(key=lambda wheel: wheel.release, reverse=True)
-            return [_build(wheel, UNKNOWN) for wheel in wheels]
+            return [wheel.judged(UNKNOWN) for wheel in wheels]
         installable = find_installable(wheels, self._target)
         reading.environment = await self._find_environment()
         releases: dict[Version, dict[_Key, list[OrdinaryWheel]]] = {}
@@ -174,36 +175,47 @@ class PageJudge:
             release = releases.setdefault(wheel.release, {})
             release.setdefault(key, []).append(wheel)
         builds: list[Build] = []
-        asking = reading.environment.cuda_driver_version is not None
-        steps_back = False
+
+        def pythons_of(wheel: OrdinaryWheel) -> frozenset[int]:
+            return installable.get(wheel.file.filename, _NO_PYTHON)
+
+        # The Pythons for which no release has answered yet, and of these the ones whose
+        # newest release cannot run.
+        waiting = _NO_PYTHON.union(*installable.values())
+        refused = _NO_PYTHON
+        has_driver = reading.environment.cuda_driver_version is not None
         for version in sorted(releases, reverse=True):
             groups = list(releases[version].values())
-            asking = asking and not reading.is_over
-            taken = [any(w.file.filename in installable for w in g) for g in groups]
+            asking = has_driver and bool(waiting) and not reading.is_over
+            takers = [_NO_PYTHON.union(*map(pythons_of, group)) for group in groups]
             work = [
                 self._judge_group(project, group, asked_by, reading, asks=asks)
-                for group, takes in zip(groups, taken, strict=True)
-                for asks in [asking and takes]
+                for group, taker in zip(groups, takers, strict=True)
+                for asks in [asking and bool(taker & waiting)]
             ]
             # A page may have thousands of releases, and what is known needs no task.
             judgements = (
                 await asyncio.gather(*work) if asking else [await one for one in work]
             )
-            for group, takes, judgement in zip(groups, taken, judgements, strict=True):
+            for group, taker, judgement in zip(groups, takers, judgements, strict=True):
                 builds += [
-                    _build(wheel, judgement, wheel.file.filename in installable)
-                    for wheel in group
+                    wheel.judged(judgement, pythons_of(wheel)) for wheel in group
                 ]
                 # A wheel for any platform counts where something is known of it.
-                anywhere = group[0].platform is None and judgement.verdict != "unknown"
-                if not takes or not (anywhere or group[0].platform == self._platform):
+                verdict = judgement.verdict
+                anywhere = group[0].platform is None and verdict != "unknown"
+                if not (anywhere or group[0].platform == self._platform):
                     continue
-                steps_back = steps_back or judgement.verdict == "cannot"
-                # A release that is taken in place of a newer one has to be known to
-                # run: what may run ends the search only at the newest release.
-                ends = judgement.verdict in ("runs", "partly")
-                if ends or (judgement.verdict == "unknown" and not steps_back):
-                    asking = asking and _is_foreign(group[0])
+                if verdict == "cannot":
+                    refused |= taker
+                elif group[0].is_foreign:
+                    continue
+                elif verdict in ("runs", "partly"):
+                    waiting -= taker
+                elif verdict == "unknown" and taker & waiting:
+                    # A release that is taken in place of a newer one has to be known to
+                    # run: what may run ends the search only at the newest release.
+                    waiting &= refused
         return builds
 
     def _may_hold_builds(self, project: str, wheels: Sequence[OrdinaryWheel]) -> bool:
@@ -213,7 +225,8 @@ class PageJudge:
         return (
             any(wheel.backend is not None for wheel in wheels)
             or (
-                is_known and bool(ours or any(_known_needs(project, w) for w in wheels))
+                is_known
+                and bool(ours or any(find_known_needs(project, w) for w in wheels))
             )
             or (needs_of_name(project) is not None and bool(ours))
             or any(self._may_be_read(wheel) for wheel in ours)
@@ -234,7 +247,7 @@ class PageJudge:
         :param asks: METADATA may be read.
         """
         first = group[0]
-        needs = _known_needs(project, first)
+        needs = find_known_needs(project, first)
         if needs is None or needs.evidence == "label":
             needs = self._inspected(group) or needs
         named = None
@@ -274,7 +287,7 @@ class PageJudge:
     def _may_be_read(self, wheel: OrdinaryWheel) -> bool:
         """Return whether METADATA of a wheel may say that it is a build for here."""
         ours = wheel.platform is not None and wheel.platform == self._platform
-        return ours and is_large(wheel.file) and not _is_foreign(wheel)
+        return ours and is_large(wheel.file) and not wheel.is_foreign
 
     def _unknown(self, wheel: OrdinaryWheel, reading: Reading) -> Judgement:
         """Return the verdict on a wheel of which nothing is known without a request."""
@@ -354,37 +367,3 @@ class PageJudge:
             known = judged
             self._judged.put(project, known)
         return known
-
-
-def _known_needs(project: str, wheel: OrdinaryWheel) -> Needs | None:
-    """Take the needs of a wheel from the table, or else from its label."""
-    name = wheel.file.filename
-    platform = "any" if name.endswith("-any.whl") else wheel.platform
-    if platform is not None:
-        record = find_record(
-            canonicalize_name(project),
-            str(wheel.version),
-            platform,
-            file_name=name,
-            sha256=wheel.file.hashes.get("sha256"),
-        )
-        if record is not None:
-            return record.needs
-    return needs_of_backend(wheel.backend)
-
-
-def _is_foreign(wheel: OrdinaryWheel) -> bool:
-    return wheel.backend is not None and wheel.backend.is_foreign
-
-
-def _build(
-    wheel: OrdinaryWheel, judgement: Judgement, installable: bool = True
-) -> Build:
-    return Build(
-        file=wheel.file.filename,
-        version=wheel.version,
-        backend=wheel.backend,
-        platform=wheel.platform,
-        judgement=judgement,
-        installable=installable,
-    )

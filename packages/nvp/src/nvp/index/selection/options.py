@@ -106,13 +106,16 @@ class Target:
         best = next(iter(self.tags), "").rpartition("-")[2]
         return platform_of(best) or best or None
 
-    def takes(self, file_name: str, requires_python: str | None) -> bool:
-        """Return whether it takes a wheel, by its name and its ``requires-python``."""
-        parts = file_name.removesuffix(".whl").rsplit("-", 3)[1:]
-        tags = map("-".join, product(*(part.split(".") for part in parts)))
-        return any(tag in self.tags for tag in tags) and allows_python(
-            requires_python, self.version
-        )
+    def find_pythons(self, tags: str, requires_python: str | None) -> frozenset[int]:
+        """Return the minor version of its Python if it takes a wheel with these tags.
+
+        :param tags: such as ``cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64``.
+        """
+        parts = (part.split(".") for part in tags.split("-"))
+        takes = any(tag in self.tags for tag in map("-".join, product(*parts)))
+        if not takes or not allows_python(requires_python, self.version):
+            return frozenset()
+        return frozenset({int(self.version.split(".")[1])})
 
     def builds(self, project: str) -> bool:
         """Return whether the user wants a project to be built from its source."""

@@ -18,15 +18,15 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 
 from nvidia_variant_provider.errors import InputError
 
+from ...builds.following import find_strays, follow
 from ...builds.needs import Backend, parse_backend
 from ...builds.page import (
+    ANY_PYTHON,
     Build,
     PageVisibility,
     Visibility,
-    find_strays,
     find_visibility,
     find_visibility_elsewhere,
-    follow,
 )
 from ...wheels.archive import is_for_platform
 from .judging import FindEnvironment, PageJudge, Required
@@ -225,10 +225,17 @@ class BuildJudge:
         refused: dict[Version, Visibility] = {}
         for release, group in releases.items():
             ours = [build for build in group if build.installable] or group
-            found = [by_file[build.file] for build in ours]
-            yanked = [each for each in found if each.action == "yank"]
-            if yanked and not any(each.action == "show" for each in found):
-                refused[release] = yanked[0]
+            shown = {
+                python
+                for build in ours
+                if by_file[build.file].action == "show"
+                for python in build.pythons or ANY_PYTHON
+            }
+            # Where the wheels for one Python are yanked, its installer must not build.
+            for build in ours:
+                left = (build.pythons or ANY_PYTHON) - shown
+                if left and by_file[build.file].action == "yank":
+                    refused[release] = by_file[build.file]
         sdists = {}
         for file in files if refused else ():
             release_of_file = release_of_sdist(file.filename)

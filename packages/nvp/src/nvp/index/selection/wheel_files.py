@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from packaging.utils import (
     InvalidSdistFilename,
@@ -17,10 +17,12 @@ from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError, shown
 
-from ...builds.needs import Backend, parse_backend
-from ...knowledge.builds import PROJECTS
+from ...builds.needs import Backend, needs_of_backend, parse_backend
+from ...builds.page import ANY_PYTHON, Build
+from ...builds.verdicts import Judgement
+from ...knowledge.builds import PROJECTS, Needs, find_record
 from ...wheels.archive import platform_of
-from .options import Target
+from .options import Target, allows_python
 from .renaming import find_label
 
 SMALLEST = 1_000_000
@@ -44,6 +46,41 @@ class OrdinaryWheel:
     release: Version
     platform: str | None
     backend: Backend | None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether its label says that it is for hardware of another maker."""
+        return self.backend is not None and self.backend.is_foreign
+
+    def judged(
+        self, judgement: Judgement, pythons: frozenset[int] = ANY_PYTHON
+    ) -> Build:
+        """Return it with its verdict, and with what `find_installable` says of it."""
+        return Build(
+            file=self.file.filename,
+            version=self.version,
+            backend=self.backend,
+            platform=self.platform,
+            judgement=judgement,
+            pythons=pythons,
+        )
+
+
+def find_known_needs(project: str, wheel: OrdinaryWheel) -> Needs | None:
+    """Take the needs of a wheel from the table, or else from its label."""
+    name = wheel.file.filename
+    platform = "any" if name.endswith("-any.whl") else wheel.platform
+    if platform is not None:
+        record = find_record(
+            canonicalize_name(project),
+            str(wheel.version),
+            platform,
+            file_name=name,
+            sha256=wheel.file.hashes.get("sha256"),
+        )
+        if record is not None:
+            return record.needs
+    return needs_of_backend(wheel.backend)
 
 
 def find_wheels(
@@ -86,29 +123,71 @@ def find_wheels(
 
 def find_installable(
     wheels: Sequence[OrdinaryWheel], target: Target | None
-) -> frozenset[str]:
-    """Find the names of the wheels that an installer could take if all of them ran.
+) -> Mapping[str, frozenset[int]]:
+    """Find the wheels that an installer could take if all of them ran.
 
     pip takes a pre-release where there is nothing else. Many projects have a tiny
     release that does nothing but keep their name.
 
-    :param target: what is installed for; without it, every wheel for Python 3 may be.
+    :param target: what is installed for; without it, each Python counts.
+    :returns: by name, the minor versions of Python 3 for which it could, if any.
     """
     has_builds = any(wheel.platform is not None for wheel in wheels)
-    taken = [
-        wheel
-        for wheel in wheels
-        if not wheel.file.yanked
-        and (wheel.platform is not None or not has_builds or is_large(wheel.file))
-        and (
-            "3" in wheel.file.filename.split("-")[-3]
-            if target is None
-            else target.takes(wheel.file.filename, wheel.file.requires_python)
-        )
-    ]
-    final = [wheel for wheel in taken if not wheel.release.is_prerelease]
-    found = final if final and not (target and target.pre) else taken
-    return frozenset(wheel.file.filename for wheel in found)
+    # A page has thousands of wheels with the same tags.
+    find = cache(target.find_pythons if target else find_pythons)
+    found: list[tuple[OrdinaryWheel, frozenset[int]]] = []
+    for wheel in wheels:
+        file = wheel.file
+        tags = "-".join(file.filename.removesuffix(".whl").rsplit("-", 3)[1:])
+        if wheel.platform is None and has_builds and not is_large(file):
+            continue
+        if not file.yanked and (pythons := find(tags, file.requires_python)):
+            found.append((wheel, pythons))
+    final = [item for item in found if not item[0].release.is_prerelease]
+    newest = max((wheel.release for wheel, _ in final or found), default=None)
+    # An old wheel may name no last Python, and newer ones have none to go back to.
+    last = max(
+        (
+            max(pythons)
+            for wheel, pythons in final or found
+            if wheel.release == newest or len(pythons) == 1
+        ),
+        default=0,
+    )
+    every = frozenset(range(last + 1))
+    early = every if target and target.pre else every.difference(*(p for _, p in final))
+    return {
+        wheel.file.filename: kept
+        for wheel, pythons in found
+        if (kept := pythons & (early if wheel.release.is_prerelease else every))
+    }
+
+
+def find_pythons(tags: str, requires_python: str | None) -> frozenset[int]:
+    """Return the minor versions of Python 3 that can take a wheel.
+
+    Those count for which projects with GPU builds still publish releases.
+
+    :param tags: such as ``cp312-cp312-manylinux_2_28_x86_64``.
+    """
+    python, abi, _ = tags.split("-")
+    pairs = {f"{one}-{other}" for one in python.split(".") for other in abi.split(".")}
+    return frozenset(
+        minor
+        for minor in range(10, 16)
+        if not pairs.isdisjoint(_tags_of(minor))
+        and allows_python(requires_python, f"3.{minor}.99")
+    )
+
+
+@cache
+def _tags_of(minor: int) -> frozenset[str]:
+    from packaging.tags import compatible_tags, cpython_tags
+
+    abi = f"cp3{minor}"
+    own = cpython_tags((3, minor), [abi], ["any"])
+    others = compatible_tags((3, minor), abi, ["any"])
+    return frozenset(f"{t.interpreter}-{t.abi}" for t in (*own, *others))
 
 
 def release_of_sdist(file_name: str) -> Version | None:

@@ -1,0 +1,49 @@
+"""Which Pythons take the wheels of a page."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.version import Version
+from simple_repository import model
+
+from nvp.index.selection.wheel_files import find_installable, find_pythons, find_wheels
+
+
+@pytest.mark.parametrize(
+    ("tags", "requires_python", "pythons"),
+    [
+        ("cp312-cp312-any", None, {12}),
+        ("cp312-cp312t-any", None, set()),
+        ("cp38-abi3-any", ">=3.13", {13, 14, 15}),
+        ("cp313-abi3-any", "<3.15", {13, 14}),
+        ("py2.py3-none-any", ">=3.12,!=3.13.*,<3.15", {12, 14}),
+        ("py312-none-any", "", {12, 13, 14, 15}),
+        ("cp310.cp311-cp310.cp311-any", "<=3.10", set()),
+        ("py3-none-any", "not a rule", {10, 11, 12, 13, 14, 15}),
+        ("pp311-pypy311_pp73-any", None, set()),
+        ("cp27-none-any", None, set()),
+    ],
+)
+def test_the_pythons_that_take_a_wheel(
+    tags: str, requires_python: str | None, pythons: set[int]
+) -> None:
+    assert find_pythons(tags, requires_python) == pythons
+
+
+def test_no_python_is_newer_than_those_of_the_newest_release() -> None:
+    """Old wheels for the stable ABI name no last Python, and no client has one."""
+    rules = {"3.0": "<3.14", "2.0": ">=3.9", "4.0rc1": None}
+    files = [
+        model.File(
+            filename=f"demo-{version}-cp38-abi3-manylinux_2_28_x86_64.whl",
+            url=f"https://wheels.example/{version}",
+            hashes={},
+            requires_python=rule,
+        )
+        for version, rule in rules.items()
+    ]
+    found = find_installable(find_wheels(files, "demo"), None)
+    assert {Version(name.split("-")[1]): set(found[name]) for name in found} == {
+        Version("3.0"): {10, 11, 12, 13},
+        Version("2.0"): {10, 11, 12, 13},
+    }
