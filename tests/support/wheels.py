@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import io
 import json
 import os
+import tarfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 __all__ = [
     "publish",
+    "stub_sdist",
     "stub_wheel",
     "variants_json_name",
     "wheel_name",
@@ -163,3 +166,27 @@ def _record_hash(data: str | bytes) -> str:
 
 def _lines(*lines: str) -> str:
     return "".join(f"{line}\n" for line in lines)
+
+
+_BACKEND = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
+
+
+def stub_sdist(folder: Path, name: str, version: str) -> None:
+    """Write a source distribution whose build fails."""
+    folder.mkdir(exist_ok=True)
+    top = f"{name.replace('-', '_')}-{version}"
+    files = {
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        "pyproject.toml": _BACKEND,
+        "backend.py": "raise SystemExit('it was built from its source')\n",
+    }
+    with tarfile.open(folder / f"{top}.tar.gz", "w:gz") as archive:
+        for path, text in files.items():
+            member = tarfile.TarInfo(f"{top}/{path}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))

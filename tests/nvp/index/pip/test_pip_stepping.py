@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,36 +12,13 @@ from support.index_server import serve
 from support.loopback import start
 from support.processes import PIPS, Pip, installed_labels
 from support.uv_installer import install_with_uv
-from support.wheels import stub_wheel, write_page
+from support.wheels import stub_sdist, stub_wheel, write_page
 
 HERE = f"py3-none-{next(platform_tags())}"
 OTHER_PYTHON = HERE.replace("py3", "py27")
 CUDA_12 = ["nvidia-cuda-runtime-cu12==12.6.77"]
 CUDA_13 = ["nvidia-cuda-runtime==13.0.96"]
 MACHINE = ("--cuda-driver", "12.8", "--sm-arch", "8.0")
-
-BACKEND = """
-[build-system]
-requires = []
-build-backend = "backend"
-backend-path = ["."]
-"""
-
-
-def stub_sdist(folder: Path, name: str, version: str) -> None:
-    """Write a source distribution whose build fails."""
-    folder.mkdir(exist_ok=True)
-    top = f"{name.replace('-', '_')}-{version}"
-    files = {
-        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        "pyproject.toml": BACKEND,
-        "backend.py": "raise SystemExit('it was built from its source')\n",
-    }
-    with tarfile.open(folder / f"{top}.tar.gz", "w:gz") as archive:
-        for path, text in files.items():
-            member = tarfile.TarInfo(f"{top}/{path}")
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text.encode()))
 
 
 @pytest.fixture(scope="module")
@@ -147,3 +122,12 @@ def test_what_there_is_for_the_driver_is_named(pip: Pip, url: str) -> None:
     done = pip(*words, "--no-deps", "fresh-cu13", *MACHINE)
     # No table knows a project fresh-cu12.
     assert "instead" not in done.err
+
+
+def test_a_lock_has_no_source_of_what_is_passed_over(pip: Pip, url: str) -> None:
+    words = ("lock", "-i", url, "--no-deps", "--output", "-", "kernels", *MACHINE)
+    done = pip(*words)
+    assert done.code == 0, done.text
+    assert 'version = "2.0"' in done.out
+    assert "kernels-2.0" in done.out
+    assert not any(f"kernels-{version}" in done.out for version in ("4.0", "3.0"))

@@ -17,7 +17,7 @@ from support.builds import gpu_build, metadata
 from support.index_server import serve
 from support.processes import Environment, clean_environ
 from support.serving import Serving, serving
-from support.wheels import publish, stub_wheel, write_page
+from support.wheels import publish, stub_sdist, stub_wheel, write_page
 
 MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
 
@@ -234,3 +234,113 @@ def test_pdm_lock(
     text = served.shown((project / "pdm.lock").read_text())
     assert real_urls(text) == REAL[1:]
     assert own_urls(text) == {"torch"}
+
+
+@pytest.fixture(scope="module")
+def stepping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """Serve a project whose two newest releases are not shown, sources included."""
+    folder = tmp_path_factory.mktemp("stepping")
+    releases: dict[str, list[str]] = {
+        "4.0": ["nvidia-cuda-runtime==13.0.96"],
+        "3.0": [],
+        "2.0": ["nvidia-cuda-runtime-cu12==12.6.77"],
+        "1.0": ["nvidia-cuda-runtime-cu12==12.6.77"],
+    }
+    for version, requires in releases.items():
+        for tag in (HERE, "py3-none-win_amd64", "py3-none-macosx_14_0_arm64"):
+            own = requires if tag == HERE else []
+            stub_wheel(folder / "kernels", "kernels", version, tag=tag, requires=own)
+        stub_sdist(folder / "kernels", "kernels", version)
+    for name, version in (
+        ("nvidia-cuda-runtime", "13.0.96"),
+        ("nvidia-cuda-runtime-cu12", "12.6.77"),
+    ):
+        stub_wheel(folder / name, name, version)
+    for name in ("kernels", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"):
+        write_page(folder / name)
+    environ = clean_environ(tmp_path_factory.mktemp("server"))
+    with (
+        serve(folder) as upstream,
+        serving("-i", upstream, *MACHINE, environ=environ) as server,
+    ):
+        yield server
+
+
+ONE = PROJECT.replace('"demo", "torch"', '"kernels"')
+
+
+def check_older(text: str) -> None:
+    """Check that a lock has the release that runs, and no file of a newer one."""
+    assert "kernels" in text
+    assert "2.0" in text
+    assert not re.findall(r"kernels[-=@ ]+[34][.]0", text)
+    assert not re.findall(r"version = .[34][.]0", text)
+
+
+@pytest.mark.parametrize("words", [["lock"], ["add", "--no-sync"]])
+def test_uv_locks_no_source_of_what_is_passed_over(
+    stepping: Serving, environ: dict[str, str], project: Path, words: list[str]
+) -> None:
+    text = ONE if words == ["lock"] else ONE.replace('"kernels"', "")
+    (project / "pyproject.toml").write_text(text)
+    more = [] if words == ["lock"] else ["kernels"]
+    url = stepping.urls[0]
+    run(environ, project, uv.find_uv_bin(), *words, "--default-index", url, *more)
+    lock = (project / "uv.lock").read_text()
+    check_older(lock)
+    # The files of the release itself are there, for every platform.
+    assert lock.count("/kernels-2.0") == 4
+
+
+@pytest.mark.parametrize("form", ["pylock.toml", "requirements.txt"])
+def test_uv_compiles_no_source_of_what_is_passed_over(
+    stepping: Serving, environ: dict[str, str], project: Path, form: str
+) -> None:
+    (project / "it.in").write_text("kernels\n")
+    words = ["pip", "compile", "--no-config", "--default-index", stepping.urls[0]]
+    words += ["--universal"] if form == "pylock.toml" else ["--generate-hashes"]
+    text = run(environ, project, uv.find_uv_bin(), *words, "--format", form, "it.in")
+    check_older(text)
+    assert text.count("--hash=" if form != "pylock.toml" else "kernels-2.0") >= 4
+
+
+@pytest.mark.slow
+def test_pip_compile_takes_no_source_of_what_is_passed_over(
+    stepping: Serving,
+    pip_tools: Environment,
+    environ: dict[str, str],
+    project: Path,
+) -> None:
+    (project / "it.in").write_text("kernels\n")
+    words = ["compile", "--generate-hashes", "-i", stepping.urls[0], "it.in"]
+    run(environ, project, pip_tools.python, "-m", "piptools", *words)
+    text = (project / "it.txt").read_text()
+    check_older(text)
+    assert text.count("--hash=") >= 4
+
+
+@pytest.mark.slow
+def test_poetry_locks_no_source_of_what_is_passed_over(
+    stepping: Serving, poetry: Environment, environ: dict[str, str], project: Path
+) -> None:
+    source = (
+        "[tool.poetry]\npackage-mode = false\n[[tool.poetry.source]]\n"
+        f'name = "variants"\nurl = "{stepping.urls[0]}"\npriority = "primary"\n'
+    )
+    (project / "pyproject.toml").write_text(ONE + source)
+    run(environ, project, poetry.python, "-m", "poetry", "-n", "lock")
+    text = (project / "poetry.lock").read_text()
+    check_older(text)
+    assert text.count('file = "kernels-2.0') == 4
+
+
+@pytest.mark.slow
+def test_pdm_locks_no_source_of_what_is_passed_over(
+    stepping: Serving, pdm: Environment, environ: dict[str, str], project: Path
+) -> None:
+    source = f'[[tool.pdm.source]]\nname = "pypi"\nurl = "{stepping.urls[0]}"\n'
+    (project / "pyproject.toml").write_text(ONE + source)
+    run(environ, project, pdm.python, "-m", "pdm", "lock")
+    text = (project / "pdm.lock").read_text()
+    check_older(text)
+    assert text.count('file = "kernels-2.0') == 4
