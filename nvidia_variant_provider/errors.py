@@ -6,23 +6,6 @@ that a caller of the Python API and a reader of ``$?`` can rely on the same code
 
 from __future__ import annotations
 
-__all__ = [
-    "ConfigurationError",
-    "DetectionError",
-    "InputError",
-    "MissingExtraError",
-    "NothingFitsError",
-    "OverrideError",
-    "ProviderError",
-    "SelectionWarning",
-    "UsageError",
-    "join",
-    "printable",
-    "redacted",
-    "shown",
-]
-
-
 _PUNCTUATION = {ord(character): "x" for character in "$-._"}
 """The characters of keys and labels other than letters and digits.
 

@@ -26,8 +26,6 @@ else:
         return lambda cls: cls
 
 
-__all__ = ["EMPTY", "Frozen", "Logger", "dumps", "loads"]
-
 EMPTY: Mapping[Any, Any] = {}
 """A default value for mappings, which are read only."""
 

@@ -18,8 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .machine.supported import VariantFeatureConfig
 
-__all__ = ["NvidiaVariantPlugin"]
-
 
 class NvidiaVariantPlugin:
     """Variant provider plugin for the namespace ``nvidia`` (PEP 817, PEP 850)."""

@@ -18,28 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any, BinaryIO
 
-__all__ = [
-    "LARGE_BYTES",
-    "LIST_MEMORY",
-    "MAX_BYTES",
-    "OBJECT_MEMORY",
-    "VALUE_MEMORY",
-    "Flaw",
-    "as_boolean",
-    "as_integer",
-    "as_list",
-    "as_object",
-    "as_string",
-    "as_strings",
-    "open_regular",
-    "parse_json",
-    "parse_lenient",
-    "read_bytes",
-    "read_stdin",
-    "read_stream",
-    "unreadable",
-]
-
 MAX_BYTES = 4 * 1024 * 1024
 """The most bytes of a metadata file that are read. Published ones have up to 5 KB, and
 one with 10,000 labels has 2 MB."""

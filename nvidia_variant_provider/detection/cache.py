@@ -21,8 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["NO_CACHE", "cache_file", "cache_key", "clear", "load", "store"]
-
 NO_CACHE = "NV_VARIANT_PROVIDER_NO_CACHE"
 
 _LIFE = 24 * 3600

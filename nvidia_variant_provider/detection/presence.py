@@ -9,15 +9,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "SYSROOT",
-    "find_traces",
-    "is_wsl_only",
-    "kernel_driver_version",
-    "library_path",
-    "system_root",
-]
-
 SYSROOT = "NV_VARIANT_PROVIDER_SYSROOT"
 """The variable that names another root folder to look below; tests set it."""
 

@@ -22,14 +22,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "BOOTSTRAP",
-    "PARENT_OF_PACKAGE",
-    "bindings_folder",
-    "child_variables",
-    "probe",
-]
-
 _logger = Logger(__name__)
 
 BOOTSTRAP = """\

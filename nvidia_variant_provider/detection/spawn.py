@@ -19,8 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["run"]
-
 _MOST = 16 * 1024 * 1024
 """The most bytes that are read of a child, in case that it prints without end."""
 

@@ -7,8 +7,6 @@ the import of `json` in every process.
 
 from __future__ import annotations
 
-__all__ = ["CUDA_OF_BRANCH", "FLOORS"]
-
 CUDA_OF_BRANCH = {
     450: (11, 0),
     455: (11, 1),

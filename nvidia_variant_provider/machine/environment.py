@@ -19,17 +19,6 @@ if TYPE_CHECKING:
 
 _MAX_TEXT = 256
 
-__all__ = [
-    "ComputeCapability",
-    "CudaVersion",
-    "Environment",
-    "Gpu",
-    "cuda_of_kernel_driver",
-    "driver_numbers",
-    "is_failure",
-    "outrun_kernel_driver",
-]
-
 
 class _MajorMinor(tuple[int, int]):
     """Two numbers with a dot between them, in the order of versions."""

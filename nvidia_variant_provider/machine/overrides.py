@@ -9,18 +9,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "CUDA_DRIVER_VERSION",
-    "DETECT_TIMEOUT",
-    "MINOR_VERSION_COMPATIBILITY",
-    "SM_ARCH",
-    "apply_forced",
-    "detection_timeout",
-    "forced_compute_capability",
-    "forced_cuda_version",
-    "minor_version_compatibility",
-]
-
 CUDA_DRIVER_VERSION = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
 SM_ARCH = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
 MINOR_VERSION_COMPATIBILITY = "NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY"

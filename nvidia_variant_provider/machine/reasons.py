@@ -7,8 +7,6 @@ driver or a GPU is there and could not be asked; the command line then exits wit
 
 from __future__ import annotations
 
-__all__ = ["MISSING", "explain"]
-
 NO_DEVICE = "no-device"
 NO_GPU = "no-gpu"
 NO_NVML = "no-nvml"

@@ -24,24 +24,6 @@ if TYPE_CHECKING:
 
     from .environment import Environment
 
-__all__ = [
-    "HIGHEST",
-    "LOWER_BOUND",
-    "LOWEST",
-    "NAMESPACE",
-    "NEWEST",
-    "OLDEST",
-    "SM_ARCH",
-    "UPPER_BOUND",
-    "VariantFeatureConfig",
-    "VariantProperty",
-    "all_features",
-    "catalog_capabilities",
-    "left_out",
-    "supported_features",
-    "supported_sm_arch",
-]
-
 NAMESPACE = "nvidia"
 LOWER_BOUND = "cuda_version_lower_bound"
 UPPER_BOUND = "cuda_version_upper_bound"

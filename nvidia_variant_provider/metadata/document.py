@@ -30,18 +30,6 @@ from .model import NULL_LABELS, Features, Properties, Provider, VariantsMetadata
 from .providers import ProviderReader
 from .versions import SchemaVersion, find_version
 
-__all__ = [
-    "SUFFIX",
-    "UNDECLARED",
-    "MetadataName",
-    "metadata_from_dict",
-    "metadata_name",
-    "parse_metadata_name",
-    "read_document",
-    "read_metadata",
-    "read_parsed",
-]
-
 SUFFIX = "-variants.json"
 """How the name of every metadata file ends."""
 

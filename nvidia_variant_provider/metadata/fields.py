@@ -16,20 +16,6 @@ from ..strict_json import as_list, as_object, as_string
 from .model import Features, Provider
 from .versions import SchemaVersion
 
-__all__ = [
-    "GRAMMARS",
-    "NAME",
-    "VALUE",
-    "Fields",
-    "Kind",
-    "Report",
-    "Reporter",
-    "Term",
-    "explain",
-    "read_dependencies",
-    "valid_features",
-]
-
 Value = TypeVar("Value")
 
 NAME = re.compile(r"[a-z0-9_]+")

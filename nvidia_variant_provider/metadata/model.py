@@ -8,16 +8,6 @@ from typing import TypeAlias
 from ..light import EMPTY, Frozen
 from .versions import SchemaVersion
 
-__all__ = [
-    "NULL_LABELS",
-    "PLUGIN_API",
-    "REQUIRES",
-    "Features",
-    "Properties",
-    "Provider",
-    "VariantsMetadata",
-]
-
 Features: TypeAlias = Mapping[str, tuple[str, ...]]
 """``{feature: (value, ...)}``."""
 

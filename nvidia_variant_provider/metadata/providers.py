@@ -11,8 +11,6 @@ from .fields import Fields, Kind, Reporter
 from .model import Features, Provider
 from .versions import SchemaVersion
 
-__all__ = ["ProviderReader"]
-
 _SOURCES = ("requires", "static-properties", "builtin")
 _PLUGIN_USES = ("none", "build", "all")
 

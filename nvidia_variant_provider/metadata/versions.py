@@ -20,17 +20,6 @@ from ..strict_json import as_object, as_string
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "CLIENTS",
-    "FIRST_IN_WHEELS",
-    "KNOWN",
-    "READ_BY_CLIENTS",
-    "WRITTEN",
-    "SchemaVersion",
-    "find_version",
-    "is_read_by_clients",
-]
-
 _HOST = "https://variants-schema.wheelnext.dev"
 _TOP_LEVEL = frozenset({"$schema", "default-priorities", "variants"})
 _OLD_PRIORITIES = frozenset({"namespace", "feature", "property"})

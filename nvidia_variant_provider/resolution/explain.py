@@ -20,8 +20,6 @@ from ..machine.supported import (
 from .ordering import Mismatch
 from .providers import Answer
 
-__all__ = ["Reason", "explain"]
-
 _BOUNDS = frozenset(all_features()[0].values)
 
 _THOR = {"11.0": "101", "10.1": "110"}

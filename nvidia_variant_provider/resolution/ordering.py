@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..light import Frozen
 from ..metadata.model import Properties
 
-__all__ = ["Mismatch", "Ordering", "Rejections", "order"]
-
 _END = 1 << 62
 """A number above every key. Each list of keys ends with it, so that a list comes after
 the longer lists that start with the same keys."""

@@ -17,8 +17,6 @@ from ..light import EMPTY, Frozen
 from ..metadata.model import Features
 from ..strict_json import as_object, as_strings, read_bytes
 
-__all__ = ["FILE_NAME", "Priorities", "candidate_files", "load_priorities"]
-
 FILE_NAME = "variants.toml"
 _KEYS = ("namespace_priorities", "feature_priorities", "property_priorities")
 

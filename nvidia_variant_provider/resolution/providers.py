@@ -21,15 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = [
-    "ENTRY_POINT_GROUP",
-    "Answer",
-    "ask_plugins",
-    "find_answers",
-    "marker_holds",
-    "own_answer",
-]
-
 ENTRY_POINT_GROUP = "variant_plugins"
 """The entry points of this group are provider plugins; their names are namespaces."""
 

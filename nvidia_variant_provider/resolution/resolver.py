@@ -21,8 +21,6 @@ from .ordering import Mismatch, Ordering, Rejections, order
 from .priorities import Priorities
 from .providers import Answer, find_answers, own_answer
 
-__all__ = ["Resolution", "resolve_metadata"]
-
 
 class _Reasons(Mapping[str, tuple[Reason, ...]]):
     """A mapping from each label that does not fit to its reasons.

@@ -13,15 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
-__all__ = [
-    "PENDING",
-    "empty_document",
-    "fill_gpus",
-    "format_cuda_version",
-    "set_capability",
-    "to_text",
-]
-
 PENDING = "pending"
 """The reason of a GPU that has not been asked yet."""
 

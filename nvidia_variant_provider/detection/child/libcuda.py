@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-__all__ = ["ask"]
-
 _REASONS = {
     34: reasons.NO_USER_DRIVER,  # CUDA_ERROR_STUB_LIBRARY
     35: reasons.DRIVER_MISMATCH,  # CUDA_ERROR_INSUFFICIENT_DRIVER

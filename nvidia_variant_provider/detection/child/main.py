@@ -18,8 +18,6 @@ import sys
 
 from ...light import dumps
 
-__all__ = ["main"]
-
 
 def main(library: str, seconds: int) -> None:
     """Ask ``library`` and print its facts; this function does not return.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-__all__ = ["ask"]
-
 _REASONS = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: reasons.NOT_SUPPORTED,
     pynvml.NVML_ERROR_NO_PERMISSION: reasons.NO_PERMISSION,

@@ -15,7 +15,7 @@ from nvidia_variant_provider.metadata.versions import READ_BY_CLIENTS, WRITTEN
 from nvp import lint
 from nvp.lint.documents import CODES
 from nvp.lint.findings import Checks, Collector, Problem
-from nvp.lint.rules import RULES, explain
+from nvp.lint.rules import RULES
 
 PAGE = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
 
@@ -113,7 +113,7 @@ def test_page_has_a_section_for_each_rule() -> None:
 
 @pytest.mark.parametrize("code", RULES)
 def test_the_whole_section_of_a_rule_is_its_explanation(code: str) -> None:
-    texts = explain(code)
+    texts = RULES[code]
     assert texts.what.endswith(".")
     assert texts.effect.endswith(".")
     assert re.fullmatch(r"Fix: .+\.", texts.fix)
@@ -126,7 +126,7 @@ def test_the_whole_section_of_a_rule_is_its_explanation(code: str) -> None:
 
 
 def test_page_names_the_versions_that_are_read_and_written() -> None:
-    assert f'"$schema": "{WRITTEN.url}"' in explain("NV104").example
-    assert f"`/v{WRITTEN}.json`" in explain("NV105").what
-    assert f"before {READ_BY_CLIENTS[0]}." in explain("NV106").what
+    assert f'"$schema": "{WRITTEN.url}"' in RULES["NV104"].example
+    assert f"`/v{WRITTEN}.json`" in RULES["NV105"].what
+    assert f"before {READ_BY_CLIENTS[0]}." in RULES["NV106"].what
     assert f"as version {READ_BY_CLIENTS[-1]} |" in PAGE

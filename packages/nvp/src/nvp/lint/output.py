@@ -16,7 +16,7 @@ from .. import __version__
 from ..findings import NOTE, SEVERITIES
 from .files import Unchecked
 from .findings import Finding
-from .rules import RULES, explain
+from .rules import RULES
 
 
 def as_text(
@@ -101,13 +101,13 @@ def as_sarif(findings: Sequence[Finding]) -> list[str]:
 
 
 def _rule(code: str) -> dict[str, Any]:
-    rule, text = RULES[code], explain(code)
+    rule = RULES[code]
     return {
         "id": code,
         "name": rule.name,
         "shortDescription": {"text": rule.title},
-        "fullDescription": {"text": f"{text.what} {text.effect}"},
-        "help": {"text": text.as_text(), "markdown": text.as_markdown()},
+        "fullDescription": {"text": f"{rule.what} {rule.effect}"},
+        "help": {"text": rule.as_text(), "markdown": rule.as_markdown()},
         "defaultConfiguration": {"level": rule.severity},
     }
 
