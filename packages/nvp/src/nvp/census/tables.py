@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
@@ -10,162 +11,16 @@ from typing import Any
 
 from nvidia_variant_provider.errors import redacted
 
+from ..files import read_resource
 from ..gpu_code.report import Defect, LibraryReport, target_key
 from .model import Outcome
 
 APPLICATION = 0x4E565043
 """``PRAGMA application_id`` of a store, which tells it from other SQLite files."""
 
-_FIRST = """
-CREATE TABLE wheels (
-    id INTEGER PRIMARY KEY,
-    key TEXT NOT NULL UNIQUE,
-    sha256 TEXT,
-    project TEXT NOT NULL,
-    version TEXT NOT NULL,
-    label TEXT,
-    filename TEXT NOT NULL,
-    tags TEXT NOT NULL,
-    url TEXT NOT NULL,
-    size INTEGER,
-    upload_time TEXT,
-    status TEXT NOT NULL CHECK (status IN ('inspected', 'skipped', 'failed')),
-    reason TEXT,
-    may_pass INTEGER NOT NULL,
-    complete INTEGER NOT NULL,
-    cuda TEXT,
-    requires TEXT NOT NULL,
-    members INTEGER NOT NULL,
-    defects TEXT NOT NULL,
-    bytes_read INTEGER NOT NULL,
-    seconds REAL NOT NULL,
-    inspected_at TEXT NOT NULL,
-    inspected_by TEXT NOT NULL
-);
-CREATE INDEX wheels_by_project ON wheels (project, version);
-CREATE TABLE libraries (
-    wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
-    path TEXT NOT NULL,
-    format TEXT NOT NULL,
-    machine TEXT NOT NULL,
-    size INTEGER NOT NULL,
-    vendored INTEGER NOT NULL,
-    needed TEXT NOT NULL,
-    defects TEXT NOT NULL,
-    PRIMARY KEY (wheel, path)
-) WITHOUT ROWID;
-CREATE TABLE targets (
-    wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
-    path TEXT NOT NULL,
-    target TEXT NOT NULL,
-    count INTEGER NOT NULL,
-    stubs INTEGER NOT NULL,
-    ptx_isa TEXT,
-    PRIMARY KEY (wheel, path, target)
-) WITHOUT ROWID;
-CREATE INDEX targets_by_target ON targets (target);
-CREATE TABLE claims (
-    wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
-    bound TEXT NOT NULL CHECK (bound IN ('strict', 'relaxed')),
-    cuda_version_lower_bound TEXT,
-    reason TEXT NOT NULL,
-    sm_arch TEXT NOT NULL,
-    PRIMARY KEY (wheel, bound)
-) WITHOUT ROWID;
-"""
-
-_SECOND = """
-CREATE TABLE new_libraries (
-    wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
-    path TEXT NOT NULL,
-    copy INTEGER NOT NULL,
-    format TEXT NOT NULL,
-    machine TEXT NOT NULL,
-    size INTEGER NOT NULL,
-    vendored INTEGER NOT NULL,
-    needed TEXT NOT NULL,
-    lto TEXT NOT NULL,
-    unknown TEXT NOT NULL,
-    compression TEXT NOT NULL,
-    sections TEXT NOT NULL,
-    unchecked INTEGER NOT NULL,
-    defects TEXT NOT NULL,
-    PRIMARY KEY (wheel, path, copy)
-) WITHOUT ROWID;
-INSERT INTO new_libraries
-SELECT wheel, path, 0, format, machine, size, vendored, needed, '{}', '{}', '{}', '{}',
-       0, defects
-FROM libraries;
-DROP TABLE libraries;
-ALTER TABLE new_libraries RENAME TO libraries;
-CREATE TABLE new_targets (
-    wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
-    path TEXT NOT NULL,
-    copy INTEGER NOT NULL,
-    target TEXT NOT NULL,
-    count INTEGER NOT NULL,
-    stubs INTEGER NOT NULL,
-    ptx_isa TEXT,
-    PRIMARY KEY (wheel, path, copy, target)
-) WITHOUT ROWID;
-INSERT INTO new_targets
-SELECT wheel, path, 0, target, count, stubs, ptx_isa FROM targets;
-DROP TABLE targets;
-ALTER TABLE new_targets RENAME TO targets;
-CREATE INDEX targets_by_target ON targets (target);
-CREATE INDEX wheels_by_url ON wheels (url);
-CREATE TABLE declared (
-    wheel INTEGER PRIMARY KEY REFERENCES wheels (id) ON DELETE CASCADE,
-    every_file INTEGER NOT NULL,
-    sha256 TEXT,
-    unhashed TEXT,
-    message TEXT,
-    hint TEXT,
-    folder TEXT,
-    name TEXT,
-    version TEXT,
-    requires TEXT NOT NULL,
-    tags TEXT,
-    variant_json BLOB
-);
-"""
-"""``copy`` tells members of an archive that have the same name."""
-
-_THIRD = """
-DROP TABLE declared;
-DROP INDEX wheels_by_url;
-"""
-"""``declared`` had what wheels say about themselves, for an option that is gone."""
-
-_FOURTH = """
-CREATE TABLE new_libraries (
-    wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
-    path TEXT NOT NULL,
-    copy INTEGER NOT NULL,
-    format TEXT NOT NULL,
-    machine TEXT NOT NULL,
-    size INTEGER NOT NULL,
-    vendored INTEGER NOT NULL,
-    needed TEXT NOT NULL,
-    lto TEXT NOT NULL,
-    unknown TEXT NOT NULL,
-    compression TEXT NOT NULL,
-    unchecked INTEGER NOT NULL,
-    defects TEXT NOT NULL,
-    PRIMARY KEY (wheel, path, copy)
-) WITHOUT ROWID;
-INSERT INTO new_libraries
-SELECT wheel, path, copy, format, machine, size, vendored, needed, lto, unknown,
-       compression, unchecked, defects
-FROM libraries;
-DROP TABLE libraries;
-ALTER TABLE new_libraries RENAME TO libraries;
-"""
-"""The column ``sections`` went: nothing used it."""
-
-MIGRATIONS = (_FIRST, _SECOND, _THIRD, _FOURTH)
-"""What makes version N of the tables from version N-1; 0 is an empty file. Never change
-an entry: people have stores that were made with it."""
+_SQL = read_resource("census", "tables.sql")
+MIGRATIONS = re.split("^-- Version .*", _SQL, flags=re.MULTILINE)[1:]
+"""What makes version N of the tables from version N-1; 0 is an empty file."""
 
 VERSION = len(MIGRATIONS)
 """``PRAGMA user_version`` of a store that is up to date."""
