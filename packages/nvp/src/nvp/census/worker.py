@@ -16,7 +16,7 @@ import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import IO, Any, Protocol, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from nvidia_variant_provider.errors import InputError
 
@@ -124,26 +124,15 @@ class _Meter:
         return InputError(f"not read within {self._seconds:g} s")
 
 
-class _Readable(Protocol):
-    """A file of bytes that can seek."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most ``size`` bytes, and none only at the end."""
-
-    def tell(self) -> int:
-        """Return the position at which the next read starts."""
-
-    def seek(self, offset: int, whence: int = ..., /) -> object:
-        """Set the position at which the next read starts."""
-
-
 class _Watched(io.RawIOBase):
     """A file whose errors end the reading, instead of passing for damage of the wheel.
 
     :param counts: whether the bytes count; otherwise the file itself counts them.
     """
 
-    def __init__(self, file: _Readable, meter: _Meter, *, counts: bool) -> None:
+    def __init__(
+        self, file: IO[bytes] | io.RawIOBase, meter: _Meter, *, counts: bool
+    ) -> None:
         super().__init__()
         self._file = file
         self._meter = meter
@@ -170,7 +159,7 @@ class _Watched(io.RawIOBase):
         """
         self._meter.check()
         try:
-            data = self._file.read(len(buffer))
+            data = self._file.read(len(buffer)) or b""
         except InputError as error:
             raise _StoppedError(error, may_pass=True) from None
         except OSError as error:
@@ -284,7 +273,9 @@ def _check_size(size: int, wheel: Wheel) -> None:
 
 
 @contextlib.contextmanager
-def _buffered(file: _Readable, meter: _Meter, *, counts: bool) -> Iterator[IO[bytes]]:
+def _buffered(
+    file: IO[bytes] | io.RawIOBase, meter: _Meter, *, counts: bool
+) -> Iterator[IO[bytes]]:
     with io.BufferedReader(_Watched(file, meter, counts=counts)) as watched:
         yield watched
 

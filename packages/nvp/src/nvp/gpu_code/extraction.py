@@ -12,7 +12,7 @@ from nvidia_variant_provider.strict_json import open_regular
 
 from . import elf
 from .compression import ZSTD, Budget, decompress, has_zstd
-from .elf import cubin_target, has_kernels
+from .elf import has_kernels
 from .fatbin import (
     CONTAINER,
     CUBIN,
@@ -23,6 +23,7 @@ from .fatbin import (
     group_entries,
     target_of,
 )
+from .formats import read_cubin
 from .ranges import read_all
 
 _SEARCH = re.compile(re.escape(MAGIC)).search
@@ -88,12 +89,7 @@ def extract_cubin(path: str, fits: Callable[[str], bool]) -> Cubin | None:
 
 def _loose(data: mmap.mmap, fits: Callable[[str], bool]) -> Cubin | None:
     content = data[:]
-    image = read_all(elf.read_sections(), content)
-    start, size = image.sections.place(b".nv.compat")
-    note, length = image.sections.place(b".note.nv.tkinfo")
-    target = cubin_target(
-        image, content[start : start + size], content[note : note + length]
-    )
+    target = read_all(read_cubin(), content).target
     return Cubin(target, content) if fits(target) and _is_loadable(content) else None
 
 
@@ -171,8 +167,8 @@ def _entries(data: mmap.mmap, at: int, end: int) -> Iterator[_Packed]:
         start, length = at + header, packed or payload
         if kind == CUBIN:
             size = fields[13] or payload
-            form = compression_of(fields)
-            yield _Packed(target_of(fields), size, form, start, length)
+            form = compression_of(fields[11])
+            yield _Packed(target_of(fields[8], fields[11]), size, form, start, length)
         elif kind == GROUP:
             yield from _members(data[at : at + header], fields, start, length)
         at = start + payload
@@ -182,9 +178,10 @@ def _members(
     header: bytes, group: tuple[int, ...], start: int, length: int
 ) -> Iterator[_Packed]:
     """Yield the cubins of a group, which are compressed as one stream."""
-    form = compression_of(group)
+    form = compression_of(group[11])
     with contextlib.suppress(ValueError):
         for fields in group_entries(header):
             offset, size = fields[2:4]
             if fields[0] == CUBIN:
-                yield _Packed(target_of(fields), size, form, start, length, offset)
+                target = target_of(fields[8], fields[11])
+                yield _Packed(target, size, form, start, length, offset)

@@ -291,7 +291,7 @@ class Scanner:
         if not self._budget.may_unpack:
             self._tell(self._next, _TOO_DEAR)
             return b""
-        form = compression_of(group)
+        form = compression_of(group[11])
         return decompress(form, payload, _MAX_GROUP, self._budget) or b""
 
     def _report(
@@ -308,7 +308,7 @@ class Scanner:
         packing = (group or fields)[11]
         stub: bool | None = False
         if kind == CUBIN and size <= SMALL:
-            stored = NONE if group else _compression(packing)
+            stored = NONE if group else compression_of(packing)
             stub = self._is_stub(stored, body) if body else None
         version = (major, minor) if kind == PTX else None
         self._on_entry(_entry(kind, (arch, fields[11]), version, packing, stub))
@@ -381,29 +381,21 @@ def _entry(
     """
     return Entry(
         kind=kind,
-        target=_target(*gpu),
+        target=target_of(*gpu),
         isa="" if version is None else f"{version[0]}.{version[1]}",
-        compression=_compression(packing),
+        compression=compression_of(packing),
         stub=stub,
     )
 
 
-def target_of(fields: tuple[int, ...]) -> str:
+def target_of(arch: int, flags: int) -> str:
     """Return the target of an entry, such as ``90``, ``90a`` or ``100f``."""
-    return _target(fields[8], fields[11])
-
-
-def _target(arch: int, flags: int) -> str:
     letter = "a" if flags & _ARCH_SPECIFIC else ""
     return f"{arch}{letter or ('f' if flags & _FAMILY_SPECIFIC else '')}"
 
 
-def compression_of(fields: tuple[int, ...]) -> str:
+def compression_of(flags: int) -> str:
     """Return how the payload of an entry is compressed."""
-    return _compression(fields[11])
-
-
-def _compression(flags: int) -> str:
     if flags & _ZSTD:
         return ZSTD
     return LZ4 if flags & _LZ4 else NONE

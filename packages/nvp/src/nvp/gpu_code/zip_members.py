@@ -8,7 +8,6 @@ three times as fast as zlib; zlib does where there is no wheel of it.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import struct
 import threading
@@ -44,64 +43,36 @@ it in the cache of the processor."""
 
 _DAMAGED = "it cannot be decompressed: its data is damaged"
 
-Read = Callable[[int, int], bytes]
-"""Reads bytes from an offset: at most so many, and fewer at the end of the archive."""
-
 
 class Source:
     """An archive that several threads may read from, as a path or an open file."""
 
     def __init__(self, source: str | IO[bytes]) -> None:
         self._source = source
+        self._own: IO[bytes] | None = None
         self._lock = threading.Lock()
-        self._idle: list[IO[bytes]] = []
-        self._is_closed = False
 
-    @contextlib.contextmanager
-    def reader(self) -> Iterator[Read]:
-        """Provide a function that reads a number of bytes from an offset."""
-        if isinstance(self._source, str):
-            own = self._open(self._source)
-            try:
+    def read(self, offset: int, length: int) -> bytes:
+        """Read at most ``length`` bytes from an offset, fewer at the end of the file.
 
-                def read(offset: int, length: int) -> bytes:
-                    own.seek(offset)
-                    return own.read(length)
+        Threads take turns, which costs little: inflating the bytes takes the time.
 
-                yield read
-            finally:
-                self._put_back(own)
-        else:
-            shared, lock = self._source, self._lock
-
-            def read_shared(offset: int, length: int) -> bytes:
-                with lock:
-                    shared.seek(offset)
-                    return shared.read(length)
-
-            yield read_shared
+        :raises OSError: it cannot be opened or read.
+        """
+        with self._lock:
+            if not isinstance(self._source, str):
+                file = self._source
+            elif self._own is None:
+                file = self._own = open(self._source, "rb", buffering=0)  # noqa: SIM115  # `close` does
+            else:
+                file = self._own
+            file.seek(offset)
+            return file.read(length)
 
     def close(self) -> None:
-        """Close what this has opened; a file in use is closed when it is put back."""
-        with self._lock:
-            self._is_closed = True
-            for file in self._idle:
-                file.close()
-            self._idle.clear()
-
-    def _open(self, path: str) -> IO[bytes]:
-        """Take a file that is open already: an archive can have 10,000 members."""
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return open(path, "rb", buffering=0)
-
-    def _put_back(self, file: IO[bytes]) -> None:
-        with self._lock:
-            if not self._is_closed:
-                self._idle.append(file)
-                return
-        file.close()
+        """Close what this has opened."""
+        if self._own is not None:
+            self._own.close()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,15 +103,14 @@ class Member:
             bytes than it claims have been yielded.
         """
         try:
-            with source.reader() as read:
-                data = self._data(read)
-                if self.method == zipfile.ZIP_STORED:
-                    yield from self._checked(iter(partial(data, PIECE), b""))
-                elif self.size <= PIECE and self.packed <= PACKED:
-                    # The fields of a local header may take some of the first bytes.
-                    yield from self._short(b"".join(iter(partial(data, PACKED), b"")))
-                else:
-                    yield from self._checked(_inflate(data))
+            data = self._data(source.read)
+            if self.method == zipfile.ZIP_STORED:
+                yield from self._checked(iter(partial(data, PIECE), b""))
+            elif self.size <= PIECE and self.packed <= PACKED:
+                # The fields of a local header may take some of the first bytes.
+                yield from self._short(b"".join(iter(partial(data, PACKED), b"")))
+            else:
+                yield from self._checked(_inflate(data))
         except OSError as error:
             message = f"cannot be read: {error.strerror or error}"
             raise BrokenError(message) from None
@@ -174,7 +144,7 @@ class Member:
         if crc != self.crc:
             raise BrokenError("its checksum is wrong")
 
-    def _data(self, read: Read) -> Callable[[int], bytes]:
+    def _data(self, read: Callable[[int, int], bytes]) -> Callable[[int], bytes]:
         """Return a function that reads the next bytes as they are in the archive.
 
         :raises BrokenError: the local header is not what the archive's list says.

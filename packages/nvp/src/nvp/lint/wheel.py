@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 WHEEL_CHECKS: Checks[OpenedWheel] = Checks()
 """The checks of the file name and METADATA."""
 
-HASH_CHECKS: Checks[HashedFile] = Checks()
-"""The checks of the hashes that a page gives."""
+HASH_CHECKS: Checks[tuple[str | None, str | None]] = Checks()
+"""The checks of a sha256, as a page gives it and as it is, where they are known."""
 
 VARIANT_JSON_CHECKS: Checks[OpenedWheel] = Checks()
 """The checks whose findings point into ``variant.json``."""
@@ -70,14 +70,6 @@ class OpenedWheel:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HashedFile:
-    """The sha256 of a file, as its page gives it and as it is, where they are known."""
-
-    listed: str | None
-    actual: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedWheel:
     """The findings about a wheel, and what the rules of its release need of it.
 
@@ -96,7 +88,7 @@ def check_hash(file: IndexFile, sha256: str | None, collector: Collector) -> Non
 
     :param sha256: the hash of the file; ``None`` if it is not known.
     """
-    HASH_CHECKS.run(HashedFile(listed=file.sha256, actual=sha256), collector)
+    HASH_CHECKS.run((file.sha256, sha256), collector)
 
 
 def check_wheel(file: IndexFile, name: WheelName, reading: Reading) -> CheckedWheel:
@@ -256,15 +248,13 @@ def check_nv415(wheel: OpenedWheel) -> Iterator[Problem]:
 
 
 @HASH_CHECKS.rule("NV417")
-def check_nv417(file: HashedFile) -> Iterator[Problem]:
+def check_nv417(hashes: tuple[str | None, str | None]) -> Iterator[Problem]:
     """Report a file whose page gives another hash."""
-    if file.listed is None or file.actual is None:
-        return
-    if file.listed.lower() != file.actual:
+    given, actual = hashes
+    if given is not None and actual is not None and given.lower() != actual:
         yield Problem(
             "",
-            f"the page gives sha256 {shown(file.listed, 80)}, and the file has "
-            f"{file.actual}",
+            f"the page gives sha256 {shown(given, 80)}, and the file has {actual}",
             "find out which of the two is right before anybody installs the file",
         )
 
