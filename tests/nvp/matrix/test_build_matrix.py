@@ -35,13 +35,13 @@ from nvidia_variant_provider.resolution.priorities import Priorities
 from nvidia_variant_provider.resolution.resolver import resolve_metadata
 from nvp import api
 from nvp.knowledge.tables import (
+    driver_versions,
     gpu_models,
     runs_machine_code,
     toolkits,
 )
 from nvp.matrix.cells import (
     all_capabilities,
-    all_drivers,
     find_cells,
     machine,
 )
@@ -241,7 +241,7 @@ def test_cells_of_the_matrix_follow_the_guide(cpu: str) -> None:
     for capability, architecture in GPUS.values():
         if capability is None:
             continue
-        for cuda in all_drivers():
+        for cuda in driver_versions():
             cell = by_machine[cuda, capability]
             fits = architecture if cuda >= CUDA else None
             assert cell.label == decide(fits, runs, workloads=True)
@@ -287,7 +287,7 @@ def test_no_label_is_shadowed() -> None:
     for answers, _ in CPUS.values():
         for prefer in (None, "bf16_training", "int8_inference"):
             for capability in (None, *map(str, all_capabilities())):
-                for cuda in (all_drivers()[0], all_drivers()[-1]):
+                for cuda in (driver_versions()[0], driver_versions()[-1]):
                     where = environment(capability, cuda)
                     on = prefer is not None
                     selected.add(select(where, answers, workloads=on, prefer=prefer))

@@ -18,10 +18,9 @@ from support.strategies import documents
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.metadata import read_metadata
 from nvp import api
-from nvp.knowledge.tables import can_exist
+from nvp.knowledge.tables import can_exist, driver_versions
 from nvp.matrix.cells import (
     all_capabilities,
-    all_drivers,
     describe_lanes,
     find_cells,
 )
@@ -279,7 +278,7 @@ def read_rectangle(text: str) -> list[tuple[CudaVersion, ComputeCapability]]:
     assert match
     sides = []
     for part, known in zip(
-        match.groups(), (all_drivers(), all_capabilities()), strict=True
+        match.groups(), (driver_versions(), all_capabilities()), strict=True
     ):
         names = [str(item) for item in known]
         side: list[Any] = []

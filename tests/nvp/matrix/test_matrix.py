@@ -23,11 +23,10 @@ from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution.priorities import Priorities
 from nvp import api
 from nvp.files import read_resource
-from nvp.knowledge.tables import can_exist
+from nvp.knowledge.tables import can_exist, driver_versions
 from nvp.matrix.cells import (
     Cell,
     all_capabilities,
-    all_drivers,
     every_value,
     find_cells,
     machine,
@@ -94,7 +93,7 @@ def spread(rows: str, columns: str, text: str) -> Picks:
     return {
         (cuda, gpu): text
         for gpu in members(rows, all_capabilities())
-        for cuda in members(columns, all_drivers())
+        for cuda in members(columns, driver_versions())
         if can_exist(CudaVersion.parse(cuda), ComputeCapability.parse(gpu))
     }
 
@@ -113,7 +112,7 @@ class TestCells:
     ) -> None:
         metadata = read_metadata(sample)
         cells = find_cells(metadata, minor_version_compatibility=relaxed)
-        assert len(cells) == len(all_drivers()) * len(all_capabilities())
+        assert len(cells) == len(driver_versions()) * len(all_capabilities())
         name = "NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY"
         for cell in cells:
             resolution = api.resolve(
@@ -288,7 +287,7 @@ def hostile_grid() -> Grid:
     """Return a grid with a label and a title that would do harm if not escaped."""
     cells = [
         Cell(cuda=cuda, capability=gpu, label=HOSTILE, how=how)
-        for cuda, how in zip(all_drivers(), cycle(("native", "ptx", "cpu")))
+        for cuda, how in zip(driver_versions(), cycle(("native", "ptx", "cpu")))
         for gpu in all_capabilities()
     ]
     variants = {HOSTILE: {"nvidia": {"sm_arch": (HOSTILE, "90_real")}}}

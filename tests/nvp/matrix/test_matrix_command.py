@@ -13,8 +13,8 @@ from support.html_page import Page
 
 from nvidia_variant_provider.metadata import read_metadata
 from nvp import api
-from nvp.knowledge.tables import can_exist
-from nvp.matrix.cells import all_capabilities, all_drivers
+from nvp.knowledge.tables import can_exist, driver_versions
+from nvp.matrix.cells import all_capabilities
 
 VERB = "matrix"
 
@@ -61,7 +61,9 @@ class TestCommand:
         cell = {"cuda": "12.9", "sm": "9.0", "label": "cu128", "how": "native"}
         assert {**cell, "exists": True} in data["cells"]
         assert len(data["cells"]) == sum(
-            can_exist(cuda, gpu) for cuda in all_drivers() for gpu in all_capabilities()
+            can_exist(cuda, gpu)
+            for cuda in driver_versions()
+            for gpu in all_capabilities()
         )
 
     @pytest.mark.parametrize("form", ["text", "markdown", "html", "svg", "json"])

@@ -14,10 +14,10 @@ from nvidia_variant_provider.machine.environment import CudaVersion
 from nvp import api
 from nvp.knowledge.tables import (
     driver_branches,
+    driver_versions,
     newest_cuda,
     toolkits,
 )
-from nvp.matrix.cells import all_drivers
 
 VERB = "matrix"
 
@@ -66,7 +66,7 @@ class TestNewestCuda:
         assert newest_cuda() >= max(driver_branches().values())
 
     def test_lanes_reach_one_minor_version_past_it(self) -> None:
-        drivers, newest = all_drivers(), newest_cuda()
+        drivers, newest = driver_versions(), newest_cuda()
         assert drivers[-1] == CudaVersion(newest.major, newest.minor + 1)
         assert newest in drivers
         assert {*driver_branches().values()} <= {*drivers}
@@ -82,5 +82,5 @@ class TestNewestCuda:
         build = nvidia(str(cuda), sm=["90_real"])
         path.write_text(json.dumps(document({"null": {}, label: build})))
         picks = {cell.cuda for cell in api.matrix(path).cells if cell.label == label}
-        assert picks == {version for version in all_drivers() if version >= cuda}
+        assert picks == {version for version in driver_versions() if version >= cuda}
         assert "NV315" not in {finding.code for finding in api.validate([path])}

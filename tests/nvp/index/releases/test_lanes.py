@@ -163,6 +163,6 @@ def test_names_of_projects() -> None:
 
 
 def test_the_report_is_that_of_the_function(run: Run, index: Path) -> None:
-    data = api.matrix_of_project("torch==2.15.0", index_url=str(index)).to_dict()
+    data = api.matrix(project="torch==2.15.0", index_url=str(index)).to_dict()
     outcome = run("matrix", "torch==2.15.0", "--index-url", index, "--json")
     assert json.loads(outcome.out)["data"] == data

@@ -16,13 +16,18 @@ from nvidia_variant_provider.api import (
     resolve,
 )
 
-from .machines import read_environment, read_machine, read_machines
+from .machines import (
+    diff_receipts,
+    doctor,
+    read_environment,
+    read_machine,
+    read_machines,
+)
 from .planning import (
     diff,
     diff_of_projects,
     fleet,
     matrix,
-    matrix_of_project,
     releases,
 )
 from .publishing import (
@@ -33,7 +38,6 @@ from .publishing import (
     upgrade_index,
     validate,
 )
-from .stacks import diff_receipts, doctor
 
 __all__ = [
     "Environment",
@@ -49,7 +53,6 @@ __all__ = [
     "inspect",
     "inspect_distribution",
     "matrix",
-    "matrix_of_project",
     "read_environment",
     "read_machine",
     "read_machines",

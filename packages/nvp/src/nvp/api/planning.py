@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypedDict
 
 from nvidia_variant_provider.api import Release, detect, metadata_of
+from nvidia_variant_provider.errors import UsageError
 from nvidia_variant_provider.machine import overrides
 from nvidia_variant_provider.machine.environment import Environment
 
@@ -13,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..builds.releases import ReleaseTable
     from ..fleet.serving import Fleet
+    from ..index.pip.settings import Indexes
     from ..index.releases.reading import Inspect, Watch
     from ..inventories.model import Machine
     from ..matrix.cells import Matrix
@@ -98,8 +101,10 @@ def releases(
 
 
 def matrix(
-    variants_json: Release,
+    variants_json: Release | None = None,
     *,
+    project: str | None = None,
+    index_url: str | None = None,
     assume: Collection[str] = (),
     all_lanes: bool = False,
     minor_version_compatibility: bool | None = None,
@@ -113,17 +118,33 @@ def matrix(
     (`matrix.cells.OTHER_MAKERS`). The user's ``variants.toml`` does not count.
 
     :param variants_json: the metadata of the release; see `Release`.
+    :param project: a release on an index instead, such as ``torch==2.15.0``; without a
+        version, the newest one that any machine runs. Its wheels are judged as
+        `releases` judges them, for the platform and the interpreter of this machine.
+    :param index_url: the index, by default the one that pip is configured for.
     :param assume: namespaces of other makers' hardware that count as supported too.
     :param all_lanes: have cells for drivers with GPUs that they do not support, too.
     :param minor_version_compatibility: whether builds count that only the driver's
         minor-version compatibility can run; ``None`` leaves it to ``environ``.
-    :param environ: environment variables, by default those of the process. Only the
-        opt-in to minor-version compatibility counts.
+    :param environ: environment variables, by default those of the process: the opt-in
+        to minor-version compatibility, and the settings of pip for a project.
     :return: ``cells`` has a cell for each driver with each GPU that it supports: all
         GPUs of the oldest driver first, both ascending. `matrix.grid.grid_of` makes a
         table of it.
-    :raises InputError: the metadata is not valid.
+    :raises InputError: the metadata is not valid, or no index has the release.
+    :raises UsageError: ``project`` is malformed, or there is no index or no release.
     """
+    if project is not None:
+        from ..index.releases.machines import find_project_matrix
+
+        return find_project_matrix(
+            project,
+            all_lanes=all_lanes,
+            minor_version_compatibility=minor_version_compatibility,
+            **_of_index(index_url, environ),
+        )
+    if variants_json is None:
+        raise UsageError("there is no release", hint="give its metadata or a project")
     from ..matrix.cells import find_matrix
 
     return find_matrix(
@@ -131,44 +152,6 @@ def matrix(
         assume=assume,
         all_lanes=all_lanes,
         minor_version_compatibility=_accepts(minor_version_compatibility, environ),
-    )
-
-
-def matrix_of_project(
-    project: str,
-    *,
-    index_url: str | None = None,
-    all_lanes: bool = False,
-    minor_version_compatibility: bool | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> Matrix:
-    """Return which build of a release on an index each driver and each GPU gets.
-
-    Ordinary wheels are judged as `releases` judges them, for the platform and the
-    interpreter of this machine.
-
-    :param project: such as ``torch==2.15.0``; without a version, the newest release
-        that any machine runs.
-    :param index_url: the index, by default the one that pip is configured for.
-    :param all_lanes: as for `matrix`.
-    :param minor_version_compatibility: as for `matrix`.
-    :param environ: environment variables, by default those of the process, from which
-        pip takes its settings.
-    :raises InputError: no index has the release, or none can be read.
-    :raises UsageError: ``project`` is malformed, or there is no index.
-    """
-    from ..files import cache_folder
-    from ..index.pip.settings import Indexes
-    from ..index.releases.machines import find_project_matrix
-
-    environ = os.environ if environ is None else environ
-    return find_project_matrix(
-        project,
-        environ=environ,
-        indexes=Indexes(url=index_url),
-        all_lanes=all_lanes,
-        minor_version_compatibility=minor_version_compatibility,
-        cache=cache_folder(environ),
     )
 
 
@@ -185,10 +168,7 @@ def diff(
 
     :param old: the metadata of the old release; see `Release`.
     :param new: the metadata of the new release.
-    :param assume: as for `matrix`.
-    :param all_lanes: as for `matrix`.
-    :param minor_version_compatibility: as for `matrix`.
-    :param environ: environment variables, as for `matrix`.
+    :param assume: as for `matrix`, and so are the others.
     :return: ``lanes`` has a lane for each driver with each GPU, in the order of the
         cells of `matrix`. Its ``change`` is ``"lost"``, ``"changed"``, ``"gained"`` or
         ``"same"``.
@@ -218,23 +198,18 @@ def diff_of_projects(
 
     :param old: such as ``torch==2.14.1``.
     :param new: such as ``torch==2.15.0``.
-    :param index_url: as for `matrix_of_project`, and so are the others.
+    :param index_url: as for `matrix`, and so are the others.
     :raises InputError: no index has a release, or none can be read.
     :raises UsageError: a project is malformed, or there is no index.
     """
-    from ..files import cache_folder
-    from ..index.pip.settings import Indexes
     from ..index.releases.machines import compare_projects
 
-    environ = os.environ if environ is None else environ
     return compare_projects(
         old,
         new,
-        environ=environ,
-        indexes=Indexes(url=index_url),
         all_lanes=all_lanes,
         minor_version_compatibility=minor_version_compatibility,
-        cache=cache_folder(environ),
+        **_of_index(index_url, environ),
     )
 
 
@@ -282,23 +257,36 @@ def fleet(
         return choose(groups, strict, with_compatibility=None if accepts else relaxed)
     if project is None:
         return choose(groups, None)
-    from ..files import cache_folder
-    from ..index.pip.settings import Indexes
     from ..index.releases.machines import decide_by_project, parse_project
 
     name, version = parse_project(project)
     one, every = (
         decide_by_project(
             wanted,
-            environ=environ,
-            indexes=Indexes(url=index_url),
             every_gpu=every_gpu,
             minor_version_compatibility=minor_version_compatibility,
-            cache=cache_folder(environ),
+            **_of_index(index_url, environ),
         )
         for wanted in (project, name)
     )
     return choose(groups, one, of_other_releases=None if version is None else every)
+
+
+class _OfIndex(TypedDict):
+    """What every judgement of a project on an index takes."""
+
+    environ: Mapping[str, str]
+    indexes: Indexes
+    cache: str | None
+
+
+def _of_index(index_url: str | None, environ: Mapping[str, str] | None) -> _OfIndex:
+    from ..files import cache_folder
+    from ..index.pip.settings import Indexes
+
+    environ = os.environ if environ is None else environ
+    indexes, cache = Indexes(url=index_url), cache_folder(environ)
+    return {"environ": environ, "indexes": indexes, "cache": cache}
 
 
 def _accepts(given: bool | None, environ: Mapping[str, str] | None) -> bool:

@@ -22,21 +22,7 @@ without native libraries. ``failed``: it could not be read."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What to read, and by what.
-
-    :param projects: the projects to read; empty for all of the index.
-    :param releases: how many of their newest releases; ``None`` for all.
-    :param platforms: patterns such as ``*linux*x86_64``, of which one has to match a
-        platform tag; empty for all.
-    :param every_wheel: read each wheel of a release, and not just one for each
-        platform and label. Wheels for different Pythons share their GPU code.
-    :param jobs: how many processes of this machine read; one for each core by default.
-    :param dask: the address of the scheduler of a cluster, which reads instead.
-    :param deadline: how many seconds a wheel may be read.
-    :param per_host: how many wheels of one server are read at the same time. A reader
-        sends one request at a time.
-    :param max_bytes: no wheel is started after so many bytes.
-    """
+    """What to read, and by what: the arguments of `nvp.api.census` of these names."""
 
     projects: Sequence[str] = ()
     releases: int | None = None

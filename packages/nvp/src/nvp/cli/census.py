@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import re
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from nvidia_variant_provider.errors import InputError, ProviderError, UsageError, shown
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..census.model import Outcome
     from ..census.report import ProjectSummary, ReleaseSummary
     from ..census.running import Stop, Tally
-    from .render import CensusBar
 
 FINDINGS = 1
 INTERRUPTED = 130
@@ -175,7 +174,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 class _Observer:
     """Shows the run on a terminal, and says what fails."""
 
-    def __init__(self, bar: CensusBar | None) -> None:
+    def __init__(self, bar: Callable[[int, int | None, int], None] | None) -> None:
         self._bar = bar
         self.errors: list[ProviderError] = []
 
@@ -201,7 +200,7 @@ class _Observer:
     def _update(self, tally: Tally) -> None:
         if self._bar is not None:
             done = tally.known + tally.read
-            self._bar.update(done, tally.expected, tally.bytes_read)
+            self._bar(done, tally.expected, tally.bytes_read)
 
 
 @contextlib.contextmanager

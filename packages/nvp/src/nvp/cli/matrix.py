@@ -79,23 +79,18 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 
 def _find_matrix(options: argparse.Namespace, environ: Mapping[str, str]) -> Matrix:
-    if names_project(options.file, options):
-        from ..api import matrix_of_project
-
-        refuse_for_projects(options)
-        return matrix_of_project(
-            options.file,
-            index_url=options.index_url,
-            all_lanes=options.all_lanes,
-            minor_version_compatibility=options.minor_version_compatibility or None,
-            environ=environ,
-        )
     from ..api import matrix
 
-    release = read_release(options.file, environ)
-    check_assumed(options, release)
+    release = None
+    if names_project(options.file, options):
+        refuse_for_projects(options)
+    else:
+        release = read_release(options.file, environ)
+        check_assumed(options, release)
     return matrix(
         release,
+        project=options.file if release is None else None,
+        index_url=options.index_url,
         assume=options.assume,
         all_lanes=options.all_lanes,
         minor_version_compatibility=options.minor_version_compatibility or None,

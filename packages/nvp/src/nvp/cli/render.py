@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Protocol
+from typing import IO
 
 from nvidia_variant_provider.errors import ProviderError, printable
 from nvidia_variant_provider.light import Frozen
@@ -287,18 +287,12 @@ def progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
         yield update
 
 
-class CensusBar(Protocol):
-    """A bar for the wheels of an index."""
-
-    def update(self, done: int, expected: int | None, bytes_read: int) -> None:
-        """Show how many wheels are done, of how many, and what was read for them."""
-
-
 @contextlib.contextmanager
-def census_bar() -> Iterator[CensusBar | None]:
+def census_bar() -> Iterator[Callable[[int, int | None, int], None] | None]:
     """Show one bar with wheels, bytes, rate and time left while the context lasts.
 
-    The value of the context is ``None`` where stderr is not a terminal.
+    The value of the context is a function that takes how many wheels are done, of how
+    many, and the bytes read. It is ``None`` where stderr is not a terminal.
     """
     if not sys.stderr.isatty():
         yield None
@@ -324,14 +318,13 @@ def census_bar() -> Iterator[CensusBar | None]:
     ) as bar:
         task = bar.add_task("", total=None, amount="")
 
-        class _Bar:
-            def update(self, done: int, expected: int | None, bytes_read: int) -> None:
-                seconds = max(time.monotonic() - started, 0.001)
-                rate = readable_size(bytes_read / seconds)
-                amount = f"{readable_size(bytes_read)}, {rate}/s"
-                bar.update(task, completed=done, total=expected, amount=amount)
+        def update(done: int, expected: int | None, bytes_read: int) -> None:
+            seconds = max(time.monotonic() - started, 0.001)
+            rate = readable_size(bytes_read / seconds)
+            amount = f"{readable_size(bytes_read)}, {rate}/s"
+            bar.update(task, completed=done, total=expected, amount=amount)
 
-        yield _Bar()
+        yield update
 
 
 def readable_size(size: float) -> str:

@@ -15,7 +15,14 @@ from nvidia_variant_provider.errors import InputError, printable, redacted, show
 from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 from nvidia_variant_provider.machine.overrides import CUDA_DRIVER_VERSION, SM_ARCH
 
-from ..matrix.style import as_html, as_markdown, as_notes, as_page, tone_classes
+from ..matrix.style import (
+    as_html,
+    as_markdown,
+    as_notes,
+    as_page,
+    markdown_table,
+    tone_classes,
+)
 from .serving import Fleet, Served
 
 Rows = Sequence[Sequence[str]]
@@ -32,8 +39,7 @@ def markdown_lines(
     header: Sequence[str], rows: Rows, notes: Sequence[str]
 ) -> list[str]:
     """Return the lines of a table in Markdown, with the summary below it."""
-    table = [header, ["---"] * len(header), *(map(as_markdown, row) for row in rows)]
-    lines = [f"| {' | '.join(row)} |" for row in table]
+    lines = markdown_table(header, ([*map(as_markdown, row)] for row in rows))
     return [f"# {_TITLE}", "", *lines, "", *(f"- {as_markdown(n)}" for n in notes)]
 
 

@@ -136,29 +136,23 @@ class _Layout:
 
     def segments(self, data: bytes, size: int) -> Iterator[tuple[int, int, int, int]]:
         """Yield type, offset, address and size in the file of each segment."""
-        for at in range(0, len(data) - size + 1, size):
-            if self.wide:
-                kind, _, offset, address, _, length = struct.unpack_from(
-                    self.order + "IIQQQQ", data, at
-                )
-            else:
-                kind, offset, address, _, length = struct.unpack_from(
-                    self.order + "IIIII", data, at
-                )
-            yield kind, offset, address, length
+        return self._rows("I4xQQ8xQ" if self.wide else "III4xI", data, size)
 
     def sections(self, data: bytes, size: int) -> Iterator[tuple[int, int, int, int]]:
         """Return offset of the name, type, offset and size of each section."""
-        form = struct.Struct(self.order + ("II16xQQ" if self.wide else "II8xII"))
-        padded = struct.Struct(f"{form.format}{size - form.size}x")
-        return padded.iter_unpack(memoryview(data)[: len(data) - len(data) % size])
+        return self._rows("II16xQQ" if self.wide else "II8xII", data, size)
 
     def flags(self, data: bytes, size: int) -> Iterator[tuple[int, int, int, int]]:
         """Yield type, flags, offset and size of each section."""
-        form = struct.Struct(self.order + ("4xIQ8xQQ" if self.wide else "4xII4xII"))
-        for at in range(0, len(data) - size + 1, size):
-            kind, flags, offset, length = form.unpack_from(data, at)
-            yield kind, flags, offset, length
+        return self._rows("4xIQ8xQQ" if self.wide else "4xII4xII", data, size)
+
+    def _rows(
+        self, fields: str, data: bytes, size: int
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """Yield the first fields of each row of a table, which may have others."""
+        form = struct.Struct(self.order + fields)
+        padded = struct.Struct(f"{form.format}{size - form.size}x")
+        return padded.iter_unpack(memoryview(data)[: len(data) - len(data) % size])
 
     def dynamic(self, data: bytes) -> Iterator[tuple[int, int]]:
         """Yield tag and value of each entry of the dynamic section, up to its end."""

@@ -41,15 +41,9 @@ def inspect_path(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> WheelReport:
-    """Find the GPU code of a wheel, a folder, a library or a loose file.
+    """Find the GPU code of a wheel, a folder or a file, as `nvp.api.inspect` does.
 
-    :param source: a path; or a wheel as an open file that can seek, such as one that
-        reads ranges of bytes from a server.
-    :param name: what to call it in the report and in the log; the path by default.
-    :param jobs: how many files are read at the same time.
-    :param progress: is told how far the work is.
-    :raises InputError: there is no such file, or it cannot be read at all. Whatever is
-        wrong inside of it is a defect of the report.
+    :raises InputError: there is no such file, or it cannot be read at all.
     """
     if not isinstance(source, str):
         name = name or "archive"
@@ -106,8 +100,6 @@ def inspect_distribution(
 ) -> WheelReport:
     """Find the GPU code of an installed distribution, in the files that it recorded.
 
-    :param jobs: how many files are read at the same time.
-    :param progress: is told how far the work is.
     :raises InputError: no such distribution is installed, or it lists no files.
     """
     from importlib.metadata import PackageNotFoundError, distribution

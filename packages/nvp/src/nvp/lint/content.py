@@ -170,7 +170,7 @@ def _find_shortfalls(
             if stubs:
                 yield Shortfall(value=value, lack=Lack.EMPTY_CUBINS, units=stubs)
             continue
-        lacking = [unit for unit in loaded if not _has(unit, value)]
+        lacking = [x for x in loaded if value not in map(property_value, x.targets)]
         if lacking:
             yield _classify(value, lacking)
 
@@ -185,10 +185,6 @@ def _classify(value: str, lacking: Sequence[Unit]) -> Shortfall:
         return Shortfall(value=value, lack=Lack.SPECIFIC_CODE, units=specific)
     lack = Lack.NO_PTX if value.endswith("_virtual") else Lack.NO_CODE
     return Shortfall(value=value, lack=lack, units=failing)
-
-
-def _has(unit: Unit, value: str) -> bool:
-    return value in map(property_value, unit.targets)
 
 
 def _has_stub(unit: Unit, value: str) -> bool:
@@ -227,26 +223,19 @@ _MAX_NAMED = 3
 """How many libraries a message names."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WheelLibraries:
-    """A wheel whose libraries were read."""
-
-    report: WheelReport
-    name: WheelName
-
-
-LIBRARY_CHECKS: Checks[WheelLibraries] = Checks()
+LIBRARY_CHECKS: Checks[tuple[WheelReport, WheelName]] = Checks()
 """The checks of all libraries of a wheel, with or without GPU code."""
 
 
 @LIBRARY_CHECKS.rule("NV513")
-def check_nv513(wheel: WheelLibraries) -> Iterator[Problem]:
+def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
     """Report libraries for another processor or system than the platform tag."""
-    platforms = {tag.platform for tag in wheel.name.tags}
+    report, name = wheel
+    platforms = {tag.platform for tag in name.tags}
     suited = {_machine_of(platform) for platform in platforms}
     if None in suited:
         return  # The wheel is for any platform, or for one whose files are not read.
-    libraries = [x for x in wheel.report.libraries if x.machine in _PROCESSORS]
+    libraries = [x for x in report.libraries if x.machine in _PROCESSORS]
     foreign = [x for x in libraries if (x.format, x.machine) not in suited]
     native = [x for x in libraries if (x.format, x.machine) in suited]
     if native:
@@ -265,9 +254,9 @@ def check_nv513(wheel: WheelLibraries) -> Iterator[Problem]:
 
 
 @LIBRARY_CHECKS.rule("NV514")
-def check_nv514(wheel: WheelLibraries) -> Iterator[Problem]:
+def check_nv514(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
     """Report requirements on another CUDA major than that which libraries link."""
-    report = wheel.report
+    report, _ = wheel
     required = required_runtimes(report.requires)
     linked = list(_linked(report))
     majors = {runtime.version.major for runtime in linked}

@@ -22,7 +22,6 @@ from .content import (
     DeclaringWheel,
     Lack,
     SilentWheel,
-    WheelLibraries,
     describe_wheel,
     letter_of,
 )
@@ -54,7 +53,7 @@ def check_content(
     :param inside: for findings that point into ``variant.json``.
     """
     READING_CHECKS.run(report, outside)
-    LIBRARY_CHECKS.run(WheelLibraries(report=report, name=name), outside)
+    LIBRARY_CHECKS.run((report, name), outside)
     # What seems to be missing may be in what could not be read.
     if report.all_defects:
         return

@@ -43,17 +43,11 @@ def check_paths(
 ) -> list[Finding]:
     """Return the findings about all ``paths``, sorted by path, code and place.
 
-    :param paths: metadata files, wheels, folders, URLs of pages of an index, or ``-``
-        for a metadata file on standard input. A path that cannot be read is a finding.
-    :param select: prefixes of codes to keep; an empty collection keeps all.
-    :param ignore: prefixes of codes to leave out.
-    :param jobs: how many members of a wheel are read at the same time.
-    :param watch: shows how far the reading of one wheel is.
+    The other arguments are those of `nvp.api.validate`.
+
+    :param paths: as there, or ``-`` for a metadata file on standard input.
     :param connect: makes the client that reads URLs; without it, URLs are read
         without the settings of a pip.
-    :param hashes: read wheels of a page from start to end, to compare their sha256
-        with that of the page; otherwise only the parts that other rules need.
-    :param unchecked: takes what was not checked, and why.
     :raises UsageError: no rule has a prefix.
     """
     for prefix in (*select, *ignore):

@@ -17,8 +17,8 @@ from nvidia_variant_provider.metadata.model import Properties, VariantsMetadata
 from nvidia_variant_provider.resolution.ordering import order
 from nvidia_variant_provider.resolution.providers import own_answer
 
-from ..knowledge.tables import gpu_models, toolkits
-from ..matrix.cells import all_drivers, all_places, every_value, machine
+from ..knowledge.tables import driver_versions, gpu_models, toolkits
+from ..matrix.cells import all_places, every_value, machine
 from .findings import Checks, Problem
 from .labels import Claim, claim_of
 
@@ -202,7 +202,7 @@ def _distinct_answers(
 @cache
 def _places() -> Sequence[tuple[CudaVersion, ComputeCapability | None]]:
     """Return each driver without a GPU and with each GPU that it supports."""
-    return [*((cuda, None) for cuda in all_drivers()), *all_places()]
+    return [*((cuda, None) for cuda in driver_versions()), *all_places()]
 
 
 @cache

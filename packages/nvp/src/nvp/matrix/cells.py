@@ -121,11 +121,6 @@ class Matrix:
         return {"cells": [cell.to_dict() for cell in self.cells]}
 
 
-def all_drivers() -> tuple[CudaVersion, ...]:
-    """Return the CUDA versions that drivers report, in ascending order."""
-    return driver_versions()
-
-
 def all_capabilities() -> tuple[ComputeCapability, ...]:
     """Return the compute capabilities that properties can name, in ascending order."""
     return tuple(filter(supported_sm_arch, gpu_models()))
@@ -138,7 +133,7 @@ def all_places(*, all_lanes: bool = False) -> tuple[Place, ...]:
     """
     return tuple(
         (cuda, capability)
-        for cuda in all_drivers()
+        for cuda in driver_versions()
         for capability in all_capabilities()
         if all_lanes or can_exist(cuda, capability)
     )
@@ -195,11 +190,7 @@ def find_matrix(
     minor_version_compatibility: bool = False,
     all_lanes: bool = False,
 ) -> Matrix:
-    """Return the builds of a release for all drivers and all GPUs.
-
-    :param assume: namespaces of other makers' hardware that all machines have.
-    :param all_lanes: have cells for drivers with GPUs that they do not support, too.
-    """
+    """Return the builds of a release for all machines, as `nvp.api.matrix` does."""
     answers = assumed_values(metadata, assume)
     cells = find_cells(
         metadata,
@@ -242,7 +233,7 @@ def find_cells(
             cuda,
             capability,
         )
-        for cuda in (all_drivers() if drivers is None else drivers)
+        for cuda in (driver_versions() if drivers is None else drivers)
         for capability in columns
     ]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.machine.overrides import MINOR_VERSION_COMPATIBILITY
@@ -18,19 +18,18 @@ from nvidia_variant_provider.machine.supported import NAMESPACE
 from nvidia_variant_provider.metadata.model import NULL_LABELS, VariantsMetadata
 from nvidia_variant_provider.resolution.resolver import Resolution, resolve_metadata
 
-from ..knowledge.tables import NATIVE, PTX
+from ..knowledge.tables import NATIVE, PTX, driver_versions
 from .cells import (
     CPU,
     Cell,
     Place,
     all_capabilities,
-    all_drivers,
     assumed_values,
     describe_lanes,
     find_cells,
     machine,
 )
-from .risks import find_risks
+from .grid import find_risks
 
 LOST, CHANGED, GAINED, SAME = "lost", "changed", "gained", "same"
 CHANGES = (LOST, CHANGED, GAINED, SAME)
@@ -135,11 +134,7 @@ def find_differences(
     minor_version_compatibility: bool = False,
     all_lanes: bool = False,
 ) -> Differences:
-    """Return what a new release changes for all drivers and all GPUs.
-
-    :param assume: namespaces of other makers' hardware that all machines have.
-    :param all_lanes: have lanes for drivers with GPUs that they do not support, too.
-    """
+    """Return what a new release changes for all machines, as `nvp.api.diff` does."""
     names = release_names(old, new)
     lanes = compare(
         old,
@@ -161,7 +156,7 @@ def compare(
     minor_version_compatibility: bool = False,
 ) -> list[Lane]:
     """Return the lanes of all drivers, each with all GPUs; both ascending."""
-    rows = tuple(all_drivers() if drivers is None else drivers)
+    rows = tuple(driver_versions() if drivers is None else drivers)
     columns = tuple(all_capabilities() if capabilities is None else capabilities)
     before, after = (
         find_cells(
@@ -197,29 +192,17 @@ class _Comparison:
 
     def lane(self, was: Cell, now: Cell) -> Lane:
         change = find_change(was, now)
-        risk = find_risks(self.new, now)
+        lane = Lane(old=was, new=now, change=change, risk=find_risks(self.new, now))
         if change == LOST:
             reason, causes = self._why_lost(now)
-            return Lane(
-                old=was,
-                new=now,
-                change=change,
-                reason=reason,
-                causes=causes,
-                workaround=self._workarounds(was, now),
-                risk=(_fallback(now),),
+            ways, risk = self._workarounds(was, now), (_fallback(now),)
+            return replace(
+                lane, reason=reason, causes=causes, workaround=ways, risk=risk
             )
         if change == CHANGED:
             reason, cause = self._why_changed(was, now)
-            return Lane(
-                old=was,
-                new=now,
-                change=change,
-                reason=reason,
-                causes=(cause,),
-                risk=risk,
-            )
-        return Lane(old=was, new=now, change=change, risk=risk)
+            return replace(lane, reason=reason, causes=(cause,))
+        return lane
 
     def _resolve(self, cell: Cell) -> Resolution:
         return resolve_metadata(

@@ -116,6 +116,14 @@ def as_markdown(text: str) -> str:
     return _PUNCTUATION.sub(r"\\\1", html.escape(printable(text), quote=False))
 
 
+def markdown_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]]
+) -> Iterator[str]:
+    """Yield the lines of a table, whose cells are Markdown already."""
+    for row in (header, ["---"] * len(header), *rows):
+        yield f"| {' | '.join(row)} |"
+
+
 def as_code(text: str) -> str:
     """Return ``text`` as a Markdown code span that may stand in a table.
 

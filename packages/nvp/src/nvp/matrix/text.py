@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..knowledge.tables import NATIVE, PTX
 from .cells import CPU, NO_BUILD, UNKNOWN, Cell, span
 from .grid import UNSUPPORTED, Drivers, Gpus, Grid, architectures, branches, caption
-from .style import as_code, as_markdown
+from .style import as_code, as_markdown, markdown_table
 
 WIDTH = 80
 """The width of the text form, as far as the names of labels allow it."""
@@ -103,25 +103,24 @@ def markdown(grid: Grid) -> list[str]:
     """Return lines of Markdown, with a row for each driver to search for."""
     columns = grid.gpu_bands
     heads = [_joined(f"GPU {span(band)}", architectures(band)) for band in columns]
-    lines = [
+    rows = [
+        [
+            _joined(str(cuda), branches((cuda,))),
+            *(_cell(grid.at((cuda,), band)) for band in columns),
+        ]
+        for cuda in grid.drivers
+    ]
+    return [
         f"# {as_markdown(grid.title)}: the build for each driver and GPU",
         "",
-        _row(["CUDA version of the driver", *heads]),
-        _row(["---"] * (len(columns) + 1)),
+        *markdown_table(["CUDA version of the driver", *heads], rows),
+        "",
+        *(f"- {as_markdown(line)}" for line in (*_marks(grid), *grid.notes)),
     ]
-    for cuda in grid.drivers:
-        cells = [_cell(grid.at((cuda,), band)) for band in columns]
-        lines.append(_row([_joined(str(cuda), branches((cuda,))), *cells]))
-    notes = [f"- {as_markdown(line)}" for line in (*_marks(grid), *grid.notes)]
-    return [*lines, "", *notes]
 
 
 def _joined(first: str, second: str) -> str:
     return as_markdown(f"{first} ({second})" if second else first)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _cell(cell: Cell | None) -> str:

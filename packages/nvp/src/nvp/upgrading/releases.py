@@ -83,13 +83,9 @@ class UpgradedFile:
 
 
 def upgrade_text(name: str, data: bytes, *, for_uv: bool = False) -> UpgradedFile:
-    """Return the upgraded metadata of a file; nothing is written.
+    """Return the upgraded metadata of a file, as `nvp.api.upgrade` does.
 
     :param name: the path of the file, or a name for messages.
-    :param data: the bytes of the file.
-    :param for_uv: name the provider of ``nvidia`` as uv recognises it.
-    :raises InputError: the bytes are not valid metadata, or have a newer version than
-        the one that is written.
     """
     document = parse_json(data, name)
     metadata = read_parsed(document, path=name)
@@ -113,13 +109,7 @@ def upgrade_text(name: str, data: bytes, *, for_uv: bool = False) -> UpgradedFil
 def upgrade_folder(
     folder: str, *, write: bool = True, for_uv: bool = False
 ) -> list[UpgradedFile]:
-    """Upgrade the metadata of all releases in a folder, sorted by path.
-
-    :param write: replace each file that changes, and write the files that are missing.
-    :param for_uv: name the provider of ``nvidia`` as uv recognises it.
-    :raises InputError: the folder cannot be read or has no release, or a file cannot
-        be written.
-    """
+    """Upgrade the releases of a folder, as `nvp.api.upgrade_index` does."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:

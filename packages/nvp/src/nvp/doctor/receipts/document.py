@@ -10,7 +10,7 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, UsageError, printable
 from nvidia_variant_provider.machine.environment import Environment
 
-from ...matrix.style import as_code, as_markdown
+from ...matrix.style import as_code, as_markdown, markdown_table
 from .comparing import CHANGES, Comparison, Lane
 from .making import Receipt
 
@@ -109,14 +109,7 @@ def _section(
     yield ""
     yield f"## {title}"
     yield ""
-    yield from _table(header, rows)
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(header)} |"
-    yield f"|{'---|' * len(header)}"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
+    yield from markdown_table(header, rows)
 
 
 def _machine(environment: Environment, receipt: Receipt) -> list[tuple[str, str]]:
@@ -243,7 +236,7 @@ def comparison_markdown(comparison: Comparison, *, with_same: bool) -> list[str]
         for lane in _sorted(comparison, with_same=with_same)
     ]
     header = ("change", "kind", "lane", "old", "new", "reason")
-    return [*_table(header, rows), "", _counts(comparison)]
+    return [*markdown_table(header, rows), "", _counts(comparison)]
 
 
 def _sorted(comparison: Comparison, *, with_same: bool) -> list[Lane]:
