@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import logging
 import os
@@ -12,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from queue import Empty, SimpleQueue
 from typing import IO
 
 from nvidia_variant_provider.errors import InputError, shown
@@ -268,14 +270,17 @@ def _inspect_all(
         return _inspect_each(iter(files), budget, counter)
     # Threads help, since zlib releases the interpreter's lock. The largest file comes
     # first: if it came last, all other threads would wait for it in the end.
-    queue = _Queue(sorted(files, key=lambda item: -item.size))
+    waiting = SimpleQueue[File]()
+    for item in sorted(files, key=lambda item: -item.size):
+        waiting.put(item)
     jobs = min(jobs, len(files))
     with ThreadPoolExecutor(jobs) as pool:
         try:
             # There is one task for each thread: an archive may have 50,000 files, and
             # a future for each of them would take more memory than the files.
             tasks = [
-                pool.submit(_inspect_each, queue, budget, counter) for _ in range(jobs)
+                pool.submit(_inspect_each, _taken(waiting), budget, counter)
+                for _ in range(jobs)
             ]
             return [item for task in tasks for item in task.result()]
         except BaseException:
@@ -284,19 +289,11 @@ def _inspect_all(
             raise
 
 
-class _Queue:
-    """An iterator that several threads may take from."""
-
-    def __init__(self, files: list[File]) -> None:
-        self._files = iter(files)
-        self._lock = threading.Lock()
-
-    def __iter__(self) -> Iterator[File]:
-        return self
-
-    def __next__(self) -> File:
-        with self._lock:
-            return next(self._files)
+def _taken(waiting: SimpleQueue[File]) -> Iterator[File]:
+    """Yield files of a queue from which several threads take."""
+    with contextlib.suppress(Empty):
+        while True:
+            yield waiting.get_nowait()
 
 
 def _inspect_each(

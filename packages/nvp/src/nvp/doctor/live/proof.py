@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 from nvidia_variant_provider.errors import printable
 from nvidia_variant_provider.machine.environment import ComputeCapability, Gpu
 
+from ...files import read_resource
 from ...gpu_code.extraction import ExtractionError, extract_cubin
 from ...gpu_code.report import LibraryReport
 from ...gpu_code.units import Unit, split_units
@@ -33,35 +34,6 @@ from .processes import ChildReport, Task, ask_driver, ask_torch
 _OLDEST_TARGET = 50
 """Each version of PTX from 4.0 on has the target sm_50, and every GPU since runs it."""
 
-_PTX = """\
-.version {isa}
-.target sm_{target}
-.address_size 64
-
-.visible .entry nvp_probe(
-    .param .u64 numbers,
-    .param .u32 factor
-)
-{{
-    .reg .b32 %r<7>;
-    .reg .b64 %rd<5>;
-
-    ld.param.u64 %rd1, [numbers];
-    ld.param.u32 %r1, [factor];
-    cvta.to.global.u64 %rd2, %rd1;
-    mov.u32 %r2, %ctaid.x;
-    mov.u32 %r3, %ntid.x;
-    mov.u32 %r4, %tid.x;
-    mad.lo.s32 %r5, %r2, %r3, %r4;
-    mad.lo.s32 %r6, %r5, %r1, 7;
-    mul.wide.s32 %rd3, %r5, 4;
-    add.s64 %rd4, %rd2, %rd3;
-    st.global.u32 [%rd4], %r6;
-    ret;
-}}
-"""
-"""Thread ``i`` of all blocks writes ``i * factor + 7`` to ``numbers[i]``."""
-
 
 def isa_versions() -> tuple[str, ...]:
     """Return the versions of PTX that the known toolkits emit, ascending."""
@@ -71,7 +43,9 @@ def isa_versions() -> tuple[str, ...]:
 
 def ptx_of(isa: str, capability: ComputeCapability) -> str:
     """Return the kernel in a version of PTX, for a GPU or for those before it."""
-    return _PTX.format(isa=isa, target=min(_OLDEST_TARGET, int(capability.sm)))
+    target = str(min(_OLDEST_TARGET, int(capability.sm)))
+    kernel = read_resource("doctor", "live", "kernel.ptx")
+    return kernel.replace("@isa", isa).replace("@target", target)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
