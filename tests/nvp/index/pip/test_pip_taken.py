@@ -74,17 +74,17 @@ def test_what_came_in_although_it_cannot_run(pip: Pip, url: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_requirement_that_only_yanked_builds_satisfy(pip: Pip, url: str) -> None:
-    """pip says which versions it has ignored, and not why they are yanked."""
-    done = pip("install", "-i", url, "--dry-run", "--ignore-installed", "demo>=2")
-    assert done.code == 1
-    assert done.err.endswith(
-        f"\nerror: demo>=2 allows no release that runs here: of 3.0, it needs {DRIVER}"
-        "; to install it all the same, pin demo==3.0+cu130 or give --unchecked\n"
-    )
+def test_a_requirement_that_leaves_nothing_that_runs(pip: Pip, url: str) -> None:
+    """Of what is left, the build without GPU code is taken."""
     words = ("install", "-i", url, "--dry-run", "--ignore-installed")
-    for given in ("demo>=4", "demo==2.0+cu999", "nothing"):
-        assert "allows no release" not in pip(*words, given).err
+    done = pip(*words, "demo>=2")
+    assert done.code == 0, done.text
+    assert "Would install demo-3.0+cpu" in done.out
+    assert f"comes without GPU support: 3.0+cu130: it needs {DRIVER}" in done.err
+    done = pip(*words, "demo<2,>=2")
+    assert done.code == 1
+    assert f"cannot run here: demo 3.0 to 2.0 need {DRIVER}; with" in done.err
+    assert "not shown" not in pip(*words, "nothing").err
 
 
 @pytest.mark.parametrize("words", [(), ("--no-gpu",)], ids=["here", "elsewhere"])

@@ -36,12 +36,14 @@ class PassedOver:
 
 def find_passed_over(
     visibilities: Iterable[tuple[Build, Visibility]],
-    taken: Build,
+    taken: Build | None,
     *,
     pythons: Collection[int] = (),
     allows: Callable[[Version], bool] = lambda _: True,
 ) -> tuple[PassedOver, ...]:
     """Find the releases that are newer than ``taken``, and why none was taken.
+
+    Where nothing was, all releases count of which nothing is shown.
 
     Releases count that have a wheel for its Pythons and its platform. Pre-releases do
     not count, unless a pre-release was taken.
@@ -53,11 +55,14 @@ def find_passed_over(
     releases: dict[Version, list[tuple[Build, Visibility]]] = {}
     for build, each in visibilities:
         release = build.release
-        if release.is_prerelease and not taken.release.is_prerelease:
+        if release.is_prerelease and not (taken and taken.release.is_prerelease):
             continue
-        own = build.pythons.intersection(pythons or taken.pythons or build.pythons)
-        fits = build.platform == taken.platform or build.file.endswith("-any.whl")
-        if release > taken.release and own and fits:
+        newer = taken is None and bool(build.pythons)
+        if taken is not None and release > taken.release:
+            own = build.pythons.intersection(pythons or taken.pythons or build.pythons)
+            fits = build.platform == taken.platform or build.file.endswith("-any.whl")
+            newer = bool(own) and fits
+        if newer:
             releases.setdefault(release, []).append((build, each))
     groups: list[PassedOver] = []
     for release in sorted(releases, reverse=True):

@@ -41,6 +41,8 @@ class Judgement:
     :param asked: all evidence was looked at; METADATA of older releases is not.
     :param lacking: the GPUs of the machine that it has no code for, although it runs on
         the one with the highest compute capability.
+    :param fits: whether it can be installed with what the user requires, where that
+        leaves nothing that runs of a project that the build requires.
     """
 
     verdict: Verdict
@@ -51,6 +53,7 @@ class Judgement:
     strict: bool = True
     asked: bool = True
     lacking: tuple[ComputeCapability, ...] = ()
+    fits: bool | None = None
 
 
 UNKNOWN = Judgement(verdict="unknown", reasons=("nothing says what the build needs",))

@@ -101,6 +101,8 @@ class Narration:
                 shown = release.offers or release.plain or release.pinned
                 if release.resolution and not shown:
                     self._explain(why_nothing(_release(release), release.resolution))
+            if outcome.hidden:
+                self.warn(_hidden(outcome.hidden))
             return
         would = "Would install" if dry_run else "Installed"
         lines = [
@@ -113,7 +115,7 @@ class Narration:
         self.notes += filter(None, map(_why_not_newest, outcome.builds))
         if not self._quiet:
             say([*lines, *self.notes], aside=self._aside)
-        rest = [item for item in outcome.builds if item.note][1:]
+        rest = [x for x in outcome.builds if x.note and not x.brought][1:]
         for item in outcome.builds:
             if item in rest:
                 continue
@@ -203,6 +205,16 @@ def _why_not_newest(item: InstalledBuild) -> str | None:
     return f"{name}: {_reasons(item.passed_over)}{either}"
 
 
+def _hidden(hidden: Mapping[str, Sequence[PassedOver]]) -> str:
+    """Say what pip was not shown, since that may be why it failed."""
+    found = [f"{name} {_reasons(groups)}" for name, groups in hidden.items()]
+    more = f"; and releases of {len(found) - _MOST} others" if found[_MOST:] else ""
+    return (
+        f"pip was not shown what cannot run here: {'; '.join(found[:_MOST])}{more}; "
+        "with --unchecked, it is shown all"
+    )
+
+
 def _cannot_run(item: InstalledBuild, *, dry_run: bool, driver: bool) -> str | None:
     """Say that a build was installed although it cannot run, and who required it.
 
@@ -210,7 +222,8 @@ def _cannot_run(item: InstalledBuild, *, dry_run: bool, driver: bool) -> str | N
         on the CPU, as far as anybody knows.
     """
     judgement = item.build.judgement
-    if judgement.verdict != "cannot":
+    # Of libraries that come with a build, nothing is to be said besides.
+    if judgement.verdict != "cannot" or (driver and item.brought):
         return None
     name = f"{item.project} {item.version}"
     if item.note is not None:

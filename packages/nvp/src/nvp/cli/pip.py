@@ -109,7 +109,7 @@ def _execute(
             return _run_plain(pip, command, find_machine, options, environ)
         loading.result()
     from ..files import cache_folder
-    from ..index.pip.command import find_labels, find_versions
+    from ..index.pip.command import find_labels, find_limits, find_versions
     from ..index.selection.options import Selection
 
     selection = Selection(
@@ -119,6 +119,7 @@ def _execute(
         requires_hashes=command.requires_hashes,
         keeps_hashes=command.command == "lock",
         pinned=find_versions(command.asked),
+        limits=find_limits(command.asked),
         unchecked=options.unchecked,
         vendor_indexes=options.vendor_indexes,
         target=command.target,

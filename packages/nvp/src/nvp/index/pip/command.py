@@ -16,6 +16,7 @@ from ..selection.options import Target
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
 
 
 _SHA256 = 64
@@ -163,6 +164,17 @@ def find_versions(asked: Iterable[Asked]) -> Mapping[str, frozenset[str]]:
     return _group(
         (item.project, version) for item in asked for version in _pinned(item)
     )
+
+
+def find_limits(asked: Iterable[Asked]) -> Mapping[str, SpecifierSet]:
+    """Find the versions that all requirements on a project allow, by that project."""
+    limits: dict[str, SpecifierSet] = {}
+    for item in asked:
+        specifier = item.requirement.specifier
+        if specifier:
+            known = limits.get(item.project)
+            limits[item.project] = specifier if known is None else known & specifier
+    return limits
 
 
 def find_hashes(asked: Iterable[Asked]) -> Mapping[str, frozenset[str]]:

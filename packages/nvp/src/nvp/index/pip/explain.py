@@ -6,7 +6,7 @@ pip knows neither why a build is not shown to it nor what a build needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -42,11 +42,12 @@ class InstalledBuild:
     """An ordinary wheel that pip installed, of a project whose builds were judged.
 
     :param passed_over: the newer releases that were not shown, newest first.
-    :param required_by: each requirement that admits this version alone, after the
-        name and the version of the project that has it.
+    :param required_by: each requirement that admits this version alone, or nothing
+        that runs, after the name and the version of the project that has it.
     :param cpu_because: why a build without GPU code was installed of this release,
         where that is known.
     :param note: why no build of any release uses the GPU.
+    :param brought: another build that cannot run requires it, and the user does not.
     """
 
     project: str
@@ -56,6 +57,7 @@ class InstalledBuild:
     required_by: tuple[str, ...] = ()
     cpu_because: str | None = None
     note: str | None = None
+    brought: bool = False
 
     def to_dict(self) -> dict[str, object]:
         """Return the object of the report."""
@@ -112,7 +114,8 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
     A wheel of which nothing is known, of a project without such releases, is left out.
     """
     requirements = _requirements(run)
-    explained = []
+    refused: set[str] = set()
+    explained: list[InstalledBuild] = []
     for item in run.installed:
         pages = run.pages(item.project)
         listed = _listed_builds(pages)
@@ -128,6 +131,8 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
         )
         if build.judgement.verdict == "unknown" and not passed_over:
             continue
+        if build.judgement.verdict == "cannot":
+            refused.add(f"{item.project} {item.version} requires ")
         explained.append(
             InstalledBuild(
                 project=item.project,
@@ -137,13 +142,20 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
                 required_by=tuple(
                     f"{who}{requirement.name}{requirement.specifier}"
                     for who, requirement in own
-                    if _is_exact(requirement)
+                    if _is_exact(requirement) or _leaves_nothing(requirement, listed)
                 ),
                 cpu_because=_cpu_because(item.project, build, listed),
                 note=next(filter(None, notes), None),
             )
         )
-    return tuple(explained)
+    asked = {item.project for item in run.command.asked if not item.is_constraint}
+    return tuple(
+        replace(item, brought=True)
+        if item.project not in asked
+        and refused & {who for who, _ in requirements.get(item.project, ())}
+        else item
+        for item in explained
+    )
 
 
 def _listed_builds(pages: Iterable[PageVerdicts]) -> list[tuple[Build, Visibility]]:
@@ -191,6 +203,17 @@ def _allows(requirements: Sequence[Requirement]) -> Callable[[Version], bool]:
 def _is_exact(requirement: Requirement) -> bool:
     """Return whether a requirement pins one version, which admits yanked files."""
     return any(item.operator in ("==", "===") for item in requirement.specifier)
+
+
+def _leaves_nothing(
+    requirement: Requirement, listed: Sequence[tuple[Build, Visibility]]
+) -> bool:
+    """Return whether builds run, and a requirement allows none of these."""
+    running = [b for b, _ in listed if b.judgement.verdict in ("runs", "partly")]
+    return bool(running) and not any(
+        requirement.specifier.contains(build.version, prereleases=True)
+        for build in running
+    )
 
 
 def _cpu_because(
@@ -264,7 +287,7 @@ def explain_failure(run: PipRun) -> tuple[str, ...]:
         )
         if found := tuple(filter(None, sentences)):
             return found
-    return _explain_refused(run) or _explain_platform(run)
+    return _explain_platform(run)
 
 
 def _explain_platform(run: PipRun) -> tuple[str, ...]:
@@ -289,47 +312,16 @@ def _explain_platform(run: PipRun) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _explain_refused(run: PipRun) -> tuple[str, ...]:
-    """Explain each requirement that only yanked builds satisfy.
-
-    pip lists the versions that it has ignored because they are yanked, without the
-    reasons.
-    """
-    sentences = []
-    for item in run.command.asked:
-        # Of a version that is pinned exactly, pip takes yanked files.
-        if _is_exact(item.requirement):
-            continue
-        listed = _listed_builds(run.pages(item.project))
-        if not any(each.action == "yank" for _, each in listed):
-            continue
-        if sentence := _explain_requirement(item.requirement, listed):
-            sentences.append(sentence)
-    return tuple(sentences)
-
-
-def _explain_requirement(
-    requirement: Requirement,
-    listed: Sequence[tuple[Build, Visibility]],
-) -> str | None:
-    allowed = [
-        (build, each)
-        for build, each in listed
-        if requirement.specifier.contains(build.version) and build.installable
-    ]
-    if any(each.action == "show" for _, each in allowed):
-        return None
-    yanked = [(build, d) for build, d in allowed if d.action == "yank"]
-    if not yanked:
-        return None
-    newest, each = max(yanked, key=lambda pair: pair[0].version)
-    refusal = nearest_refusal(b for b, _ in yanked if b.release == newest.release)
-    reason = refusal[1] if refusal is not None else each.reason
-    return (
-        f"{requirement.name}{requirement.specifier} allows no release that runs here: "
-        f"of {newest.release}, {without_source(reason)}; to install it all the same, "
-        f"pin {requirement.name}=={newest.version} or give --unchecked"
-    )
+def find_hidden(run: PipRun) -> dict[str, tuple[PassedOver, ...]]:
+    """Find the releases that pip was not shown, by project, for a run that failed."""
+    projects: dict[str, list[PageVerdicts]] = {}
+    for page in run.local_index.all_judged():
+        projects.setdefault(page.project, []).append(page)
+    found = {
+        project: find_passed_over(_listed_builds(pages), None)
+        for project, pages in projects.items()
+    }
+    return {project: groups for project, groups in found.items() if groups}
 
 
 def explain_hashes(

@@ -41,6 +41,7 @@ from .settings import make_settings
 if TYPE_CHECKING:
     from nvidia_variant_provider.machine.environment import CudaVersion
 
+    from ...builds.passing import PassedOver
     from ...builds.vendors import Elsewhere
     from .explain import InstalledBuild
     from .locks import LockCopies
@@ -81,6 +82,7 @@ class Outcome:
         as ``jax[cuda12]``.
     :param failures: the true reasons of a failure, such as why no build has the hash
         that the user gave.
+    :param hidden: by project, what pip was not shown, where it failed.
     :param elsewhere: newer builds from indexes of their makers, which were not read.
     """
 
@@ -96,6 +98,7 @@ class Outcome:
     labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
+    hidden: Mapping[str, tuple[PassedOver, ...]] = field(default_factory=dict)
     elsewhere: tuple[Elsewhere, ...] = ()
 
 
@@ -280,10 +283,12 @@ class _Session:
         """Find out why pip did what it did, and correct what it wrote."""
         builds: tuple[InstalledBuild, ...] = ()
         failures: tuple[str, ...] = ()
+        hidden: Mapping[str, tuple[PassedOver, ...]] = {}
         if done.status != 0:
-            from .explain import explain_failure
+            from .explain import explain_failure, find_hidden
 
             failures = explain_failure(done)
+            hidden = find_hidden(done)
         elif done.judged:
             from .explain import explain_builds
 
@@ -310,6 +315,7 @@ class _Session:
             labels=self.local_index.asked_labels(),
             alternatives=self._find_alternatives(done, builds),
             failures=failures,
+            hidden=hidden,
             elsewhere=self._find_elsewhere(done),
         )
 

@@ -41,6 +41,7 @@ from ...knowledge.builds import (
     required_projects,
 )
 from .core_metadata import NeedsReader, Reading, ReadMetadata
+from .limits import Limits
 from .options import Target
 from .reader import Aging
 from .wheel_files import (
@@ -57,7 +58,7 @@ _MOST_READ = 64
 """Wheels of one page that are asked for METADATA. vllm has 20 releases in a row that
 require a newer torch than drivers for CUDA 12 run."""
 
-_PATIENCE = 20.0
+PATIENCE = 20.0
 """Seconds for all METADATA of a page. An installer waits for the page meanwhile."""
 
 _DEEPEST = 2
@@ -98,6 +99,7 @@ class PageJudge:
     :param find_inspected: finds what `inspect` has read on this machine.
     :param target: what is installed for; without it, every wheel may be.
     :param every_gpu: a build has to run on each GPU of the machine.
+    :param limits: what the user requires.
     :param patience: the seconds for reading the METADATA of a page.
     :param clock: returns the time in seconds, by which what is remembered ages.
     """
@@ -117,7 +119,8 @@ class PageJudge:
         find_inspected: FindInspected = lambda _: None,
         target: Target | None = None,
         every_gpu: bool = False,
-        patience: float = _PATIENCE,
+        limits: Limits | None = None,
+        patience: float = PATIENCE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._find_environment = find_environment
@@ -129,6 +132,7 @@ class PageJudge:
         self._find_inspected = find_inspected
         self._target = target
         self._every_gpu = every_gpu
+        self._limits = limits or Limits()
         self._patience = patience
         # A server may run for weeks, in which new releases appear.
         self._judged: Aging[str, Mapping[Version, list[Judgement]]] = Aging(
@@ -206,11 +210,13 @@ class PageJudge:
                 anywhere = group[0].platform is None and verdict != "unknown"
                 if not (anywhere or group[0].platform == self._platform):
                     continue
-                if verdict == "cannot":
+                if judgement.fits is False:
+                    continue
+                if verdict == "cannot" and not judgement.fits:
                     refused |= taker
                 elif group[0].is_foreign:
                     continue
-                elif verdict in ("runs", "partly"):
+                elif verdict in ("runs", "partly") or judgement.fits:
                     waiting -= taker
                 elif verdict == "unknown" and taker & waiting:
                     # A release that is taken in place of a newer one has to be known to
@@ -247,6 +253,7 @@ class PageJudge:
         :param asks: METADATA may be read.
         """
         first = group[0]
+        fits = None
         needs = find_known_needs(project, first)
         if needs is None or needs.evidence == "label":
             needs = self._inspected(group) or needs
@@ -270,19 +277,17 @@ class PageJudge:
             if needs is None or needs.evidence == "label":
                 needs = await self._needs.read(project, first, needs, reading)
             if needs is not None:
-                judgement = await self._judge_by_requirements(
+                judgement, fits = await self._judge_by_requirements(
                     project, first.release, needs, asked_by, reading
                 )
                 if judgement is not None:
-                    return judgement
+                    return replace(judgement, fits=fits)
         elif needs is None:
             return self._unknown(first, reading)
-        return judge(
-            needs,
-            reading.environment,
-            every_gpu=self._every_gpu,
-            near=find_neighbours(project, first.release, first.platform),
-        )
+        near = find_neighbours(project, first.release, first.platform)
+        environment = reading.environment
+        judgement = judge(needs, environment, every_gpu=self._every_gpu, near=near)
+        return judgement if fits is None else replace(judgement, fits=fits)
 
     def _may_be_read(self, wheel: OrdinaryWheel) -> bool:
         """Return whether METADATA of a wheel may say that it is a build for here."""
@@ -314,33 +319,39 @@ class PageJudge:
         needs: Needs,
         asked_by: tuple[str, ...],
         reading: Reading,
-    ) -> Judgement | None:
+    ) -> tuple[Judgement | None, bool | None]:
         """Judge a build by what it requires.
 
         :returns: ``None`` when every requirement may be met by a build that runs, and
-            the build's own needs decide.
+            the build's own needs decide; and whether it `fits`.
         """
         required = required_projects(needs.requires, PROJECTS)
         if required:
             seen = reading.required.setdefault(project, {})
             seen.setdefault(release, {}).update(required)
-        by_pin = None
+        by_pin = refused = None
+        fits: list[bool] = []
         for name, text in required.items():
             if name == project or name in asked_by or len(asked_by) >= _DEEPEST:
                 continue
             judged = await self._judge_required(name, (*asked_by, project), reading)
             refusal = find_refusal(text, judged)
+            fit = self._limits.find_fit(name, text, judged)
+            fits += [] if fit is None else [fit]
             if refusal is not None:
-                return Judgement(
+                refused = refused or Judgement(
                     verdict="cannot",
                     evidence=needs.evidence,
                     reasons=(refusal,),
                     cuda=needs.cuda,
                 )
+                if fit is None:
+                    break
             near = find_neighbours(project, release, self._platform)
             by_pin = by_pin or judge_by_pin(text, judged, reading.environment, near)
         silent = needs.evidence == "metadata" and needs.cuda is None
-        return by_pin if silent else None
+        judgement = refused or (by_pin if silent else None)
+        return judgement, all(fits) if fits else None
 
     async def _judge_required(
         self, project: str, asked_by: tuple[str, ...], reading: Reading

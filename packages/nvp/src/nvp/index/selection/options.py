@@ -14,6 +14,8 @@ from nvidia_variant_provider.errors import UsageError, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
+
     from nvidia_variant_provider.machine.environment import Environment
     from nvidia_variant_provider.resolution.priorities import Priorities
 
@@ -143,6 +145,8 @@ class Selection:
     :param pinned: by project, the versions that the user pins exactly.
     :param vendor_indexes: what makers publish on their own indexes is shown too, of
         releases that do not run from an index of the user.
+    :param limits: by project, the versions that the user requires; ``None`` where
+        nobody knows what the user requires.
     :param unchecked: show ordinary wheels as the index does, without asking whether
         they run.
     :param platform: the platform that ordinary wheels are installed on, such as
@@ -170,6 +174,7 @@ class Selection:
     keeps_hashes: bool = False
     pinned: Mapping[str, Collection[str]] = field(default_factory=dict)
     vendor_indexes: bool = False
+    limits: Mapping[str, SpecifierSet] | None = None
     unchecked: bool = False
     platform: str | None = None
     target: Target | None = None

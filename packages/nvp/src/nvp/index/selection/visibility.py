@@ -6,10 +6,12 @@ label are shown, yanked (PEP 592) or hidden as `nvp.builds.page` says.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
@@ -28,8 +30,10 @@ from ...builds.page import (
     find_visibility,
     find_visibility_elsewhere,
 )
-from ...wheels.archive import is_for_platform
-from .judging import FindEnvironment, PageJudge, Required
+from ...metadata.requirements import requirements_on
+from ...wheels.archive import is_for_platform, parse_requires
+from .judging import PATIENCE, FindEnvironment, PageJudge, Required
+from .limits import Limits
 from .options import Selection
 from .reader import FOREVER, UNAVAILABLE, Aging, Progress, Reader
 from .wheel_files import is_large, release_of_sdist
@@ -109,6 +113,7 @@ class BuildJudge:
         self._origins: Aging[tuple[str, str], SimpleRepository] = Aging(
             _ORIGINS, FOREVER
         )
+        self._limits = Limits(selection.limits)
         self._judge = PageJudge(
             find_environment,
             self.platform,
@@ -120,6 +125,7 @@ class BuildJudge:
             find_inspected=reader.find_inspected,
             target=selection.target,
             every_gpu=selection.every_gpu,
+            limits=self._limits,
         )
 
     async def judge(
@@ -147,16 +153,24 @@ class BuildJudge:
             and build.release in running
             and build.version.local not in named
         ]
-        visibility = find_visibility(
-            [
-                *(build for build in ours if build not in late),
-                *(b for v, b in others if not (v and b.release in running)),
-            ],
+        decide = partial(
+            find_visibility,
             driver=driver,
             named=named,
             label=self._selection.pins.get(project),
             follow=followed,
         )
+        builds = [
+            *(build for build in ours if build not in late),
+            *(b for v, b in others if not (v and b.release in running)),
+        ]
+        visibility = decide(builds)
+        if driver and self._selection.limits is not None:
+            left, taken = self._limits.find_left(
+                project, builds, visibility.files, lambda some: decide(some).files
+            )
+            visibility = replace(visibility, files={**visibility.files, **left})
+            await self._note_required(project, files, taken)
         names = {build.file for build in ours}
         by_file = {name: d for name, d in visibility.files.items() if name in names}
         for build in late:
@@ -204,6 +218,22 @@ class BuildJudge:
             index, project, file, self.platform, progress
         )
         return needs is not None
+
+    async def _note_required(
+        self, project: str, files: Sequence[model.File], build: Build | None
+    ) -> None:
+        """Note what a build requires that is taken although it cannot run."""
+        file = next((x for x in files if build and x.filename == build.file), None)
+        if file is None:
+            return
+        try:
+            metadata = await asyncio.wait_for(
+                self._read_metadata(project, file), PATIENCE
+            )
+        except (InputError, OSError, asyncio.TimeoutError, *UNAVAILABLE) as error:
+            logger.info("%s: METADATA cannot be read: %s", file.filename, error)
+            return
+        self._limits.note(requirements_on(parse_requires(metadata), self.platform))
 
     def _find_sdists(
         self,
