@@ -9,12 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeVar
 
 from packaging.version import Version
 
+from nvidia_variant_provider.machine.environment import ComputeCapability, Environment
+
 from .page import Build, Visibility
 
+_T = TypeVar("_T")
+
 _REQUIRES = re.compile(r"it requires ([A-Za-z0-9._-]*[A-Za-z0-9])[^,]*, and none of ")
+
+_LACKS = re.compile(r"\S+ (has no code for compute capability [0-9.]+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,18 +72,74 @@ def find_passed_over(
             newer = bool(own) and fits
         if newer:
             releases.setdefault(release, []).append((build, each))
-    groups: list[PassedOver] = []
-    for release in sorted(releases, reverse=True):
-        group = releases[release]
-        if not allows(release) or any(d.action == "show" for _, d in group):
-            continue
-        reason = _reason(group)
-        if groups and groups[-1].reason == reason:
-            versions = (*groups[-1].versions, release)
-            groups[-1] = PassedOver(versions=versions, reason=reason)
-        else:
-            groups.append(PassedOver(versions=(release,), reason=reason))
-    return tuple(groups)
+    reasons = [
+        (release, _reason(releases[release]))
+        for release in sorted(releases, reverse=True)
+        if allows(release) and all(d.action != "show" for _, d in releases[release])
+    ]
+    groups = fold(reasons)
+    return tuple(PassedOver(versions=v, reason=reason) for v, reason in groups)
+
+
+def fold(said: Iterable[tuple[Version, _T]]) -> list[tuple[tuple[Version, ...], _T]]:
+    """Join the releases in a row of which the same is said."""
+    groups = groupby(said, key=lambda pair: pair[1])
+    return [(tuple(version for version, _ in same), what) for what, same in groups]
+
+
+def say_range(versions: Sequence[Version]) -> str:
+    """Return ``2.15.0 to 2.11.0`` for releases in a row, newest first."""
+    first, last = versions[0], versions[-1]
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def common_reason(reason: str) -> str:
+    """Return what a reason has in common with those of the releases next to it."""
+    reason = without_source(reason)
+    # Each release may require another version, and have code for other GPUs.
+    if required := _REQUIRES.match(reason):
+        return f"it requires a {required[1]} that does not run here"
+    return f"it {lacks[1]}" if (lacks := _LACKS.match(reason)) else reason
+
+
+def newest_for_all(builds: Iterable[Build]) -> Version | None:
+    """Return the newest release with a build that runs on each GPU of the machine."""
+    running = [
+        build.release
+        for build in builds
+        if build.installable
+        and build.judgement.verdict in ("runs", "partly")
+        and not build.judgement.lacking
+    ]
+    return max(running, default=None)
+
+
+def say_lacking(
+    name: str,
+    lacking: Iterable[ComputeCapability],
+    environment: Environment,
+    newest: Version | str | None,
+) -> str:
+    """Say which GPUs of a machine are left out, and which release leaves out none.
+
+    :param name: the build that has no code for them, such as ``torch 2.15.0``.
+    :param newest: the newest release that runs on each GPU.
+    """
+    from ..knowledge.tables import gpu_models
+
+    gpus = []
+    for capability in lacking:
+        names = {g.name for g in environment.gpus if g.compute_capability == capability}
+        model = gpu_models().get(capability)
+        name_of_gpu = " and ".join(sorted(filter(None, names)))
+        if not name_of_gpu and model is not None:
+            name_of_gpu = f"GPU such as {model.products.partition(',')[0]}"
+        gpus.append(f"the {name_of_gpu or 'GPU'} (compute capability {capability})")
+    project = name.partition(" ")[0]
+    all_run = f"{project} {newest} is the newest release that runs on all its GPUs"
+    if newest is None:
+        all_run = "no release is known to run on all its GPUs"
+    return f"{name} has no code for {' and '.join(gpus)} of this machine; {all_run}"
 
 
 def nearest_refusal(builds: Iterable[Build]) -> tuple[Build, str] | None:
@@ -106,10 +170,6 @@ def without_source(reason: str) -> str:
 def _reason(group: Sequence[tuple[Build, Visibility]]) -> str:
     nearest = nearest_refusal(build for build, _ in group)
     if nearest is not None:
-        # Each release may require another version: what they have in common is short.
-        required = _REQUIRES.match(nearest[1])
-        if required:
-            return f"it requires a {required[1]} that does not run here"
-        return nearest[1]
+        return common_reason(nearest[1])
     yanked = [each for _, each in group if each.action == "yank"]
     return without_source((yanked or [group[0][1]])[0].reason)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from ..knowledge.builds import Evidence, How
+from nvidia_variant_provider.machine.environment import (
+    ComputeCapability,
+    Environment,
+)
+
+from ..knowledge.builds import PROJECTS, Evidence, How
+from ..metadata.requirements import parse_requirement
+from .needs import needs_of_name
 from .vendors import Elsewhere
-from .verdicts import Verdict
+from .verdicts import Verdict, judge
+
+_EXTRA = re.compile(r"""extra == ["']([^"']+)""")
 
 _RANKS: dict[Verdict, int] = {
     "runs": 0,
@@ -36,6 +47,9 @@ class ListedBuild:
         ``None`` where it does not run, or where its code is not known.
     :param evidence: what the verdict rests on; ``None`` where there is nothing.
     :param reasons: why it does not run, or why an installer does not take it.
+    :param installable: ``file`` is for this Python.
+    :param lacking: the compute capabilities of the GPUs of the machine that it has no
+        code for, although it runs on the highest one.
     """
 
     file: str
@@ -45,10 +59,13 @@ class ListedBuild:
     how: How | None
     evidence: Evidence | None
     reasons: tuple[str, ...] = ()
+    installable: bool = True
+    lacking: tuple[ComputeCapability, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return the build as it stands in the report of ``releases --json``."""
-        return {**asdict(self), "reasons": list(self.reasons)}
+        lists = {"reasons": list(self.reasons), "lacking": list(map(str, self.lacking))}
+        return {**asdict(self), **lists}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +111,24 @@ class ListedRelease:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GpuRequirement:
+    """A project with GPU code that a project without any requires.
+
+    :param extras: the extras that require it, such as ``cuda12``; none where every
+        installation does.
+    :param reason: why it cannot run on the machine, where its name says so.
+    """
+
+    project: str
+    extras: tuple[str, ...] = ()
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Keys: ``project``, ``extras``, ``reason``."""
+        return {**asdict(self), "extras": list(self.extras)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseTable:
     """The releases of a project.
 
@@ -105,6 +140,9 @@ class ReleaseTable:
     :param elsewhere: newer builds that run, or may run, from indexes of makers that
         were not read.
     :param platform: the one that is installed on, such as ``linux_x86_64``.
+    :param sources: the versions that have a source distribution.
+    :param gpu_requirements: what has the GPU code, where the wheels are for any
+        platform.
     """
 
     project: str
@@ -113,6 +151,59 @@ class ReleaseTable:
     notes: tuple[str, ...] = ()
     elsewhere: tuple[Elsewhere, ...] = ()
     platform: str | None = None
+    sources: frozenset[str] = frozenset()
+    gpu_requirements: tuple[GpuRequirement, ...] = ()
+
+    @property
+    def taken(self) -> str | None:
+        """The newest release of which an installer takes a build that runs."""
+        return find_newest([item for item in self.releases if item.selected_runs])
+
+    @property
+    def for_all(self) -> str | None:
+        """The newest release that an installer can take, and that runs on each GPU."""
+        whole = [
+            release
+            for release in self.releases
+            if release.selected is not None
+            and any(
+                build.installable
+                and build.verdict in ("runs", "partly")
+                and not build.lacking
+                for build in release.builds
+            )
+        ]
+        return find_newest(whole)
+
+    @property
+    def chosen(self) -> ListedRelease | None:
+        """The newest release of which an installer takes a wheel."""
+        taken = [item for item in self.releases if item.selected is not None]
+        final = [item for item in taken if not Version(item.version).is_prerelease]
+        return next(iter(final or taken), None)
+
+    @property
+    def is_for_any_platform(self) -> bool:
+        """Whether an installer takes a wheel for any platform, and nothing is refused.
+
+        Such a wheel has no GPU code of its own.
+        """
+        chosen = self.chosen
+        return bool(
+            chosen
+            and (chosen.selected or "").endswith("-any.whl")
+            and all(build.file.endswith("-any.whl") for build in chosen.builds)
+            and {b.verdict for r in self.releases for b in r.builds}
+            <= {"unknown", "cpu"}
+        )
+
+    @property
+    def only_source(self) -> str | None:
+        """The newest release, where no release has a wheel but for development ones."""
+        final = [x for x in self.releases if not Version(x.version).is_prerelease]
+        if not final or any(item.builds for item in final):
+            return None
+        return final[0].version if final[0].version in self.sources else None
 
     @property
     def is_cpu_only(self) -> bool:
@@ -128,7 +219,39 @@ class ReleaseTable:
             "newest": self.newest,
             "releases": [release.to_dict() for release in self.releases],
             "elsewhere": [item.to_dict() for item in self.elsewhere],
+            "gpu_requirements": [item.to_dict() for item in self.gpu_requirements],
         }
+
+
+def find_gpu_requirements(
+    project: str, requires: Iterable[str], environment: Environment
+) -> tuple[GpuRequirement, ...]:
+    """Find what has the GPU code for a project whose own wheel has none.
+
+    The libraries of NVIDIA that a project requires are left out.
+
+    :param requires: the ``Requires-Dist`` fields.
+    """
+    found: dict[str, set[str]] = {}
+    for text in requires:
+        requirement = parse_requirement(text)
+        name = canonicalize_name(requirement.name) if requirement else project
+        is_known = name in PROJECTS or needs_of_name(name) is not None
+        if is_known and name != project and not name.startswith("nvidia-"):
+            extras = _EXTRA.findall(str(requirement and requirement.marker))
+            found.setdefault(name, set()).update(extras or [""])
+    listed = []
+    for name, extras_of_name in found.items():
+        judgement = judge(needs_of_name(name), environment)
+        refused = judgement.verdict == "cannot"
+        listed.append(
+            GpuRequirement(
+                project=name,
+                extras=() if "" in extras_of_name else tuple(sorted(extras_of_name)),
+                reason=judgement.reasons[0] if refused else None,
+            )
+        )
+    return tuple(sorted(listed, key=lambda item: (bool(item.extras), item.project)))
 
 
 def find_newest(

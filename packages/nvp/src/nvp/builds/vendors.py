@@ -9,7 +9,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from packaging.specifiers import SpecifierSet
@@ -19,13 +20,16 @@ from packaging.version import InvalidVersion, Version
 from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 
 from ..knowledge import tables as table
-from ..knowledge.builds import build_records, required_projects
+from ..knowledge.builds import Needs, build_records, required_projects
 from ..knowledge.tables import MISSING, VendorIndex
 from ..metadata.requirements import parse_requirement
 from .needs import Backend, needs_of_backend, parse_backend
 from .verdicts import UNKNOWN, Judgement, Verdict, judge
 
 _RUNNING = ("runs", "partly")
+
+_Judge: TypeAlias = Callable[["Needs | None"], Judgement]
+"""Judges a build for one machine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,6 +113,7 @@ def find_elsewhere(
     cuda: CudaVersion | None = None,
     used: Iterable[str] = (),
     allows: Callable[[Version], bool] = lambda _: True,
+    every_gpu: bool = False,
 ) -> tuple[Elsewhere, ...]:
     """Find builds that run on a machine, from indexes that the user does not use.
 
@@ -124,6 +129,7 @@ def find_elsewhere(
     :param cuda: the CUDA of that torch.
     :param used: the URLs of the user's indexes.
     :param allows: whether the user's requirements allow a release.
+    :param every_gpu: only builds that run on each GPU of the machine count.
     """
     if environment.cuda_driver_version is None:
         return ()
@@ -132,7 +138,8 @@ def find_elsewhere(
     for index in table.find_vendors(project):
         if platform not in index.platforms or not _is_for(index, environment):
             continue
-        known = _known(index, canonicalize_name(project), environment, platform)
+        judge_for = partial(judge, environment=environment, every_gpu=every_gpu)
+        known = _known(index, canonicalize_name(project), judge_for, platform)
         fitting = [each for each in known if each.version and allows(each.version)]
         if index.leader is None or index.gpus:
             fitting = _find_backends(index, project, environment, cuda)
@@ -163,15 +170,18 @@ def _install(words: Sequence[str]) -> str:
 
 
 def newest_in_table(
-    project: str, environment: Environment, platform: str
+    project: str, environment: Environment, platform: str, *, every_gpu: bool = False
 ) -> str | None:
-    """Return the newest release on PyPI that the table says to run on a machine."""
+    """Return the newest release on PyPI that the table says to run on a machine.
+
+    :param every_gpu: on each GPU of it.
+    """
     running = [
         Version(row.version)
         for row in build_records().get(canonicalize_name(project), ())
         if row.label is None
         and row.platform == platform
-        and judge(row.needs, environment).verdict in _RUNNING
+        and judge(row.needs, environment, every_gpu=every_gpu).verdict in _RUNNING
     ]
     return str(max(running)) if running else None
 
@@ -255,7 +265,7 @@ def _find_backends(
 
 
 def _known(
-    index: VendorIndex, project: str, environment: Environment, platform: str
+    index: VendorIndex, project: str, judge_for: _Judge, platform: str
 ) -> Iterator[_Candidate]:
     """Yield the builds of the table that run; those of companions by their leader."""
     leader = index.leader or project
@@ -264,7 +274,7 @@ def _known(
         _Candidate(Version(row.version), parse_backend(row.label), judgement)
         for row in rows
         if row.label in index.backends
-        and (judgement := judge(row.needs, environment)).verdict in _RUNNING
+        and (judgement := judge_for(row.needs)).verdict in _RUNNING
         and not Version(row.version).is_prerelease
     ]
     if project == leader:

@@ -55,6 +55,11 @@ class Judgement:
     lacking: tuple[ComputeCapability, ...] = ()
     fits: bool | None = None
 
+    @property
+    def lacking_of_running(self) -> tuple[ComputeCapability, ...]:
+        """The same for a build that runs, and no GPU for any other."""
+        return self.lacking if self.verdict in ("runs", "partly") else ()
+
 
 UNKNOWN = Judgement(verdict="unknown", reasons=("nothing says what the build needs",))
 

@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 _MOST = 3
 """The most reasons that are printed for one project."""
 
-_PLURAL = {"needs": "need", "requires": "require", "does": "do", "is": "are"}
-_IT = re.compile(r"it (needs|requires|does|is)\b")
+_PLURAL = {
+    "needs": "need",
+    "requires": "require",
+    "does": "do",
+    "is": "are",
+    "has": "have",
+}
+_IT = re.compile(rf"it ({'|'.join(_PLURAL)})\b")
 
 
 class Narration:
@@ -255,16 +261,16 @@ def stays_installed(item: StaleBuild, command: str) -> str:
 
 def _about_page(page: PageVerdicts) -> str | None:
     """Say in one line what a page shows; ``None`` where that is what it always does."""
-    from ..builds.passing import find_passed_over
+    from ..builds.passing import find_passed_over, newest_for_all, say_lacking
 
     visibility = page.visibility
-    if not any(item.action != "show" for item in visibility.files.values()):
-        return None
-    if visibility.note is not None:
+    is_whole = all(item.action == "show" for item in visibility.files.values())
+    if visibility.note is not None and not is_whole:
         return f"{page.project}: {visibility.note}"
     visibilities = [(build, visibility.files[build.file]) for build in page.builds]
     (pythons, best), *others = _find_best(visibilities) or [(set(), None)]
-    if best is None:
+    lacking = best.judgement.lacking_of_running if best is not None else ()
+    if best is None or (is_whole and not lacking):
         return None
     over = find_passed_over(visibilities, best, pythons=pythons)
     why = f": {_reasons(over)}" if over else ""
@@ -272,6 +278,11 @@ def _about_page(page: PageVerdicts) -> str | None:
         f"; for Python {_span(its)}: {f'{it.version}{_cuda(it)}' if it else 'none'}"
         for its, it in others
     )
+    if lacking:
+        for_all = newest_for_all(page.builds)
+        name = f"{page.project} {best.version}"
+        more += f"; {say_lacking(name, lacking, page.environment, for_all)}"
+        more += " (--every-gpu)" if for_all else ""
     return f"{page.project} {best.version}{_cuda(best)} is the newest shown{why}{more}"
 
 
@@ -317,8 +328,9 @@ def _reasons(groups: Sequence[PassedOver]) -> str:
 
 def _reason(group: PassedOver) -> str:
     versions, reason = group.versions, group.reason
-    several = len(versions) > 1
-    span = f"{versions[0]} to {versions[-1]}" if several else str(versions[0])
+    from ..builds.passing import say_range
+
+    span, several = say_range(versions), len(versions) > 1
     match = _IT.match(reason)
     if match is None:
         return f"{span} cannot run here, because {reason}"

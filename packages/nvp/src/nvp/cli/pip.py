@@ -228,6 +228,12 @@ def _run(
         narration.warn(stays_installed(build, f"nvp {line}"))
     no_install = command.options.dry_run or command.command == "download"
     narration.finish(outcome, pins, dry_run=bool(no_install))
+    for taken in outcome.builds:
+        if taken.lacking is not None:
+            wanted = ["--every-gpu", f"{taken.project}=={taken.for_all}"]
+            words = [*options.ours, *map(redacted, _words(command)), *wanted]
+            line = f": nvp {shlex.join(['pip', command.command or '', *words])}"
+            narration.warn(f"{taken.lacking}{line if taken.for_all else ''}")
     for sentence in outcome.failures:
         # pip may have said another one, such as that a file was tampered with.
         narration.fail(sentence)

@@ -72,15 +72,19 @@ class Stack(Software):
         platform = platform_of(tag) or here
         build = self.toolchain.torch if torch else None
         urls = " ".join(self.environ.get(key, "") for key in _INDEXES)
+        several = self.has_several_gpus
         return find_elsewhere(
             name,
             self.environment,
             platform,
-            newer_than=newest_in_table(name, self.environment, platform),
+            newer_than=newest_in_table(
+                name, self.environment, platform, every_gpu=several
+            ),
             wanted=distribution.public_version,
             torch=torch,
             cuda=build.cuda if build else None,
             used=urls.split(),
+            every_gpu=several,
         )
 
     @cached_property

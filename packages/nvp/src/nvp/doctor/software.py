@@ -257,7 +257,15 @@ class Software:
             # The package of torch has another name, and a build without CUDA as well.
             packages = ["pytorch=*=cuda*" if x == "torch" else x for x in names]
             return shlex.join(["conda", "install", "--prefix", prefix, *packages])
-        return self.pip("install", "--upgrade", "--force-reinstall", *names)
+        words = ["install", "--upgrade", "--force-reinstall"]
+        # The checks are about each GPU of the machine.
+        words += ["--every-gpu"] if self.has_several_gpus else []
+        return self.pip(*words, *names)
+
+    @property
+    def has_several_gpus(self) -> bool:
+        """Whether the machine has GPUs of several compute capabilities."""
+        return len(self.environment.compute_capabilities) > 1
 
     def required_by(self, name: str) -> frozenset[str]:
         """Return the distributions that need another one, through others too.

@@ -21,6 +21,8 @@ from ...builds.passing import (
     PassedOver,
     find_passed_over,
     nearest_refusal,
+    newest_for_all,
+    say_lacking,
     without_source,
 )
 from ...knowledge.builds import required_projects
@@ -48,6 +50,9 @@ class InstalledBuild:
         where that is known.
     :param note: why no build of any release uses the GPU.
     :param brought: another build that cannot run requires it, and the user does not.
+    :param lacking: which GPUs of the machine it has no code for, and what has.
+    :param for_all: the newest release that runs on each GPU, where it has no code for
+        one of them.
     """
 
     project: str
@@ -58,6 +63,8 @@ class InstalledBuild:
     cpu_because: str | None = None
     note: str | None = None
     brought: bool = False
+    lacking: str | None = None
+    for_all: Version | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Return the object of the report."""
@@ -133,6 +140,9 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
             continue
         if build.judgement.verdict == "cannot":
             refused.add(f"{item.project} {item.version} requires ")
+        name = f"{item.project} {item.version}"
+        lacking = build.judgement.lacking_of_running
+        for_all = newest_for_all(each for each, _ in listed) if lacking else None
         explained.append(
             InstalledBuild(
                 project=item.project,
@@ -146,6 +156,10 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
                 ),
                 cpu_because=_cpu_because(item.project, build, listed),
                 note=next(filter(None, notes), None),
+                lacking=say_lacking(name, lacking, pages[0].environment, for_all)
+                if lacking
+                else None,
+                for_all=for_all,
             )
         )
     asked = {item.project for item in run.command.asked if not item.is_constraint}

@@ -269,7 +269,7 @@ def find_stale_builds(run: PipRun) -> tuple[StaleBuild, ...]:
 
 
 def find_newer_elsewhere(
-    run: PipRun, environment: Environment, platform: str
+    run: PipRun, environment: Environment, platform: str, *, every_gpu: bool
 ) -> tuple[Elsewhere, ...]:
     """Find newer builds of what the user asks for, from indexes of their makers.
 
@@ -310,6 +310,7 @@ def find_newer_elsewhere(
             wanted=None if newest in (None, newer) else str(newest),
             used=[*run.command.indexes, *run.command.find_links],
             allows=allows,
+            every_gpu=every_gpu,
         )
     return tuple(found)
 

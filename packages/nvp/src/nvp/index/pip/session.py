@@ -324,7 +324,8 @@ class _Session:
         if machine is None or not done.judged or self.selection.vendor_indexes:
             return ()
         platform = self.selection.platform_of_builds
-        return find_newer_elsewhere(done, machine(), platform)
+        every_gpu = self.selection.every_gpu
+        return find_newer_elsewhere(done, machine(), platform, every_gpu=every_gpu)
 
     def _find_alternatives(
         self, done: PipRun, builds: Sequence[InstalledBuild]

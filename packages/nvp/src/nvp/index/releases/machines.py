@@ -123,6 +123,7 @@ def _find_elsewhere(
         newer_than=table.newest,
         wanted=wanted,
         used=places,
+        every_gpu=selection.every_gpu,
     )
 
 

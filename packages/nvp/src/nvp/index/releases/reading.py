@@ -22,15 +22,16 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 
 from nvidia_variant_provider.errors import InputError, UsageError, redacted
 
-from ...builds.releases import ReleaseTable
-from ...wheels.archive import parse_wheel_name
+from ...builds.releases import GpuRequirement, ReleaseTable, find_gpu_requirements
+from ...metadata.requirements import requirements_on
+from ...wheels.archive import parse_requires, parse_wheel_name
 from ..http.client import Client
 from ..http.urls import split_credentials, why_no_index
 from ..pip.command import PipCommand
 from ..pip.settings import Interpreter
 from ..selection.component import find_machine, select
 from ..selection.options import Selection
-from ..selection.reader import Progress, Reader
+from ..selection.reader import UNAVAILABLE, Progress, Reader
 from ..selection.shown import ShownPage
 from ..selection.wheel_files import is_large
 from ..server.upstream import make_upstream
@@ -193,11 +194,12 @@ class _Reader:
         self._interpreter = sources.interpreter
         self._labelled = selection.pins.get(project) is not None
         self._notes: list[str] = []
+        self._find_environment = find_machine(selection)
         self._repositories = select(
             sources.indexes,
             selection=selection,
             reader=sources.reader,
-            find_environment=find_machine(selection),
+            find_environment=self._find_environment,
             warn=self._notes.append,
         )
 
@@ -218,7 +220,11 @@ class _Reader:
             dict.fromkeys(self._notes),
             only_selected=self._labelled,
         )
-        table = replace(table, platform=self._repositories[0].platform)
+        platform = self._repositories[0].platform
+        table = replace(table, platform=platform)
+        if table.is_for_any_platform:
+            found = await self._find_gpu_requirements(table, numbers, pages)
+            table = replace(table, gpu_requirements=found)
         logger.info(
             "%s: %d releases, the newest that runs is %s",
             self._project,
@@ -226,6 +232,29 @@ class _Reader:
             table.newest,
         )
         return table
+
+    async def _find_gpu_requirements(
+        self, table: ReleaseTable, numbers: Sequence[int], pages: Sequence[ShownPage]
+    ) -> tuple[GpuRequirement, ...]:
+        """Find what has the GPU code that the newest release uses, if anything has."""
+        chosen = table.chosen.selected if table.chosen else None
+        for number, page in zip(numbers, pages, strict=True):
+            file = next((each for each in page.files if each.filename == chosen), None)
+            if file is None:
+                continue
+            index = self._sources.indexes[number]
+            try:
+                metadata = await self._sources.reader.read_metadata(
+                    index, self._project, file
+                )
+                requires = parse_requires(metadata)
+            except (InputError, *UNAVAILABLE) as error:
+                logger.info("%s: %s", file.filename, error)
+                return ()
+            environment = await self._find_environment()
+            requires = requirements_on(requires, table.platform)
+            return find_gpu_requirements(self._project, requires, environment)
+        return ()
 
     async def _read_pages(self) -> list[int]:
         """Return the numbers of the indexes that have the project."""

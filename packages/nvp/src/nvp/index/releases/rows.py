@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from packaging.utils import (
@@ -91,6 +92,9 @@ def make_table(
         ),
         releases=tuple(releases),
         notes=tuple(notes),
+        sources=frozenset(
+            str(version) for page in pages for version in _find_versions(page.files, ())
+        ),
     )
 
 
@@ -138,9 +142,11 @@ def _list_builds(
         key = _Key(False, build.version.local if build else None)
         if name.parts.label is not None:
             key = _Key(True, name.parts.label)
-        rank = interpreter.rank(name.parts.tags)
+        found = interpreter.rank(name.parts.tags)
         # A wheel for another Python stands for the build where there is none for this.
-        rank = len(interpreter.ranks) if rank is None else rank
+        takes = found is not None
+        takes = takes and interpreter.is_allowed(name.file.requires_python)
+        rank = found if takes and found is not None else len(interpreter.ranks)
         place = name.version, key
         if place not in best or rank < best[place][0]:
             best[place] = rank, name
@@ -149,13 +155,13 @@ def _list_builds(
     shown_releases = {
         Version(version): release for version, release in page.releases.items()
     }
-    for (version, key), (_, name) in best.items():
+    for (version, key), (rank, name) in best.items():
         if key.variant:
             listed = _list_variant(name, shown_releases.get(version))
         else:
             file = name.file.filename
             listed = _list_ordinary(name, judged[file], visibility.get(file))
-        yield version, key, listed
+        yield version, key, replace(listed, installable=rank < len(interpreter.ranks))
 
 
 def _list_ordinary(
@@ -174,6 +180,7 @@ def _list_ordinary(
         how=judgement.how,
         evidence=judgement.evidence,
         reasons=_reasons(name.file, judgement, visibility),
+        lacking=judgement.lacking_of_running,
     )
 
 

@@ -19,6 +19,7 @@ from simple_repository import model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.machine.environment import Environment
 
 from ...builds.following import find_strays, follow
 from ...builds.needs import Backend, parse_backend
@@ -53,9 +54,11 @@ class PageVerdicts:
     :param follows: the project whose backend this one takes.
     :param strays: by release that cannot follow it, the backend that is shown, and the
         one that it should be of.
+    :param environment: the machine; an empty one where no wheel was judged.
     """
 
     project: str
+    environment: Environment = field(default_factory=Environment)
     builds: Sequence[Build] = ()
     visibility: PageVisibility = field(
         default_factory=lambda: PageVisibility(files={}, newest=None, backends={})
@@ -140,7 +143,8 @@ class BuildJudge:
         ours = self._for_here(judged)
         if all(b.judgement.verdict == "unknown" and not b.backend for b in ours):
             return PageVerdicts(project=project, builds=ours)
-        driver = (await self._find_environment()).cuda_driver_version is not None
+        environment = await self._find_environment()
+        driver = environment.cuda_driver_version is not None
         follows, followed = await self._find_backends(project, ours, required, driver)
         named = self._selection.named.get(project, ())
         others = await self._judge_others(index, project, ours)
@@ -194,6 +198,7 @@ class BuildJudge:
         )
         return PageVerdicts(
             project=project,
+            environment=environment,
             builds=ours,
             visibility=visibility,
             follows=follows,

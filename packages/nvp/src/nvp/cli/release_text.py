@@ -1,0 +1,289 @@
+"""What people read about the releases of a project: a sentence and a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import repeat, takewhile
+from typing import NamedTuple, TypeAlias
+
+from packaging.version import Version
+
+from nvidia_variant_provider.machine.environment import Environment
+
+from ..builds.passing import (
+    common_reason,
+    fold,
+    say_lacking,
+    say_range,
+    without_source,
+)
+from ..builds.releases import (
+    GpuRequirement,
+    ListedBuild,
+    ListedRelease,
+    ReleaseTable,
+)
+from ..builds.vendors import say_elsewhere
+from ..wheels.archive import without_gpu
+from .render import Table
+
+_NOTHING_RUNS = 1
+
+_MOST = 20
+"""The rows of the table without ``--all``."""
+
+_WIDTH = 80
+"""The columns of a terminal, beyond which a reason stands below the table."""
+
+_BUT = re.compile(r", but this one is for CUDA [0-9.]+$")
+"""What the first line of the output says too."""
+
+_SELF = re.compile(r"^it (?:has (?=no ))?")
+
+_WORDS = {
+    "runs": "yes",
+    "partly": "partly",
+    "cannot": "no",
+    "cpu": "CPU",
+    "unknown": "unknown",
+}
+"""What the table says for each verdict."""
+
+
+class _Row(NamedTuple):
+    """What the table says of a build, for all releases of which it says the same.
+
+    :param cuda: that of a build that runs.
+    """
+
+    label: str
+    word: str
+    why: str
+    cuda: str | None
+
+
+_Groups: TypeAlias = Sequence[tuple[tuple[Version, ...], tuple[_Row, ...]]]
+"""The rows of releases in a row that have the same ones."""
+
+
+def say_releases(
+    table: ReleaseTable,
+    environment: Environment,
+    *,
+    everything: bool,
+    every_gpu: bool,
+    labels: Sequence[str],
+    platforms: Sequence[str],
+) -> tuple[list[str | Table], int]:
+    """Return what people read about the releases of a project, and the exit code.
+
+    :param everything: each release has a row of its own, development releases too.
+    :param every_gpu: only builds that run on each GPU count.
+    :param labels: those that the user asks for.
+    :param platforms: those that the user names, where this machine's does not count.
+    """
+    where = " or ".join(platforms) or "the platform of this machine"
+    facts = _facts(environment, platforms)
+    own = [x for x in labels if "=" not in x or x.startswith(f"{table.project}=")]
+    has_driver = environment.cuda_driver_version is not None
+    text: list[str | Table] = []
+    if table.newest is not None:
+        text += _say_newest(table, environment, facts, every_gpu=every_gpu)
+    elif not own:
+        text += _say_open(table, facts, where, has_driver=has_driver)
+    status = 0 if text else _NOTHING_RUNS
+    text = text or [_say_none(table, facts, where, own)]
+    text += _say_rows(table, where, everything=everything)
+    if table.elsewhere:
+        text += ["", *say_elsewhere(table.elsewhere)]
+    return text, status
+
+
+def _say_rows(
+    table: ReleaseTable, where: str, *, everything: bool
+) -> Iterator[str | Table]:
+    shown = [r for r in table.releases if r.builds]
+    without = len(table.releases) - len(shown)
+    if not everything and not Version(table.newest or "0").is_prerelease:
+        final = [r for r in shown if not Version(r.version).is_prerelease]
+        shown = final or shown
+    said = [(Version(r.version), _rows(r, briefly=not everything)) for r in shown]
+    groups: _Groups = fold(said)
+    if everything:
+        groups = [((version,), rows) for version, rows in said]
+    elif table.is_for_any_platform or table.only_source is not None:
+        return
+    wanted = {Version(x) for x in (table.newest, table.taken, table.for_all) if x}
+    named = [n for n, (versions, _) in enumerate(groups, 1) if wanted & {*versions}]
+    end = len(groups) if everything else max([_MOST, *named])
+    if groups:
+        yield from ["", *_table(groups[:end], shown)]
+    if left_out := sum(len(versions) for versions, _ in groups[end:]):
+        yield from ["", f"{left_out} older releases are left out; see --all."]
+    elif everything and without:
+        yield from ["", f"{without} more have no wheel for {where}."]
+
+
+def _table(
+    groups: _Groups,
+    shown: Sequence[ListedRelease],
+) -> list[str | Table]:
+    """Return the table, and below it the reasons that do not fit into it."""
+    cuda: dict[tuple[Version, str], str | None] = {
+        (Version(release.version), build.label or "plain"): build.cuda
+        for release in shown
+        for build in release.builds
+    }
+    lines = []
+    for versions, rows in groups:
+        for number, row in enumerate(rows):
+            found = [cuda.get((version, row.label)) for version in versions]
+            several = sorted({*filter(None, found)}, key=Version)
+            span = "-".join(dict.fromkeys([*several[:1], *several[-1:]]))
+            name = "" if number else say_range(versions)
+            lines.append([name, row.label, span, row.word, row.why])
+    header = ("release", "build", "CUDA", "runs", "why")
+    columns = list(zip(header, *lines, strict=True))[:-1]
+    room = _WIDTH - sum(max(map(len, column)) + 2 for column in columns)
+    below: dict[str, str] = {}
+    for line in lines:
+        if len(line[-1]) > max(room, len(header[-1])):
+            line[-1] = below.setdefault(line[-1], f"[{len(below) + 1}]")
+    table = Table(header=header, rows=lines)
+    reasons = [f"{mark} {reason}" for reason, mark in below.items()]
+    return [table, *(["", *reasons] if reasons else [])]
+
+
+def _say_newest(
+    table: ReleaseTable, environment: Environment, facts: str, *, every_gpu: bool
+) -> Iterator[str]:
+    """Name the newest release that runs, and say what is to know of it."""
+    version = table.taken or table.newest
+    newest = next(r for r in table.releases if r.version == version)
+    build = newest.builds[0]
+    name = "" if build.label is None else f", build {build.label}"
+    cuda = "" if build.cuda is None else f" (CUDA {build.cuda})"
+    each = "each GPU of " if every_gpu and len(environment.gpus) > 1 else ""
+    says = (
+        f"{table.project} {newest.version}{name}{cuda} is the newest release that runs "
+        f"on {each}a machine with {facts}"
+    )
+    if newest.selected is None:
+        says += ", but it has no wheel that pip takes for this Python"
+    yield f"{says}."
+    if table.newest not in (None, version):
+        yield (
+            f"{table.project} {table.newest} would run here too, but has no wheel that "
+            "pip takes for this Python."
+        )
+    if build.lacking:
+        title = f"{table.project} {newest.version}"
+        more = say_lacking(title, build.lacking, environment, table.for_all)
+        wanted = f"--every-gpu {table.project}=={table.for_all}"
+        yield f"{more}: nvp pip install {wanted}" if table.for_all else f"{more}."
+
+
+def _say_open(
+    table: ReleaseTable, facts: str, where: str, *, has_driver: bool
+) -> Iterator[str]:
+    """Say what pip takes where nothing is known to be wrong with it."""
+    project, chosen = table.project, table.chosen
+    if table.only_source is not None:
+        yield (
+            f"{project} {table.only_source} has no wheel for {where}, only a source "
+            "distribution, which pip builds on the machine."
+        )
+    elif chosen is None:
+        return
+    elif table.is_for_any_platform:
+        yield (
+            f"{project} {chosen.version} is a wheel for any platform, which has no GPU "
+            "code of its own."
+        )
+        always = [item for item in table.gpu_requirements if not item.extras]
+        required = always or table.gpu_requirements
+        yield from map(_say_required, repeat(project), required)
+    elif not has_driver:
+        yield (
+            f"pip takes {project} {chosen.version} on a machine with {facts}, and it "
+            "will not use a GPU."
+        )
+    elif chosen.verdict == "unknown" and not _steps_back(table, chosen):
+        yield (
+            f"pip takes {project} {chosen.version}, and nothing says whether it runs "
+            f"on the GPU of a machine with {facts}: its code was not read, which "
+            "--inspect does."
+        )
+
+
+def _say_none(
+    table: ReleaseTable, facts: str, where: str, labels: Sequence[str]
+) -> str:
+    """Say that no release runs, or is known to run, on the GPU."""
+    verdicts = {release.verdict for release in table.releases}
+    if verdicts <= {None}:
+        return f"{table.project} has no wheel for {where}."
+    if table.is_cpu_only and not labels:
+        return f"{without_gpu(table.project, table.platform)}."
+    known = "is known to run" if labels or "unknown" in verdicts else "runs"
+    label = f" with --label {' '.join(labels)}" if labels else ""
+    return (
+        f"No build of {table.project}{label} {known} on the GPU of a machine with "
+        f"{facts}."
+    )
+
+
+def _say_required(project: str, required: GpuRequirement) -> str:
+    name, extras = required.project, required.extras
+    # Of several extras, the one that the project is named after says the most.
+    extra = max(
+        extras, key=lambda e: (e in name, len(e) if e in name else -len(e)), default=""
+    )
+    who = f"{project}[{extra}]" if extra else project
+    reason = f"; {common_reason(required.reason)}" if required.reason else ""
+    return f"{who} requires {name}: nvp releases {name}{reason}"
+
+
+def _steps_back(table: ReleaseTable, chosen: ListedRelease) -> bool:
+    newer = takewhile(lambda release: release is not chosen, table.releases)
+    return any(release.verdict == "cannot" for release in newer)
+
+
+def _facts(environment: Environment, platforms: Sequence[str]) -> str:
+    where = f", for {' or '.join(platforms)}" if platforms else ""
+    if environment.cuda_driver_version is None:
+        return f"no NVIDIA driver{where}"
+    facts = [f"a driver for CUDA {environment.cuda_driver_version}"]
+    capabilities = dict.fromkeys(map(str, environment.compute_capabilities))
+    if capabilities:
+        facts.append(f"compute capability {', '.join(capabilities)}")
+    return " and ".join(facts) + where
+
+
+def _rows(release: ListedRelease, *, briefly: bool = False) -> tuple[_Row, ...]:
+    """Return what the table says of each build of a release.
+
+    :param briefly: as far as releases next to each other have it in common.
+    """
+    return tuple(_row(build, briefly=briefly) for build in release.builds)
+
+
+def _row(build: ListedBuild, *, briefly: bool) -> _Row:
+    # The name of the library that has no code tells what of a build does not run.
+    is_common = briefly and (build.verdict != "partly" or build.lacking)
+    shorten = common_reason if is_common else without_source
+    why = [_SELF.sub("", _BUT.sub("", shorten(reason))) for reason in build.reasons]
+    runs = build.verdict in ("runs", "partly")
+    if runs and build.how == "ptx":
+        why.insert(0, "PTX, compiled at the first start")
+    if not build.installable:
+        known = why if build.verdict == "cannot" else []
+        why = ["no wheel for this Python", *known]
+    word = _WORDS[build.verdict]
+    return _Row(
+        label=build.label or "plain",
+        word=f"({word})" if runs and not build.installable else word,
+        why="; ".join(dict.fromkeys(why)),
+        cuda=build.cuda if runs else None,
+    )
