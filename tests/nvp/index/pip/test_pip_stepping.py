@@ -131,3 +131,22 @@ def test_a_lock_has_no_source_of_what_is_passed_over(pip: Pip, url: str) -> None
     assert 'version = "2.0"' in done.out
     assert "kernels-2.0" in done.out
     assert not any(f"kernels-{version}" in done.out for version in ("4.0", "3.0"))
+
+
+def test_a_project_that_never_had_a_wheel(pip: Pip, tmp_path: Path) -> None:
+    for name in ("flash-attn", "other"):
+        (tmp_path / name).mkdir()
+        stub_sdist(tmp_path / name, name, "2.8.3")
+        write_page(tmp_path / name)
+    words = ("install", "--dry-run", "--no-deps", *MACHINE)
+    with serve(tmp_path) as served:
+        done = pip(*words, "-i", served, "flash-attn")
+        assert done.code == 1
+        assert "it was built from its source" in done.text
+        assert (
+            "warning: your indexes have no wheel of flash-attn for this platform, only "
+            "its source: a build may need torch, installed before it, with "
+            "--no-build-isolation, and the nvcc of that torch's CUDA\n"
+        ) in done.err
+        assert "Astral publishes builds of flash-attn for CUDA 12.8 at" in done.text
+        assert "its source: a build" not in pip(*words, "-i", served, "other").text

@@ -315,6 +315,34 @@ def find_newer_elsewhere(
     return tuple(found)
 
 
+def find_sources(run: PipRun) -> tuple[str, ...]:
+    """Say what the build of a project may need that the indexes have as source only.
+
+    Only projects count whose makers publish builds for torch on indexes of their own.
+    """
+    torch = next((x.version for x in run.installed if x.project == "torch"), None)
+    sentences = []
+    for project in {x.project: 0 for x in run.command.asked if not x.is_constraint}:
+        pages = run.pages(project)
+        if not pages or any(page.builds for page in pages):
+            continue
+        if not any("torch" in vendor.needs for vendor in find_vendors(project)):
+            continue
+        if torch is None:
+            found = dict(_distributions(_paths(run.command))).get("torch")
+            torch = found.version if found is not None else None
+        local = torch.partition("+")[2] if torch else None
+        backend = parse_backend(local or None)
+        cuda = f" {backend.cuda}" if backend is not None and backend.cuda else ""
+        which = f"torch {torch}" if torch else "torch, installed before it,"
+        sentences.append(
+            f"your indexes have no wheel of {project} for this platform, only its "
+            f"source: a build may need {which} with --no-build-isolation, and the nvcc "
+            f"of that torch's CUDA{cuda}"
+        )
+    return tuple(sentences)
+
+
 def _paths(command: PipCommand) -> list[str]:
     """Return the folders into which pip installs."""
     target = command.options.target_dir

@@ -29,6 +29,7 @@ from .installed import (
     StaleVariant,
     find_alternatives,
     find_newer_elsewhere,
+    find_sources,
     find_stale_builds,
     find_stale_variants,
     find_wheels_in,
@@ -311,7 +312,7 @@ class _Session:
             # What the steps above have read counts as well.
             has_driver=done.judged and self._driver() is not None,
             written_variants=written.variants if written else (),
-            remarks=tuple(written.remarks) if written else (),
+            remarks=(*(written.remarks if written else ()), *find_sources(done)),
             labels=self.local_index.asked_labels(),
             alternatives=self._find_alternatives(done, builds),
             failures=failures,
@@ -321,7 +322,8 @@ class _Session:
 
     def _find_elsewhere(self, done: PipRun) -> tuple[Elsewhere, ...]:
         machine = self.selection.machine
-        if machine is None or not done.judged or self.selection.vendor_indexes:
+        judged = done.judged or find_sources(done)
+        if machine is None or not judged or self.selection.vendor_indexes:
             return ()
         platform = self.selection.platform_of_builds
         every_gpu = self.selection.every_gpu
