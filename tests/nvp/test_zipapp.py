@@ -10,7 +10,7 @@ import zipapp
 from pathlib import Path
 
 import pytest
-from support.paths import FIXTURES
+from support.paths import FIXTURES, ROOT
 from support.processes import clean_environ, provider
 from support.shared import shared_folder
 
@@ -38,6 +38,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ignored = shutil.ignore_patterns("__pycache__")
         for package in PACKAGES:
             shutil.copytree(package, content / package.name, ignore=ignored)
+        # The wheel has the page; in the checkout it lies elsewhere.
+        shutil.copy(ROOT / "docs" / "rules.md", content / "nvp" / "lint")
         (content / "__main__.py").write_text(MAIN)
         zipapp.create_archive(content, folder / "nvp.pyz")
 
