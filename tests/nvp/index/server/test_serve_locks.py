@@ -16,7 +16,7 @@ from packaging.tags import platform_tags
 from support.builds import gpu_build, metadata
 from support.index_server import serve
 from support.processes import Environment, clean_environ
-from support.serving import Serving, serving
+from support.serving import Serving, fetch, serving
 from support.wheels import publish, stub_sdist, stub_wheel, write_page
 
 MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
@@ -344,3 +344,46 @@ def test_pdm_locks_no_source_of_what_is_passed_over(
     text = (project / "pdm.lock").read_text()
     check_older(text)
     assert text.count('file = "kernels-2.0') == 4
+
+
+def test_the_line_is_true_for_clients_of_each_python(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    platform = HERE.removeprefix("py3-none-")
+    folder = tmp_path / "index"
+    releases: dict[str, dict[str, tuple[str | None, list[int]]]] = {
+        "kernels": {
+            "4.0": ("13.0.96", [13, 14]),
+            "3.0": ("12.8.90", [12, 13]),
+            "2.0": ("13.0.96", [11, 12]),
+            "1.0": ("12.6.77", [10, 11]),
+        },
+        # The newest release for an older Python is no reason, whatever it needs.
+        "lagging": {"2.0": ("13.0.96", [12]), "1.0": ("12.6.77", [11])},
+        "silent": {"2.0": ("13.0.96", [11]), "1.0": (None, [11])},
+    }
+    for project, by_version in releases.items():
+        for version, (cuda, pythons) in by_version.items():
+            name = f"nvidia-cuda-runtime-cu{(cuda or '')[:2]}"
+            requires = [f"{name}=={cuda}"] if cuda else []
+            for minor in pythons:
+                tag = f"cp3{minor}-cp3{minor}-{platform}"
+                stub_wheel(
+                    folder / project, project, version, tag=tag, requires=requires
+                )
+        write_page(folder / project)
+    with (
+        serve(folder) as upstream,
+        serving("-i", upstream, *MACHINE, environ=environ) as server,
+    ):
+        for project in releases:
+            fetch(f"{server.urls[0]}{project}/")
+        _, said = server.stop(signal.SIGTERM)
+    why = "2.0 needs a driver for CUDA 13, but this one is for CUDA 12.9"
+    lines = [line for line in said.splitlines() if "is the newest shown" in line]
+    assert lines == [
+        f"kernels 3.0 (CUDA 12.8) is the newest shown: {why.replace('2', '4', 1)}; for "
+        "Python 3.10 to 3.11: 1.0 (CUDA 12.6); for Python 3.14: none",
+        f"lagging 1.0 (CUDA 12.6) is the newest shown: {why}; for Python 3.12: none",
+        f"silent 1.0 is the newest shown: {why}; 1.0 is not known to run here either",
+    ]

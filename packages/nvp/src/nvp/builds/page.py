@@ -53,7 +53,9 @@ class Build:
     @property
     def release(self) -> Version:
         """The version without its label."""
-        return Version(self.version.public)
+        # A page may have 10,000 builds, and parsing a version takes a while.
+        version = self.version
+        return Version(version.public) if version.local else version
 
     def has_label(self, label: str) -> bool:
         """Whether a user means it by a label such as ``cu128``."""
@@ -121,8 +123,8 @@ def find_visibility(
         releases.setdefault(build.release, []).append(build)
     every = [build for group in releases.values() for build in group]
     # What is compared is what the installer could take.
-    candidates = [build for build in every if build.installable] or every
-    lanes = _find_lanes(candidates)
+    candidates = [build for build in every if build.pythons] or every
+    lanes = _find_lanes(releases)
     newest = lanes[None].newest
     if label is not None and any(build.has_label(label) for build in every):
         return _by_label(every, label, newest)
@@ -137,7 +139,7 @@ def find_visibility(
             files[build.file] = _visibility_of(
                 build,
                 choice,
-                [lanes[python] for python in build.pythons or (None,)],
+                lanes,
                 driver=driver,
                 named=named,
                 plain=plain,
@@ -159,27 +161,51 @@ class _Lane(NamedTuple):
     steps_back: bool
 
 
-def _find_lanes(candidates: Sequence[Build]) -> Mapping[int | None, _Lane]:
+def _find_lanes(
+    releases: Mapping[Version, Sequence[Build]],
+) -> Mapping[int | None, _Lane]:
     """Find what is known of the builds for each Python; ``None`` is any of them."""
-    by_python: dict[int, list[Build]] = {}
-    for build in candidates:
-        for python in build.pythons:
-            by_python.setdefault(python, []).append(build)
-    lanes: dict[int | None, _Lane] = {None: _find_lane(candidates)}
-    for python, builds in by_python.items():
-        lanes[python] = _find_lane(builds)
+    is_installable = any(build.pythons for its in releases.values() for build in its)
+    lanes: dict[int | None, _Lane] = {}
+    for release in sorted(releases, reverse=True):
+        verdicts: dict[int | None, set[str]] = {}
+        for build in releases[release]:
+            if is_installable and not build.pythons:
+                continue
+            for python in (*build.pythons, None):
+                verdicts.setdefault(python, set()).add(build.judgement.verdict)
+        for python, found in verdicts.items():
+            newest, refused = lanes.get(python, (None, found == {"cannot"}))
+            if newest is None and not found.isdisjoint(RUNNING):
+                newest = release
+            lanes[python] = _Lane(newest, refused)
+    lanes = {
+        python: _Lane(newest, refused and newest is not None)
+        for python, (newest, refused) in lanes.items()
+    }
     steps_back = any(lane.steps_back for lane in lanes.values())
-    return lanes | {None: lanes[None]._replace(steps_back=steps_back)}
+    newest = lanes[None].newest if lanes else None
+    return lanes | {None: _Lane(newest, steps_back)}
 
 
-def _find_lane(builds: Sequence[Build]) -> _Lane:
-    verdicts: dict[Version, set[str]] = {}
-    for build in builds:
-        verdicts.setdefault(build.release, set()).add(build.judgement.verdict)
-    running = [item for item in verdicts if not verdicts[item].isdisjoint(RUNNING)]
-    newest = max(running, default=None)
-    steps_back = newest is not None and verdicts[max(verdicts)] == {"cannot"}
-    return _Lane(newest, steps_back)
+def _find_stand_in(
+    build: Build, every: Mapping[int | None, _Lane], *, steps_back: bool
+) -> Version | None:
+    """Find the older release that is taken in place of a build, if there is one.
+
+    A wheel that is passed over for one Python is for all of its Pythons, unless no
+    release is known to run for another one.
+
+    :param steps_back: only where the newest release cannot run.
+    """
+    lanes = [every[python] for python in build.pythons or (None,)]
+    if not all(lane.newest for lane in lanes):
+        return None
+    release = build.release
+    older = [lane for lane in lanes if lane.newest and lane.newest < release]
+    if steps_back and not any(lane.steps_back for lane in older):
+        return None
+    return max((lane.newest for lane in older if lane.newest), default=None)
 
 
 def _find_last_resorts(
@@ -275,7 +301,7 @@ def _preference(build: Build) -> tuple[bool, bool, tuple[int, int], object]:
 def _visibility_of(
     build: Build,
     choice: Backend | None,
-    lanes: Sequence[_Lane],
+    lanes: Mapping[int | None, _Lane],
     *,
     driver: bool,
     named: Collection[str],
@@ -298,25 +324,20 @@ def _visibility_of(
         return _SHOW
     if driver and judgement.verdict == "cannot":
         return Visibility(action="yank", reason="; ".join(judgement.reasons))
-    # A wheel that is passed over for one Python is for all of its Pythons, unless no
-    # release is known to run for another one.
-    newest = max((lane.newest for lane in lanes if lane.newest), default=None)
-    older = [lane for lane in lanes if lane.newest and lane.newest < build.release]
-    is_newer = bool(older) and all(lane.newest for lane in lanes)
-    steps_back = is_newer and any(lane.steps_back for lane in older)
-    if driver and steps_back and judgement.verdict == "unknown":
+    if driver and judgement.verdict == "unknown" and lanes[None].steps_back:
         # A release that is taken in place of the newest one has to be known to run.
-        return Visibility(
-            action="yank",
-            reason=f"it is not known to run here, as {newest} is",
-        )
+        newest = _find_stand_in(build, lanes, steps_back=True)
+        if newest is not None:
+            reason = f"it is not known to run here, as {newest} is"
+            return Visibility(action="yank", reason=reason)
     if backend is None:
         return _SHOW
     if choice is not None and backend.label != choice.label:
         reason = f"+{choice.label} is the build of {build.release} for this machine"
         return Visibility(action="yank", reason=reason)
     is_cpu = backend.kind == "cpu"
-    if driver and is_cpu and is_newer:
+    newest = _find_stand_in(build, lanes, steps_back=False) if is_cpu else None
+    if driver and newest is not None:
         reason = f"it does not use the GPU; {newest} is the newest release that does"
         return Visibility(action="yank", reason=reason)
     if driver and is_cpu and plain:

@@ -206,9 +206,7 @@ def _why_not_newest(item: InstalledBuild) -> str | None:
     if not item.passed_over:
         return None
     name = f"{item.project} {item.version}{_cuda(item.build)}"
-    unknown = item.build.judgement.verdict == "unknown"
-    either = f"; {item.version} is not known to run here either" if unknown else ""
-    return f"{name}: {_reasons(item.passed_over)}{either}"
+    return f"{name}: {_reasons(item.passed_over, item.build)}"
 
 
 def _hidden(hidden: Mapping[str, Sequence[PassedOver]]) -> str:
@@ -272,8 +270,10 @@ def _about_page(page: PageVerdicts) -> str | None:
     lacking = best.judgement.lacking_of_running if best is not None else ()
     if best is None or (is_whole and not lacking):
         return None
+    # What is passed over is all that there is for a Python that gets nothing.
+    pythons = pythons.union(*(its for its, it in others if it is None))
     over = find_passed_over(visibilities, best, pythons=pythons)
-    why = f": {_reasons(over)}" if over else ""
+    why = f": {_reasons(over, best)}" if over else ""
     more = "".join(
         f"; for Python {_span(its)}: {f'{it.version}{_cuda(it)}' if it else 'none'}"
         for its, it in others
@@ -318,11 +318,13 @@ def _cuda(build: Build) -> str:
     return f" (CUDA {cuda})" if cuda else ""
 
 
-def _reasons(groups: Sequence[PassedOver]) -> str:
+def _reasons(groups: Sequence[PassedOver], taken: Build | None = None) -> str:
     parts = [_reason(group) for group in groups[:_MOST]]
     more = sum(len(group.versions) for group in groups[_MOST:])
     if more:
         parts.append(f"{more} more {'releases' if more > 1 else 'release'} not shown")
+    if taken is not None and taken.judgement.verdict == "unknown":
+        parts.append(f"{taken.version} is not known to run here either")
     return "; ".join(parts)
 
 

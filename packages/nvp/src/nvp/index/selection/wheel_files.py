@@ -138,13 +138,13 @@ def find_installable(
     found: list[tuple[OrdinaryWheel, frozenset[int]]] = []
     for wheel in wheels:
         file = wheel.file
-        tags = "-".join(file.filename.removesuffix(".whl").rsplit("-", 3)[1:])
         if wheel.platform is None and has_builds and not is_large(file):
             continue
+        tags = "-".join(file.filename[:-4].rsplit("-", 3)[1:])
         if not file.yanked and (pythons := find(tags, file.requires_python)):
             found.append((wheel, pythons))
     final = [item for item in found if not item[0].release.is_prerelease]
-    newest = max((wheel.release for wheel, _ in final or found), default=None)
+    newest = max({wheel.release for wheel, _ in final or found}, default=None)
     # An old wheel may name no last Python, and newer ones have none to go back to.
     last = max(
         (
