@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.containers import library
 from support.gpu_wheels import binary
 from support.stacks import Installed, machine, make_stack, run_checks
 
@@ -73,6 +74,19 @@ def test_a_newer_build_from_the_index_of_the_maker(tmp_path: Path) -> None:
     ]
     configured = torch_that_needs_cuda_13(tmp_path, PIP_EXTRA_INDEX_URL=f"x {url}/")
     assert hints(configured, "ND201") == [stack.pip(*again, "torch")]
+
+
+def test_one_of_several_gpus_without_code(tmp_path: Path) -> None:
+    """The command would install the same build again without ``--every-gpu``."""
+    code = {"torch/lib.so": library("75_real", "100_real")}
+    torch = Installed(name="torch", files=code)
+    environment = machine("13.0", "7.0", "10.0")
+    stack = make_stack(tmp_path, torch, environment=environment)
+    again = ("install", "--upgrade", "--force-reinstall")
+    assert hints(stack, "ND202") == [
+        "torch 2.10.0 is the newest release that runs on each GPU: "
+        f"{stack.pip(*again, '--every-gpu', 'torch')}"
+    ]
 
 
 def test_torch_of_pypi_for_windows_is_replaced_from_another_index(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -150,3 +151,30 @@ def test_a_project_that_never_had_a_wheel(pip: Pip, tmp_path: Path) -> None:
         ) in done.err
         assert "Astral publishes builds of flash-attn for CUDA 12.8 at" in done.text
         assert "its source: a build" not in pip(*words, "-i", served, "other").text
+
+
+def test_a_gpu_that_the_newest_release_leaves_out(pip: Pip, tmp_path: Path) -> None:
+    """The table has torch 2.15.0 with code for 10.0 alone, and 2.10.0 for both."""
+    for version in ("2.15.0", "2.10.0"):
+        stub_wheel(tmp_path / "torch", "torch", version, tag=HERE)
+    write_page(tmp_path / "torch")
+    path = tmp_path / "machine.json"
+    gpus = [
+        {"index": 0, "name": "Tesla V100", "compute_capability": "7.0", "reason": None},
+        {"index": 1, "name": None, "compute_capability": "10.0", "reason": None},
+    ]
+    snapshot = {"cuda_driver_version": "13.0", "kernel_driver_version": None}
+    path.write_text(json.dumps({**snapshot, "source": "nvml", "gpus": gpus}))
+    words = ("install", "--dry-run", "-i", tmp_path, "--environment", path)
+    done = pip(*words, "torch", forced=False)
+    assert "Would install torch-2.15.0" in done.out
+    assert (
+        "warning: torch 2.15.0 has no code for the Tesla V100 (compute capability 7.0) "
+        "of this machine; torch 2.10.0 is the newest release that runs on all its GPUs:"
+        " nvp pip install "
+    ) in done.text
+    assert done.text.rstrip().endswith("--every-gpu torch==2.10.0")
+    every = pip(*words, "--every-gpu", "torch", forced=False)
+    assert "Would install torch-2.10.0" in every.out
+    assert "2.15.0 has no code for compute capability 7.0" in every.text
+    assert "Tesla V100" not in every.text

@@ -61,15 +61,10 @@ class Stack(Software):
 
         :param torch: the release that the builds have to be for.
         """
-        from ..builds.vendors import find_elsewhere, newest_in_table
+        from ..builds.vendors import find_elsewhere
 
         name = distribution.name
-        wheel = distribution.read("WHEEL") or b""
-        found = re.search(rb"(?m)^Tag: *[^-]+-[^-]+-(\S+)", wheel)
-        tag = found[1].decode("ascii", "replace") if found else ""
-        # What has no tag was not made by a tool of today.
-        here = sysconfig.get_platform().replace("-", "_")
-        platform = platform_of(tag) or here
+        platform = _platform(distribution)
         build = self.toolchain.torch if torch else None
         urls = " ".join(self.environ.get(key, "") for key in _INDEXES)
         several = self.has_several_gpus
@@ -77,14 +72,23 @@ class Stack(Software):
             name,
             self.environment,
             platform,
-            newer_than=newest_in_table(
-                name, self.environment, platform, every_gpu=several
-            ),
+            newer_than=self.newest_on_pypi(distribution),
             wanted=distribution.public_version,
             torch=torch,
             cuda=build.cuda if build else None,
             used=urls.split(),
             every_gpu=several,
+        )
+
+    def newest_on_pypi(self, distribution: Distribution) -> str | None:
+        """Return the newest release that the table says to run on each GPU."""
+        from ..builds.vendors import newest_in_table
+
+        return newest_in_table(
+            distribution.name,
+            self.environment,
+            _platform(distribution),
+            every_gpu=self.has_several_gpus,
         )
 
     @cached_property
@@ -93,6 +97,14 @@ class Stack(Software):
         libraries = tuple(libraries_of_extensions(self))
         torch = self.torch_symbols if libraries else None
         return () if torch is None else tuple(find_extensions(libraries, torch))
+
+
+def _platform(distribution: Distribution) -> str:
+    wheel = distribution.read("WHEEL") or b""
+    found = re.search(rb"(?m)^Tag: *[^-]+-[^-]+-(\S+)", wheel)
+    tag = found[1].decode("ascii", "replace") if found else ""
+    # What has no tag was not made by a tool of today.
+    return platform_of(tag) or sysconfig.get_platform().replace("-", "_")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

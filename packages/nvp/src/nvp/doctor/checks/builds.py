@@ -100,13 +100,18 @@ def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
             continue
         targets = sorted({t for piece in bad for t in piece.targets}, key=_number)
         only = f", only for {', '.join(targets)}" if targets else ""
+        hint = _replace(stack, distribution.name)
+        newest = stack.newest_on_pypi(distribution)
+        if stack.has_several_gpus and newest is not None:
+            release = f"{distribution.name} {newest}"
+            hint = f"{release} is the newest release that runs on each GPU: {hint}"
         yield Finding.of(
             code="ND202",
             distribution=distribution.name,
             path=distribution.locate(bad[0].code.name),
             message=f"{distribution.title} has no code for compute capability "
             f"{capability}{only}",
-            hint=_replace(stack, distribution.name),
+            hint=hint,
         )
 
 
