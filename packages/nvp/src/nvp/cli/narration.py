@@ -262,6 +262,8 @@ def _about_page(page: PageVerdicts) -> str | None:
     from ..builds.passing import find_passed_over, newest_for_all, say_lacking
 
     visibility = page.visibility
+    if not visibility.files:  # Nothing is known of its wheels.
+        return None
     is_whole = all(item.action == "show" for item in visibility.files.values())
     if visibility.note is not None and not is_whole:
         return f"{page.project}: {visibility.note}"
