@@ -23,6 +23,7 @@ __all__ = [
     "stub_wheel",
     "variants_json_name",
     "wheel_name",
+    "write_index",
     "write_page",
 ]
 
@@ -149,6 +150,15 @@ def write_page(folder: Path) -> None:
         links.append(f'<a href="{html.escape(target)}">{html.escape(item.name)}</a>')
     text = _lines("<!DOCTYPE html>", "<html><body>", *links, "</body></html>")
     page.write_text(text, encoding="utf-8")
+
+
+def write_index(folder: Path, project: str, *versions: str) -> str:
+    """Write an index with wheels for Linux of a project, and return its path."""
+    tag = "py3-none-manylinux_2_17_x86_64"
+    for version in versions:
+        stub_wheel(folder / project, project, version, tag=tag)
+    write_page(folder / project)
+    return str(folder)
 
 
 def _escaped(name: str) -> str:

@@ -58,7 +58,7 @@ def test_a_project_where_a_file_is_meant(text: str, run: Run) -> None:
     outcome = run("resolve", text)
     name = text.partition("[")[0].partition("~")[0].partition(" ")[0]
     assert (outcome.code, outcome.err) == (
-        2,
+        3,
         f"error: {text}: there is no such file or folder; for the project on an index: "
         f"nvp releases {name}\n",
     )
@@ -66,7 +66,7 @@ def test_a_project_where_a_file_is_meant(text: str, run: Run) -> None:
 
 def test_upgrading_a_project(run: Run) -> None:
     outcome = run("upgrade", "torch")
-    assert outcome.code == 2
+    assert outcome.code == 3
     assert outcome.err.endswith(": nvp pip install --upgrade torch\n")
 
 

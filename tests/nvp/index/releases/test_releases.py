@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from support.command import Run
 from support.containers import library
 from support.index_server import serve
 from support.range_server import Answer, RangeServer, serve_answers
-from support.wheels import publish, stub_wheel, write_page
+from support.wheels import publish, stub_wheel, write_index
 
 from nvidia_variant_provider.errors import InputError, UsageError
 from nvp import api
@@ -42,34 +41,6 @@ def no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
 
 
-def make_index(folder: Path, project: str, *versions: str) -> str:
-    for version in versions:
-        stub_wheel(folder / project, project, version, tag=HERE)
-    write_page(folder / project)
-    return str(folder)
-
-
-LACKS = ["no", "code", "for", "compute", "capability", "7.0"]
-
-
-def make_machine(folder: Path) -> Path:
-    """Write a snapshot of a machine with a V100 and a B200."""
-    gpus = [("Tesla V100", "7.0"), ("NVIDIA B200", "10.0")]
-    snapshot = {
-        "cuda_driver_version": "13.0",
-        "kernel_driver_version": None,
-        "source": "nvml",
-        "reason": None,
-        "gpus": [
-            {"index": i, "name": name, "compute_capability": text, "reason": None}
-            for i, (name, text) in enumerate(gpus)
-        ],
-    }
-    path = folder / "machine.json"
-    path.write_text(json.dumps(snapshot))
-    return path
-
-
 def listed(table: ReleaseTable) -> dict[str, ListedBuild]:
     """Return each build by its version, with its label."""
     return {
@@ -80,7 +51,7 @@ def listed(table: ReleaseTable) -> dict[str, ListedBuild]:
 
 
 def test_a_plain_index_is_judged_by_the_table(tmp_path: Path) -> None:
-    index = make_index(tmp_path, "torch", "2.15.0", "2.10.0", "2.9.1", "2.16.0rc1")
+    index = write_index(tmp_path, "torch", "2.15.0", "2.10.0", "2.9.1", "2.16.0rc1")
     table = api.releases("Torch", index_url=index, environment=OLD)
     assert table.project == "torch"
     assert table.newest == "2.10.0"
@@ -101,7 +72,7 @@ LABELS = ("cpu", "cu126", "cu130", "xpu", "rocm6.4")
 
 def test_a_label_index_shows_one_backend_of_each_release(tmp_path: Path) -> None:
     versions = [f"2.9.1+{label}" for label in LABELS]
-    index = make_index(tmp_path, "torch", *versions)
+    index = write_index(tmp_path, "torch", *versions)
     with serve(tmp_path) as url:
         of_server = api.releases("torch", index_url=url, environment=OLD)
     table = api.releases("torch", index_url=index, environment=OLD)
@@ -122,8 +93,8 @@ def test_a_label_index_shows_one_backend_of_each_release(tmp_path: Path) -> None
 
 
 def test_two_indexes_are_one_table(tmp_path: Path) -> None:
-    plain = make_index(tmp_path / "plain", "torch", "2.15.0", "2.10.0")
-    labels = make_index(tmp_path / "labels", "torch", "2.11.0+cu126", "2.11.0+cpu")
+    plain = write_index(tmp_path / "plain", "torch", "2.15.0", "2.10.0")
+    labels = write_index(tmp_path / "labels", "torch", "2.11.0+cu126", "2.11.0+cpu")
     table = api.releases(
         "torch", index_url=plain, extra_index_urls=[labels], environment=OLD
     )
@@ -208,7 +179,7 @@ def test_files_that_the_index_or_the_interpreter_refuses(tmp_path: Path) -> None
 
 
 def test_without_a_driver_nothing_runs(tmp_path: Path) -> None:
-    index = make_index(tmp_path, "torch", "2.10.0", "2.10.0+cpu")
+    index = write_index(tmp_path, "torch", "2.10.0", "2.10.0+cpu")
     table = api.releases("torch", index_url=index, environment=machine(None))
     assert table.newest is None
     assert {build.verdict for build in listed(table).values()} == {"cannot", "cpu"}
@@ -226,7 +197,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="500"):
             api.releases("torch", index_url=server.url, environment=OLD)
         # Another index has the project: the failure is a note.
-        index = make_index(tmp_path, "torch", "2.10.0")
+        index = write_index(tmp_path, "torch", "2.10.0")
         table = api.releases(
             "torch", index_url=server.url, extra_index_urls=[index], environment=OLD
         )
@@ -308,7 +279,7 @@ class TestInspect:
 
 class TestCommand:
     def test_text_and_exit_codes(self, tmp_path: Path, run: Run) -> None:
-        index = make_index(tmp_path, "torch", "2.15.0", "2.10.0")
+        index = write_index(tmp_path, "torch", "2.15.0", "2.10.0")
         words = ("releases", "torch", "-i", index)
         done = run(*words, "--cuda-driver", "12.8", "--sm-arch", "8.0")
         assert done.code == 0
@@ -350,125 +321,6 @@ class TestCommand:
         assert set(report["data"]) == keys
         labels = {build["label"] for build in report["data"]["releases"][0]["builds"]}
         assert labels == {None, *VARIANTS["variants"]}
-
-    def test_releases_with_one_reason_are_a_range_unless_all_are_wanted(
-        self, tmp_path: Path, run: Run
-    ) -> None:
-        versions = [f"1.{n}+cu128" for n in range(12)]
-        versions += [f"2.{n}+cu130" for n in range(3)]
-        index = make_index(tmp_path, "demo", *versions, "3.0rc1+cu130")
-        words = ("releases", "demo", "-i", index, "--cuda-driver", "12.8")
-        rows = run(*words).out.splitlines()[3:]
-        assert rows == [
-            "2.2 to 2.0   cu130  13.0  no    needs a driver for CUDA 13",
-            "1.11 to 1.0  cu128  12.8  yes",
-        ]
-        everything = run(*words, "--all").out.splitlines()[3:]
-        assert len(everything) == 16
-        assert everything[0].startswith("3.0rc1 ")
-
-    def test_the_releases_that_are_left_out_are_counted(
-        self, tmp_path: Path, run: Run
-    ) -> None:
-        # No two releases next to each other have the same row, but for the oldest.
-        versions = [f"2.{n}+cu1{26 + n % 2 * 2}" for n in range(20)]
-        index = make_index(tmp_path, "demo", *versions, "1.1+cu130", "1.0+cu130")
-        out = run("releases", "demo", "-i", index, "--cuda-driver", "12.8").out
-        assert len(out.splitlines()) == 3 + 20 + 2
-        assert out.splitlines()[-1] == "2 older releases are left out; see --all."
-
-    def test_the_newest_release_is_one_that_this_python_takes(
-        self, tmp_path: Path, run: Run
-    ) -> None:
-        stub_wheel(tmp_path / "torch", "torch", "2.10.0", tag="cp38-cp38-linux_x86_64")
-        index = make_index(tmp_path, "torch", "2.9.1")
-        done = run(
-            *("releases", "torch", "-i", index, "--json"),
-            *("--cuda-driver", "12.8", "--sm-arch", "8.0"),
-        )
-        data = json.loads(done.out)["data"]
-        installable = [r["builds"][0]["installable"] for r in data["releases"]]
-        assert (data["newest"], installable) == ("2.10.0", [False, True])
-        out = run(
-            *("releases", "torch", "-i", index),
-            *("--cuda-driver", "12.8", "--sm-arch", "8.0"),
-        ).out.splitlines()
-        assert out[0].startswith("torch 2.9.1 (CUDA 12.8) is the newest release that")
-        assert out[1].startswith("torch 2.10.0 would run here too, but has no wheel")
-        assert out[4].split()[:5] == ["2.10.0", "plain", "12.8", "(yes)", "no"]
-        assert out[5].split() == ["2.9.1", "plain", "12.8", "yes"]
-
-    def test_several_gpus(self, tmp_path: Path, run: Run) -> None:
-        index = make_index(tmp_path / "index", "torch", "2.15.0", "2.10.0")
-        machines = make_machine(tmp_path)
-        words = ("releases", "torch", "-i", index, "--environment", machines)
-        out = run(*words).out.splitlines()
-        assert out[0].startswith("torch 2.15.0 (CUDA 13.2) is the newest release that")
-        assert out[1] == (
-            "torch 2.15.0 has no code for the Tesla V100 (compute capability 7.0) of "
-            "this machine; torch 2.10.0 is the newest release that runs on all its "
-            "GPUs: nvp pip install --every-gpu torch==2.10.0"
-        )
-        assert out[4].split()[3:] == ["partly", *LACKS]
-        every = run(*words, "--every-gpu").out.splitlines()
-        assert every[0].startswith("torch 2.10.0 (CUDA 12.8) is the newest release")
-        assert every[3].split()[3:] == ["no", *LACKS]
-        (report,) = [
-            json.loads(run(*words, "--json").out)["data"]["releases"][0]["builds"]
-        ]
-        assert report[0]["lacking"] == ["7.0"]
-
-    def test_a_project_without_gpu_code_names_what_has_it(
-        self, tmp_path: Path, run: Run
-    ) -> None:
-        requires = [
-            "numpy>=2",
-            'jax-cuda12-plugin[with-cuda]==0.10.2; extra == "cuda"',
-            'jax-cuda12-plugin[with-cuda]==0.10.2; extra == "cuda12"',
-            'jax-cuda13-plugin==0.10.2; extra == "cuda13"',
-            'nvidia-cudnn-cu12>=9.8; extra == "cuda12"',
-        ]
-        stub_wheel(tmp_path / "jax", "jax", "0.10.2", requires=requires)
-        write_page(tmp_path / "jax")
-        done = run(
-            *("releases", "jax", "-i", tmp_path),
-            *("--cuda-driver", "12.8", "--sm-arch", "8.0"),
-        )
-        assert done.code == 0
-        assert done.out.splitlines() == [
-            "jax 0.10.2 is a wheel for any platform, which has no GPU code of its own.",
-            "jax[cuda12] requires jax-cuda12-plugin: nvp releases jax-cuda12-plugin",
-            "jax[cuda13] requires jax-cuda13-plugin: nvp releases jax-cuda13-plugin; "
-            "it needs a driver for CUDA 13, but this one is for CUDA 12.8",
-        ]
-
-    def test_without_wheels_and_without_a_gpu(self, tmp_path: Path, run: Run) -> None:
-        folder = tmp_path / "demo"
-        stub_wheel(folder, "demo", "0.1.dev1")
-        (folder / "demo-1.0.tar.gz").write_bytes(b"")
-        write_page(folder)
-        done = run("releases", "demo", "-i", tmp_path, "--cuda-driver", "12.8")
-        assert done.code == 0
-        assert (
-            "demo 1.0 has no wheel for the platform of this machine, only" in done.out
-        )
-        index = make_index(tmp_path, "torch", "2.10.0")
-        none = run("releases", "torch", "-i", index, "--no-gpu")
-        assert none.code == 0
-        assert none.out.startswith("pip takes torch 2.10.0 on a machine with no NVIDIA")
-
-    @pytest.mark.parametrize("columns", [60, 80])
-    def test_the_table_fits_a_terminal(
-        self, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, columns: int
-    ) -> None:
-        index = make_index(tmp_path, "torch", "2.15.0", "2.10.0+cu128", "2.10.0+cpu")
-        monkeypatch.setenv("COLUMNS", str(columns))
-        monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-        out = run("releases", "torch", "-i", index, "--cuda-driver", "12.8").out
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
-        assert max(map(len, plain.splitlines())) <= columns
-        assert "release" in out
-        assert "cu128" in out
 
 
 PYPI = [

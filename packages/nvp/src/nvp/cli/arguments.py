@@ -164,7 +164,7 @@ def refuse_project(text: str, *command: str) -> None:
     """Refuse the name of a project where a file is meant.
 
     :param command: the words of the command that takes a project.
-    :raises UsageError: no file has that name, and projects have such names.
+    :raises InputError: no file has that name, and projects have such names.
     """
     if os.path.lexists(text):
         return
@@ -174,7 +174,7 @@ def refuse_project(text: str, *command: str) -> None:
     if match is not None:
         line = " ".join((PROGRAM, *command, match[1]))
         message = "there is no such file or folder"
-        raise UsageError(
+        raise InputError(
             message, path=text, hint=f"for the project on an index: {line}"
         )
 
