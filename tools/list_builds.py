@@ -190,7 +190,7 @@ def record_of_metadata(
     :returns: ``None`` when METADATA names neither CUDA nor a project of the table.
     """
     requires = requirements_on(parse_requires(metadata), platform)
-    found = needs_of_requirements(requires)
+    found = needs_of_requirements(requires, project)
     required = required_projects(requires, PROJECTS)
     if found is None and not required:
         return None

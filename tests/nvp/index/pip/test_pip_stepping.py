@@ -30,11 +30,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "kernels": {"4.0": CUDA_13, "3.0": [], "2.0": CUDA_12, "1.0": CUDA_12},
         "silent": {"3.0": CUDA_13, "2.0": [], "1.0": []},
         "fresh-cu13": {"2.0": [], "1.0": []},
-        "extra": {
+        "extra-gpu": {
             "2.0": ['nvidia-cuda-runtime~=13.0; extra == "cuda"'],
             "1.0": ['nvidia-cuda-runtime-cu12~=12.0; extra == "cuda"'],
         },
     }
+    wheels["extra-cpu"] = wheels["extra-gpu"]
     for project, releases in wheels.items():
         for version, requires in releases.items():
             stub_wheel(folder / project, project, version, tag=HERE, requires=requires)
@@ -90,8 +91,14 @@ def test_nothing_is_passed_over_where_nothing_runs(pip: Pip, url: str) -> None:
 
 
 def test_requirements_of_extras(pip: Pip, url: str) -> None:
-    done = pip("install", "--dry-run", "-i", url, "--no-deps", "extra", *MACHINE)
-    assert "Would install extra-1.0" in done.out, done.text
+    done = pip("install", "--dry-run", "-i", url, "--no-deps", "extra-gpu", *MACHINE)
+    assert "Would install extra-gpu-1.0" in done.out, done.text
+
+
+def test_extras_of_a_project_that_needs_no_gpu(pip: Pip, url: str) -> None:
+    """tensorflow-cpu has the extras of tensorflow."""
+    done = pip("install", "--dry-run", "-i", url, "--no-deps", "extra-cpu", *MACHINE)
+    assert "Would install extra-cpu-2.0" in done.out, done.text
 
 
 def test_a_source_that_the_user_asks_for(pip: Pip, url: str) -> None:

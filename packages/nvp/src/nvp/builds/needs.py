@@ -54,7 +54,9 @@ def needs_of_report(report: WheelReport) -> Needs | None:
         for unit, size in zip(units, sizes, strict=True)
     )
     chosen = {item.path for unit in units if unit.by_cuda for item in unit.libraries}
-    runtimes = linked_runtimes(report, chosen) or extra_runtimes(report.requires)
+    runtimes = linked_runtimes(report, chosen) or extra_runtimes(
+        report.project, report.requires
+    )
     newest = max(runtimes, key=attrgetter("version"), default=None)
     source = newest.source if newest else "its libraries were read"
     # A program takes the library that fits out of those for several CUDA versions.
@@ -78,16 +80,17 @@ def _versions(piece: Iterable[LibraryCode]) -> list[CudaVersion]:
     return [] if None in versions else [v for v in versions if v is not None]
 
 
-def needs_of_requirements(requires: Iterable[str]) -> Needs | None:
+def needs_of_requirements(requires: Iterable[str], project: str = "") -> Needs | None:
     """Take the needs from ``Requires-Dist``.
 
     :param requires: such as ``nvidia-cuda-runtime-cu12==12.8.90``.
+    :param project: whose requirements they are.
     :returns: ``None`` when the dependencies do not name a CUDA version.
     """
     from ..gpu_code.bounds import extra_runtimes, required_runtimes
 
     listed = tuple(requires)
-    runtimes = required_runtimes(listed) or extra_runtimes(listed)
+    runtimes = required_runtimes(listed) or extra_runtimes(project, listed)
     if not runtimes:
         return None
     newest = max(runtimes, key=attrgetter("version"))

@@ -304,12 +304,19 @@ def required_runtimes(requires: Iterable[str]) -> list[Runtime]:
     return list(_required_runtimes(tuple(requires)))
 
 
-def extra_runtimes(requires: Iterable[str]) -> list[Runtime]:
+_FOR_GPUS = re.compile(r"(?:.*[-_.])?(?:gpu|cuda)(?:[-_.].*)?", re.IGNORECASE)
+
+
+def extra_runtimes(project: str, requires: Iterable[str]) -> list[Runtime]:
     """Return the CUDA major that all requirements of extras have in common.
 
     onnxruntime-gpu 1.29 requires ``nvidia-cuda-runtime~=13.0; extra == "cuda"``. A
-    project with extras for several majors, such as jax, is for none of them.
+    project with extras for several majors, such as jax, is for none of them. Extras of
+    a project that is not named after GPUs say nothing of its wheel: tensorflow-cpu has
+    those of tensorflow.
     """
+    if not _FOR_GPUS.fullmatch(project):
+        return []
     runtimes = _required_runtimes(tuple(requires), extras=True)
     if len({runtime.version.major for runtime in runtimes}) != 1:
         return []

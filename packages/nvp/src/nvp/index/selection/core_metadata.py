@@ -392,7 +392,7 @@ class NeedsReader:
             self._warn_of(project, name, str(error))
             return known
         logger.info("%s: METADATA has %d requirements", name, len(requires))
-        needs = needs_of_requirements(requires) or known
+        needs = needs_of_requirements(requires, project) or known
         if needs is None:
             # Nothing is known of its own code, but what it requires may not run.
             needs = Needs(evidence="metadata", source=f"METADATA of {name}")
