@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import CudaVersion
@@ -71,6 +73,14 @@ def test_releases_for_other_pythons_and_platforms_do_not_count() -> None:
         judgement=UNKNOWN,
     )
     assert passed_over(build("2.15.0", DRIVER), (mac, SHOW)) == [(["2.15.0"], DRIVER)]
+
+
+def test_a_wheel_for_any_platform_was_taken_in_place_of_others() -> None:
+    """sglang 0.5.10.post1 is pure Python, and newer releases are not."""
+    pure = replace(TAKEN[0], file="torch-2.10.0-py3-none-any.whl", platform=None)
+    newer = build("2.15.0", DRIVER)
+    (found,) = find_passed_over([(pure, SHOW), newer], pure)
+    assert list(map(str, found.versions)) == ["2.15.0"]
 
 
 def test_pre_releases_do_not_count_unless_one_was_taken() -> None:

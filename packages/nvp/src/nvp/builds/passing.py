@@ -68,7 +68,9 @@ def find_passed_over(
         newer = taken is None and bool(build.pythons)
         if taken is not None and release > taken.release:
             own = build.pythons.intersection(pythons or taken.pythons or build.pythons)
-            fits = build.platform == taken.platform or build.file.endswith("-any.whl")
+            # What runs anywhere was taken in place of wheels for this platform.
+            fits = taken.platform in (None, build.platform)
+            fits = fits or build.file.endswith("-any.whl")
             newer = bool(own) and fits
         if newer:
             releases.setdefault(release, []).append((build, each))
