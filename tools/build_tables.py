@@ -43,8 +43,6 @@ the import of `json` in every process.
 
 from __future__ import annotations
 
-__all__ = ["CUDA_OF_BRANCH", "FLOORS"]
-
 '''
 
 

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..findings import listed
 from .build_text import block, uses_gpu, why_no_gpu, why_nothing
 from .render import complain, say
 
@@ -133,6 +132,8 @@ class Narration:
             if sentence is not None:
                 self.warn(sentence)
         if rest:
+            from ..findings import listed
+
             names = listed([f"{item.project} {item.version}" for item in rest], _MOST)
             self.warn(f"{names} will not use it either")
 
