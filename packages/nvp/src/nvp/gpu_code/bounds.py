@@ -304,7 +304,7 @@ def required_runtimes(requires: Iterable[str]) -> list[Runtime]:
     return list(_required_runtimes(tuple(requires)))
 
 
-_FOR_GPUS = re.compile(r"(?:.*[-_.])?(?:gpu|cuda)(?:[-_.].*)?", re.IGNORECASE)
+_FOR_GPUS = re.compile(r"(?:.*[-_.])?gpu(?:[-_.].*)?", re.IGNORECASE)
 
 
 def extra_runtimes(project: str, requires: Iterable[str]) -> list[Runtime]:
@@ -312,8 +312,8 @@ def extra_runtimes(project: str, requires: Iterable[str]) -> list[Runtime]:
 
     onnxruntime-gpu 1.29 requires ``nvidia-cuda-runtime~=13.0; extra == "cuda"``. A
     project with extras for several majors, such as jax, is for none of them. Extras of
-    a project that is not named after GPUs say nothing of its wheel: tensorflow-cpu has
-    those of tensorflow.
+    a project without ``gpu`` in its name say nothing of its wheel: tensorflow-cpu has
+    those of tensorflow, and cuda-bindings loads whatever CUDA there is.
     """
     if not _FOR_GPUS.fullmatch(project):
         return []
