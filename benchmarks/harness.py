@@ -78,7 +78,7 @@ class Sample:
 
 @contextlib.contextmanager
 def fresh_environment(*others: str) -> Iterator[Environment]:
-    """Make a virtual environment with the checkout, installed as users install it.
+    """Make a virtual environment with both packages, installed as users install them.
 
     The packages come from the index that pip is configured for.
 
@@ -89,7 +89,8 @@ def fresh_environment(*others: str) -> Iterator[Environment]:
         _quietly([sys.executable, "-m", "venv", str(folder / "venv")])
         scripts = "Scripts" if os.name == "nt" else "bin"
         python = folder / "venv" / scripts / "python"
-        _quietly([str(python), "-m", "pip", "install", str(CHECKOUT), PEER, *others])
+        both = [str(CHECKOUT), str(CHECKOUT / "packages" / "nvp")]
+        _quietly([str(python), "-m", "pip", "install", *both, PEER, *others])
         (folder / "work").mkdir()
         yield Environment(python=python, folder=folder / "work")
 
