@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 TAG = "py3-none-manylinux_2_17_x86_64"
 MACHINE = ("--cuda-driver", "12.4", "--sm-arch", "8.0")
-CUDA_13 = ["nvidia-cuda-runtime==13.0.96", "cuda-bindings<14,>=13.0.3"]
+CUDA_13 = ["nvidia-cuda-runtime==13.0.96", "bindings-gpu<14,>=13.0.3"]
 WHEELS: dict[str, dict[str, list[str]]] = {
     "torch": {"2.14.1": CUDA_13, "2.12.1": CUDA_13, "2.11.0": CUDA_13, "2.10.0": []},
     "torchvision": {
@@ -34,7 +34,7 @@ WHEELS: dict[str, dict[str, list[str]]] = {
         "0.26.9": ["torchvision==0.27.1", "torch==2.12.1"],
         "0.19.9": ["torch==2.10.0", "torchvision==0.25.0"],
     },
-    "cuda-bindings": {
+    "bindings-gpu": {
         "13.5.0": ['cuda-toolkit==13.*; extra == "all"'],
         "12.9.1": ['cuda-toolkit==12.*; extra == "all"'],
     },
@@ -48,7 +48,7 @@ WHEELS: dict[str, dict[str, list[str]]] = {
 PINNED = {
     "torch": "2.12.1 None",
     "torchvision": "0.27.1 None",
-    "cuda-bindings": "13.5.0 None",
+    "bindings-gpu": "13.5.0 None",
     "nvidia-cuda-runtime": "13.0.96 None",
 }
 TORCH = "torch 2.12.1 was installed although it cannot run here: it needs a driver for"
@@ -141,8 +141,8 @@ def test_the_others_still_step_back(pip: Pip, url: str, tmp_path: Path) -> None:
 
 def test_a_failure_names_what_was_hidden(pip: Pip, url: str) -> None:
     words = ("install", "--dry-run", "-i", url, "--ignore-installed", *MACHINE)
-    done = pip(*words, "torch", "torchvision", "cuda-bindings<9", forced=False)
+    done = pip(*words, "torch", "torchvision", "bindings-gpu<9", forced=False)
     assert done.code == 1
     assert "warning: pip was not shown what cannot run here: torch 2.14.1" in done.err
-    assert "; cuda-bindings 13.5.0 needs a driver for CUDA 13, but" in done.err
+    assert "; bindings-gpu 13.5.0 needs a driver for CUDA 13, but" in done.err
     assert done.err.endswith("; with --unchecked, it is shown all\n")
