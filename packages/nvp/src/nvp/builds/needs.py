@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -102,6 +103,7 @@ def needs_of_requirements(requires: Iterable[str], project: str = "") -> Needs |
     )
 
 
+@lru_cache(maxsize=256)
 def needs_of_name(project: str) -> Needs | None:
     """Take the needs from the name of a project, such as ``cupy-cuda13x``.
 

@@ -9,9 +9,11 @@ wait for all of them.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
 from packaging.utils import canonicalize_name
@@ -316,17 +318,23 @@ def find_neighbours(
     :param project: the normalized name.
     :param release: one whose code was not read.
     """
-    read = sorted(
-        (
-            record
-            for record in _records(project)
-            if record.needs.pieces and record.platform == platform
-        ),
-        key=lambda record: Version(record.version),
-    )
-    older = [record for record in read if Version(record.version) < release]
-    newer = [record for record in read if Version(record.version) > release]
-    return (*older[-1:], *newer[:1])
+    read = _read_releases(project, platform)
+    older = bisect_left(read, release, key=itemgetter(0))
+    newer = bisect_right(read, release, key=itemgetter(0))
+    return tuple(item for _, item in (*read[:older][-1:], *read[newer:][:1]))
+
+
+@cache
+def _read_releases(
+    project: str, platform: str | None
+) -> Sequence[tuple[Version, BuildRecord]]:
+    """Return the records of wheels whose code was read, the oldest release first."""
+    read = [
+        (Version(record.version), record)
+        for record in _records(project)
+        if record.needs.pieces and record.platform == platform
+    ]
+    return sorted(read, key=itemgetter(0))
 
 
 def needs_in_table(needs: Needs, date: str) -> Needs:

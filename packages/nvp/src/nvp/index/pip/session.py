@@ -297,6 +297,7 @@ class _Session:
         stays = done.status == 0 and self.command.command == "install"
         stale_variants = find_stale_variants(done) if stays else ()
         stale_builds = find_stale_builds(done) if stays else ()
+        sources = find_sources(done)
         written = prepared.written
         if written is not None:
             if done.status == 0:
@@ -312,17 +313,19 @@ class _Session:
             # What the steps above have read counts as well.
             has_driver=done.judged and self._driver() is not None,
             written_variants=written.variants if written else (),
-            remarks=(*(written.remarks if written else ()), *find_sources(done)),
+            remarks=(*(written.remarks if written else ()), *sources),
             labels=self.local_index.asked_labels(),
             alternatives=self._find_alternatives(done, builds),
             failures=failures,
             hidden=hidden,
-            elsewhere=self._find_elsewhere(done),
+            elsewhere=self._find_elsewhere(done, sources),
         )
 
-    def _find_elsewhere(self, done: PipRun) -> tuple[Elsewhere, ...]:
+    def _find_elsewhere(
+        self, done: PipRun, sources: Sequence[str]
+    ) -> tuple[Elsewhere, ...]:
         machine = self.selection.machine
-        judged = done.judged or find_sources(done)
+        judged = done.judged or sources
         if machine is None or not judged or self.selection.vendor_indexes:
             return ()
         platform = self.selection.platform_of_builds
