@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -91,6 +93,16 @@ def test_a_killed_process_costs_no_wheel(
     assert killed
     assert tally.failed == 1
     assert rows(store) == expected
+
+
+def test_no_thread_outlives_the_workers() -> None:
+    """Python 3.10 writes a traceback at its end where a thread closes its pipe then."""
+    before = set(threading.enumerate())
+    workers = LocalWorkers(1)
+    workers._executor.submit(os.getpid).result()
+    workers._executor.submit(time.sleep, 60)
+    workers.close(at_once=True)
+    assert set(threading.enumerate()) == before
 
 
 def test_a_wheel_that_kills_its_process(index: Path, tmp_path: Path) -> None:

@@ -143,9 +143,10 @@ class LocalWorkers:
     def close(self, *, at_once: bool = False) -> None:
         """End the processes; ``at_once``, without waiting for what they read."""
         if at_once:
-            self._executor.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
                 process.terminate()
+        # Only the first call of `shutdown` waits. A thread of the executor that lives on
+        # may close its pipe while the interpreter, at its own end, writes into it.
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
