@@ -145,8 +145,8 @@ class LocalWorkers:
         if at_once:
             for process in multiprocessing.active_children():
                 process.terminate()
-        # Only the first call of `shutdown` waits. A thread of the executor that lives on
-        # may close its pipe while the interpreter, at its own end, writes into it.
+        # Only the first call of `shutdown` waits. A thread of the executor that lives
+        # on may close its pipe while the interpreter, at its own end, writes into it.
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
