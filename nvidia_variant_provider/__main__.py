@@ -72,7 +72,7 @@ def _run(words: list[str]) -> tuple[list[str], int]:
 def _properties(as_json: bool) -> tuple[list[str], int]:
     from .detection import detect
     from .machine import reasons
-    from .machine.overrides import minor_version_compatibility
+    from .machine.environment import minor_version_compatibility
     from .machine.supported import (
         NAMESPACE,
         VariantProperty,

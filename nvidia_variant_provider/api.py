@@ -12,8 +12,10 @@ import os
 
 from . import detection
 from .light import Logger
-from .machine import overrides
 from .machine.environment import Environment
+from .machine.environment import (
+    minor_version_compatibility as read_minor_version_compatibility,
+)
 from .metadata import VariantsMetadata, read_metadata
 from .resolution.priorities import Priorities, load_priorities
 from .resolution.resolver import Resolution, resolve_metadata
@@ -99,7 +101,7 @@ def resolve(
     """
     environ = os.environ if environ is None else environ
     if minor_version_compatibility is None:
-        minor_version_compatibility = overrides.minor_version_compatibility(environ)
+        minor_version_compatibility = read_minor_version_compatibility(environ)
     metadata = metadata_of(variants_json)
     resolution = resolve_metadata(
         metadata,

@@ -11,7 +11,7 @@ import warnings
 
 from .detection import detect
 from .errors import SelectionWarning
-from .machine.overrides import minor_version_compatibility
+from .machine.environment import minor_version_compatibility
 from .machine.supported import NAMESPACE, all_features, left_out, supported_features
 
 TYPE_CHECKING = False

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from ..machine import reasons
-from ..machine.environment import Environment
-from ..machine.overrides import (
+from ..machine.environment import (
+    Environment,
     apply_forced,
     detection_timeout,
     forced_compute_capability,

@@ -13,8 +13,7 @@ import time
 
 from ..light import dumps, loads
 from ..machine import reasons
-from ..machine.environment import Environment
-from ..machine.overrides import detection_timeout
+from ..machine.environment import Environment, detection_timeout
 from .presence import kernel_driver_version, library_path
 
 TYPE_CHECKING = False

@@ -20,7 +20,7 @@ from .environment import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from .environment import Environment
 
@@ -107,6 +107,11 @@ def supported_sm_arch(capability: ComputeCapability, *, ptx: bool = True) -> lis
         return []
     values = [f"{major}{lower}_real" for lower in range(minor, -1, -1)]
     return [*values, f"{major}0_virtual"] if ptx else values
+
+
+def has_machine_code(targets: Iterable[str], capability: ComputeCapability) -> bool:
+    """Return whether ``sm_arch`` values have one that a GPU runs without its PTX."""
+    return not {*supported_sm_arch(capability, ptx=False)}.isdisjoint(targets)
 
 
 def supported_features(

@@ -21,13 +21,13 @@ from .fields import (
     VALUE,
     Fields,
     Kind,
+    ProviderReader,
     Reporter,
     explain,
     read_dependencies,
     valid_features,
 )
 from .model import NULL_LABELS, Features, Properties, Provider, VariantsMetadata
-from .providers import ProviderReader
 from .versions import SchemaVersion, find_version
 
 SUFFIX = "-variants.json"

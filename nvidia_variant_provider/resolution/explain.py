@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from ..light import Frozen
 from ..machine import reasons
-from ..machine.environment import ComputeCapability, Environment
-from ..machine.overrides import MINOR_VERSION_COMPATIBILITY
-from ..machine.overrides import SM_ARCH as FORCED_SM_ARCH
+from ..machine.environment import (
+    MINOR_VERSION_COMPATIBILITY,
+    ComputeCapability,
+    Environment,
+)
+from ..machine.environment import SM_ARCH as FORCED_SM_ARCH
 from ..machine.supported import (
     LOWER_BOUND,
     NAMESPACE,

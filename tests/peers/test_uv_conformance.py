@@ -14,7 +14,7 @@ from support.conformance import Case, read_cases
 from support.documents import document
 from support.uv_installer import UvIndex, uv_index
 
-from nvidia_variant_provider.machine.overrides import CUDA_DRIVER_VERSION, SM_ARCH
+from nvidia_variant_provider.machine.environment import CUDA_DRIVER_VERSION, SM_ARCH
 
 pytestmark = pytest.mark.slow
 

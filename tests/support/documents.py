@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nvidia_variant_provider.machine.overrides import CUDA_DRIVER_VERSION, SM_ARCH
+from nvidia_variant_provider.machine.environment import CUDA_DRIVER_VERSION, SM_ARCH
 
 __all__ = [
     "PROVIDER",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from nvp.builds.following import find_strays, follow
 from nvp.builds.needs import parse_backend
 from nvp.builds.page import Build, find_visibility
+from nvp.builds.stepping_back import find_strays, follow
 from nvp.builds.verdicts import Judgement, Verdict
 
 

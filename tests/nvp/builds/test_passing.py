@@ -9,7 +9,7 @@ from packaging.version import Version
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvp.builds.needs import parse_backend
 from nvp.builds.page import ANY_PYTHON, Build, Visibility
-from nvp.builds.passing import find_passed_over
+from nvp.builds.stepping_back import find_passed_over
 from nvp.builds.verdicts import UNKNOWN, Judgement
 
 DRIVER = "it needs a driver for CUDA 13, but this one is for CUDA 12.8"

@@ -68,7 +68,7 @@ def those_of(modules: set[str], *names: str) -> set[str]:
 
 
 def own(*folders: str) -> list[str]:
-    return [f"nvidia_variant_provider.{folder}" for folder in folders]
+    return [f"nvp.{folder}" for folder in folders]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -99,9 +99,7 @@ def test_resolve_imports_only_what_it_needs(
     modules = imported("resolve", str(file), *given, *more, folder=tmp_path)
     files = {"pathlib", "platformdirs", "shutil", "tempfile", "urllib"}
     assert those_of(modules, *SLOW, *INDEX, *files) == set()
-    assert those_of(modules, *own(*FOLDERS, "knowledge", "wheels", "plugin")) == set(
-        own("plugin")
-    )
+    assert those_of(modules, *own(*FOLDERS, "knowledge", "wheels")) == set()
 
 
 def test_platformdirs_alone_brings_what_handles_files(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from typing import TypedDict
 
 from nvidia_variant_provider.api import Release, detect, metadata_of
 from nvidia_variant_provider.errors import UsageError
-from nvidia_variant_provider.machine import overrides
 from nvidia_variant_provider.machine.environment import Environment
+from nvidia_variant_provider.machine.environment import (
+    minor_version_compatibility as read_minor_version_compatibility,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -293,6 +295,4 @@ def _accepts(given: bool | None, environ: Mapping[str, str] | None) -> bool:
     """Return whether builds count that need minor-version compatibility."""
     if given is not None:
         return given
-    return overrides.minor_version_compatibility(
-        os.environ if environ is None else environ
-    )
+    return read_minor_version_compatibility(os.environ if environ is None else environ)

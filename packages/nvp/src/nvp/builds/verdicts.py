@@ -55,11 +55,6 @@ class Judgement:
     lacking: tuple[ComputeCapability, ...] = ()
     fits: bool | None = None
 
-    @property
-    def lacking_of_running(self) -> tuple[ComputeCapability, ...]:
-        """The same for a build that runs, and no GPU for any other."""
-        return self.lacking if self.verdict in ("runs", "partly") else ()
-
 
 UNKNOWN = Judgement(verdict="unknown", reasons=("nothing says what the build needs",))
 
@@ -117,12 +112,14 @@ def judge(
         for reason in judged[capability].reasons
         if first.verdict != "cannot" or judged[capability].verdict == "cannot"
     )
-    runs = first.verdict == "runs"
+    runs = first.verdict in ("runs", "partly")
     return replace(
         first,
         verdict="partly" if runs and reasons else first.verdict,
         reasons=tuple(reasons),
-        lacking=tuple(c for c in capabilities if judged[c].verdict == "cannot"),
+        lacking=tuple(
+            c for c in capabilities if runs and judged[c].verdict == "cannot"
+        ),
     )
 
 

@@ -13,16 +13,14 @@ from nvidia_variant_provider.errors import (
 )
 from nvidia_variant_provider.machine import reasons
 from nvidia_variant_provider.machine.environment import (
-    Environment,
-    driver_numbers,
-    is_failure,
-)
-from nvidia_variant_provider.machine.overrides import (
     CUDA_DRIVER_VERSION,
     SM_ARCH,
+    Environment,
     apply_forced,
+    driver_numbers,
     forced_compute_capability,
     forced_cuda_version,
+    is_failure,
 )
 from nvidia_variant_provider.machine.supported import HIGHEST, LOWEST, NEWEST
 

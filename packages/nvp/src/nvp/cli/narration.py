@@ -12,7 +12,7 @@ from .render import complain, say
 
 if TYPE_CHECKING:
     from ..builds.page import Build, Visibility
-    from ..builds.passing import PassedOver
+    from ..builds.stepping_back import PassedOver
     from ..builds.vendors import Elsewhere
     from ..index.pip.explain import InstalledBuild
     from ..index.pip.installed import StaleBuild
@@ -260,7 +260,7 @@ def stays_installed(item: StaleBuild, command: str) -> str:
 
 def _about_page(page: PageVerdicts) -> str | None:
     """Say in one line what a page shows; ``None`` where that is what it always does."""
-    from ..builds.passing import find_passed_over, newest_for_all, say_lacking
+    from ..builds.stepping_back import find_passed_over, newest_for_all, say_lacking
 
     visibility = page.visibility
     if not visibility.files:  # Nothing is known of its wheels.
@@ -270,7 +270,7 @@ def _about_page(page: PageVerdicts) -> str | None:
         return f"{page.project}: {visibility.note}"
     visibilities = [(build, visibility.files[build.file]) for build in page.builds]
     (pythons, best), *others = _find_best(visibilities) or [(set(), None)]
-    lacking = best.judgement.lacking_of_running if best is not None else ()
+    lacking = best.judgement.lacking if best is not None else ()
     if best is None or (is_whole and not lacking):
         return None
     # What is passed over is all that there is for a Python that gets nothing.
@@ -333,7 +333,7 @@ def _reasons(groups: Sequence[PassedOver], taken: Build | None = None) -> str:
 
 def _reason(group: PassedOver) -> str:
     versions, reason = group.versions, group.reason
-    from ..builds.passing import say_range
+    from ..builds.stepping_back import say_range
 
     span, several = say_range(versions), len(versions) > 1
     match = _IT.match(reason)

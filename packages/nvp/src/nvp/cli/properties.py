@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from nvidia_variant_provider.errors import DetectionError
 from nvidia_variant_provider.machine import reasons
-from nvidia_variant_provider.machine.overrides import minor_version_compatibility
+from nvidia_variant_provider.machine.environment import minor_version_compatibility
 from nvidia_variant_provider.machine.supported import (
     NAMESPACE,
     VariantProperty,

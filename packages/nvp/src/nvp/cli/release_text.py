@@ -11,18 +11,18 @@ from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import Environment
 
-from ..builds.passing import (
-    common_reason,
-    fold,
-    say_lacking,
-    say_range,
-    without_source,
-)
 from ..builds.releases import (
     GpuRequirement,
     ListedBuild,
     ListedRelease,
     ReleaseTable,
+)
+from ..builds.stepping_back import (
+    common_reason,
+    fold,
+    say_lacking,
+    say_range,
+    without_source,
 )
 from ..builds.vendors import say_elsewhere
 from ..wheels.archive import without_gpu

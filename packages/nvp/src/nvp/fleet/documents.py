@@ -12,8 +12,12 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nvidia_variant_provider.errors import InputError, printable, redacted, shown
-from nvidia_variant_provider.machine.environment import CudaVersion, Environment
-from nvidia_variant_provider.machine.overrides import CUDA_DRIVER_VERSION, SM_ARCH
+from nvidia_variant_provider.machine.environment import (
+    CUDA_DRIVER_VERSION,
+    SM_ARCH,
+    CudaVersion,
+    Environment,
+)
 
 from ..matrix.style import (
     as_html,

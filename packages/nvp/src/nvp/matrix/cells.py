@@ -26,6 +26,7 @@ from nvidia_variant_provider.machine.environment import (
 from nvidia_variant_provider.machine.supported import (
     NAMESPACE,
     SM_ARCH,
+    has_machine_code,
     supported_sm_arch,
 )
 from nvidia_variant_provider.metadata.model import VariantsMetadata
@@ -246,11 +247,11 @@ def _cell(
         cuda=cuda,
         capability=capability,
         label=label,
-        how=find_how(resolution.metadata, label, capability),
+        how=_find_how(resolution.metadata, label, capability),
     )
 
 
-def find_how(
+def _find_how(
     metadata: VariantsMetadata, label: str | None, capability: ComputeCapability
 ) -> str:
     """Return how a GPU runs the build of a label that fits: see `Cell`."""
@@ -260,8 +261,7 @@ def find_how(
     targets = features.get(SM_ARCH)
     if targets is None:
         return NATIVE
-    machine_code = supported_sm_arch(capability, ptx=False)
-    return NATIVE if set(targets) & set(machine_code) else PTX
+    return NATIVE if has_machine_code(targets, capability) else PTX
 
 
 def span(band: Sequence[object]) -> str:

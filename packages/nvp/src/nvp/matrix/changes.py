@@ -12,8 +12,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
-from nvidia_variant_provider.machine.overrides import MINOR_VERSION_COMPATIBILITY
+from nvidia_variant_provider.machine.environment import (
+    MINOR_VERSION_COMPATIBILITY,
+    ComputeCapability,
+    CudaVersion,
+)
 from nvidia_variant_provider.machine.supported import NAMESPACE
 from nvidia_variant_provider.metadata.model import NULL_LABELS, VariantsMetadata
 from nvidia_variant_provider.resolution.resolver import Resolution, resolve_metadata

@@ -17,7 +17,7 @@ from nvidia_variant_provider.errors import InputError
 
 from ...builds.needs import Backend, parse_backend
 from ...builds.page import Build, Visibility
-from ...builds.passing import (
+from ...builds.stepping_back import (
     PassedOver,
     find_passed_over,
     nearest_refusal,
@@ -141,7 +141,7 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
         if build.judgement.verdict == "cannot":
             refused.add(f"{item.project} {item.version} requires ")
         name = f"{item.project} {item.version}"
-        lacking = build.judgement.lacking_of_running
+        lacking = build.judgement.lacking
         for_all = newest_for_all(each for each, _ in listed) if lacking else None
         explained.append(
             InstalledBuild(

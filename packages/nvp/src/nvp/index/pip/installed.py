@@ -20,7 +20,7 @@ from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
 from nvidia_variant_provider.strict_json import LARGE_BYTES, parse_json, read_bytes
 
 from ...builds.needs import parse_backend
-from ...builds.passing import nearest_refusal
+from ...builds.stepping_back import nearest_refusal
 from ...builds.vendors import Elsewhere, find_elsewhere
 from ...knowledge.builds import PROJECTS
 from ...knowledge.tables import find_vendors

@@ -42,7 +42,7 @@ from .settings import make_settings
 if TYPE_CHECKING:
     from nvidia_variant_provider.machine.environment import CudaVersion
 
-    from ...builds.passing import PassedOver
+    from ...builds.stepping_back import PassedOver
     from ...builds.vendors import Elsewhere
     from .explain import InstalledBuild
     from .locks import LockCopies

@@ -15,8 +15,14 @@ from packaging.version import InvalidVersion, Version
 from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.machine.supported import NAMESPACE
-from nvidia_variant_provider.resolution.resolver import Resolution
+from nvidia_variant_provider.machine.environment import Environment
+from nvidia_variant_provider.machine.supported import (
+    LOWER_BOUND,
+    NAMESPACE,
+    SM_ARCH,
+    has_machine_code,
+)
+from nvidia_variant_provider.metadata.model import Features
 
 from ...builds.page import Build, Visibility
 from ...builds.releases import (
@@ -28,12 +34,9 @@ from ...builds.releases import (
 )
 from ...builds.verdicts import Judgement
 from ...knowledge.builds import How
-from ...matrix.cells import find_how
 from ...wheels.archive import WheelName, parse_wheel_name
 from ..pip.settings import Interpreter
 from ..selection.shown import ShownPage, ShownRelease
-
-_LOWER_BOUND = "cuda_version_lower_bound"
 
 
 class _Key(NamedTuple):
@@ -180,7 +183,7 @@ def _list_ordinary(
         how=judgement.how,
         evidence=judgement.evidence,
         reasons=_reasons(name.file, judgement, visibility),
-        lacking=judgement.lacking_of_running,
+        lacking=judgement.lacking,
     )
 
 
@@ -222,7 +225,7 @@ def _list_variant(name: _Name, release: ShownRelease | None) -> ListedBuild:
             ),
         )
     own = resolution.metadata.variants[label].get(NAMESPACE)
-    bounds = (own or {}).get(_LOWER_BOUND, ())
+    bounds = (own or {}).get(LOWER_BOUND, ())
     sentences = [reason.sentence for reason in resolution.rejected.get(label, ())]
     fits = label in resolution.compatible
     return ListedBuild(
@@ -230,18 +233,18 @@ def _list_variant(name: _Name, release: ShownRelease | None) -> ListedBuild:
         label=label,
         cuda=bounds[-1] if bounds else None,
         verdict="cannot" if not fits else "cpu" if own is None else "runs",
-        how=_how(label, resolution) if fits else None,
+        how=_how(own, resolution.environment) if fits and own is not None else None,
         evidence="variants.json",
         reasons=(*dict.fromkeys(sentences), *_withdrawal(name.file)),
     )
 
 
-def _how(label: str, resolution: Resolution) -> How | None:
-    capabilities = resolution.environment.compute_capabilities
-    if not capabilities:
-        return None
-    how = find_how(resolution.metadata, label, capabilities[0])
-    return "ptx" if how == "ptx" else "native" if how == "native" else None
+def _how(features: Features, environment: Environment) -> How | None:
+    targets = features.get(SM_ARCH)
+    for capability in environment.compute_capabilities[:1]:
+        native = targets is None or has_machine_code(targets, capability)
+        return "native" if native else "ptx"
+    return None
 
 
 def _parse_all(

@@ -1,4 +1,4 @@
-"""METADATA that is read here: to be sent, or to tell what a build needs.
+"""METADATA that is read here, to be sent.
 
 An installer that finds no METADATA on an index (PEP 658) downloads the whole wheel to
 learn what it requires. The page announces METADATA of large wheels instead, which is
@@ -23,23 +23,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from packaging.version import Version
 from simple_repository import model
 from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.machine.environment import Environment
 
-from ...builds.needs import needs_of_requirements
-from ...knowledge.builds import Needs
-from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, platform_of
 from ..http.ranges import RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
 from .pieces import CopiedWheel
 from .reader import UNAVAILABLE, Reader
 from .renaming import find_label
-from .wheel_files import SMALLEST, OrdinaryWheel, check_metadata
+from .wheel_files import SMALLEST
 
 if TYPE_CHECKING:
     from ...metadata.requirements import SelectedVariant
@@ -49,10 +44,6 @@ logger = logging.getLogger(__name__)
 
 METADATA_KEY = "_nvidia_variant_provider_metadata"
 """Marks a file whose METADATA is sent from here although the upstream has none."""
-
-_AT_ONCE = 4
-
-ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
 
 
 class Announcer:
@@ -235,7 +226,6 @@ class Evaluator:
 
         :raises InputError: METADATA cannot be read, or a marker has no meaning.
         """
-        from ...wheels.archive import parse_requires
         from ...wheels.rewriting import evaluate_core_metadata
 
         metadata = await self._reader.read_metadata(self._index, project, file)
@@ -314,99 +304,3 @@ class Evaluator:
         except UNAVAILABLE:
             # The texts of that library name the request, which says nothing here.
             return "the index does not send it"
-
-
-@dataclass(kw_only=True, slots=True)
-class Reading:
-    """How much METADATA may still be read for a page, and what has been read.
-
-    :param wheels: that are left to be read.
-    :param until: the time of the event loop at which reading ends.
-    :param environment: the machine, once it is known that it matters.
-    :param required: by project, what its releases were seen to require.
-    """
-
-    wheels: int
-    until: float
-    environment: Environment = field(default_factory=Environment)
-    required: dict[str, dict[Version, dict[str, str]]] = field(default_factory=dict)
-
-    @property
-    def seconds(self) -> float:
-        """The time that is left."""
-        return self.until - asyncio.get_running_loop().time()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no other wheel may be read."""
-        return self.wheels <= 0 or self.seconds <= 0
-
-
-class NeedsReader:
-    """Takes the needs of wheels from their METADATA, a few wheels at a time.
-
-    :param warn: called with a sentence when METADATA cannot be used, once for each
-        project.
-    :param patience: the seconds for reading the METADATA of a page.
-    """
-
-    def __init__(
-        self, read_metadata: ReadMetadata, warn: Callable[[str], None], patience: float
-    ) -> None:
-        self._read_metadata = read_metadata
-        self._warn = warn
-        self._patience = patience
-        self._warned: set[str] = set()
-        self._turns = asyncio.Semaphore(_AT_ONCE)
-
-    async def read(
-        self, project: str, wheel: OrdinaryWheel, known: Needs | None, reading: Reading
-    ) -> Needs | None:
-        """Read the METADATA of a wheel.
-
-        :param known: what is known without it.
-        :returns: what it says, or else what is known.
-        """
-        name = wheel.file.filename
-        if reading.is_over:
-            return known
-        reading.wheels -= 1
-        try:
-            # asyncio.timeout() exists since Python 3.11 only.
-            metadata = await asyncio.wait_for(
-                self._read_in_turn(project, wheel.file), reading.seconds
-            )
-            check_metadata(metadata, project, wheel.release)
-            requires = requirements_on(parse_requires(metadata), wheel.platform)
-        except asyncio.TimeoutError:
-            # The rest of the page would only wait in the same way.
-            reading.wheels = 0
-            self._warn_of(project, name, f"not there after {self._patience:g} s")
-            return known
-        except UNAVAILABLE as error:
-            # The texts of that library name the request, which says nothing here.
-            logger.debug("%s: %s", name, error)
-            self._warn_of(project, name, "the index does not send it")
-            return known
-        except (InputError, OSError) as error:
-            self._warn_of(project, name, str(error))
-            return known
-        logger.info("%s: METADATA has %d requirements", name, len(requires))
-        needs = needs_of_requirements(requires, project) or known
-        if needs is None:
-            # Nothing is known of its own code, but what it requires may not run.
-            needs = Needs(evidence="metadata", source=f"METADATA of {name}")
-        # The label of an extension names its torch, which METADATA may not do.
-        labelled = known.requires if known is not None else ()
-        return replace(needs, requires=(*requires, *labelled))
-
-    async def _read_in_turn(self, project: str, file: model.File) -> bytes:
-        async with self._turns:
-            return await self._read_metadata(project, file)
-
-    def _warn_of(self, project: str, name: str, reason: str) -> None:
-        if project in self._warned:
-            logger.info("%s: its METADATA could not be read: %s", name, reason)
-            return
-        self._warned.add(project)
-        self._warn(f"{name}: its METADATA could not be read: {reason}")

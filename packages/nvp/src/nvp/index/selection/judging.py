@@ -25,6 +25,7 @@ from ...builds.needs import (
     needs_of_name,
 )
 from ...builds.page import Build, PageVisibility, find_visibility
+from ...builds.stepping_back import Limits
 from ...builds.verdicts import (
     UNKNOWN,
     Judgement,
@@ -40,12 +41,13 @@ from ...knowledge.builds import (
     find_neighbours,
     required_projects,
 )
-from .core_metadata import NeedsReader, Reading, ReadMetadata
-from .limits import Limits
 from .options import Target
 from .reader import Aging
 from .wheel_files import (
+    NeedsReader,
     OrdinaryWheel,
+    Reading,
+    ReadMetadata,
     find_installable,
     find_known_needs,
     find_wheels,

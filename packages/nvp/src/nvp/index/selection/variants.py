@@ -25,7 +25,7 @@ from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError, ProviderError
-from nvidia_variant_provider.machine.overrides import minor_version_compatibility
+from nvidia_variant_provider.machine.environment import minor_version_compatibility
 
 from ...metadata.requirements import SelectedVariant
 from ..http.urls import NoRangesError

@@ -21,7 +21,6 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 
-from ...builds.following import find_strays, follow
 from ...builds.needs import Backend, parse_backend
 from ...builds.page import (
     ANY_PYTHON,
@@ -31,10 +30,10 @@ from ...builds.page import (
     find_visibility,
     find_visibility_elsewhere,
 )
+from ...builds.stepping_back import Limits, find_strays, follow
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import is_for_platform, parse_requires
 from .judging import PATIENCE, FindEnvironment, PageJudge, Required
-from .limits import Limits
 from .options import Selection
 from .reader import FOREVER, UNAVAILABLE, Aging, Progress, Reader
 from .wheel_files import is_large, release_of_sdist

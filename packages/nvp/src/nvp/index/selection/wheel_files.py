@@ -1,9 +1,11 @@
-"""What the names of the wheels of a page say: builds, and labels of any kind."""
+"""What the names of the wheels of a page say, and METADATA where they do not tell."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from email.parser import HeaderParser
 from functools import cache, lru_cache
 
@@ -16,17 +18,31 @@ from packaging.version import InvalidVersion, Version
 from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError, shown
+from nvidia_variant_provider.machine.environment import Environment
 
-from ...builds.needs import Backend, needs_of_backend, parse_backend
+from ...builds.needs import (
+    Backend,
+    needs_of_backend,
+    needs_of_requirements,
+    parse_backend,
+)
 from ...builds.page import ANY_PYTHON, Build
 from ...builds.verdicts import Judgement
 from ...knowledge.builds import PROJECTS, Needs, find_record
-from ...wheels.archive import platform_of
+from ...metadata.requirements import requirements_on
+from ...wheels.archive import parse_requires, platform_of
 from .options import Target, allows_python
+from .reader import UNAVAILABLE
 from .renaming import find_label
+
+logger = logging.getLogger(__name__)
 
 SMALLEST = 1_000_000
 """Bytes of the smallest wheel that is taken for one with GPU code."""
+
+_AT_ONCE = 4
+
+ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -269,3 +285,99 @@ def _label_of(name: str) -> str | None:
         return label
     versions = _versions(name.split("-", 2)[1])
     return versions[0].local if versions else None
+
+
+@dataclass(kw_only=True, slots=True)
+class Reading:
+    """How much METADATA may still be read for a page, and what has been read.
+
+    :param wheels: that are left to be read.
+    :param until: the time of the event loop at which reading ends.
+    :param environment: the machine, once it is known that it matters.
+    :param required: by project, what its releases were seen to require.
+    """
+
+    wheels: int
+    until: float
+    environment: Environment = field(default_factory=Environment)
+    required: dict[str, dict[Version, dict[str, str]]] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """The time that is left."""
+        return self.until - asyncio.get_running_loop().time()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no other wheel may be read."""
+        return self.wheels <= 0 or self.seconds <= 0
+
+
+class NeedsReader:
+    """Takes the needs of wheels from their METADATA, a few wheels at a time.
+
+    :param warn: called with a sentence when METADATA cannot be used, once for each
+        project.
+    :param patience: the seconds for reading the METADATA of a page.
+    """
+
+    def __init__(
+        self, read_metadata: ReadMetadata, warn: Callable[[str], None], patience: float
+    ) -> None:
+        self._read_metadata = read_metadata
+        self._warn = warn
+        self._patience = patience
+        self._warned: set[str] = set()
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def read(
+        self, project: str, wheel: OrdinaryWheel, known: Needs | None, reading: Reading
+    ) -> Needs | None:
+        """Read the METADATA of a wheel.
+
+        :param known: what is known without it.
+        :returns: what it says, or else what is known.
+        """
+        name = wheel.file.filename
+        if reading.is_over:
+            return known
+        reading.wheels -= 1
+        try:
+            # asyncio.timeout() exists since Python 3.11 only.
+            metadata = await asyncio.wait_for(
+                self._read_in_turn(project, wheel.file), reading.seconds
+            )
+            check_metadata(metadata, project, wheel.release)
+            requires = requirements_on(parse_requires(metadata), wheel.platform)
+        except asyncio.TimeoutError:
+            # The rest of the page would only wait in the same way.
+            reading.wheels = 0
+            self._warn_of(project, name, f"not there after {self._patience:g} s")
+            return known
+        except UNAVAILABLE as error:
+            # The texts of that library name the request, which says nothing here.
+            logger.debug("%s: %s", name, error)
+            self._warn_of(project, name, "the index does not send it")
+            return known
+        except (InputError, OSError) as error:
+            self._warn_of(project, name, str(error))
+            return known
+        logger.info("%s: METADATA has %d requirements", name, len(requires))
+        needs = needs_of_requirements(requires, project) or known
+        if needs is None:
+            # Nothing is known of its own code, but what it requires may not run.
+            needs = Needs(evidence="metadata", source=f"METADATA of {name}")
+        # The label of an extension names its torch, which METADATA may not do.
+        labelled = known.requires if known is not None else ()
+        return replace(needs, requires=(*requires, *labelled))
+
+    async def _read_in_turn(self, project: str, file: model.File) -> bytes:
+        async with self._turns:
+            return await self._read_metadata(project, file)
+
+    def _warn_of(self, project: str, name: str, reason: str) -> None:
+        if project in self._warned:
+            logger.info("%s: its METADATA could not be read: %s", name, reason)
+            return
+        self._warned.add(project)
+        self._warn(f"{name}: its METADATA could not be read: {reason}")

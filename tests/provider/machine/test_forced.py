@@ -9,15 +9,13 @@ from packaging.version import InvalidVersion, Version
 
 from nvidia_variant_provider.errors import OverrideError
 from nvidia_variant_provider.machine.environment import (
+    CUDA_DRIVER_VERSION,
+    MINOR_VERSION_COMPATIBILITY,
+    SM_ARCH,
     ComputeCapability,
     CudaVersion,
     Environment,
     Gpu,
-)
-from nvidia_variant_provider.machine.overrides import (
-    CUDA_DRIVER_VERSION,
-    MINOR_VERSION_COMPATIBILITY,
-    SM_ARCH,
     apply_forced,
     forced_compute_capability,
     forced_cuda_version,

@@ -1,0 +1,404 @@
+"""Stepping back: which older releases are taken in place of the newest, and why.
+
+`follow` finds the backend that the builds of a companion have to be of, such as
+torchvision's. A companion requires another project, its leader, whose wheels carry the
+same kind of labels.
+
+`Limits` knows what is required of projects, where that leaves nothing that runs. A user
+who pins ``torch==2.12.1`` gets it on a machine that cannot run it, and with it what it
+requires and what requires it. An installer would find no solution if these were yanked:
+it takes yanked files for an exact pin alone.
+
+`find_passed_over` tells people why an installer did not take the newest release. The
+verdicts are about wheels; people ask about releases. Releases in a row that cannot be
+taken for the same reason are therefore told of together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeVar
+
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from nvidia_variant_provider.machine.environment import ComputeCapability, Environment
+
+from ..metadata.requirements import parse_requirement
+from .needs import Backend
+from .page import RUNNING, Build, PageVisibility, Visibility
+from .verdicts import Judgement
+
+_T = TypeVar("_T")
+
+_REQUIRES = re.compile(r"it requires ([A-Za-z0-9._-]*[A-Za-z0-9])[^,]*, and none of ")
+
+_LACKS = re.compile(r"\S+ (has no code for compute capability [0-9.]+)")
+
+_LABELS = re.compile(r"\+[^,]*")
+
+
+def follow(
+    builds: Iterable[Build],
+    requirements: Mapping[Version, str],
+    leader: Sequence[Build],
+    visibility: PageVisibility,
+) -> dict[Version, Backend]:
+    """Find the backend that each release of a companion has to be of.
+
+    torchvision for CUDA 12.6 breaks at import with torch for CUDA 13.0, and an
+    installer that compares versions only does not see that.
+
+    It is that of the newest release of the leader which an installer may take with
+    the companion. Where its requirements are not known, it was most likely built for
+    a release of the leader that has builds for the same backends.
+
+    :param builds: the companion's.
+    :param requirements: by release of the companion, what it requires of the leader,
+        such as ``torch==2.10.0``.
+    :param leader: the builds of the project that it requires.
+    :param visibility: what becomes of these.
+    """
+    newest = visibility.newest
+    backends = sorted(
+        (
+            (version, backend)
+            for version, backend in visibility.backends.items()
+            if newest is None or version <= newest
+        ),
+        reverse=True,
+        key=lambda item: item[0],
+    )
+    followed: dict[Version, Backend] = {}
+    own: dict[Version, list[Backend]] = {}
+    for build in builds:
+        if build.backend is not None and build.judgement.verdict != "cannot":
+            own.setdefault(build.release, []).append(build.backend)
+    for release, mine in own.items():
+        if (named := _for_torch(mine, leader, visibility)) is not None:
+            followed[release] = named
+    if not backends:
+        return followed
+
+    theirs = _labels(leader)
+    for release, labels in _labels(builds).items():
+        if release in followed:
+            continue
+        text = requirements.get(release)
+        parsed = None if text is None else parse_requirement(text)
+        if parsed is not None:
+            fitting = [
+                backend
+                for version, backend in backends
+                if parsed.specifier.contains(version, prereleases=True)
+            ]
+        else:
+            fitting = [
+                backend for version, backend in backends if theirs[version] == labels
+            ]
+        wanted = (fitting or [backends[0][1]])[0]
+        same = (mine for mine in own.get(release, ()) if mine.agrees(wanted))
+        followed[release] = next(same, wanted)
+    return followed
+
+
+def _for_torch(
+    own: Sequence[Backend], leader: Sequence[Build], visibility: PageVisibility
+) -> Backend | None:
+    """Find the label that names the newest torch which runs, and its CUDA.
+
+    Where no label names the CUDA of that torch, one of the same major has to do.
+    """
+    running = {
+        build.release: build.judgement.cuda
+        for build in leader
+        if build.judgement.verdict in RUNNING
+        and visibility.files[build.file].action == "show"
+    }
+    for version in sorted(running, reverse=True):
+        backend = visibility.backends.get(version)
+        cuda = backend.cuda if backend else running[version]
+        same = [x for x in own if x.torch == (version.major, version.minor)]
+        for digits in (2, 1):
+            for mine in same:
+                if mine.cuda and cuda and mine.cuda[:digits] == cuda[:digits]:
+                    return mine
+    return None
+
+
+def find_strays(
+    visibility: PageVisibility, followed: Mapping[Version, Backend]
+) -> dict[Version, tuple[Backend, Backend]]:
+    """Find the releases that are shown with another backend than they should be of.
+
+    :returns: by release, the backend that is shown and the one that it should be of.
+    """
+    return {
+        release: (backend, followed[release])
+        for release, backend in visibility.backends.items()
+        if release in followed and followed[release].label != backend.label
+    }
+
+
+def _labels(builds: Iterable[Build]) -> dict[Version, frozenset[str]]:
+    labels: dict[Version, set[str]] = {}
+    for build in builds:
+        of_release = labels.setdefault(build.release, set())
+        if build.backend is not None and build.backend.kind == "cuda":
+            of_release.add(build.backend.label)
+    return {release: frozenset(of_release) for release, of_release in labels.items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PassedOver:
+    """Releases in a row that are not shown, for one reason.
+
+    :param versions: newest first.
+    :param reason: a sentence without a full stop, such as ``it needs a driver for
+        CUDA 13, but this one is for CUDA 12.8``.
+    """
+
+    versions: tuple[Version, ...]
+    reason: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Keys: ``versions``, ``reason``."""
+        return {"versions": list(map(str, self.versions)), "reason": self.reason}
+
+
+def find_passed_over(
+    visibilities: Iterable[tuple[Build, Visibility]],
+    taken: Build | None,
+    *,
+    pythons: Collection[int] = (),
+    allows: Callable[[Version], bool] = lambda _: True,
+) -> tuple[PassedOver, ...]:
+    """Find the releases that are newer than ``taken``, and why none was taken.
+
+    Where nothing was, all releases count of which nothing is shown.
+
+    Releases count that have a wheel for its Pythons and its platform. Pre-releases do
+    not count, unless a pre-release was taken.
+
+    :param visibilities: each wheel of the project, of all indexes, and its visibility.
+    :param pythons: those that count, as in `Build`; by default, those of ``taken``.
+    :param allows: whether the user and the other requirements allow a release.
+    """
+    releases: dict[Version, list[tuple[Build, Visibility]]] = {}
+    for build, each in visibilities:
+        release = build.release
+        if release.is_prerelease and not (taken and taken.release.is_prerelease):
+            continue
+        newer = taken is None and bool(build.pythons)
+        if taken is not None and release > taken.release:
+            own = build.pythons.intersection(pythons or taken.pythons or build.pythons)
+            # What runs anywhere was taken in place of wheels for this platform.
+            fits = taken.platform in (None, build.platform)
+            fits = fits or build.file.endswith("-any.whl")
+            newer = bool(own) and fits
+        if newer:
+            releases.setdefault(release, []).append((build, each))
+    reasons = [
+        (release, _reason(releases[release]))
+        for release in sorted(releases, reverse=True)
+        if allows(release) and all(d.action != "show" for _, d in releases[release])
+    ]
+    groups = fold(reasons)
+    return tuple(PassedOver(versions=v, reason=reason) for v, reason in groups)
+
+
+def fold(said: Iterable[tuple[Version, _T]]) -> list[tuple[tuple[Version, ...], _T]]:
+    """Join the releases in a row of which the same is said."""
+    groups = groupby(said, key=lambda pair: pair[1])
+    return [(tuple(version for version, _ in same), what) for what, same in groups]
+
+
+def say_range(versions: Sequence[Version]) -> str:
+    """Return ``2.15.0 to 2.11.0`` for releases in a row, newest first."""
+    first, last = versions[0], versions[-1]
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def common_reason(reason: str) -> str:
+    """Return what a reason has in common with those of the releases next to it."""
+    reason = without_source(reason)
+    # Each release may require another version, and have code for other GPUs.
+    if required := _REQUIRES.match(reason):
+        return f"it requires a {required[1]} that does not run here"
+    return f"it {lacks[1]}" if (lacks := _LACKS.match(reason)) else reason
+
+
+def newest_for_all(builds: Iterable[Build]) -> Version | None:
+    """Return the newest release with a build that runs on each GPU of the machine."""
+    running = [
+        build.release
+        for build in builds
+        if build.installable
+        and build.judgement.verdict in RUNNING
+        and not build.judgement.lacking
+    ]
+    return max(running, default=None)
+
+
+def say_lacking(
+    name: str,
+    lacking: Iterable[ComputeCapability],
+    environment: Environment,
+    newest: Version | str | None,
+) -> str:
+    """Say which GPUs of a machine are left out, and which release leaves out none.
+
+    :param name: the build that has no code for them, such as ``torch 2.15.0``.
+    :param newest: the newest release that runs on each GPU.
+    """
+    from ..knowledge.tables import gpu_models
+
+    gpus = []
+    for capability in lacking:
+        names = {g.name for g in environment.gpus if g.compute_capability == capability}
+        model = gpu_models().get(capability)
+        name_of_gpu = " and ".join(sorted(filter(None, names)))
+        if not name_of_gpu and model is not None:
+            name_of_gpu = f"GPU such as {model.products.partition(',')[0]}"
+        gpus.append(f"the {name_of_gpu or 'GPU'} (compute capability {capability})")
+    project = name.partition(" ")[0]
+    all_run = f"{project} {newest} is the newest release that runs on all its GPUs"
+    if newest is None:
+        all_run = "no release is known to run on all its GPUs"
+    return f"{name} has no code for {' and '.join(gpus)} of this machine; {all_run}"
+
+
+def nearest_refusal(builds: Iterable[Build]) -> tuple[Build, str] | None:
+    """Return the build that is nearest to running, and why it does not run.
+
+    Of several builds that cannot run, the one for the oldest CUDA requires the
+    smallest change of the machine.
+    """
+    refused = [
+        build
+        for build in builds
+        if build.judgement.verdict == "cannot"
+        and build.judgement.reasons
+        and not (build.backend and build.backend.is_foreign)
+    ]
+    if not refused:
+        return None
+    nearest = min(refused, key=lambda build: build.judgement.cuda or (0, 0))
+    return nearest, without_source(nearest.judgement.reasons[0])
+
+
+def without_source(reason: str) -> str:
+    """Return a reason without the place in parentheses that it was read from."""
+    start, bracket, _ = reason.rpartition(" (")
+    return start if bracket and reason.endswith(")") else reason
+
+
+def _reason(group: Sequence[tuple[Build, Visibility]]) -> str:
+    nearest = nearest_refusal(build for build, _ in group)
+    if nearest is not None:
+        return common_reason(nearest[1])
+    yanked = [each for _, each in group if each.action == "yank"]
+    return without_source((yanked or [group[0][1]])[0].reason)
+
+
+class Limits:
+    """The versions that are required of projects; more are noted while pip runs.
+
+    :param asked: what the user requires, by normalized project.
+    """
+
+    def __init__(self, asked: Mapping[str, SpecifierSet] | None = None) -> None:
+        self._known = {name: [each] for name, each in (asked or {}).items()}
+
+    def note(self, requires: Iterable[str]) -> None:
+        """Note what a build requires that is taken although it cannot run.
+
+        :param requires: its ``Requires-Dist`` fields. Those of extras count too, since
+            what they name may be required with the extra.
+        """
+        for text in requires:
+            requirement = parse_requirement(text)
+            if requirement is None or not requirement.specifier:
+                continue
+            known = self._known.setdefault(canonicalize_name(requirement.name), [])
+            if requirement.specifier not in known:
+                known.append(requirement.specifier)
+
+    def find_fit(
+        self,
+        project: str,
+        requirement: str,
+        judged: Mapping[Version, Sequence[Judgement]],
+    ) -> bool | None:
+        """Return whether a requirement on a project fits what else is required of it.
+
+        :param judged: by release, the judgement of each build of the project.
+        :returns: ``None`` where something that runs is left of the project.
+        """
+        parsed = parse_requirement(requirement)
+        if parsed is None:
+            return None
+        allowed = {*parsed.specifier.filter(judged, prereleases=True)}
+        if any(judgement.fits for release in allowed for judgement in judged[release]):
+            return True
+        fits = None
+        for limit in self._known.get(project, ()):
+            public = SpecifierSet(_LABELS.sub("", str(limit)))
+            left = [*public.filter(judged, prereleases=True)]
+            if left and all(j.verdict == "cannot" for r in left for j in judged[r]):
+                fits = fits or not allowed.isdisjoint(left)
+        return fits
+
+    def find_left(
+        self,
+        project: str,
+        builds: Sequence[Build],
+        files: Mapping[str, Visibility],
+        decide: Callable[[Sequence[Build]], Mapping[str, Visibility]],
+    ) -> tuple[dict[str, Visibility], Build | None]:
+        """Find what an installer has to see, since nothing that runs is left.
+
+        :param builds: those of a page.
+        :param files: what becomes of them.
+        :param decide: decides what becomes of some of them alone.
+        :returns: what becomes of builds that were yanked, and the build that cannot run
+            and that the installer will take, if there is one.
+        """
+        changed: dict[str, Visibility] = {}
+        taken = [b for b in builds if b.installable and _is_shown(b, files)]
+        limits: list[SpecifierSet | None] = [None, *self._known.get(project, ())]
+        for limit in limits:
+            left = [
+                build
+                for build in builds
+                if build.installable
+                and (
+                    build.judgement.fits
+                    if limit is None
+                    else limit.contains(build.version, prereleases=True)
+                )
+            ]
+            if not left or any(_is_shown(build, files) for build in left):
+                continue
+            taken += left
+            refused = all(build.judgement.verdict == "cannot" for build in left)
+            # An exact pin admits yanked files, and then installers print the reason.
+            if limit is None or not (refused and _is_exact(limit)):
+                changed |= decide(left)
+        refused_last = [b for b in taken if b.judgement.verdict == "cannot"]
+        return changed, max(refused_last, key=lambda b: b.version, default=None)
+
+
+def _is_shown(build: Build, files: Mapping[str, Visibility]) -> bool:
+    return files[build.file].action == "show"
+
+
+def _is_exact(limit: SpecifierSet) -> bool:
+    return any(
+        item.operator == "===" or (item.operator == "==" and "*" not in item.version)
+        for item in limit
+    )
