@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TypedDict
 
 from nvidia_variant_provider.api import Release, detect, metadata_of
 from nvidia_variant_provider.errors import UsageError
@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..builds.releases import ReleaseTable
     from ..fleet.serving import Fleet
-    from ..index.pip.settings import Indexes
+    from ..index.releases.machines import ProjectJudge
     from ..index.releases.reading import Inspect, Watch
     from ..inventories.model import Machine
     from ..matrix.cells import Matrix
@@ -137,14 +137,8 @@ def matrix(
     :raises UsageError: ``project`` is malformed, or there is no index or no release.
     """
     if project is not None:
-        from ..index.releases.machines import find_project_matrix
-
-        return find_project_matrix(
-            project,
-            all_lanes=all_lanes,
-            minor_version_compatibility=minor_version_compatibility,
-            **_of_index(index_url, environ),
-        )
+        judge = _judge_on(index_url, environ, minor_version_compatibility)
+        return judge.find_matrix(project, all_lanes=all_lanes)
     if variants_json is None:
         raise UsageError("there is no release", hint="give its metadata or a project")
     from ..matrix.cells import find_matrix
@@ -204,15 +198,8 @@ def diff_of_projects(
     :raises InputError: no index has a release, or none can be read.
     :raises UsageError: a project is malformed, or there is no index.
     """
-    from ..index.releases.machines import compare_projects
-
-    return compare_projects(
-        old,
-        new,
-        all_lanes=all_lanes,
-        minor_version_compatibility=minor_version_compatibility,
-        **_of_index(index_url, environ),
-    )
+    judge = _judge_on(index_url, environ, minor_version_compatibility)
+    return judge.compare(old, new, all_lanes=all_lanes)
 
 
 def fleet(
@@ -259,36 +246,33 @@ def fleet(
         return choose(groups, strict, with_compatibility=None if accepts else relaxed)
     if project is None:
         return choose(groups, None)
-    from ..index.releases.machines import decide_by_project, parse_project
+    from ..index.releases.machines import parse_project
 
+    judge = _judge_on(index_url, environ, minor_version_compatibility, every_gpu)
     name, version = parse_project(project)
-    one, every = (
-        decide_by_project(
-            wanted,
-            every_gpu=every_gpu,
-            minor_version_compatibility=minor_version_compatibility,
-            **_of_index(index_url, environ),
-        )
-        for wanted in (project, name)
-    )
+    one, every = (functools.partial(judge.select, wanted) for wanted in (project, name))
     return choose(groups, one, of_other_releases=None if version is None else every)
 
 
-class _OfIndex(TypedDict):
-    """What every judgement of a project on an index takes."""
-
-    environ: Mapping[str, str]
-    indexes: Indexes
-    cache: str | None
-
-
-def _of_index(index_url: str | None, environ: Mapping[str, str] | None) -> _OfIndex:
+def _judge_on(
+    index_url: str | None,
+    environ: Mapping[str, str] | None,
+    minor_version_compatibility: bool | None,
+    every_gpu: bool = False,
+) -> ProjectJudge:
+    """Return what judges the projects on an index."""
     from ..files import cache_folder
     from ..index.pip.settings import Indexes
+    from ..index.releases.machines import ProjectJudge
 
     environ = os.environ if environ is None else environ
-    indexes, cache = Indexes(url=index_url), cache_folder(environ)
-    return {"environ": environ, "indexes": indexes, "cache": cache}
+    return ProjectJudge(
+        environ=environ,
+        indexes=Indexes(url=index_url),
+        every_gpu=every_gpu,
+        minor_version_compatibility=minor_version_compatibility,
+        cache=cache_folder(environ),
+    )
 
 
 def _accepts(given: bool | None, environ: Mapping[str, str] | None) -> bool:

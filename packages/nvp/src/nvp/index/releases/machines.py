@@ -6,9 +6,8 @@ and `fleet` for the machines of a fleet. Pages and METADATA are read once for al
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -21,7 +20,7 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ...builds.releases import ListedBuild, ReleaseTable
 from ...builds.vendors import Elsewhere, find_elsewhere
-from ...fleet.serving import Select, Selected
+from ...fleet.serving import Selected
 from ...knowledge.tables import NATIVE
 from ...matrix.cells import (
     CPU,
@@ -49,9 +48,6 @@ PLAIN = "plain"
 
 _MOST_BUILDS = 3
 """The builds that the reason of a lost lane names."""
-
-_Judge = Callable[[str, "str | None", Sequence[Environment]], list[ReleaseTable]]
-"""Judges a project, and perhaps one release of it, for machines."""
 
 _NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)*[af]?")
 
@@ -176,74 +172,115 @@ def parse_project(text: str) -> tuple[str, str | None]:
     return canonicalize_name(requirement.name), version
 
 
-def _judge_for(
-    project: str,
-    version: str | None,
-    environments: Sequence[Environment],
-    *,
-    environ: Mapping[str, str],
-    indexes: Indexes,
-    every_gpu: bool = False,
-    minor_version_compatibility: bool | None = None,
-    cache: str | None = None,
-) -> list[ReleaseTable]:
-    """Read a project once, and judge its builds for each machine.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectJudge:
+    """Judges the builds of projects on indexes for many machines.
 
     The verdicts are those of `list_releases`, for the interpreter and the platform of
     this machine.
 
-    :param version: the only release that counts; ``None`` for all.
-    :raises InputError: no index has the project or the release, or none can be read.
-    :raises UsageError: there is no index.
+    :param minor_version_compatibility: ``None`` leaves it to ``environ``.
+    :param cache: the folder for what is read once for ever.
     """
-    sources = _open_sources(indexes, environ, cache)
-    from .reading import read_tables
 
-    if version is not None:
-        sources = sources.only(project, Version(version))
-    selections = [
-        Selection(
-            machine=lambda environment=environment: environment,  # type: ignore[misc]
-            target=sources.interpreter.target,
-            every_gpu=every_gpu,
-            minor_version_compatibility=minor_version_compatibility,
-            environ=environ,
+    environ: Mapping[str, str]
+    indexes: Indexes
+    every_gpu: bool = False
+    minor_version_compatibility: bool | None = None
+    cache: str | None = None
+
+    def judge(
+        self, project: str, version: str | None, environments: Sequence[Environment]
+    ) -> list[ReleaseTable]:
+        """Read a project once, and judge its builds for each machine.
+
+        :param version: the only release that counts; ``None`` for all.
+        :raises InputError: no index has the project or the release, or none can be
+            read.
+        :raises UsageError: there is no index.
+        """
+        sources = _open_sources(self.indexes, self.environ, self.cache)
+        from .reading import read_tables
+
+        if version is not None:
+            sources = sources.only(project, Version(version))
+        selections = [
+            Selection(
+                machine=lambda found=environment: found,  # type: ignore[misc]
+                target=sources.interpreter.target,
+                every_gpu=self.every_gpu,
+                minor_version_compatibility=self.minor_version_compatibility,
+                environ=self.environ,
+            )
+            for environment in environments
+        ]
+        tables = read_tables(project, sources, selections)
+        if version is not None and tables and not any(t.releases for t in tables):
+            message = f"no index has {project} {version}"
+            hint = f"list what there is: nvp releases {project}"
+            raise InputError(message, hint=hint)
+        return tables
+
+    def select(
+        self, project: str, environments: Sequence[Environment]
+    ) -> list[Selected]:
+        """Decide by the releases of a project, ordinary wheels included.
+
+        A build is called by its version and its label, such as ``2.14.1+cu126``.
+
+        :param project: such as ``torch``, or ``torch==2.15.0`` for one release.
+        """
+        return [_selected(t) for t in self.judge(*parse_project(project), environments)]
+
+    def find_matrix(self, project: str, *, all_lanes: bool = False) -> Matrix:
+        """Return which build of a release on an index each driver and each GPU gets.
+
+        :param project: such as ``torch==2.15.0``; without a version, the newest release
+            that any machine runs.
+        """
+        judged = self._judge_lanes(project, all_lanes=all_lanes)
+        count = len(all_places(all_lanes=True))
+        descriptions = {
+            build.label or PLAIN: f"CUDA {build.cuda}" if build.cuda else ""
+            for place in judged.tables
+            for build in judged.builds(place)
+        }
+        notes = {note for table in judged.tables.values() for note in table.notes}
+        return Matrix(
+            metadata=None,
+            title=judged.title,
+            builds=descriptions,
+            notes=tuple(sorted(notes)),
+            cells=tuple(map(judged.cell, judged.tables)),
+            left_out=count - len(judged.tables),
+            minor_version_compatibility=False,
         )
-        for environment in environments
-    ]
-    tables = read_tables(project, sources, selections)
-    if version is not None and tables and not any(t.releases for t in tables):
-        message = f"no index has {project} {version}"
-        hint = f"list what there is: nvp releases {project}"
-        raise InputError(message, hint=hint)
-    return tables
 
+    def compare(self, old: str, new: str, *, all_lanes: bool = False) -> Differences:
+        """Return what the builds of a newer release on an index change.
 
-def decide_by_project(
-    project: str,
-    *,
-    environ: Mapping[str, str],
-    indexes: Indexes,
-    every_gpu: bool = False,
-    minor_version_compatibility: bool | None = None,
-    cache: str | None = None,
-) -> Select:
-    """Return what decides by the releases of a project, ordinary wheels included.
+        :param old: such as ``torch==2.14.1``.
+        :param new: such as ``torch==2.15.0``.
+        """
+        before = self._judge_lanes(old, all_lanes=all_lanes)
+        after = self._judge_lanes(new, all_lanes=all_lanes)
+        return Differences(
+            old=before.title,
+            new=after.title,
+            lanes=tuple(_lane(before, after, place) for place in after.tables),
+        )
 
-    A build is called by its version and its label, such as ``2.14.1+cu126``.
-
-    :param project: such as ``torch``, or ``torch==2.15.0`` for one release.
-    """
-    judge = functools.partial(
-        _judge_for,
-        *parse_project(project),
-        environ=environ,
-        indexes=indexes,
-        every_gpu=every_gpu,
-        minor_version_compatibility=minor_version_compatibility,
-        cache=cache,
-    )
-    return lambda environments: [_selected(table) for table in judge(environments)]
+    def _judge_lanes(self, project: str, *, all_lanes: bool) -> _Judged:
+        name, version = parse_project(project)
+        places = all_places(all_lanes=all_lanes)
+        if version is None:
+            # The newest driver with the newest GPU runs the newest release.
+            (table,) = self.judge(name, None, [machine(*places[-1])])
+            version = table.newest or table.releases[0].version
+        tables = self.judge(name, version, [machine(*place) for place in places])
+        return _Judged(
+            title=f"{name} {version}", tables=dict(zip(places, tables, strict=True))
+        )
 
 
 def _selected(table: ReleaseTable) -> Selected:
@@ -300,91 +337,6 @@ class _Judged:
         """Return the builds of the release, with the verdicts on them."""
         releases = self.tables[place].releases
         return releases[0].builds if releases else ()
-
-
-def find_project_matrix(
-    project: str,
-    *,
-    environ: Mapping[str, str],
-    indexes: Indexes,
-    all_lanes: bool = False,
-    minor_version_compatibility: bool | None = None,
-    cache: str | None = None,
-) -> Matrix:
-    """Return which build of a release on an index each driver and each GPU gets.
-
-    :param project: such as ``torch==2.15.0``; without a version, the newest release
-        that any machine runs.
-    """
-    judge = functools.partial(
-        _judge_for,
-        environ=environ,
-        indexes=indexes,
-        minor_version_compatibility=minor_version_compatibility,
-        cache=cache,
-    )
-    judged = _judge_lanes(project, judge, all_lanes=all_lanes)
-    count = len(all_places(all_lanes=True))
-    descriptions = {
-        build.label or PLAIN: f"CUDA {build.cuda}" if build.cuda else ""
-        for place in judged.tables
-        for build in judged.builds(place)
-    }
-    notes = {note for table in judged.tables.values() for note in table.notes}
-    return Matrix(
-        metadata=None,
-        title=judged.title,
-        builds=descriptions,
-        notes=tuple(sorted(notes)),
-        cells=tuple(map(judged.cell, judged.tables)),
-        left_out=count - len(judged.tables),
-        minor_version_compatibility=False,
-    )
-
-
-def compare_projects(
-    old: str,
-    new: str,
-    *,
-    environ: Mapping[str, str],
-    indexes: Indexes,
-    all_lanes: bool = False,
-    minor_version_compatibility: bool | None = None,
-    cache: str | None = None,
-) -> Differences:
-    """Return what the builds of a newer release on an index change.
-
-    :param old: such as ``torch==2.14.1``.
-    :param new: such as ``torch==2.15.0``.
-    """
-    judge = functools.partial(
-        _judge_for,
-        environ=environ,
-        indexes=indexes,
-        minor_version_compatibility=minor_version_compatibility,
-        cache=cache,
-    )
-    before, after = (
-        _judge_lanes(item, judge, all_lanes=all_lanes) for item in (old, new)
-    )
-    return Differences(
-        old=before.title,
-        new=after.title,
-        lanes=tuple(_lane(before, after, place) for place in after.tables),
-    )
-
-
-def _judge_lanes(project: str, judge: _Judge, *, all_lanes: bool) -> _Judged:
-    name, version = parse_project(project)
-    places = all_places(all_lanes=all_lanes)
-    if version is None:
-        # The newest driver with the newest GPU runs the newest release.
-        (table,) = judge(name, None, [machine(*places[-1])])
-        version = table.newest or table.releases[0].version
-    tables = judge(name, version, [machine(*place) for place in places])
-    return _Judged(
-        title=f"{name} {version}", tables=dict(zip(places, tables, strict=True))
-    )
 
 
 def _lane(before: _Judged, after: _Judged, place: Place) -> Lane:
