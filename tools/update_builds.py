@@ -27,7 +27,7 @@ from typing import Any
 from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
-from nvp.knowledge.builds import BuildRecord, LibraryCode, Needs
+from nvp.knowledge.builds import BuildRecord, LibraryCode, Needs, parse_cuda
 
 __all__ = [
     "merge",
@@ -73,7 +73,7 @@ def records_of_tables(sources: Mapping[str, Any]) -> Iterator[BuildRecord]:
             needs = Needs(
                 evidence="table",
                 source=f"table of builds, {document['read']}",
-                cuda=None if cuda is None else CudaVersion.parse(cuda),
+                cuda=parse_cuda(cuda),
                 gpu=cuda is not None,
             )
             for version, platform in product(releases.split(), table["platforms"]):

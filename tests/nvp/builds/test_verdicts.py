@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from benchmarks.selection import GPUS, works
 from nvidia_variant_provider.machine.environment import (
@@ -15,7 +16,12 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
     Gpu,
 )
-from nvp.builds.needs import needs_of_backend, needs_of_requirements, parse_backend
+from nvp.builds.needs import (
+    needs_of_backend,
+    needs_of_name,
+    needs_of_requirements,
+    parse_backend,
+)
 from nvp.builds.verdicts import judge
 from nvp.knowledge.builds import BuildRecord, LibraryCode, Needs
 from nvp.knowledge.tables import gpu_models, toolkits
@@ -189,6 +195,56 @@ class TestMetadataAlone:
             "CUDA 13.0 does not compile for compute capability 7.0, CUDA 12.9 was the"
         )
         assert judge(wheel, machine("13.0", "7.0", "8.0")).verdict == "partly"
+
+    @pytest.mark.parametrize(
+        ("gpu", "ours", "theirs"),
+        [
+            ("3.7", "cannot", "cannot"),
+            ("6.1", "runs", "runs"),
+            ("9.0", "runs", "runs"),
+            # The first toolkit for it is CUDA 12.8.
+            ("12.0", "runs", "unknown"),
+        ],
+    )
+    def test_a_major_alone(self, gpu: str, ours: str, theirs: str) -> None:
+        """A library of NVIDIA has code for what any toolkit of its major compiles."""
+        where = machine("13.0", gpu)
+        needed = ["nvidia-cublas-cu12"]
+        for wheel, verdict in (
+            (needs_of_name("nvidia-cudnn-cu12"), ours),
+            (needs_of_requirements(needed, "nvidia-cudnn-cu12"), ours),
+            (needs_of_name("cupy-cuda12x"), theirs),
+            (needs_of_requirements(needed), theirs),
+            (needs_of_backend(parse_backend("cu12")), theirs),
+        ):
+            judgement = judge(wheel, where)
+            assert (judgement.verdict, str(judgement.cuda)) == (verdict, "12")
+        assert "12.0" not in str(judge(wheel, machine("13.0", "3.7")).reasons)
+
+    @pytest.mark.parametrize(
+        ("project", "release", "verdict"),
+        [
+            ("nvidia-cublas", "13.0.0.19", "cannot"),
+            ("nvidia-cuda-runtime", "13.5.37", "cannot"),
+            ("nvidia-curand", "10.4.0.35", "cannot"),
+            # The name is older than CUDA 13, for which nobody knows.
+            ("nvidia-curand", "10.3.10", "unknown"),
+            ("nvidia-cuda-nvcc", "13.0.48", "unknown"),
+        ],
+    )
+    def test_libraries_without_cuda_in_their_names(
+        self, project: str, release: str, verdict: str
+    ) -> None:
+        wheel = needs_of_name(project, Version(release))
+        assert judge(wheel, machine("12.8", "8.0")).verdict == verdict
+        assert judge(wheel, machine("13.0", "12.0")).verdict in ("runs", "unknown")
+
+    def test_two_majors_contradict_each_other(self) -> None:
+        both = ["nvidia-cublas-cu12", "nvidia-cuda-runtime==13.0.48", "numpy"]
+        judgement = judge(needs_of_requirements(both), machine("12.8", "8.0"))
+        assert judgement.verdict == "unknown"
+        for text in both[:2]:
+            assert text in judgement.reasons[0]
 
     def test_no_cuda_in_the_dependencies_is_no_evidence(self) -> None:
         assert needs_of_requirements(["numpy", "torch>=2"]) is None

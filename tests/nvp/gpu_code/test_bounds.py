@@ -122,10 +122,10 @@ def test_a_library_of_empty_cubins_does_not_loosen_or_tighten_a_bound() -> None:
 @pytest.mark.parametrize(
     ("name", "named"),
     [
-        ("demo_cu13-1.0-py3-none-any.whl", "13.0"),
-        ("https://index/demo_gpu_cu12-1.0-py3-none-any.whl?key=1", "12.0"),
-        ("C:\\wheels\\demo_cuda12x-1.0-py3-none-any.whl", "12.0"),
-        ("jax_cuda12_plugin-1.0-py3-none-any.whl", "12.0"),
+        ("demo_cu13-1.0-py3-none-any.whl", "13"),
+        ("https://index/demo_gpu_cu12-1.0-py3-none-any.whl?key=1", "12"),
+        ("C:\\wheels\\demo_cuda12x-1.0-py3-none-any.whl", "12"),
+        ("jax_cuda12_plugin-1.0-py3-none-any.whl", "12"),
         ("demo_cuda92-1.0-py3-none-any.whl", "9.2"),
         ("demo_cuda110-1.0-py3-none-any.whl", "11.0"),
         ("demo_cu128-1.0-py3-none-any.whl", "12.8"),

@@ -292,6 +292,20 @@ def test_metadata_that_is_not_that_of_the_wheel(content: bytes, reason: str) -> 
     assert [reason in text for text in index.warnings] == [True], index.warnings
 
 
+def test_a_label_and_a_name_tell_what_metadata_contradicts() -> None:
+    both = ["nvidia-cublas-cu12", "nvidia-cublas-cu13"]
+    for project, version, verdict in (
+        ("demo", "1.0", "unknown"),
+        ("demo", "1.0+cu128", "runs"),
+        ("demo", "1.0+cu130", "cannot"),
+        ("demo-cu13", "1.0", "cannot"),
+    ):
+        file = linux(project.replace("-", "_"), version)
+        requires = {"-".join(file.filename.split("-")[:2]): both}
+        index = Index({project: [file]}, requires)
+        assert list(index.verdicts(project).values()) == [verdict], project
+
+
 def test_metadata_without_the_label_of_the_wheel() -> None:
     """Some publishers only rename the file."""
     content = b"Name: demo\nVersion: 1.0\nRequires-Dist: nvidia-cublas-cu12==12.8.4.1\n"

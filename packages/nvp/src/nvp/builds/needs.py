@@ -15,9 +15,11 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from packaging.version import Version
+
 from nvidia_variant_provider.machine.environment import CudaVersion
 
-from ..knowledge.builds import LibraryCode, Needs
+from ..knowledge.builds import CudaMajor, LibraryCode, Needs
 
 if TYPE_CHECKING:
     from ..gpu_code.report import LibraryReport, WheelReport
@@ -95,28 +97,50 @@ def needs_of_requirements(requires: Iterable[str], project: str = "") -> Needs |
     if not runtimes:
         return None
     newest = max(runtimes, key=attrgetter("version"))
+    oldest = min(runtimes, key=attrgetter("version"))
+    if oldest.version.major != newest.version.major:
+        doubt = f"{oldest.source}, and {newest.source}"
+        return Needs(evidence="metadata", source=doubt, doubt=doubt, requires=listed)
     return Needs(
         evidence="metadata",
         source=newest.source,
         cuda=newest.version,
+        library=_is_library(project),
         requires=listed,
     )
 
 
 @lru_cache(maxsize=256)
-def needs_of_name(project: str) -> Needs | None:
+def needs_of_name(project: str, release: Version | None = None) -> Needs | None:
     """Take the needs from the name of a project, such as ``cupy-cuda13x``.
 
-    :returns: ``None`` when it names no CUDA version.
+    NVIDIA's libraries for CUDA 13 have no CUDA in their names. Of these, the table of
+    libraries tells it.
+
+    :param release: ``None`` for any.
+    :returns: ``None`` when they name no CUDA version.
     """
-    if "cu" not in project:
+    if "cu" not in project and not _is_library(project):
         return None
     from ..gpu_code.bounds import named_runtime
+    from ..knowledge.tables import library_releases
 
-    runtime = named_runtime(project)
-    if runtime is None:
+    if (runtime := named_runtime(project)) is not None:
+        source, cuda = runtime.source, runtime.version
+    elif _is_library(project) and project in library_releases():
+        releases, major = library_releases()[project]
+        if release is not None and release not in releases:
+            return None
+        source, cuda = f"{project} {releases} is of CUDA {major}", CudaMajor(major)
+    else:
         return None
-    return Needs(evidence="label", source=runtime.source, cuda=runtime.version)
+    return Needs(
+        evidence="label", source=source, cuda=cuda, library=_is_library(project)
+    )
+
+
+def _is_library(project: str) -> bool:
+    return project.startswith("nvidia-")
 
 
 def needs_of_backend(backend: Backend | None) -> Needs | None:
@@ -208,9 +232,7 @@ class Backend:
     """What a build was made for.
 
     :param label: the label as it was written, such as ``cu128``.
-    :param cuda: the CUDA toolkit of a ``cuda`` build, with the minor 0 where the label
-        names only the major; otherwise ``None``.
-    :param minor: the label names the minor of its CUDA too.
+    :param cuda: the CUDA toolkit of a ``cuda`` build, otherwise ``None``.
     :param torch: the release of torch that the build is for, such as ``(2, 8)``;
         ``None`` where the label does not say.
     :param abi: the C++ ABI, where the label says.
@@ -219,7 +241,6 @@ class Backend:
     label: str
     kind: BackendKind
     cuda: CudaVersion | None = None
-    minor: bool = True
     torch: tuple[int, int] | None = None
     abi: Abi | None = None
 
@@ -229,6 +250,11 @@ class Backend:
         return self.kind in ("rocm", "xpu")
 
     @property
+    def minor(self) -> bool:
+        """Whether the label names the minor of its CUDA too."""
+        return not isinstance(self.cuda, CudaMajor)
+
+    @property
     def base(self) -> str:
         """The hardware and its version, such as ``cu128`` of ``pt28cu128``.
 
@@ -236,7 +262,7 @@ class Backend:
         """
         if self.cuda is None:
             return self.label if self.kind == "rocm" else self.kind
-        return f"cu{self.cuda.major}{self.cuda.minor if self.minor else ''}"
+        return f"cu{self.cuda}".replace(".", "")
 
     def agrees(self, other: Backend) -> bool:
         """Return whether two builds are for the same hardware, as far as is known."""
@@ -310,8 +336,7 @@ def parse_backend(label: str | None) -> Backend | None:
     return Backend(
         label=label,
         kind="cuda" if other is None else _KINDS[other[:3]],
-        cuda=None if cuda is None else CudaVersion(*cuda),
-        minor=cuda is None or len(cuda) > 1,
+        cuda=cuda,
         torch=_torch(parts, cuda),
         abi=abi,
     )
@@ -319,13 +344,11 @@ def parse_backend(label: str | None) -> Backend | None:
 
 _KINDS: dict[str, BackendKind] = {"cpu": "cpu", "xpu": "xpu", "roc": "rocm"}
 
-_LAST_OF_TORCH_2_1 = (12, 1)
+_LAST_OF_TORCH_2_1 = CudaVersion(12, 1)
 """The newest CUDA that torch 2.1 was built with."""
 
 
-def _torch(
-    parts: dict[str, str], cuda: tuple[int, ...] | None
-) -> tuple[int, int] | None:
+def _torch(parts: dict[str, str], cuda: CudaVersion | None) -> tuple[int, int] | None:
     if dotted := parts.get("dotted_torch"):
         major, minor = dotted.split(".")
         return int(major), int(minor)
@@ -339,13 +362,16 @@ def _torch(
     return (int(digits[0]), int(digits[1:])) if digits else None
 
 
-def _cuda(parts: dict[str, str]) -> tuple[int, ...] | None:
+def _cuda(parts: dict[str, str]) -> CudaVersion | None:
     if dotted := parts.get("dotted_cuda"):
-        return tuple(map(int, dotted.split(".")))
+        return CudaVersion.parse(dotted)
     digits = parts.get("cuda")
     if digits is None:
         return None
     # "cu12" is any CUDA 12; "cu126" is CUDA 12.6, and "cu92" was CUDA 9.2. CUDA has
     # never had a minor above 9.
     split = 2 if digits[0] == "1" or len(digits) == 3 else 1
-    return (int(digits[:split]), *map(int, digits[split:]))
+    major = int(digits[:split])
+    return (
+        CudaVersion(major, int(digits[split:])) if digits[split:] else CudaMajor(major)
+    )

@@ -347,7 +347,7 @@ def _unknown(item: Elsewhere, install: Callable[[Sequence[str]], str]) -> str:
     publishes = "publishes" if item.index.confidence == "seen" else "may publish"
     cuda = ""
     if backend is not None and backend.cuda is not None:
-        cuda = f" for CUDA {backend.cuda if backend.minor else backend.cuda.major}"
+        cuda = f" for CUDA {backend.cuda}"
     command = _command([item], install)
     return (
         f"{maker} {publishes} builds of {project}{cuda} at {item.url} (nvp does not "

@@ -16,6 +16,7 @@ from nvidia_variant_provider.machine.environment import (
 
 from ..knowledge.builds import (
     BuildRecord,
+    CudaMajor,
     Evidence,
     How,
     LibraryCode,
@@ -159,7 +160,7 @@ def _judge_by_toolkit(
 ) -> Judgement:
     cuda = needs.cuda
     if cuda is None:
-        return UNKNOWN
+        return replace(UNKNOWN, reasons=(needs.doubt,)) if needs.doubt else UNKNOWN
     from ..knowledge.tables import gpu_models
 
     model = gpu_models().get(capability)
@@ -170,7 +171,15 @@ def _judge_by_toolkit(
             f"CUDA {last} was the last to do so ({needs.source})"
         )
         return _judgement(needs, "cannot", (reason,), driver)
-    if model is None or model.first_toolkit > cuda:
+    first = model.first_toolkit if model else None
+    is_later = isinstance(cuda, CudaMajor) and first and first.major == cuda.major
+    if is_later and not needs.library:
+        reason = (
+            f"CUDA {first} is the first to compile for compute capability {capability},"
+            f" and nothing says which CUDA {cuda} the build is of ({needs.source})"
+        )
+        return _judgement(needs, "unknown", (reason,), driver)
+    if not is_later and (first is None or first > cuda):
         reason = (
             f"CUDA {cuda} is older than compute capability {capability}: only PTX "
             "would run, and nothing says whether the build has any"

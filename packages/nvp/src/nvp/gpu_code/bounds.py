@@ -17,6 +17,7 @@ from nvidia_variant_provider.errors import shown
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvidia_variant_provider.machine.supported import NEWEST, OLDEST
 
+from ..knowledge.builds import CudaMajor
 from ..knowledge.tables import parse_isa
 from ..metadata.requirements import parse_requirement
 from .report import LibraryReport, WheelReport
@@ -167,7 +168,7 @@ def _library_bound(report: WheelReport, library: LibraryReport) -> Bound:
 
 
 def _as_bound(runtime: Runtime) -> Bound:
-    return Bound(version=runtime.version, reason=runtime.source)
+    return Bound(version=CudaVersion(*runtime.version), reason=runtime.source)
 
 
 def _highest(bounds: Sequence[Bound]) -> Bound:
@@ -206,8 +207,7 @@ MAX_PARSED = 500
 class Runtime:
     """A version of CUDA that a file is linked with.
 
-    :param version: the lowest that it can be; where only the major is known, the minor
-        is 0.
+    :param version: the lowest that it can be.
     :param source: what says so, such as ``demo/lib.so is linked with libcudart.so.12``.
     """
 
@@ -221,7 +221,10 @@ def _declared_runtimes(report: WheelReport) -> list[Runtime]:
     ``jax-cuda12-plugin`` is for CUDA 12, and ``cupy-cuda110`` for CUDA 11.0.
     """
     named = named_runtime(report.project)
-    return [*required_runtimes(report.requires), *([named] if named else [])]
+    required = required_runtimes(report.requires)
+    if len({runtime.version.major for runtime in required}) > 1:
+        required = []  # Nothing says of which one it is.
+    return [*required, *([named] if named else [])]
 
 
 def named_runtime(project: str) -> Runtime | None:
@@ -230,7 +233,7 @@ def named_runtime(project: str) -> Runtime | None:
     match = _NAMED.fullmatch(name)
     if match is None:
         return None
-    version = CudaVersion(int(match[1] or match[2]), int(match[3] or 0))
+    version = _version(match[1] or match[2], match[3])
     source = f"the project is named {shown(name, 80).strip(chr(39))}"
     return Runtime(version=version, source=source)
 
@@ -251,7 +254,7 @@ def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtim
         if file_name not in names and not _is_runtime_of(file_name, names):
             continue
         if match := _SONAME.fullmatch(file_name):
-            version = CudaVersion(int(match[1]), int(match[2] or 0))
+            version = _version(match[1], match[2])
             source = f"the wheel contains {item.path}"
             runtimes.append(Runtime(version=version, source=source))
         runtimes += _needed(item)
@@ -292,7 +295,7 @@ def _needed(library: LibraryReport) -> Iterator[Runtime]:
             # Every CUDA 11 has libcudart.so.11.0, so the minor version in the name
             # of a library says nothing.
             source = f"{library.path} is linked with {shown(name).strip(chr(39))}"
-            yield Runtime(version=CudaVersion(major), source=source)
+            yield Runtime(version=CudaMajor(major), source=source)
 
 
 def required_runtimes(requires: Iterable[str]) -> list[Runtime]:
@@ -320,7 +323,7 @@ def extra_runtimes(project: str, requires: Iterable[str]) -> list[Runtime]:
     runtimes = _required_runtimes(tuple(requires), extras=True)
     if len({runtime.version.major for runtime in runtimes}) != 1:
         return []
-    version = CudaVersion(runtimes[0].version.major)
+    version = CudaMajor(runtimes[0].version.major)
     return [Runtime(version=version, source=f"{runtimes[0].source} for an extra")]
 
 
@@ -353,14 +356,21 @@ def _required(name: str, requirement: Requirement) -> CudaVersion | None:
     suffixed = _SUFFIXED.fullmatch(name)
     major = int(suffixed[1]) if suffixed else None
     if not _VERSIONED.fullmatch(name):
-        return None if major is None else CudaVersion(major)
+        return None if major is None else CudaMajor(major)
     versions = []
     for item in requirement.specifier:
         match = _NUMBERS.fullmatch(item.version)
         if match is None or item.operator not in ("==", "===", "~=", ">="):
             continue
-        # ``>=`` says what may be installed with it, not what it was built with.
-        minor = 0 if item.operator == ">=" else int(match[2] or 0)
-        versions.append(CudaVersion(int(match[1]), minor))
+        # ``>=13.2`` and ``~=13.0`` say what may be installed with it, not what it was
+        # built with.
+        loose = item.operator == ">=" or (
+            item.operator == "~=" and item.version.count(".") < 2
+        )
+        versions.append(_version(match[1], None if loose else match[2]))
     fitting = [v for v in versions if major in (None, v.major) and v.major >= 9]
-    return max(fitting, default=None if major is None else CudaVersion(major))
+    return max(fitting, default=None if major is None else CudaMajor(major))
+
+
+def _version(major: str, minor: str | None) -> CudaVersion:
+    return CudaVersion(int(major), int(minor)) if minor else CudaMajor(int(major))

@@ -47,13 +47,21 @@ PROJECTS = frozenset(
 """The projects of the table: requirements on them decide whether a build runs."""
 
 
+class CudaMajor(CudaVersion):
+    """A CUDA version of which only the major is known; in order, its minor is 0."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return str(self.major)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LibraryCode:
     """The GPU code of one library.
 
     :param name: the library's path in the wheel.
-    :param cuda: the CUDA toolkit that it was built with, with the minor 0 where only
-        the major is known; ``None`` where any will do.
+    :param cuda: the CUDA toolkit that it was built with; ``None`` where any will do.
     :param machine_code: the targets of its machine code, such as ``90`` and ``90a``.
     :param ptx: by the target of its PTX, the CUDA version that a driver needs to
         compile it; ``None`` where that is newer than any known one.
@@ -132,10 +140,10 @@ class LibraryCode:
         """Return the reverse of `to_dict`."""
         return cls(
             name=data["name"],
-            cuda=_version(data.get("cuda")),
+            cuda=parse_cuda(data.get("cuda")),
             machine_code=frozenset(data.get("real", ())),
             ptx={
-                target: _version(needed)
+                target: parse_cuda(needed)
                 for target, needed in data.get("ptx", {}).items()
             },
             minor=data.get("minor", False),
@@ -155,6 +163,9 @@ class Needs:
         ``None`` where the GPU code is not known; none where it has no code of its own,
         such as cuml, which requires libcuml.
     :param gpu: false for a build that is known to use no GPU.
+    :param library: it is one of NVIDIA's own libraries, which has code for each GPU
+        that a toolkit of its CUDA major compiles for.
+    :param doubt: why it cannot be said which CUDA it is for.
     :param requires: its ``Requires-Dist`` fields, of which only those on projects with
         GPU builds matter; empty where they are not known.
     """
@@ -164,6 +175,8 @@ class Needs:
     cuda: CudaVersion | None = None
     pieces: tuple[tuple[LibraryCode, ...], ...] | None = None
     gpu: bool = True
+    library: bool = False
+    doubt: str | None = None
     requires: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
@@ -189,7 +202,7 @@ class Needs:
         return cls(
             evidence="metadata" if by_metadata else "table",
             source=source if by_metadata else _source(data["date"]),
-            cuda=_version(data.get("cuda")),
+            cuda=parse_cuda(data.get("cuda")),
             pieces=tuple(
                 tuple(LibraryCode.from_dict(item) for item in piece)
                 for piece in data["pieces"]
@@ -388,5 +401,8 @@ def _source(date: str) -> str:
     return f"table of builds, {date}"
 
 
-def _version(text: str | None) -> CudaVersion | None:
-    return None if text is None else CudaVersion.parse(text)
+def parse_cuda(text: str | None) -> CudaVersion | None:
+    """Return the version of ``12.8``, and of ``12`` the major."""
+    if text is None:
+        return None
+    return CudaMajor(int(text)) if text.isdigit() else CudaVersion.parse(text)

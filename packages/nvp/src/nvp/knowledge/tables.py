@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
@@ -319,6 +320,19 @@ def parse_isa(text: str) -> tuple[int, int]:
 
 def _by_version(toolkit: Toolkit) -> CudaVersion:
     return toolkit.version
+
+
+@cache
+def library_releases() -> Mapping[str, tuple[SpecifierSet, int]]:
+    """Return the CUDA major of NVIDIA's libraries whose names do not tell it.
+
+    :returns: by project, its releases of which that is known, and the major.
+    """
+    return {
+        project: (SpecifierSet(record["releases"]), record["cuda"])
+        for record in _read("libraries")
+        for project in record["projects"]
+    }
 
 
 MISSING = "VERSION"

@@ -112,7 +112,7 @@ def _differences(stack: Stack, label: Backend) -> Iterator[str]:
         yield f"torch {label.torch[0]}.{label.torch[1]} ({torch.version} is installed)"
     # Minor-version compatibility holds for libraries of one CUDA major version.
     if label.cuda is not None and torch.is_known:
-        named = str(label.cuda if label.minor else label.cuda.major)
+        named = label.cuda
         if torch.cuda is None:
             yield f"CUDA {named} ({_torch(stack)} has none)"
         elif label.cuda.major != torch.cuda.major:

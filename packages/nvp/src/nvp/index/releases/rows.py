@@ -173,12 +173,10 @@ def _list_ordinary(
     judgement = build.judgement
     backend = build.backend
     cuda = judgement.cuda or (backend.cuda if backend else None)
-    # A label such as cu12 says no more than the major.
-    only_major = backend is not None and not backend.minor and cuda == backend.cuda
     return ListedBuild(
         file=name.file.filename,
         label=build.version.local,
-        cuda=None if cuda is None else str(cuda.major if only_major else cuda),
+        cuda=None if cuda is None else str(cuda),
         verdict=judgement.verdict,
         how=judgement.how,
         evidence=judgement.evidence,

@@ -261,7 +261,7 @@ class PageJudge:
             needs = self._inspected(group) or needs
         named = None
         if first.platform is not None and first.backend is None:
-            named = needs_of_name(project)
+            named = needs_of_name(project, first.release)
         driver = reading.environment.cuda_driver_version
         if needs is None or (
             # METADATA may say nothing where the name says that it cannot run.

@@ -363,7 +363,9 @@ class NeedsReader:
             self._warn_of(project, name, str(error))
             return known
         logger.info("%s: METADATA has %d requirements", name, len(requires))
-        needs = needs_of_requirements(requires, project) or known
+        needs = needs_of_requirements(requires, project)
+        if needs is None or (needs.doubt and known):
+            needs = known
         if needs is None:
             # Nothing is known of its own code, but what it requires may not run.
             needs = Needs(evidence="metadata", source=f"METADATA of {name}")
