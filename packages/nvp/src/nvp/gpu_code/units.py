@@ -30,7 +30,7 @@ from ..knowledge.tables import (
 )
 from .report import LibraryReport, WheelReport
 
-_TARGET = re.compile(r"([0-9]{2,4})([af]?)_(real|virtual)")
+_TARGET = re.compile(r"([1-9][0-9]{1,3})([af]?)_(real|virtual)")
 _CHOICE = re.compile(
     r"(?<![a-z0-9])(cu|cuda|sm)[-_]?[0-9]{2,3}[af]?(?![a-z0-9])", re.IGNORECASE
 )

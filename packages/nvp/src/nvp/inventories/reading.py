@@ -39,6 +39,8 @@ _LONGEST = 512 * 1024 * 1024
 """The most bytes of an inventory, some five times those of 5,000 nodes: standard input
 may have no end."""
 
+_PIECE = 1024 * 1024
+
 _START = 4 * 1024 * 1024
 """The characters by which the form of a text is told."""
 
@@ -97,7 +99,11 @@ def read_inventory(path: str) -> list[Machine]:
     stem = os.path.splitext(os.path.basename(path))[0] if path != "-" else "stdin"
     try:
         with _open(path) as file:
-            data = file.read(_LONGEST + 1)
+            # A read of `_LONGEST` bytes would allocate them all, for any file.
+            held = io.BytesIO()
+            while held.tell() <= _LONGEST and (piece := file.read(_PIECE)):
+                held.write(piece)
+        data = held.getvalue()
         if len(data) > _LONGEST:
             message = f"it is larger than {_LONGEST >> 20} MiB"
             raise InputError(message, hint="select fewer machines")

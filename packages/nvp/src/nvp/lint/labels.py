@@ -24,7 +24,7 @@ from ..knowledge.tables import toolkits
 from ..metadata.requirements import parse_requirement
 from .findings import Checks, Collector, Problem
 
-TARGET = re.compile(r"([0-9]{2,3})([af]?)_(real|virtual)")
+TARGET = re.compile(r"([1-9][0-9]{1,2})([af]?)_(real|virtual)")
 """A value of ``sm_arch``: the number, ``a`` or ``f`` for specific code, the kind."""
 
 # A major version of CUDA has two digits, the minor version one or two: ``cu128`` is

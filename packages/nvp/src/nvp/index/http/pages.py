@@ -101,14 +101,12 @@ def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectLis
             names = {
                 link.text.strip().rstrip("/") for link in read_links(body, content_type)
             }
+        projects = {
+            model.ProjectListElement(name) for name in names if _is_project(name)
+        }
     except _PAGE_ERRORS as error:
         raise _page_error(error, url) from None
-    return model.ProjectList(
-        meta=model.Meta("1.0"),
-        projects=frozenset(
-            model.ProjectListElement(name) for name in names if _is_project(name)
-        ),
-    )
+    return model.ProjectList(meta=model.Meta("1.0"), projects=frozenset(projects))
 
 
 def find_projects(body: bytes, content_type: str, url: str) -> list[str]:
