@@ -12,7 +12,7 @@ from packaging.version import Version
 from support.builds import machine
 
 from nvp.builds.needs import parse_backend
-from nvp.builds.vendors import find_elsewhere, find_vendor_places, say_elsewhere
+from nvp.builds.vendors import find_elsewhere, say_elsewhere
 from nvp.builds.verdicts import judge
 from nvp.knowledge.builds import build_records
 
@@ -90,9 +90,11 @@ def test_not_where_the_user_has_that_index(used: str, said: bool) -> None:
 
 
 def test_what_the_requirements_allow() -> None:
-    allows = SpecifierSet("==2.12.1").contains
-    assert found("torch", "12.8", "8.0", allows=allows) == ["2.12.1+cu126"]
-    assert found("torch", "12.8", "8.0", allows=SpecifierSet(">=2.15").contains) == []
+    for specifier, expected in (("==2.12.1", ["2.12.1+cu126"]), (">=2.15", [])):
+        allows = SpecifierSet(specifier).contains
+        assert expected == found(
+            "torch", "12.8", "8.0", allows=lambda _, version, ok=allows: ok(version)
+        )
 
 
 @pytest.mark.parametrize(
@@ -112,12 +114,20 @@ def test_what_the_requirements_allow() -> None:
             {"wanted": "0.33.0"},
             "https://wheels.vllm.ai/0.33.0/cu130",
         ),
-        ("flash-attn", "12.4", "8.0", {}, "https://wheels.astral.sh/simple/cu124/"),
+        # PyPI's torch that runs here is of CUDA 12.8.
+        ("flash-attn", "12.4", "8.0", {}, "https://wheels.astral.sh/simple/cu128/"),
+        (
+            "torch-cluster",
+            "12.4",
+            "8.0",
+            {},
+            "https://data.pyg.org/whl/torch-2.10.0+cu128.html",
+        ),
         (
             "torch-sparse",
             "12.8",
             "8.0",
-            {"torch": (2, 8)},
+            {"torch": "2.8.0+cu128"},
             "https://data.pyg.org/whl/torch-2.8.0+cu128.html",
         ),
         ("cudf-cu12", "12.4", "8.0", {}, "https://pypi.nvidia.com"),
@@ -135,12 +145,59 @@ def test_indexes_of_which_no_more_is_known(
     assert item.command is not None
     assert item.url in item.command
     assert item.sentence.endswith(item.command)
+    if "torch-2" in url:
+        assert item.command.endswith(f"'{item.torch}'")
 
 
-def test_a_url_that_is_not_known_has_no_command() -> None:
+def test_a_url_that_is_not_known_is_said_in_words() -> None:
     vllm = find_elsewhere("vllm", machine("12.8", "8.0"), LINUX)[0]
     assert vllm.url == "https://wheels.vllm.ai/VERSION/cu129"
     assert vllm.command is None
+    assert "VERSION" not in vllm.sentence
+    assert "below https://wheels.vllm.ai/, with a page for each release" in (
+        vllm.sentence
+    )
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        "https://wheels.vllm.ai/0.33.0/cu129",
+        "https://wheels.vllm.ai/0.32.0/cu130/",
+        "https://wheels.astral.sh/simple/cu126/",
+    ],
+)
+def test_indexes_of_unknown_contents_do_not_name_each_other(used: str) -> None:
+    here = machine("12.8", "8.0")
+    assert find_elsewhere("vllm", here, LINUX, wanted="0.33.0", used=[used]) == ()
+
+
+def test_an_index_that_is_used_is_not_named_besides() -> None:
+    here = machine("12.8", "8.0")
+    used = [f"{WHL}/cu129"]
+    item = find_elsewhere("vllm", here, LINUX, wanted="0.33.0", used=used)[0]
+    assert item.command == (
+        "nvp pip install --extra-index-url https://wheels.vllm.ai/0.33.0/cu129 vllm"
+    )
+
+
+@pytest.mark.parametrize(
+    ("torch", "vision"),
+    [("<=2.14.1", "0.29.1"), ("<2.14", "0.28.0"), ("==2.12.1", "0.27.1"), ("<2", "")],
+)
+def test_companions_of_what_is_named(torch: str, vision: str) -> None:
+    """torchvision is the release for that torch, whether or not torch is named."""
+    here = machine("12.8", "8.0")
+
+    def allows(project: str, version: Version) -> bool:
+        return project != "torch" or version in SpecifierSet(torch)
+
+    leader = find_elsewhere("torch", here, LINUX, allows=allows)
+    for beside in ((), leader):
+        found = find_elsewhere("torchvision", here, LINUX, allows=allows, beside=beside)
+        assert [item.version for item in found] == ([vision] if vision else [])
+    found = find_elsewhere("torchvision", here, LINUX, beside=leader)
+    assert [item.version for item in found] == ([vision] if vision else ["0.29.1"])
 
 
 def test_silent_where_nothing_is_wrong() -> None:
@@ -180,18 +237,3 @@ def test_what_is_named_is_the_newest_that_runs(
     assert [Version(Version(text).public) for text in named] == (
         [max(running)] if running else []
     )
-
-
-def test_places_for_the_projects_that_are_asked_for() -> None:
-    here = machine("12.8", "8.0")
-    places = find_vendor_places(
-        ["vllm", "torchvision"], here, LINUX, pinned={"vllm": "0.33.0"}.get
-    )
-    assert [place.url for place in places] == [
-        "https://wheels.vllm.ai/0.33.0/cu129",
-        f"{WHL}/cu129",
-        "https://wheels.astral.sh/simple/cu128/",
-        f"{WHL}/cu128",
-        f"{WHL}/cu126",
-    ]
-    assert find_vendor_places(["numpy"], here, LINUX) == ()

@@ -7,8 +7,8 @@ they are and for which CUDA they have builds, but not what: that is said as it i
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 from urllib.parse import urlsplit
@@ -20,11 +20,16 @@ from packaging.version import InvalidVersion, Version
 from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 
 from ..knowledge import tables as table
-from ..knowledge.builds import Needs, build_records, required_projects
+from ..knowledge.builds import (
+    Needs,
+    build_records,
+    find_record,
+    required_projects,
+)
 from ..knowledge.tables import MISSING, VendorIndex
 from ..metadata.requirements import parse_requirement
 from .needs import Backend, needs_of_backend, parse_backend
-from .verdicts import UNKNOWN, Judgement, Verdict, judge
+from .verdicts import Judgement, Verdict, judge
 
 _RUNNING = ("runs", "partly")
 
@@ -40,6 +45,8 @@ class Elsewhere:
     :param backend: such as ``cu126``; ``None`` where the project's name says it.
     :param url: with `MISSING` in the place of what is not known.
     :param urls: the indexes that its requirements need besides.
+    :param leader: the release of the index's leader that it is for, such as of torch.
+    :param torch: the torch that the page of links is for, as a requirement.
     :param verdict: ``unknown`` where ``version`` is ``None``.
     """
 
@@ -49,6 +56,8 @@ class Elsewhere:
     index: VendorIndex
     url: str
     urls: tuple[str, ...] = ()
+    leader: Version | None = None
+    torch: str | None = None
     verdict: Verdict = "unknown"
 
     @property
@@ -90,6 +99,7 @@ class _Candidate(NamedTuple):
     version: Version | None
     backend: Backend | None
     judgement: Judgement
+    leader: Version | None = None
 
     @property
     def order(self) -> tuple[object, ...]:
@@ -109,10 +119,11 @@ def find_elsewhere(
     *,
     newer_than: str | None = None,
     wanted: str | None = None,
-    torch: tuple[int, int] | None = None,
+    torch: str | None = None,
     cuda: CudaVersion | None = None,
     used: Iterable[str] = (),
-    allows: Callable[[Version], bool] = lambda _: True,
+    allows: Callable[[str, Version], bool] = lambda *_: True,
+    beside: Iterable[Elsewhere] = (),
     every_gpu: bool = False,
 ) -> tuple[Elsewhere, ...]:
     """Find builds that run on a machine, from indexes that the user does not use.
@@ -125,22 +136,39 @@ def find_elsewhere(
     :param wanted: the release that the user would have without this GPU or driver.
         Indexes of which nothing more is known are named only where there is one, or
         where nothing runs.
-    :param torch: the minor release that extensions are built for, if it is known.
-    :param cuda: the CUDA of that torch.
-    :param used: the URLs of the user's indexes.
-    :param allows: whether the user's requirements allow a release.
+    :param torch: the version that extensions have to be for; without one, what runs
+        of PyPI.
+    :param cuda: the CUDA of that torch, if it is known.
+    :param used: the URLs of the user's indexes. Where one is of a maker of the project,
+        no index is named of which nothing more is known.
+    :param allows: whether the user's requirements allow a release of a project.
+    :param beside: what is named for other projects, which has to go with it.
     :param every_gpu: only builds that run on each GPU of the machine count.
     """
     if environment.cuda_driver_version is None:
         return ()
     own = list(map(_place, used))
+    indexes = table.find_vendors(project)
+    known_only = any(_is_in(each, [_place(x.folder) for x in indexes]) for each in own)
+    if torch is None and any("torch" in index.needs for index in indexes):
+        torch = newest_in_table("torch", environment, platform, every_gpu=every_gpu)
+    if torch is not None and cuda is None:
+        label = parse_backend(torch.partition("+")[2])
+        record = find_record("torch", torch, platform)
+        cuda = label.cuda if label else record.needs.cuda if record else None
+    judge_for = partial(judge, environment=environment, every_gpu=every_gpu)
     found: dict[str, tuple[_Candidate, Elsewhere]] = {}
-    for index in table.find_vendors(project):
+    for index in indexes:
         if platform not in index.platforms or not _is_for(index, environment):
             continue
-        judge_for = partial(judge, environment=environment, every_gpu=every_gpu)
-        known = _known(index, canonicalize_name(project), judge_for, platform)
-        fitting = [each for each in known if each.version and allows(each.version)]
+        same = [each for each in beside if each.index == index and each.version]
+        fitting = [
+            each
+            for each in _known(index, canonicalize_name(project), judge_for, platform)
+            if each.version and allows(project, each.version)
+            if not each.leader or allows(index.leader or project, each.leader)
+            if all((x.leader, x.backend) == (each.leader, each.backend) for x in same)
+        ]
         if index.leader is None or index.gpus:
             fitting = _find_backends(index, project, environment, cuda)
         best = max(fitting, key=lambda each: each.order, default=None)
@@ -151,15 +179,18 @@ def find_elsewhere(
         ):
             continue
         if best.version is None and not (
-            (newer_than is None or wanted is not None) and _may_have(index, wanted)
+            (newer_than is None or wanted is not None)
+            and _may_have(index, wanted)
+            and not known_only
         ):
             continue
         item = _make(index, project, best, wanted, torch)
-        place = _place(item.url)
-        if any(place[: len(other)] == other for other in own):
+        if _is_in(_place(item.url), own):
             continue
-        same = found.get(index.maker)
-        if same is None or best.order > same[0].order:
+        urls = tuple(url for url in item.urls if not _is_in(_place(url), own))
+        item = replace(item, urls=urls)
+        other = found.get(index.maker)
+        if other is None or best.order > other[0].order:
             found[index.maker] = best, item
     items = [item for _, item in found.values()]
     return tuple([item for item in items if item.version] or items)
@@ -211,38 +242,6 @@ def say_elsewhere(
     return sentences
 
 
-def find_vendor_places(
-    projects: Collection[str],
-    environment: Environment,
-    platform: str,
-    *,
-    pinned: Callable[[str], str | None] = lambda _: None,
-) -> tuple[Elsewhere, ...]:
-    """Return the places of vendors' indexes for projects, one for each index.
-
-    :param projects: normalized names.
-    :param pinned: returns the release of a project that the user pins, if any.
-    """
-    places: dict[str, Elsewhere] = {}
-    for project in projects:
-        for item in find_elsewhere(
-            project, environment, platform, wanted=pinned(project)
-        ):
-            if MISSING in item.url:
-                continue
-            places.setdefault(item.url, item)
-            for name in item.index.needs:
-                for needed in _find_needed(name, item.backend):
-                    places.setdefault(needed.url, needed)
-    return tuple(places.values())
-
-
-def _find_needed(project: str, backend: Backend | None) -> Iterator[Elsewhere]:
-    for index in table.find_vendors(project):
-        if backend is not None and backend.base in index.backends and not index.gpus:
-            yield _make(index, project, _Candidate(None, backend, UNKNOWN))
-
-
 def _find_backends(
     index: VendorIndex,
     project: str,
@@ -271,11 +270,11 @@ def _known(
     leader = index.leader or project
     rows = [row for row in build_records().get(leader, ()) if row.platform == platform]
     running = [
-        _Candidate(Version(row.version), parse_backend(row.label), judgement)
+        _Candidate(version, parse_backend(row.label), judgement, version)
         for row in rows
         if row.label in index.backends
         and (judgement := judge_for(row.needs)).verdict in _RUNNING
-        and not Version(row.version).is_prerelease
+        and not (version := Version(row.version)).is_prerelease
     ]
     if project == leader:
         yield from running
@@ -317,10 +316,11 @@ def _make(
     project: str,
     best: _Candidate,
     wanted: str | None = None,
-    torch: tuple[int, int] | None = None,
+    torch: str | None = None,
 ) -> Elsewhere:
     label = best.backend.label if best.backend else None
-    url = index.find_url(label, version=wanted, torch=torch)
+    minor = Version(torch).release[:2] if torch else None
+    url = index.find_url(label, version=wanted, torch=minor)
     needed = [
         item.find_url(label)
         for name in index.needs
@@ -334,6 +334,10 @@ def _make(
         index=index,
         url=url,
         urls=tuple(item for item in needed if item != url),
+        leader=best.leader,
+        torch=f"torch=={minor[0]}.{minor[1]}.*"
+        if minor and "{torch}" in index.url
+        else None,
         verdict="unknown" if best.version is None else best.judgement.verdict,
     )
 
@@ -349,8 +353,12 @@ def _unknown(item: Elsewhere, install: Callable[[Sequence[str]], str]) -> str:
     if backend is not None and backend.cuda is not None:
         cuda = f" for CUDA {backend.cuda}"
     command = _command([item], install)
+    place = f"at {item.url}"
+    if command is None:
+        each = "torch" if "{torch}" in item.index.url else "release"
+        place = f"below {item.index.folder}, with a page for each {each}"
     return (
-        f"{maker} {publishes} builds of {project}{cuda} at {item.url} (nvp does not "
+        f"{maker} {publishes} builds of {project}{cuda} {place} (nvp does not "
         f"know of which releases){'' if command is None else f': {command}'}"
     )
 
@@ -361,7 +369,11 @@ def _command(
     if MISSING in items[0].url:
         return None
     names = dict.fromkeys(item.project for item in items)
-    return install([*items[0].options, *names])
+    return install([*items[0].options, *names, *filter(None, [items[0].torch])])
+
+
+def _is_in(place: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> bool:
+    return any(place[: len(other)] == other for other in others)
 
 
 def _place(url: str) -> tuple[str, ...]:

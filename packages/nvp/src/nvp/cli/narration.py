@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .build_text import block, uses_gpu, why_no_gpu, why_nothing
@@ -137,19 +137,16 @@ class Narration:
             names = listed([f"{item.project} {item.version}" for item in rest], _MOST)
             self.warn(f"{names} will not use it either")
 
-    def tell_elsewhere(self, found: Sequence[Elsewhere], *, upgrades: bool) -> None:
+    def tell_elsewhere(
+        self, found: Sequence[Elsewhere], command: Callable[[Sequence[str]], str]
+    ) -> None:
         """Say which newer builds run from indexes of their makers.
 
-        :param upgrades: another build has just been installed.
+        :param command: returns the command line that installs what the words say.
         """
-        import shlex
-
         from ..builds.vendors import say_elsewhere
 
-        after = ["--upgrade"] if upgrades else []
-        lines = say_elsewhere(
-            found, lambda words: shlex.join(["nvp", "pip", "install", *words, *after])
-        )
+        lines = say_elsewhere(found, command)
         self.notes += lines
         if not self._quiet:
             say(lines, aside=self._aside)

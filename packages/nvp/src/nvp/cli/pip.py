@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -239,20 +240,30 @@ def _run(
         narration.fail(sentence)
     if outcome.elsewhere:
         installs = command.command == "install" and not command.options.dry_run
-        narration.tell_elsewhere(outcome.elsewhere, upgrades=installs)
+        own = [*options.ours, *(["--upgrade"] if installs else [])]
+        narration.tell_elsewhere(outcome.elsewhere, partial(_say_command, command, own))
     result = _result(outcome.status, narration, outcome, command)
     # pip has succeeded by then, but not with what the user asked for.
     unused = find_unused(outcome, pins)
     return result.replace(exit_code=1) if unused and not outcome.status else result
 
 
-def _words(command: PipCommand) -> list[str]:
+def _say_command(command: PipCommand, own: Sequence[str], words: Sequence[str]) -> str:
+    """Return the user's command line for what ``words`` name."""
+    from nvidia_variant_provider.errors import redacted
+
+    without = ["index_url"] if "--index-url" in words else []
+    own = [*map(redacted, _words(command, *without)), *own]
+    return shlex.join(["nvp", "pip", command.command or "", *words, *own])
+
+
+def _words(command: PipCommand, *without: str) -> list[str]:
     """Return the options of pip, except those that say what to install, and whether."""
     left_out = ("requirements", "constraints", "dry_run", "json_report_file", "upgrade")
     return [
         word
         for option, *words in command.words
-        if option not in left_out
+        if option not in (*left_out, *without)
         for word in words
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import repeat, takewhile
+from shlex import join
 from typing import NamedTuple, TypeAlias
 
 from packaging.version import Version
@@ -96,7 +97,13 @@ def say_releases(
     text = text or [_say_none(table, facts, where, own)]
     text += _say_rows(table, where, everything=everything)
     if table.elsewhere:
-        text += ["", *say_elsewhere(table.elsewhere)]
+        # Only for a folder does pip install what is for another platform.
+        other = [word for tag in platforms for word in ("--platform", tag)]
+        start = ["nvp", "pip", "install"]
+        if other:
+            start = ["nvp", "pip", "download", "--only-binary", ":all:", *other]
+        lines = say_elsewhere(table.elsewhere, lambda words: join([*start, *words]))
+        text += ["", *lines]
     return text, status
 
 

@@ -74,7 +74,7 @@ class Stack(Software):
             platform,
             newer_than=self.newest_on_pypi(distribution),
             wanted=distribution.public_version,
-            torch=torch,
+            torch=f"{torch[0]}.{torch[1]}" if torch else None,
             cuda=build.cuda if build else None,
             used=urls.split(),
             every_gpu=several,

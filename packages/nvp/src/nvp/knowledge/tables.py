@@ -379,12 +379,17 @@ class VendorIndex:
     date: str
     confidence: Literal["seen", "recalled"]
 
+    @property
+    def folder(self) -> str:
+        """The part of the URL that is known, up to its last slash."""
+        return self.url.partition("{")[0].rpartition("/")[0] + "/"
+
     def find_url(
         self,
         backend: str | None,
         *,
         version: str | None = None,
-        torch: tuple[int, int] | None = None,
+        torch: Sequence[int] | None = None,
     ) -> str:
         """Return the URL for a backend, with `MISSING` for what is not known."""
         return self.url.format(

@@ -279,19 +279,26 @@ def find_newer_elsewhere(
     specifiers: dict[str, list[SpecifierSet]] = {}
     for item in run.command.asked:
         specifiers.setdefault(item.project, []).append(item.requirement.specifier)
+
+    def allows(project: str, version: Version) -> bool:
+        return all(
+            item.contains(version, prereleases=True)
+            for item in specifiers.get(project, ())
+        )
+
     taken = {item.project: item.file for item in run.installed}
+    torch = _find_torch(run)
     found: list[Elsewhere] = []
     for project in {x.project: 0 for x in run.command.asked if not x.is_constraint}:
         if not find_vendors(project) or (run.status == 0 and project not in taken):
             continue
 
-        def allows(version: Version, project: str = project) -> bool:
-            return all(
-                item.contains(version, prereleases=True) for item in specifiers[project]
-            )
-
         builds = [build for page in run.pages(project) for build in page.builds]
-        own = [b for b in builds if not b.release.is_prerelease and allows(b.release)]
+        own = [
+            build
+            for build in builds
+            if not build.release.is_prerelease and allows(project, build.release)
+        ]
         runs = [
             build.release
             for build in own
@@ -308,6 +315,8 @@ def find_newer_elsewhere(
             platform,
             newer_than=None if newer is None else str(newer),
             wanted=None if newest in (None, newer) else str(newest),
+            torch=torch,
+            beside=found,
             used=[*run.command.indexes, *run.command.find_links],
             allows=allows,
             every_gpu=every_gpu,
@@ -320,7 +329,7 @@ def find_sources(run: PipRun) -> tuple[str, ...]:
 
     Only projects count whose makers publish builds for torch on indexes of their own.
     """
-    torch = next((x.version for x in run.installed if x.project == "torch"), None)
+    torch = _find_torch(run)
     sentences = []
     for project in {x.project: 0 for x in run.command.asked if not x.is_constraint}:
         pages = run.pages(project)
@@ -328,9 +337,6 @@ def find_sources(run: PipRun) -> tuple[str, ...]:
             continue
         if not any("torch" in vendor.needs for vendor in find_vendors(project)):
             continue
-        if torch is None:
-            found = dict(_distributions(_paths(run.command))).get("torch")
-            torch = found.version if found is not None else None
         local = torch.partition("+")[2] if torch else None
         backend = parse_backend(local or None)
         cuda = f" {backend.cuda}" if backend is not None and backend.cuda else ""
@@ -341,6 +347,17 @@ def find_sources(run: PipRun) -> tuple[str, ...]:
             f"of that torch's CUDA{cuda}"
         )
     return tuple(sentences)
+
+
+def _find_torch(run: PipRun) -> str | None:
+    """Return the version of torch that pip has taken, or that is there."""
+    taken = (item.version for item in run.installed if item.project == "torch")
+    there = (
+        distribution.version
+        for project, distribution in _distributions(_paths(run.command))
+        if project == "torch"
+    )
+    return next(taken, None) or next(there, None)
 
 
 def _paths(command: PipCommand) -> list[str]:

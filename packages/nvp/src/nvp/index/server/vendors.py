@@ -90,7 +90,8 @@ class VendorUpstream(Upstream):
             await self._find_environment(),
             self._selection.platform_of_builds,
             wanted=wanted,
-            allows=lambda version: not releases or str(version) in releases,
+            allows=lambda _, version: not releases or str(version) in releases,
+            every_gpu=self._selection.every_gpu,
         )
         places = [(item.index, item.url) for item in found]
         labels = {text.partition("+")[2] for text in pins}
