@@ -87,11 +87,15 @@ def fuzz(
     pid = os.fork()
     if not pid:
         # Nothing of the parent is to run in this process, whatever happens.
+        status = 70
         try:
             os.close(out)
             _work(room, seed, shared, Path(folder), into, seconds=seconds, most=most)
+            status = 0
+        except BaseException:  # noqa: BLE001  # a defect of the fuzzer itself
+            traceback.print_exc(file=sys.__stderr__)
         finally:
-            os._exit(0)
+            os._exit(status)
     os.close(into)
     try:
         killed = _wait(pid, shared)

@@ -81,7 +81,7 @@ def _change(
     elif isinstance(value, str) and kind < 8:
         container[key] = mutate_word(rng, value)
     elif isinstance(value, (int, float)) and kind < 7:
-        container[key] = rng.choice((*NUMBERS, *LARGE, -value, value + 1, value * 1.5))
+        container[key] = rng.choice((*NUMBERS, *LARGE, -value, value + 1, value // 2))
     else:
         container[key] = copy.deepcopy(rng.choice(VALUES))
 

@@ -58,11 +58,11 @@ class MetadataName(Frozen):
         ``None`` means that the version is not a version.
         """
         from packaging.utils import canonicalize_name
-        from packaging.version import InvalidVersion, Version
+        from packaging.version import Version
 
         try:
             version = str(Version(self.version.replace("_", "-")))
-        except (InvalidVersion, ValueError):
+        except ValueError:
             return None
         return MetadataName(
             name=canonicalize_name(self.name).replace("-", "_"),

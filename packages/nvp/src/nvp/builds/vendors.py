@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 
@@ -301,7 +301,7 @@ def _known(
 def _may_have(index: VendorIndex, wanted: str | None) -> bool:
     try:
         return SpecifierSet(index.releases).contains(wanted or "0", prereleases=True)
-    except InvalidVersion:  # of something installed
+    except ValueError:  # of something installed
         return False
 
 

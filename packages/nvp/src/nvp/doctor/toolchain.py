@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from nvidia_variant_provider.errors import printable
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
@@ -283,7 +283,7 @@ def _cuda_of_version(version: str) -> CudaVersion | None:
     """Return (12, 8) for the version 12.8.93."""
     try:
         release = Version(version).release
-    except InvalidVersion:
+    except ValueError:
         return None
     return CudaVersion(*release[:2]) if len(release) > 1 else None
 

@@ -166,11 +166,11 @@ def dockerfile_lines(
     :raises InputError: this is no requirement, such as one that the name of a release
         file was made into.
     """
-    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.requirements import Requirement
 
     try:
         wanted = shlex.quote(str(Requirement(requirement)))
-    except InvalidRequirement:
+    except ValueError:
         message = f"{shown(requirement)} is not a name with a version"
         hint = "give the file its name again: NAME-VERSION-variants.json"
         raise InputError(message, hint=hint) from None

@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 
@@ -305,7 +305,7 @@ def find_record(
     """
     try:
         parsed = Version(version)
-    except InvalidVersion:
+    except ValueError:
         return None
     record = _index(canonicalize_name(project)).get(
         (Version(parsed.public), parsed.local, platform)

@@ -274,13 +274,13 @@ def check_nv412(wheel: OpenedWheel) -> Iterator[Problem]:
 def _is_release(project: str, version: str, name: WheelName) -> bool:
     """Return whether a project and a version are those of a file name."""
     from packaging.utils import canonicalize_name
-    from packaging.version import InvalidVersion, Version
+    from packaging.version import Version
 
     if len(version) > _MAX_VERSION:
         return False
     try:
         same = Version(version.replace("_", "-")) == Version(name.version)
-    except InvalidVersion:
+    except ValueError:
         return False
     return same and canonicalize_name(project) == canonicalize_name(name.name)
 

@@ -119,11 +119,11 @@ class _Collector(Reporter):
 
 
 def _is_marker(text: str) -> bool:
-    from packaging.markers import InvalidMarker, Marker
+    from packaging.markers import Marker
 
     try:
         Marker(text)
-    except (InvalidMarker, RecursionError):
+    except (ValueError, RecursionError):
         return False
     return True
 

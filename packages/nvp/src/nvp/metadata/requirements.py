@@ -41,23 +41,23 @@ _LONG_NUMBER = re.compile(r"[0-9]{641}")
 
 def parse_requirement(text: str) -> Requirement | None:
     """Return the requirement, or ``None`` when it cannot be read."""
-    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.requirements import Requirement
 
     if _LONG_NUMBER.search(text):
         return None
     try:
         return Requirement(text)
-    except (InvalidRequirement, RecursionError):
+    except (ValueError, RecursionError):
         return None
 
 
 def explain_requirement(text: str) -> str | None:
     """Return why a requirement cannot be read, or ``None`` when it can."""
-    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.requirements import Requirement
 
     try:
         Requirement(text)
-    except (InvalidRequirement, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         # The further lines of the parser's message point at the place in the text.
         return str(error).partition("\n")[0]
     return None

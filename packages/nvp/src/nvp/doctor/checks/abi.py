@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from ...builds.needs import Abi, Backend, parse_backend
 from ..abi import Extension, qualified_name, torch_libraries
@@ -126,7 +126,7 @@ def _differences(stack: Stack, label: Backend) -> Iterator[str]:
 def _release(version: str) -> tuple[int, int] | None:
     try:
         parsed = Version(version)
-    except InvalidVersion:
+    except ValueError:
         return None
     return parsed.major, parsed.minor
 

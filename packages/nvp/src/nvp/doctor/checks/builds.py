@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Literal, NamedTuple
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
@@ -251,7 +251,7 @@ def _replace(stack: Stack, *names: str) -> str:
 def _is_cpu_build(stack: Stack, distribution: Distribution) -> bool:
     try:
         label = Version(distribution.version).local
-    except InvalidVersion:
+    except ValueError:
         label = None
     backend = parse_backend(label)
     if backend is not None:

@@ -94,8 +94,14 @@ def why_no_index(location: str) -> tuple[str, str]:
 
 
 def file_name(url: str) -> str:
-    """Return the name of the file that ``url`` is of, without its quoting."""
-    return unquote(urlsplit(url).path.rpartition("/")[2])
+    """Return the name of the file that ``url`` is of, without its quoting.
+
+    It is empty where there is none, or where this is no URL.
+    """
+    try:
+        return unquote(urlsplit(url).path.rpartition("/")[2])
+    except ValueError:  # such as "http://[::1"
+        return ""
 
 
 def path_of_file_url(url: str) -> str:

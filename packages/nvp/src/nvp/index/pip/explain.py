@@ -288,7 +288,7 @@ def find_mixed(installed: Iterable[Installed]) -> list[str]:
 def _backend(version: str) -> Backend | None:
     try:
         return parse_backend(Version(version).local)
-    except InvalidVersion:
+    except ValueError:
         return None
 
 

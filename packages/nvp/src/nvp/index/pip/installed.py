@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import CudaVersion, Environment
@@ -257,7 +257,7 @@ def find_stale_builds(run: PipRun) -> tuple[StaleBuild, ...]:
             continue
         try:
             version = Version(distribution.version)
-        except InvalidVersion:
+        except ValueError:
             continue
         if project not in PROJECTS and parse_backend(version.local) is None:
             continue

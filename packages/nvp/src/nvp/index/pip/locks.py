@@ -24,7 +24,7 @@ from typing import Any
 
 import tomli_w
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 from simple_repository import model
 
 from nvidia_variant_provider.errors import (
@@ -162,7 +162,7 @@ def _check_version(document: Mapping[str, Any], path: str) -> None:
     given = document.get("lock-version")
     try:
         version = Version(given) if isinstance(given, str) else None
-    except InvalidVersion:
+    except ValueError:
         version = None
     if version is None:
         raise _invalid("there is no version of the format", path, "lock-version")
@@ -406,7 +406,7 @@ def _find_shown(page: LockedPage, package: LockedPackage) -> ShownRelease | None
     """Return what this machine gets of the release of a package with variants."""
     try:
         version = Version(package.version)
-    except InvalidVersion:
+    except ValueError:
         return None
     shown = page.releases.values()
     return next((item for item in shown if Version(item.version) == version), None)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import InvalidName, canonicalize_name
 from packaging.version import Version
 
@@ -155,7 +155,7 @@ def parse_project(text: str) -> tuple[str, str | None]:
     """
     try:
         requirement = Requirement(text)
-    except InvalidRequirement:
+    except ValueError:
         requirement = None
     specifiers = list(requirement.specifier) if requirement else []
     if (

@@ -260,7 +260,7 @@ def _versions(text: str) -> tuple[Version, Version] | None:
     """Parse a version; return it with and without its local version label."""
     try:
         version = Version(text.replace("_", "-"))
-    except InvalidVersion:
+    except ValueError:
         return None
     return version, Version(version.public) if version.local else version
 

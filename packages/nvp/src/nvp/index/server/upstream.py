@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 from simple_repository import errors, model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
@@ -326,7 +326,7 @@ class HashingRepository(RepositoryContainer):
 def _parse(text: str) -> Version | None:
     try:
         return Version(text)
-    except InvalidVersion:
+    except ValueError:
         return None
 
 
