@@ -3,11 +3,15 @@
 A result counts only for the boot, the driver, the device nodes and the container
 in which it was detected. Forced values are never kept. A file that another user
 could have written is ignored. A file that cannot be written is not an error.
+
+`read_own`, `write_own` and `why_no_cache` say which folders and files may be a cache.
+All caches of nvp go by them too.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 
@@ -29,6 +33,10 @@ _LIFE_WITH_PROBLEMS = 600
 """Seconds for which a result with a reason code counts."""
 
 _MAX_BYTES = 1024 * 1024
+_AS_IT_IS: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_AT_ONCE: int = getattr(os, "O_NONBLOCK", 0)
+"""Windows has other flags than the rest."""
+
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MOUNTS = "/proc/self/ns/mnt"
 
@@ -73,26 +81,13 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
 
 def load(path: str, key: Sequence[str]) -> Environment | None:
     """Return the result that is kept for ``key``, if it is valid and fresh."""
-    if sys.platform == "win32":
-        return None
     try:
-        # O_NONBLOCK: opening a named pipe would wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            status = os.fstat(descriptor)
-            # Accept a regular file of this user with the mode 0600 only.
-            if status.st_uid != os.getuid() or status.st_mode & 0o177777 != 0o100600:
-                return None
-            text = os.read(descriptor, _MAX_BYTES).decode("ascii")
-        finally:
-            os.close(descriptor)
-        document = loads(text)
+        document = loads((read_own(path, _MAX_BYTES) or b"").decode("ascii"))
         if document["key"] != list(key):
             return None
         environment = Environment.from_dict(document["environment"])
         age = time.time() - document["time"]
     except (
-        OSError,
         ValueError,
         KeyError,
         TypeError,
@@ -122,19 +117,108 @@ def store(path: str, key: Sequence[str], environment: Environment) -> None:
         "time": int(time.time()),
         "environment": environment.to_dict(),
     }
-    unfinished = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        descriptor = os.open(unfinished, flags, 0o600)
+        write_own(path, dumps(document).encode("ascii"))
     except OSError:
         return
+
+
+def why_no_cache(folder: str) -> str | None:
+    """Say why nothing may be kept in a folder; ``None`` if it may.
+
+    pip's `check_path_owner` decides in the same way: with ``sudo -E``, or in a mounted
+    home, the folder belongs to another user, who could have this one read, and write,
+    what they like. Nobody else may write the folder either.
+
+    :param folder: an absolute path. A folder that is missing may be made where the
+        nearest one that exists allows it.
+    """
+    if sys.platform == "win32":  # Only the user can write the user's own profile.
+        return None
+    user = os.geteuid()
+    place = folder
+    while not os.path.lexists(place) and place != os.path.dirname(place):
+        place = os.path.dirname(place)
     try:
-        with open(descriptor, "w", encoding="ascii") as file:
-            file.write(dumps(document))
+        owners = {os.lstat(place).st_uid, os.stat(place).st_uid}
+        status = os.stat(place)
+    except OSError as error:
+        return f"{place}: {error.strerror}"
+    if not stat.S_ISDIR(status.st_mode):
+        return f"{place} is not a folder"
+    others = 0o022
+    if place != folder:
+        if not os.access(place, os.W_OK | os.X_OK):
+            return f"{place} cannot be written"
+        # What is made in such a folder belongs to this user, and nobody else can
+        # rename it.
+        if status.st_mode & stat.S_ISVTX:
+            others, owners = 0, owners - {0}
+        elif owners == {user}:
+            others = 0o002  # The group is often that of this user alone.
+    if owners - {user}:
+        return f"{place} belongs to another user"
+    return f"{place} can be written by others" if status.st_mode & others else None
+
+
+def read_own(path: str, most: int, life: float | None = None) -> bytes | None:
+    """Return what this user has kept in a file; ``None`` if there is nothing.
+
+    :param most: the bytes that are read at most.
+    :param life: the seconds after which the file counts as missing.
+    """
+    try:
+        # O_NONBLOCK: opening a named pipe would wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | _AS_IT_IS | _AT_ONCE)
+        with open(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            # A clock that was set back makes the age negative.
+            if life is not None and not 0 <= time.time() - status.st_mtime < life:
+                return None
+            # Accept a regular file of this user with the mode 0600 only.
+            if sys.platform != "win32" and (
+                status.st_uid != os.geteuid() or status.st_mode & 0o177777 != 0o100600
+            ):
+                return None
+            if why_no_cache(os.path.dirname(path)) is not None:
+                return None
+            return file.read(most)
+    except OSError:
+        return None
+
+
+def write_own(path: str, content: bytes) -> None:
+    """Write a file that `read_own` returns, completely or not at all.
+
+    :raises OSError: it cannot be written, or `why_no_cache` says why it must not be.
+    """
+    folder = os.path.dirname(path)
+    if (reason := why_no_cache(folder)) is not None:
+        raise PermissionError(1, reason)
+    _make_folder(folder)
+    unfinished = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _AS_IT_IS
+    descriptor = os.open(unfinished, flags, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
         os.replace(unfinished, path)
     except OSError:
         _remove(unfinished)
+        raise
+
+
+def _make_folder(folder: str) -> None:
+    """Make a folder, and those above it, for this user alone.
+
+    The mode that `os.makedirs` takes is that of the last folder only.
+    """
+    if not os.path.isdir(folder):
+        _make_folder(os.path.dirname(folder))
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            return  # Another process has made it.
 
 
 def clear(path: str) -> None:

@@ -3,7 +3,8 @@
 `read_resource` reads the files of this package. Two kinds of files are written. A file
 that the user has asked for is written by `replacing`, and a file that cannot be written
 is an error. `load` and `store` serve the user's cache in `cache_folder`: what was read
-once, such as METADATA of a wheel. What a cache cannot hold is read again.
+once, such as METADATA of a wheel. What a cache cannot hold is read again. Which folders
+and files may be a cache is decided where detection keeps its result.
 """
 
 from __future__ import annotations
@@ -58,51 +59,62 @@ def resource_file(*names: str) -> str:
     return copy
 
 
+class CacheWarning(UserWarning):
+    """Nothing is kept for later runs, and why; the command line says it once."""
+
+
 def cache_folder(environ: Mapping[str, str]) -> str | None:
     """Return the folder for what is read once, unless the user wants no cache.
 
-    There is none either where a relative ``HOME`` would put it into the working folder.
+    There is none either where a relative ``HOME`` would put it into the working folder,
+    and where the folder is not this user's alone (`why_no_cache`), which is warned of.
     """
-    from nvidia_variant_provider.detection.cache import NO_CACHE
+    from nvidia_variant_provider.detection.cache import NO_CACHE, why_no_cache
 
     if environ.get(NO_CACHE) == "1":
         return None
     import platformdirs
 
     folder = platformdirs.user_cache_dir("nvidia-variant-provider", appauthor=False)
-    return folder if os.path.isabs(folder) else None
+    if not os.path.isabs(folder):
+        return None
+    reason = why_no_cache(folder)
+    if reason is not None:
+        _warn(reason)
+    return folder if reason is None else None
 
 
-def load(path: str | os.PathLike[str] | None, longest: int) -> bytes | None:
-    """Return a file of the cache; ``None`` if it is missing or too long."""
-    if path is None:
-        return None
-    try:
-        with open(path, "rb") as file:
-            content = file.read(longest + 1)
-    except OSError:
-        return None
-    return content if len(content) <= longest else None
+def _warn(reason: str) -> None:
+    import warnings
+
+    hint = "set XDG_CACHE_HOME to a folder that only you can write"
+    message = f"no cache is used: {reason}; {hint}"
+    warnings.warn(message, CacheWarning, stacklevel=2)
+
+
+def load(
+    path: str | os.PathLike[str] | None, longest: int, life: float | None = None
+) -> bytes | None:
+    """Return a file of the cache; ``None`` if it is missing, too long or not our own.
+
+    :param life: the seconds for which it counts.
+    """
+    from nvidia_variant_provider.detection.cache import read_own
+
+    content = None if path is None else read_own(os.fspath(path), longest + 1, life)
+    return content if content is None or len(content) <= longest else None
 
 
 def store(path: str | os.PathLike[str] | None, content: bytes) -> None:
-    """Write a file of the cache, completely or not at all."""
+    """Write a file of the cache, completely or not at all; warn if it cannot be."""
+    from nvidia_variant_provider.detection.cache import write_own
+
     if path is None:
         return
-    # Verbs that only read resources start faster without this import.
-    import tempfile
-
-    folder = os.path.dirname(path)
-    with contextlib.suppress(OSError):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-            raise
+    try:
+        write_own(os.fspath(path), content)
+    except OSError as error:
+        _warn(f"{os.path.dirname(path)} cannot be written: {error.strerror}")
 
 
 def replace_file(path: str | os.PathLike[str], text: str) -> None:

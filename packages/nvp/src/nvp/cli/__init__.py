@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from nvidia_variant_provider.errors import InputError, ProviderError
 
@@ -140,7 +142,29 @@ def _run_verb(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
 
             stack.enter_context(logging_to_stderr(verbosity))
             log_start(name)
+        stack.enter_context(_saying_warnings())
         return find_verb(name).execute(options, os.environ)
+
+
+@contextlib.contextmanager
+def _saying_warnings() -> Iterator[None]:
+    """Print that there is no cache, in one line and once."""
+    from ..files import CacheWarning
+
+    told: set[str] = set()
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def say(message: Warning | str, *others: Any) -> None:
+            if not isinstance(message, CacheWarning):
+                show(message, *others)
+            elif not told:
+                told.add(str(message))
+                complain(f"warning: {message}")
+
+        warnings.simplefilter("always", CacheWarning)
+        warnings.showwarning = say  # type: ignore[assignment]
+        yield
 
 
 def _discard_stdout() -> None:
