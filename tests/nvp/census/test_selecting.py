@@ -89,7 +89,8 @@ def test_what_is_known_of_a_wheel() -> None:
         "cu126",
     )
     assert wheel.tags == f"cp312-cp312-{PLATFORM}"
-    assert wheel.key == f"sha256:{'ab' * 32}"
+    assert wheel.key == f"{wheel.url}#{wheel.filename}#sha256={'ab' * 32}"
+    assert wheel.hash_key == f"sha256:{'ab' * 32}#{wheel.filename}"
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,46 @@ def test_a_wheel_that_is_added_again_replaces_its_rows(store: Store) -> None:
     assert len(list(store.wheels())) == 1
 
 
+ELSEWHERE = replace(wheel(), url="https://other.example/demo.whl")
+
+
+@pytest.mark.parametrize("hashed", [True, False])
+@pytest.mark.parametrize("status", ["inspected", "skipped", "failed"])
+def test_a_claimed_hash_says_nothing_of_another_url(
+    status: Status, hashed: bool, store: Store
+) -> None:
+    """A page may claim any hash; where all bytes were hashed, it is no claim."""
+    store.add(replace(outcome(status=status), wheel=ELSEWHERE, hashed=hashed))
+    assert store.is_known(ELSEWHERE)
+    assert store.is_known(wheel()) is hashed
+    # Nor does it say anything of a file with another name, of another project.
+    named = replace(wheel(), filename="other-1.1-py3-none-any.whl", project="other")
+    assert not store.is_known(named)
+    assert not store.is_known(replace(ELSEWHERE, sha256=f"{2:064x}"))
+
+
+def test_rows_of_one_wheel_replace_each_other(store: Store) -> None:
+    def rows() -> list[tuple[str, str]]:
+        return sorted((row["url"], row["status"]) for row in store.wheels())
+
+    here, there = wheel().url, ELSEWHERE.url
+    store.add(replace(outcome(status="skipped"), wheel=ELSEWHERE))
+    store.add(outcome(status="skipped"))
+    assert rows() == [(here, "skipped"), (there, "skipped")]
+    store.add(replace(outcome(), hashed=True))
+    assert rows() == [(here, "inspected"), (there, "skipped")]
+    late = Outcome(wheel=wheel(), status="failed", may_pass=True)
+    store.add(late)
+    store.add(replace(late, hashed=True))
+    assert rows() == [(here, "inspected"), (there, "skipped")]
+    # A newer reader reads parts of it.
+    store.add(outcome(status="skipped"))
+    assert rows() == [(here, "skipped"), (there, "skipped")]
+    store.add(replace(outcome(), hashed=True))
+    store.add(replace(outcome(), wheel=ELSEWHERE))
+    assert rows() == [(here, "inspected"), (there, "inspected")]
+
+
 @pytest.mark.parametrize(
     ("status", "may_pass", "known"),
     [
@@ -226,6 +266,7 @@ def test_a_store_of_the_second_version_keeps_its_wheels(tmp_path: Path) -> None:
         store.add(outcome())
         report = store.report(1)
     with closing(sqlite3.connect(path, isolation_level=None)) as second:
+        second.execute("ALTER TABLE wheels DROP COLUMN hashed")
         for statement in MIGRATIONS[1].split(";")[-3:]:
             second.execute(statement)
         second.execute(
@@ -236,6 +277,36 @@ def test_a_store_of_the_second_version_keeps_its_wheels(tmp_path: Path) -> None:
         assert next(store.rows("PRAGMA user_version"))[0] == VERSION
         assert store.is_known(wheel())
         assert store.report(1) == report
+
+
+def test_rows_of_the_fourth_version_count_for_their_urls(tmp_path: Path) -> None:
+    """Nobody knows whether their bytes were hashed."""
+    path = str(tmp_path / "census.sqlite")
+    known = replace(wheel(), sha256="A" * 64)
+    unnamed = replace(wheel(2), sha256=None)
+    with closing(sqlite3.connect(path, isolation_level=None)) as fourth:
+        for script in MIGRATIONS[:4]:
+            fourth.executescript(script)
+        fourth.execute(f"PRAGMA application_id = {APPLICATION}")
+        fourth.execute("PRAGMA user_version = 4")
+        for key, item, status in (
+            (f"sha256:{known.hash}", known, "skipped"),
+            (unnamed.key, unnamed, "failed"),
+        ):
+            fourth.execute(
+                "INSERT INTO wheels VALUES (NULL, ?, ?, 'demo', '1.1', NULL, ?, ?, ?, "
+                "9, NULL, ?, NULL, 0, 1, NULL, '[]', 3, '[]', 9, 0.1, '2026-01-01', "
+                "'2 0.1.0')",
+                [key, item.hash, item.filename, item.tags, item.url, status],
+            )
+    with Store(path) as store:
+        assert next(store.rows("PRAGMA user_version"))[0] == VERSION
+        assert store.is_known(known)
+        assert store.is_known(replace(known, sha256="a" * 64))
+        assert store.is_known(unnamed)
+        assert not store.is_known(replace(known, url=ELSEWHERE.url))
+        store.add(Outcome(wheel=known, status="skipped", hashed=True))
+        assert [row["hashed"] for row in store.wheels()] == [1, 0]
 
 
 def test_a_report_comes_back_as_it_was(store: Store, tmp_path: Path) -> None:

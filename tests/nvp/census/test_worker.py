@@ -17,6 +17,7 @@ from support.wheels import stub_wheel
 
 from nvp.census import worker
 from nvp.census.model import Outcome, Wheel
+from nvp.census.store import Store
 from nvp.census.worker import Task, read_wheel
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
@@ -75,6 +76,7 @@ def same(outcome: Outcome) -> Outcome:
         outcome,
         bytes_read=0,
         seconds=0.0,
+        hashed=False,
         wheel=replace(outcome.wheel, url="", sha256=None, size=None),
     )
 
@@ -342,3 +344,28 @@ def test_damaged_libraries_are_no_reason_to_skip_a_wheel(tmp_path: Path) -> None
     assert outcome.status == "inspected"
     assert outcome.report is not None
     assert not outcome.report.complete
+
+
+@pytest.mark.parametrize("padding", [0, LARGE])
+def test_a_hostile_index_keeps_no_wheel_out(padding: int, tmp_path: Path) -> None:
+    """Its page gives the hash of a wheel of another index to one of its own."""
+    honest = gpu_wheel(tmp_path / "honest", padding=padding)
+    members = {"demo/data.txt": os.urandom(padding)}
+    other = stub_wheel(tmp_path / "b", "demo", "1.0", tag=PLATFORM, members=members)
+    path = f"/{honest.name}"
+    with (
+        serve_answers({path: Answer(body=honest.read_bytes())}) as first,
+        serve_answers({path: Answer(body=other.read_bytes())}) as second,
+        Store(str(tmp_path / "census.sqlite")) as store,
+    ):
+        wheel = wheel_of(honest, first.url + path)
+        lie = replace(wheel, url=second.url + path, size=other.stat().st_size)
+        for given, hashed in ((lie, False), (wheel, not padding)):
+            assert not store.is_known(given)
+            outcome = read_wheel(Task(wheel=given))
+            assert outcome.hashed is hashed
+            store.add(outcome)
+            assert store.is_known(given)
+        found = {row["url"]: row["status"] for row in store.wheels()}
+    of_lie = "skipped" if padding else "failed"
+    assert found == {wheel.url: "inspected", lie.url: of_lie}

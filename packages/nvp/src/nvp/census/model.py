@@ -91,14 +91,20 @@ class Wheel:
 
     @property
     def key(self) -> str:
-        """What the wheel is known by: its hash, or where it is.
+        """What the wheel is known by where its bytes were not hashed: its place.
 
-        The place has no credentials and no signature, which may differ every time.
+        The place has no credentials and no signature, which may differ every time. It
+        has the hash of the page: any page may claim any hash.
         """
-        if self.hash is not None:
-            return f"sha256:{self.hash}"
         place = redacted(self.url)
+        if self.hash is not None:
+            return f"{place}#{self.filename}#sha256={self.hash}"
         return place if place == self.url else f"{place}#{self.filename}"
+
+    @property
+    def hash_key(self) -> str | None:
+        """What the wheel is known by where all its bytes have the hash of the page."""
+        return self.hash and f"sha256:{self.hash}#{self.filename}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,6 +117,7 @@ class Outcome:
     :param claims: what it could declare, by the name of the bound, ``strict`` or
         ``relaxed``.
     :param bytes_read: what was read from the index for it.
+    :param hashed: all its bytes were read, and have the hash of the page.
     """
 
     wheel: Wheel
@@ -122,6 +129,12 @@ class Outcome:
     cuda: str | None = None
     bytes_read: int = 0
     seconds: float = 0.0
+    hashed: bool = False
+
+    @property
+    def key(self) -> str:
+        """What the row of the wheel counts for: its hash, or its place."""
+        return (self.hashed and self.wheel.hash_key) or self.wheel.key
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from nvidia_variant_provider.errors import InputError, ProviderError, shown
+from nvidia_variant_provider.errors import (
+    InputError,
+    ProviderError,
+    redacted,
+    shown,
+)
 
 from .. import __version__
 from ..gpu_code.report import Defect, WheelReport, is_test
@@ -110,15 +115,19 @@ class Store:
 
         It has to if it is new, if it failed for a reason that may have passed, or if
         an older reader has read it. Where nothing gives its hash, it also has to if its
-        size or its time has changed.
+        size or its time has changed. A wheel of another URL with the same hash counts
+        where all its bytes were hashed.
         """
         with self._errors():
-            row = self._connection.execute(
+            rows = self._connection.execute(
                 "SELECT status, may_pass, inspected_by, size, upload_time FROM wheels "
-                "WHERE key = ?",
-                _storable([wheel.key]),
-            ).fetchone()
-        if row is None or (row["status"] == "failed" and row["may_pass"]):
+                "WHERE key IN (?, ?)",
+                _storable([wheel.key, wheel.hash_key]),
+            ).fetchall()
+        return any(self._counts(wheel, row) for row in rows)
+
+    def _counts(self, wheel: Wheel, row: sqlite3.Row) -> bool:
+        if row["status"] == "failed" and row["may_pass"]:
             return False
         if wheel.hash is None and not all(_comparisons(wheel, row)):
             return False
@@ -130,16 +139,22 @@ class Store:
 
         A failure that may pass replaces no wheel that an older reader could read.
         """
-        key = outcome.wheel.key
+        wheel = outcome.wheel
+        keys = [outcome.key, wheel.key, wheel.hash_key, redacted(wheel.url)]
+        # A row for the hash stays where another URL has led to it, unless this one
+        # counts for the hash too.
+        same = "(key IN (?, ?) OR (key = ? AND url = ?))"
         with self._errors(), self._transaction():
             if outcome.status == "failed" and outcome.may_pass:
                 read = (
-                    "SELECT count(*) FROM wheels WHERE key = ? AND status != 'failed'"
+                    f"SELECT count(*) FROM wheels WHERE {same} "  # noqa: S608  # constant
+                    "AND status != 'failed'"
                 )
-                if self._value(read, [key]):
+                if self._value(read, keys):
                     return
             self._connection.execute(
-                "DELETE FROM wheels WHERE key = ?", _storable([key])
+                f"DELETE FROM wheels WHERE {same}",  # noqa: S608  # constant
+                _storable(keys),
             )
             number = self._insert(
                 "wheels", [wheel_row(outcome, f"{READER} {__version__}")]

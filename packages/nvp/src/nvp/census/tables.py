@@ -40,7 +40,7 @@ def with_copies(
 
 
 _OF_WHEEL = ("project", "version", "label", "filename", "tags", "size", "upload_time")
-_OF_OUTCOME = ("status", "reason", "may_pass", "cuda", "bytes_read")
+_OF_OUTCOME = ("status", "reason", "may_pass", "cuda", "bytes_read", "hashed")
 _OF_LIBRARY = ("path", "format", "machine", "size", "unchecked")
 _COUNTS = ("lto", "unknown", "compression")
 """The columns that are fields of the same name; those of `_COUNTS` are JSON."""
@@ -50,7 +50,7 @@ def wheel_row(outcome: Outcome, inspected_by: str) -> dict[str, object]:
     """Return the row of ``wheels`` for what became of a wheel."""
     wheel, report = outcome.wheel, outcome.report
     return {
-        "key": wheel.key,
+        "key": outcome.key,
         "sha256": wheel.hash,
         **_fields(wheel, _OF_WHEEL),
         "url": redacted(wheel.url),

@@ -143,3 +143,11 @@ SELECT wheel, path, copy, format, machine, size, vendored, needed, lto, unknown,
 FROM libraries;
 DROP TABLE libraries;
 ALTER TABLE new_libraries RENAME TO libraries;
+
+-- Version 5
+-- A row counts for its hash only where all bytes of the wheel were hashed, which nobody
+-- knows of older rows. Any other row counts for the URL, with the hash that a page
+-- claims of it.
+ALTER TABLE wheels ADD COLUMN hashed INTEGER NOT NULL DEFAULT 0;
+UPDATE wheels SET key = url || '#' || filename || '#sha256=' || sha256
+WHERE sha256 IS NOT NULL;

@@ -178,9 +178,10 @@ class _SkippedError(Exception):
 def read_wheel(task: Task) -> Outcome:
     """Read a wheel; what is wrong with it or its server is part of the outcome."""
     wheel, meter = task.wheel, _Meter(task.deadline)
+    hashed = False
     try:
         opened = _open_remote if is_http(wheel.url) else _open_local
-        with opened(task, meter) as file:
+        with opened(task, meter) as (file, hashed):
             outcome = inspect_wheel(file, wheel, meter)
     except _SkippedError as error:
         outcome = Outcome(wheel=wheel, status="skipped", reason=str(error))
@@ -194,6 +195,7 @@ def read_wheel(task: Task) -> Outcome:
         outcome,
         bytes_read=meter.bytes_read,
         seconds=time.monotonic() - meter.started,
+        hashed=hashed,
     )
 
 
@@ -212,13 +214,13 @@ def _failed(
 
 
 @contextlib.contextmanager
-def _open_local(task: Task, meter: _Meter) -> Iterator[IO[bytes]]:
+def _open_local(task: Task, meter: _Meter) -> Iterator[tuple[IO[bytes], bool]]:
     path = task.wheel.url
     try:
         with open(path, "rb", buffering=0) as file:
             before = os.fstat(file.fileno())
             with _buffered(file, meter, counts=True) as watched:
-                yield watched
+                yield watched, False
             after = os.stat(path)
     except OSError as error:
         message = f"cannot be read: {error.strerror or error}"
@@ -228,8 +230,10 @@ def _open_local(task: Task, meter: _Meter) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def _open_remote(task: Task, meter: _Meter) -> Iterator[IO[bytes]]:
+def _open_remote(task: Task, meter: _Meter) -> Iterator[tuple[IO[bytes], bool]]:
     """Open a wheel on a server: in parts, or all of it where that is better.
+
+    It comes with whether all its bytes have the hash of the page.
 
     :raises _SkippedError: the server sends only whole files, and this is too large.
     """
@@ -263,7 +267,8 @@ def _open_remote(task: Task, meter: _Meter) -> Iterator[IO[bytes]]:
         source.seek(0, io.SEEK_END)
         _check_size(source.tell(), wheel)
         source.seek(0)
-        yield stack.enter_context(_buffered(source, meter, counts=False))
+        hashed = digest is not None and digest == wheel.hash
+        yield stack.enter_context(_buffered(source, meter, counts=False)), hashed
 
 
 def _check_size(size: int, wheel: Wheel) -> None:
