@@ -22,6 +22,7 @@ class Answer:
     """What the server sends for a path.
 
     :param ranges: whether the server sends the ranges that are asked for.
+    :param parts: the body that ranges are taken from, where it is another one.
     :param fault: ``hang`` (send nothing until the server stops), ``cut`` (stop after
         half of the body), ``drip`` (send a byte at a time, until the server stops),
         ``lie`` (send another range than the one that was asked for).
@@ -32,6 +33,7 @@ class Answer:
     status: int = 200
     ranges: bool = True
     fault: str = ""
+    parts: bytes | None = None
     headers: Mapping[str, str] | None = None
 
 
@@ -100,6 +102,7 @@ def serve_answers(
             headers = {"Content-Type": answer.kind, **(answer.headers or {})}
             asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
             if asked and answer.ranges and status == 200:
+                body = body if answer.parts is None else answer.parts
                 start, end = _bounds(asked[1], asked[2], len(body))
                 headers["Content-Range"] = f"bytes {start}-{end}/{len(body)}"
                 body = body[start : end + (0 if answer.fault == "lie" else 1)]

@@ -204,6 +204,25 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     assert (table.newest, len(table.notes)) == ("2.10.0", 1)
 
 
+def server_answers(
+    folder: Path, code: Mapping[str, Sequence[str]]
+) -> dict[str, Answer]:
+    """Return an index of releases, each with code for some GPUs."""
+    answers = {}
+    files = []
+    for version, targets in code.items():
+        members = {"demo/lib.so": library(*targets)}
+        path = stub_wheel(folder, "demo", version, tag=HERE, members=members)
+        answers[f"/files/{path.name}"] = Answer(body=path.read_bytes())
+        hashes = {"sha256": version.replace(".", "").ljust(64, "a")}
+        item: dict[str, Any] = {"filename": path.name, "hashes": hashes}
+        files.append({**item, "url": f"/files/{path.name}", "size": 50_000_000})
+    document = {"meta": {"api-version": "1.1"}, "name": "demo", "files": files}
+    page = json.dumps(document).encode()
+    answers["/simple/demo/"] = Answer(body=page, kind=JSON)
+    return answers
+
+
 class TestInspect:
     """Wheels of which nothing is known, on a server that serves ranges."""
 
@@ -215,19 +234,7 @@ class TestInspect:
 
     @pytest.fixture
     def server(self, tmp_path: Path) -> Iterator[RangeServer]:
-        answers = {}
-        files = []
-        for version, targets in self.CODE.items():
-            members = {"demo/lib.so": library(*targets)}
-            path = stub_wheel(tmp_path, "demo", version, tag=HERE, members=members)
-            answers[f"/files/{path.name}"] = Answer(body=path.read_bytes())
-            hashes = {"sha256": version.replace(".", "").ljust(64, "a")}
-            item: dict[str, Any] = {"filename": path.name, "hashes": hashes}
-            files.append({**item, "url": f"/files/{path.name}", "size": 50_000_000})
-        document = {"meta": {"api-version": "1.1"}, "name": "demo", "files": files}
-        page = json.dumps(document).encode()
-        answers["/simple/demo/"] = Answer(body=page, kind=JSON)
-        with serve_answers(answers) as found:
+        with serve_answers(server_answers(tmp_path, self.CODE)) as found:
             yield found
 
     def read(self, server: RangeServer, **options: Any) -> dict[str, ListedBuild]:
@@ -262,6 +269,16 @@ class TestInspect:
         assert server.requests == ["/simple/demo/ whole"]
         self.read(server, inspect="all", watch=watch)
         assert watched == ["3.0", "2.0", "1.0"]
+
+    def test_another_index_that_claims_the_same_hash(
+        self, server: RangeServer, tmp_path: Path
+    ) -> None:
+        """Its wheels are read in parts, so that nobody has hashed them."""
+        with serve_answers(server_answers(tmp_path, {"2.0": ["90_real"]})) as hostile:
+            assert self.read(hostile, inspect=True)["2.0"].verdict == "cannot"
+            assert self.read(server)["2.0"].verdict == "unknown"
+            assert self.read(server, inspect=True)["2.0"].verdict == "runs"
+            assert self.read(hostile)["2.0"].verdict == "cannot"
 
     @pytest.mark.slow
     def test_a_damaged_record_and_no_cache(

@@ -16,7 +16,8 @@ from support.label_index import Pages
 from nvidia_variant_provider.machine.environment import Environment
 from nvp.index.http.client import Client
 from nvp.index.selection.judging import PageJudge
-from nvp.index.selection.reader import FRESH, Aging, Reader
+from nvp.index.selection.kept import FRESH, Aging
+from nvp.index.selection.reader import Reader
 
 TAG = "cp311-cp311-manylinux_2_28_x86_64"
 
@@ -118,5 +119,5 @@ def test_a_file_without_a_hash_may_change_at_its_url() -> None:
     source.contents = {name: "Name: other\n"}
     assert read() == b"Name: demo\n"
     clock.now = FRESH
-    assert reader.find_metadata(wheel) is None
+    assert reader.metadata.find(wheel) is None
     assert read() == b"Name: other\n"

@@ -39,7 +39,8 @@ class Reading:
         return asyncio.run(self.reader.read_metadata(self.source, "demo", wheel))
 
     def find(self, wheel: model.File) -> bytes | None:
-        return self.reader.find_metadata(wheel)
+        kept = self.reader.metadata.find(wheel)
+        return None if kept is None else kept.content
 
 
 def reader(text: str, folder: Path | None = None) -> tuple[Reading, Pages]:

@@ -44,6 +44,12 @@ _SHARED: Mapping[str, Mapping[str, Any]] = {
         "help": "accept builds for a newer minor version of the driver's CUDA major "
         "version as well, after all others",
     },
+    "--no-range-metadata": {
+        "action": "store_false",
+        "dest": "range_metadata",
+        "help": "read no METADATA out of parts of a wheel, which is verified only when "
+        "the whole wheel arrives; installers then download wheels for it",
+    },
     "--vendor-indexes": {
         "action": "store_true",
         "help": "read the indexes of makers as well, such as PyTorch's and vLLM's, for "

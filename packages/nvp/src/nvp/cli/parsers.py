@@ -114,6 +114,7 @@ _PIP_SWITCHES = (
     "--every-gpu",
     "--minor-version-compatibility",
     "--no-gpu",
+    "--no-range-metadata",
     "--no-variants",
     "--unchecked",
     "--vendor-indexes",

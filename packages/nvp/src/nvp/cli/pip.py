@@ -52,7 +52,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show ordinary wheels as the index does, whether or not they run here",
     )
-    add_shared_options(parser, "--vendor-indexes")
+    add_shared_options(parser, "--vendor-indexes", "--no-range-metadata")
     parser.add_argument(
         "--python",
         metavar="PATH",
@@ -123,6 +123,7 @@ def _execute(
         limits=find_limits(command.asked),
         unchecked=options.unchecked,
         vendor_indexes=options.vendor_indexes,
+        range_metadata=options.range_metadata,
         target=command.target,
         cache=cache_folder(environ),
         every_gpu=options.every_gpu,

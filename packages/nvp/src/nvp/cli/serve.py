@@ -54,7 +54,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show ordinary wheels as the indexes do, whether or not they run here",
     )
-    add_shared_options(parser, "--vendor-indexes")
+    add_shared_options(parser, "--vendor-indexes", "--no-range-metadata")
     machine.add_options(parser)
     add_shared_options(parser, "--minor-version-compatibility", "--every-gpu")
     add_examples(
@@ -94,6 +94,7 @@ def _make_selection(
         pins=parse_pins(options.label),
         unchecked=options.unchecked,
         vendor_indexes=options.vendor_indexes,
+        range_metadata=options.range_metadata,
         several_platforms=True,
         cache=cache_folder(environ),
         every_gpu=options.every_gpu,

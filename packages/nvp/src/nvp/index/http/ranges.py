@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import hashlib
 import io
 import logging
 import re
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from nvidia_variant_provider.errors import InputError, redacted
@@ -44,6 +46,84 @@ _PATIENCE = 5.0
 """Seconds for the request. An installer waits for the page meanwhile."""
 
 
+class ChangedFileError(InputError):
+    """A file is not the one that a page names, or of which parts were read."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="report it to the index")
+
+
+@dataclass(slots=True)
+class Parts:
+    """The parts of a file that were read, by which the whole file is known again.
+
+    :param size: the bytes of the whole file.
+    :param hashes: of each part its first position, the one after its last, and its
+        SHA-256.
+    """
+
+    size: int = 0
+    hashes: set[tuple[int, int, str]] = field(default_factory=set)
+
+    def add(self, start: int, data: bytes, size: int) -> None:
+        """Take note of a part that has arrived."""
+        self.size = size
+        self.hashes.add((start, start + len(data), hashlib.sha256(data).hexdigest()))
+
+    def are_all_of(self, sha256: str | None) -> bool:
+        """Return whether one part is all of the file with a hash.
+
+        :raises ChangedFileError: it is all of another file.
+        """
+        whole = {
+            digest for start, end, digest in self.hashes if end - start == self.size
+        }
+        if sha256 is None or not whole:
+            return False
+        if whole != {sha256.lower()}:
+            raise ChangedFileError("its sha256 is not the one that the page gives")
+        return True
+
+
+class Comparison:
+    """Compares a file that arrives with its hash, and with parts that were read before.
+
+    :param sha256: the hash that a page gives, if it gives one.
+    :param parts: what was read of the file before.
+    """
+
+    def __init__(self, sha256: str | None, parts: Iterable[Parts] = ()) -> None:
+        self._expected = sha256
+        self._parts = [
+            (item.size, *part, hashlib.sha256())
+            for item in parts
+            for part in item.hashes
+        ]
+        self._digest = hashlib.sha256()
+        self._position = 0
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next piece of the file."""
+        self._digest.update(piece)
+        first, self._position = self._position, self._position + len(piece)
+        for _, start, end, _, digest in self._parts:
+            if start < self._position and end > first:
+                digest.update(piece[max(0, start - first) : end - first])
+
+    def finish(self) -> str:
+        """Return the SHA-256 of the file, which has arrived.
+
+        :raises ChangedFileError: it is another one than was expected.
+        """
+        found = self._digest.hexdigest()
+        if self._expected is not None and found != self._expected.lower():
+            raise ChangedFileError("its sha256 is not the one that the page gives")
+        for size, _, _, expected, digest in self._parts:
+            if size != self._position or digest.hexdigest() != expected:
+                raise ChangedFileError("its METADATA was read from another file")
+        return found
+
+
 class RangeFile(io.RawIOBase):
     """A remote file that is read in parts, where its reader asks for them.
 
@@ -55,6 +135,7 @@ class RangeFile(io.RawIOBase):
     :param whole: the most bytes of a file that is taken whole; 16 MiB by default.
     :param until: when the last request has to be over, by `time.monotonic`.
     :param arrived: called with the number of bytes of each response.
+    :param parts: gets what is read.
     :raises UpstreamError: it cannot be read, now or by any later read.
     """
 
@@ -67,12 +148,14 @@ class RangeFile(io.RawIOBase):
         whole: int | None = None,
         until: float | None = None,
         arrived: Callable[[int], None] | None = None,
+        parts: Parts | None = None,
     ) -> None:
         super().__init__()
         self._client, self._url, self._loop = client, url, loop
         self._whole = _WHOLE_FILE if whole is None else whole
         self._until = until
         self._arrived = arrived
+        self._parts = parts
         self._position = 0
         self._blocks: dict[int, bytes] = {}
         # The block after the last request, and how many blocks that had.
@@ -119,6 +202,7 @@ class RangeFile(io.RawIOBase):
         response = self._request(f"bytes=-{_TAIL}", _TAIL)
         data, headers = response.body, response.headers
         if response.status != 206:
+            self._note(0, data, len(data))
             return len(data), data
         given = _content_range(headers)
         if given is None:
@@ -127,7 +211,13 @@ class RangeFile(io.RawIOBase):
         self._version = _version(headers)
         first, last, size = given
         is_tail = last == size - 1 and first == size - len(data)
+        if is_tail:
+            self._note(first, data, size)
         return size, data if is_tail else b""
+
+    def _note(self, start: int, data: bytes, size: int) -> None:
+        if self._parts is not None:
+            self._parts.add(start, data, size)
 
     def _read_block(self, number: int) -> bytes:
         if number not in self._blocks:
@@ -145,6 +235,7 @@ class RangeFile(io.RawIOBase):
             if _differs(self._version, version):
                 message = "it has changed while it was read"
                 raise PassingError(message, self._url, status=502, hint="try again")
+            self._note(0 if is_whole else start, data, self._size)
             if is_whole:
                 # The server sends no parts any more: the rest is read from this.
                 self._tail = data

@@ -294,6 +294,7 @@ class _Session:
             from .explain import explain_builds
 
             builds = explain_builds(done)
+        failures = (*failures, *self.local_index.refusals)
         stays = done.status == 0 and self.command.command == "install"
         stale_variants = find_stale_variants(done) if stays else ()
         stale_builds = find_stale_builds(done) if stays else ()
@@ -304,7 +305,8 @@ class _Session:
                 written.restore()
             written.flush()
         return Outcome(
-            status=done.status,
+            # pip has its own numbers for a download that ends too early.
+            status=1 if self.local_index.refusals else done.status,
             installed=() if self.command.command == "download" else done.installed,
             stale_variants=stale_variants,
             stale_builds=stale_builds,

@@ -27,8 +27,9 @@ from ..http.client import Client
 from ..http.ranges import RangeSupport
 from .core_metadata import Announcer, Evaluator
 from .judging import FindEnvironment
+from .kept import FOREVER, Aging
 from .options import Later, Selection
-from .reader import FOREVER, UNAVAILABLE, Aging, Progress, Reader
+from .reader import UNAVAILABLE, Progress, Reader
 from .renaming import find_highest_builds, group
 from .shown import (
     ShownPage,
@@ -274,7 +275,9 @@ class VariantRepository(RepositoryContainer):
             resource_name if found is None else name + suffix,
             request_context=request_context,
         )
-        return self.reader.find_copy(resource)
+        if announcer is None or suffix:
+            return self.reader.find_copy(resource)
+        return self.reader.find_checked(resource)
 
     @property
     def evaluator(self) -> Evaluator:

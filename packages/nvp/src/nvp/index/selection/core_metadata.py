@@ -29,9 +29,9 @@ from simple_repository.components.core import SimpleRepository
 from nvidia_variant_provider.errors import InputError
 
 from ...wheels.archive import parse_requires, platform_of
-from ..http.ranges import RangeSupport
+from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
-from .pieces import CopiedWheel
+from .pieces import CopiedWheel, Settle
 from .reader import UNAVAILABLE, Reader
 from .renaming import find_label
 from .wheel_files import SMALLEST
@@ -74,13 +74,14 @@ class Announcer:
         shown = []
         announced = {}
         for file in files:
-            kept = None if file.dist_info_metadata else self._reader.find_metadata(file)
+            known = self._reader.metadata
+            kept = None if file.dist_info_metadata else known.find(file)
             readable = file.filename in large and sends[server_of(file.url)]
-            if kept is None and not readable:
+            if known.is_refused(file) or (kept is None and not readable):
                 shown.append(file)
                 continue
             announced[file.filename] = file
-            shown.append(_with_metadata(file, kept))
+            shown.append(_with_metadata(file, None if kept is None else kept.content))
         return shown, announced
 
     async def read(
@@ -105,6 +106,7 @@ class Announcer:
             self._reading[key] = work
             work.add_done_callback(lambda _: self._reading.pop(key, None))
         content = await asyncio.shield(self._reading[key])
+        self._reader.metadata.hand_out(file)
         return content.decode("utf-8", "replace")
 
     def _is_for_here(self, file: model.File) -> bool:
@@ -148,11 +150,14 @@ class EvaluatedWheel(model.Resource):
     :param original: where the wheel is.
     :param plan: what is written instead.
     :param sha256: the hash of the original, if the page gives it.
+    :param parts: what was read of it to plan that.
     """
 
     original: model.Resource
     plan: RewritePlan
     sha256: str | None
+    parts: tuple[Parts, ...] = ()
+    settle: Settle = lambda _: None
     context: model.Context = field(default_factory=model.Context)
     to_cache: bool = False
 
@@ -244,11 +249,13 @@ class Evaluator:
         from ...wheels.rewriting import evaluate_core_metadata, plan_rewrite
 
         evaluate = functools.partial(evaluate_core_metadata, variant=variant)
+        parts = Parts()
         plan = await self._reader.open(
             self._index,
             project,
             file.filename,
             lambda opened: plan_rewrite(opened, evaluate),
+            parts,
         )
         if plan is None:
             return None
@@ -259,6 +266,8 @@ class Evaluator:
             ),
             plan=plan,
             sha256=file.hashes.get("sha256"),
+            parts=(parts, *self._reader.metadata.find_parts(file)),
+            settle=functools.partial(self._reader.metadata.settle, file),
         )
 
     async def hold(

@@ -41,8 +41,8 @@ from ...knowledge.builds import (
     find_neighbours,
     required_projects,
 )
+from .kept import Aging
 from .options import Target
-from .reader import Aging
 from .wheel_files import (
     NeedsReader,
     OrdinaryWheel,

@@ -137,6 +137,8 @@ class Selection:
         whose dependencies depend on the variant is refused.
     :param announces: pages announce METADATA of large wheels (PEP 658), which is read
         on demand, where an index does not.
+    :param range_metadata: METADATA may be read out of wheels by ranges, and is not
+        verified before an installer gets the wheel.
     :param requires_hashes: the installer accepts only files with the hashes that the
         user gave.
     :param keeps_hashes: the installer records hashes without downloading a wheel whose
@@ -155,7 +157,7 @@ class Selection:
     :param several_platforms: the installer may lock for several platforms at once, as
         uv does, so that a release without a build that runs here is yanked for others
         too.
-    :param cache: a folder in which METADATA of wheels is kept for ever.
+    :param cache: a folder in which METADATA of wheels is kept for a month.
     :param every_gpu: select only builds with code for each GPU of the machine.
     :param priorities: what the user prefers; by default, the user's
         ``variants.toml`` is read when the first variant wheel is seen.
@@ -170,6 +172,7 @@ class Selection:
     named: Mapping[str, Collection[str]] = field(default_factory=dict)
     rewrites: bool = False
     announces: bool = False
+    range_metadata: bool = True
     requires_hashes: bool = False
     keeps_hashes: bool = False
     pinned: Mapping[str, Collection[str]] = field(default_factory=dict)

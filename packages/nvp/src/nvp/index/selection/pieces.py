@@ -13,10 +13,40 @@ from typing import BinaryIO, TypeVar
 from simple_repository import errors, model
 
 from ..http.client import Client
+from ..http.ranges import ChangedFileError, Parts
 
 T = TypeVar("T")
 
 _PIECE = 1024 * 1024
+
+
+Settle = Callable[["ChangedFileError | None"], None]
+"""Takes note of the comparison of a wheel with what was read of it before."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckedWheel(model.Resource):
+    """A wheel that is compared on its way with the parts that METADATA was read from.
+
+    :param sha256: its hash, if the page gives it.
+    """
+
+    original: model.HttpResource
+    sha256: str | None
+    parts: tuple[Parts, ...]
+    settle: Settle
+    context: model.Context = field(default_factory=model.Context)
+    to_cache: bool = False
+
+    @property
+    def place(self) -> str:
+        """The URL of the wheel."""
+        return self.original.url
+
+    @property
+    def size(self) -> int | None:
+        """The bytes that will be sent, which are not known."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

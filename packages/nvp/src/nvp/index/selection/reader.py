@@ -7,20 +7,18 @@ them together, and nothing is read twice because two indexes have it.
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import io
 import json
 import logging
-import math
-import re
 import tempfile
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, Generic, TypeVar, cast
+from typing import BinaryIO, TypeVar, cast
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -34,9 +32,10 @@ from ...files import load, store
 from ...knowledge.builds import BuildRecord, Needs, needs_in_table
 from ...wheels.archive import open_wheel, parse_wheel_name, read_dist_info
 from ..http.client import Client
-from ..http.ranges import RangeFile
-from ..http.urls import NoRangesError, UpstreamError, split_credentials
-from .pieces import CopiedWheel, stream_pieces
+from ..http.ranges import Comparison, Parts, RangeFile
+from ..http.urls import NoRangesError, UpstreamError, is_http
+from .kept import FRESH, LONGEST, Aging, Kept, MetadataStore, kept_path
+from .pieces import CheckedWheel, CopiedWheel, stream_pieces
 
 logger = logging.getLogger(__name__)
 
@@ -48,24 +47,12 @@ UNAVAILABLE = (
 """What the components of other authors raise when they cannot send a file."""
 
 T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
 
 Progress = Callable[[int, int], None]
 """Called with the bytes of a wheel that have been read, and their total."""
 
-FRESH = 600.0
-"""Seconds for which a server relies on what an index has said. PyPI's own pages are
-cached for as long."""
-
-FOREVER = math.inf
-"""The age for entries that stay until there are too many."""
-
 _MOST_AT_ONCE = 8
 """Wheels that are read at the same time."""
-
-_REMEMBERED = 256
-"""Wheels whose METADATA is remembered."""
 
 _INSPECTED = 20_000
 """Files of which it is remembered for some minutes what was found in them."""
@@ -73,67 +60,15 @@ _INSPECTED = 20_000
 _COPIED = 4
 """Wheels that are kept for some minutes after they were downloaded whole."""
 
-_LONGEST = 4 * 1024 * 1024
-
-
-class Aging(Generic[K, V]):
-    """A mapping whose entries go when they are old, or too many.
-
-    :param most: the number of entries; the oldest goes first.
-    :param age: the seconds for which an entry stays.
-    :param clock: returns the time, in seconds.
-    """
-
-    def __init__(
-        self,
-        most: int,
-        age: float = FRESH,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._most = most
-        self._age = age
-        self._clock = clock
-        self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
-
-    def get(self, key: K) -> V | None:
-        """Return the entry; ``None`` where there is none, or no fresh one."""
-        entry = self._entries.get(key)
-        if entry is None:
-            return None
-        since, value = entry
-        if self._clock() - since < self._age:
-            return value
-        del self._entries[key]
-        return None
-
-    def put(self, key: K, value: V) -> None:
-        """Add or replace an entry; its age starts now."""
-        self._entries.pop(key, None)
-        self._entries[key] = self._clock(), value
-        if len(self._entries) > self._most:
-            self._entries.popitem(last=False)
-
-    def values(self) -> list[V]:
-        """Return all entries that are fresh, in the order in which they were put."""
-        now = self._clock()
-        return [v for since, v in self._entries.values() if now - since < self._age]
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
 
 class Reader:
     """Reads the files that repositories name, and METADATA of wheels.
 
-    METADATA is kept for ever by the SHA-256 that a page gives of the wheel. A page can
-    give the hash of a wheel of another index, with METADATA of its own making, so that
-    what was read is kept for the URL of the wheel too.
-
     :param client: reads what repositories name on other servers.
     :param cache: the folder in which METADATA, and what was found in inspected wheels,
         is kept; ``None`` keeps them in memory only.
-    :param clock: returns the time in seconds, by which METADATA of files without a
-        SHA-256 ages.
+    :param clock: returns the time in seconds, by which METADATA in memory ages.
+    :param ranges: read METADATA out of wheels of which only parts are downloaded.
     """
 
     def __init__(
@@ -141,14 +76,13 @@ class Reader:
         client: Client,
         cache: str | Path | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        ranges: bool = True,
     ) -> None:
         self.client = client
-        self._folder = Path(cache, "metadata") if cache else None
+        self.metadata = MetadataStore(Path(cache, "metadata") if cache else None, clock)
+        self._ranges = ranges
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
-        # By the SHA-256 of the wheel, with the place that METADATA was read for.
-        self._lasting: Aging[str, tuple[str, bytes]] = Aging(_REMEMBERED, FOREVER)
-        # By URL: what is at the URL of a file without a hash may change.
-        self._passing: Aging[str, bytes] = Aging(_REMEMBERED, FRESH, clock)
         self._inspected = Path(cache, "inspected") if cache else None
         self._needs: Aging[tuple[str, str], tuple[Needs | None]] = Aging(_INSPECTED)
         # By URL, too: wheels of servers that send no parts, and copies of them.
@@ -176,9 +110,11 @@ class Reader:
         project: str,
         name: str,
         read: Callable[[BinaryIO], T],
+        parts: Parts | None = None,
     ) -> T:
         """Return what ``read`` finds in a file, of which only parts are downloaded.
 
+        :param parts: gets these, where METADATA is read.
         :raises InputError: it cannot be read.
         """
         resource = self.find_copy(await index.get_resource(project, name))
@@ -191,12 +127,12 @@ class Reader:
             if isinstance(resource, CopiedWheel):
                 return resource.read(read)
             if isinstance(resource, model.LocalResource):
-                with resource.path.open("rb") as file:
-                    return read(file)
+                with resource.path.open("rb") as local:
+                    return read(local)
             if isinstance(resource, model.HttpResource):
-                opened = RangeFile(self.client, resource.url, loop)
-                with io.BufferedReader(opened) as parts:
-                    return read(parts)
+                opened = RangeFile(self.client, resource.url, loop, parts=parts)
+                with io.BufferedReader(opened) as file:
+                    return read(file)
             raise _unknown(name)
 
         try:
@@ -213,21 +149,13 @@ class Reader:
         return self._copies.get(getattr(resource, "url", "")) or resource
 
     async def keep_copy(self, file: model.File, copy: CopiedWheel) -> bytes:
-        """Keep a wheel for some minutes, and its METADATA for ever; return METADATA.
+        """Keep a wheel for some minutes, and its METADATA; return METADATA.
 
         :raises InputError: METADATA cannot be read, or is not what the page announces.
         """
         content = await asyncio.to_thread(copy.read, _find_metadata)
         self._copies.put(copy.url, copy)
-        return self._keep(file, content)
-
-    def find_metadata(self, file: model.File) -> bytes | None:
-        """Return METADATA of a file if it has been read."""
-        digest = file.hashes.get("sha256")
-        if not digest:
-            return self._passing.get(file.url)
-        known = self._lasting.get(digest)
-        return known[1] if known is not None and known[0] == _place(file) else None
+        return self._keep(file, Kept(content))
 
     async def read_metadata(
         self,
@@ -243,22 +171,17 @@ class Reader:
             because its server sends no parts of it; without it, that is an error.
         :raises InputError: it cannot be read, or is not what the page announces.
         """
-        name = file.filename
-        known = self.find_metadata(file)
-        if known is not None:
-            return known
-        kept = _unseal(load(self._path(file), _LONGEST + len(_seal(b""))))
-        if kept is not None:
-            self._remember(file, kept)
-            return kept
-        content = await self._fetch_metadata(index, project, name, without_ranges)
-        return self._keep(file, content)
+        known = self.metadata.find(file) or self.metadata.read(file)
+        if known is not None and (self._ranges or known.parts is None):
+            return known.content
+        kept = await self._fetch_metadata(index, project, file, without_ranges)
+        return self._keep(file, kept)
 
-    def _keep(self, file: model.File, content: bytes) -> bytes:
+    def _keep(self, file: model.File, kept: Kept) -> bytes:
         """Check METADATA that was read, and keep it; return it as text is sent."""
-        name = file.filename
-        if len(content) > _LONGEST:
-            message = f"its METADATA is larger than {_LONGEST >> 20} MiB"
+        name, content = file.filename, kept.content
+        if len(content) > LONGEST:
+            message = f"its METADATA is larger than {LONGEST >> 20} MiB"
             raise InputError(message, path=name, hint="report it to the index")
         _check(file, content)
         text = content.decode("utf-8", "replace").encode()
@@ -267,26 +190,39 @@ class Reader:
             # send it.
             return text
         logger.info("%s: read %d bytes of METADATA", name, len(text))
-        store(self._path(file), _seal(text))
-        self._remember(file, text)
+        self.metadata.keep(file, replace(kept, content=text))
         return text
 
-    def _remember(self, file: model.File, content: bytes) -> None:
-        if digest := file.hashes.get("sha256"):
-            self._lasting.put(digest, (_place(file), content))
-        else:
-            self._passing.put(file.url, content)
+    def find_checked(self, resource: model.Resource) -> model.Resource:
+        """Return a file as it is sent: compared with what METADATA was read from.
+
+        :raises UpstreamError: it was another file a moment ago.
+        """
+        resource = self.find_copy(resource)
+        if not isinstance(resource, model.HttpResource):
+            return resource
+        unverified = self.metadata.find_unverified(resource.url)
+        if unverified is None:
+            return resource
+        file, parts = unverified
+        return CheckedWheel(
+            original=resource,
+            sha256=file.hashes.get("sha256"),
+            parts=(parts,),
+            settle=functools.partial(self.metadata.settle, file),
+        )
 
     async def _fetch_metadata(
         self,
         index: SimpleRepository,
         project: str,
-        name: str,
+        file: model.File,
         without_ranges: Callable[[], None] | None,
-    ) -> bytes:
+    ) -> Kept:
         """Read METADATA from the index or else out of the wheel."""
+        name, digest = file.filename, file.hashes.get("sha256")
         try:
-            return await self.read(index, project, f"{name}.metadata")
+            return Kept(await self.read(index, project, f"{name}.metadata"))
         except errors.ResourceUnavailable:
             pass  # The index does not serve METADATA as a file (PEP 658).
         except UpstreamError as error:
@@ -294,31 +230,34 @@ class Reader:
                 raise
             # Some mirrors pass on the attribute of PEP 658, but not the files.
 
+        parts = Parts()
+        if not self._ranges and is_http(file.url):
+            raise NoRangesError("METADATA is not read by ranges", file.url)
         try:
-            return await self.open(index, project, name, _find_metadata)
+            content = await self.open(index, project, name, _find_metadata, parts)
         except NoRangesError:
             if without_ranges is None:
                 raise
+        else:
+            settled = parts.are_all_of(digest) or not parts.hashes
+            return Kept(content, None if settled else parts)
         without_ranges()
         logger.info("%s: downloading it to look into it", name)
         resource = await index.get_resource(project, name)
+        comparison = Comparison(digest)
         try:
             with tempfile.TemporaryFile(prefix="nvidia-variant-provider-") as copy:
                 async with AsyncExitStack() as stack:
                     pieces = await stream_pieces(resource, self.client, stack)
                     async for piece in pieces:
+                        comparison.feed(piece)
                         await asyncio.to_thread(copy.write, piece)
+                comparison.finish()
                 # On Windows it is a wrapper of such a file.
-                return await asyncio.to_thread(_find_metadata, cast(BinaryIO, copy))
+                whole = cast(BinaryIO, copy)
+                return Kept(await asyncio.to_thread(_find_metadata, whole))
         except OSError as error:
             raise _unreadable(name, error) from None
-
-    def _path(self, file: model.File) -> Path | None:
-        digest = _sha256(file)
-        if self._folder is None or digest is None:
-            return None
-        mark = hashlib.sha256(_place(file).encode()).hexdigest()[:16]
-        return self._folder / digest[:2] / f"{digest}-{mark}.metadata"
 
     def find_inspected(self, file: model.File) -> Needs | None:
         """Return what an earlier inspection of a wheel has found."""
@@ -370,7 +309,7 @@ class Reader:
             date=date,
         )
         text = json.dumps(record.to_dict(), separators=(",", ":"))
-        store(self._record_path(file), text.encode())
+        store(kept_path(self._inspected, file, "json"), text.encode())
         needs = _needs(record)
         self._needs.put((file.url, file.hashes.get("sha256", "")), (needs,))
         pieces = len(needs.pieces or ())
@@ -378,7 +317,7 @@ class Reader:
         return needs
 
     def _load_needs(self, file: model.File) -> Needs | None:
-        content = load(self._record_path(file), _LONGEST)
+        content = load(kept_path(self._inspected, file, "json"), LONGEST)
         try:
             return (
                 None
@@ -390,38 +329,10 @@ class Reader:
             logger.info("%s: its record cannot be used: %r", file.filename, error)
             return None
 
-    def _record_path(self, file: model.File) -> Path | None:
-        digest = _sha256(file)
-        if self._inspected is None or digest is None:
-            return None
-        return self._inspected / f"{digest}.json"
-
 
 def _needs(record: BuildRecord) -> Needs:
     source = f"inspected here, {record.date}"
     return replace(record.needs, evidence="inspected", source=source)
-
-
-def _place(file: model.File) -> str:
-    """Return the URL of a file without its query, which may differ each time."""
-    return split_credentials(file.url)[0].partition("?")[0].partition("#")[0]
-
-
-def _sha256(file: model.File) -> str | None:
-    """Return the SHA-256 that a page gives of a file, if it is one."""
-    digest = file.hashes.get("sha256", "").lower()
-    return digest if re.fullmatch("[0-9a-f]{64}", digest) else None
-
-
-def _seal(content: bytes) -> bytes:
-    """Put the hash before METADATA: a crash of the machine can leave a file empty."""
-    return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
-
-
-def _unseal(sealed: bytes | None) -> bytes | None:
-    """Return METADATA of a file of the cache; ``None`` where it is damaged."""
-    content = (sealed or b"").partition(b"\n")[2]
-    return content if sealed == _seal(content) else None
 
 
 def _check(file: model.File, content: bytes) -> None:

@@ -31,8 +31,9 @@ from ...metadata.requirements import SelectedVariant
 from ..http.urls import NoRangesError
 from .core_metadata import Evaluator
 from .judging import FindEnvironment
+from .kept import FOREVER, Aging
 from .options import Later, Selection
-from .reader import FOREVER, UNAVAILABLE, Aging, Reader
+from .reader import UNAVAILABLE, Reader
 from .renaming import Offer, Release, Wheel, make_offers
 from .shown import ShownRelease
 from .wheel_files import has_label
@@ -413,6 +414,7 @@ class VariantSelector:
         if refusal is not None:
             raise self._refused(name, refusal)
         if metadata:
+            self._files.metadata.hand_out(file)
             return model.TextResource(text=content.decode())
         return await self.evaluator.rewrite(release.project, file, variant)
 

@@ -34,8 +34,9 @@ from ...builds.stepping_back import Limits, find_strays, follow
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import is_for_platform, parse_requires
 from .judging import PATIENCE, FindEnvironment, PageJudge, Required
+from .kept import FOREVER, Aging
 from .options import Selection
-from .reader import FOREVER, UNAVAILABLE, Aging, Progress, Reader
+from .reader import UNAVAILABLE, Progress, Reader
 from .wheel_files import is_large, release_of_sdist
 
 logger = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from nvidia_variant_provider.errors import InputError, redacted
 
 from ..http.urls import UpstreamError
 from ..selection.core_metadata import EvaluatedWheel, HeldWheel
-from ..selection.pieces import CopiedWheel, stream_pieces
+from ..selection.pieces import CheckedWheel, CopiedWheel, stream_pieces
 from ..selection.renaming import find_label, project_of
 from ..selection.shown import ShownPage, ShownRelease
 from ..selection.visibility import PageVerdicts
@@ -59,6 +59,9 @@ _AS_IT_IS = {"Accept-Encoding": "identity"}
 """Asks for raw bytes: a Content-Encoding would change the length."""
 
 _PASSED_ON = ("content-length", "content-range", "last-modified")
+
+_Sent = EvaluatedWheel | HeldWheel | CheckedWheel | CopiedWheel
+"""What is sent from here, whether or not an installer could download it itself."""
 
 OnPick = Callable[[ShownRelease, "str | None"], None]
 """Called with the label that an installer fetches of a release, or ``None``."""
@@ -239,7 +242,7 @@ class _Handlers:
             self._on_pick(*found)
         if isinstance(resource, model.TextResource):
             return PlainTextResponse(resource.text, headers=HEADERS)
-        if isinstance(resource, (EvaluatedWheel, HeldWheel, CopiedWheel)):
+        if isinstance(resource, _Sent):
             if name not in self._source.saved:
                 logger.info("%s: sent from here", name)
                 return await self._send(resource, request)
@@ -278,9 +281,7 @@ class _Handlers:
             headers=headers,
         )
 
-    async def _send(
-        self, wheel: EvaluatedWheel | HeldWheel | CopiedWheel, request: Request
-    ) -> Response:
+    async def _send(self, wheel: _Sent, request: Request) -> Response:
         """Send a wheel that may have other METADATA, as the original arrives."""
         from .rewritten import make_pieces
 
@@ -295,7 +296,7 @@ class _Handlers:
         if isinstance(wheel.original, model.LocalResource):
             self._check_local(wheel.original, wheel.place)
         stack = AsyncExitStack()
-        if isinstance(wheel, HeldWheel):
+        if isinstance(wheel, (HeldWheel, CheckedWheel)):
             opened = self._source.client.stream(wheel.place, _AS_IT_IS)
             response = await stack.enter_async_context(opened)
             pieces = response.aiter_raw()

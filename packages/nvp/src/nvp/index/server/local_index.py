@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -101,6 +101,8 @@ class LocalIndex:
         self._places: list[_Place] = []
         self.rewritten: dict[str, str] = {}
         """The SHA-256 of the original by that of a wheel that was rewritten."""
+        self.refusals: Sequence[str] = ()
+        """A sentence for each wheel that was not what its METADATA was read from."""
         self._urls: dict[tuple[str, bool], str] = {}
         self._locks: LockFiles | None = None
         # These are made when it is known how many upstreams there are.
@@ -201,8 +203,10 @@ class LocalIndex:
     @contextmanager
     def serve(self) -> Iterator[None]:
         """Serve while the block lasts."""
-        selection = replace(self._selection, rewrites=True, announces=True)
-        reader = Reader(self._client, selection.cache)
+        by_ranges = self._selection.range_metadata
+        selection = replace(self._selection, rewrites=True, announces=by_ranges)
+        reader = Reader(self._client, selection.cache, ranges=by_ranges)
+        self.refusals = reader.metadata.refusals
         find_environment = find_machine(selection)
         self._repositories = select(
             self._find_upstreams(),

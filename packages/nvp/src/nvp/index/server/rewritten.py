@@ -19,8 +19,9 @@ from nvidia_variant_provider.errors import InputError
 
 from ...wheels.rewriting import Rewriting
 from ..http.client import Client
+from ..http.ranges import ChangedFileError, Comparison
 from ..selection.core_metadata import EvaluatedWheel, HeldWheel
-from ..selection.pieces import CopiedWheel, stream_pieces
+from ..selection.pieces import CheckedWheel, CopiedWheel, stream_pieces
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _LONGEST_HEADER = _LOCAL.size + 2 * 0xFFFF
@@ -42,24 +43,46 @@ async def rewrite_pieces(
     :raises InputError: the original is not the wheel that was planned.
     """
     rewriting = Rewriting(wheel.plan)
-    digest, new = hashlib.sha256(), hashlib.sha256()
+    comparison, new = Comparison(wheel.sha256, wheel.parts), hashlib.sha256()
     async for piece in pieces:
-        digest.update(piece)
+        comparison.feed(piece)
         for made in rewriting.feed(piece):
             new.update(made)
             yield made
-    _compare(wheel.sha256, digest.hexdigest())
+    digest = _settle(wheel, comparison)
     end = rewriting.finish()
     new.update(end)
     if hashes is not None:
-        hashes[new.hexdigest()] = digest.hexdigest()
+        hashes[new.hexdigest()] = digest
     yield end
 
 
-def _compare(expected: str | None, digest: str) -> None:
-    if expected is not None and digest != expected.lower():
-        message = "its sha256 is not the one that the page gives"
-        raise InputError(message, hint="report it to the index")
+def _settle(wheel: EvaluatedWheel | CheckedWheel, comparison: Comparison) -> str:
+    try:
+        digest = comparison.finish()
+    except ChangedFileError as error:
+        wheel.settle(error)
+        raise
+    wheel.settle(None)
+    return digest
+
+
+async def check_pieces(
+    wheel: CheckedWheel, pieces: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    """Yield the bytes of a wheel, its end when it is known to be the wheel expected.
+
+    :raises ChangedFileError: it is another one.
+    """
+    comparison = Comparison(wheel.sha256, wheel.parts)
+    last = b""
+    async for piece in pieces:
+        comparison.feed(piece)
+        if last:
+            yield last
+        last = piece
+    _settle(wheel, comparison)
+    yield last
 
 
 class HoldingBack:
@@ -131,17 +154,17 @@ async def pass_on(
     # It is closed with the last reference to it, since others may read it later.
     file = tempfile.TemporaryFile(prefix="nvidia-variant-provider-")  # noqa: SIM115
     holding = HoldingBack()
-    digest, new = hashlib.sha256(), hashlib.sha256()
+    comparison, new = Comparison(wheel.sha256), hashlib.sha256()
     size = sent = 0
     async for piece in pieces:
-        digest.update(piece)
+        comparison.feed(piece)
         await asyncio.to_thread(file.write, piece)
         size += len(piece)
         if passed := holding.feed(piece):
             new.update(passed)
             sent += len(passed)
             yield passed
-    _compare(wheel.sha256, digest.hexdigest())
+    digest = comparison.finish()
     # On Windows it is a wrapper of such a file.
     copy = CopiedWheel(file=cast(BinaryIO, file), url=wheel.place, size=size)
     plan = await wheel.plan(copy)
@@ -165,18 +188,20 @@ async def pass_on(
     end = rewriting.finish()
     new.update(end)
     if hashes is not None:
-        hashes[new.hexdigest()] = digest.hexdigest()
+        hashes[new.hexdigest()] = digest
     yield end
 
 
 def make_pieces(
-    wheel: EvaluatedWheel | HeldWheel | CopiedWheel,
+    wheel: EvaluatedWheel | HeldWheel | CheckedWheel | CopiedWheel,
     pieces: AsyncIterator[bytes],
     hashes: MutableMapping[str, str] | None = None,
 ) -> AsyncIterator[bytes]:
     """Return the bytes that are sent of a wheel, as `pass_on` does for its kind."""
     if isinstance(wheel, CopiedWheel):
         return pieces
+    if isinstance(wheel, CheckedWheel):
+        return check_pieces(wheel, pieces)
     if isinstance(wheel, HeldWheel):
         return pass_on(wheel, pieces, hashes)
     return rewrite_pieces(wheel, pieces, hashes)

@@ -30,8 +30,9 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 from ..http.client import Client
 from ..http.pages import ACCEPT, parse_page, parse_projects
 from ..http.urls import UpstreamError, is_http, path_of_file_url, split_credentials
+from ..selection.kept import FOREVER, Aging
 from ..selection.pieces import stream_pieces
-from ..selection.reader import FOREVER, UNAVAILABLE, Aging
+from ..selection.reader import UNAVAILABLE
 from ..selection.renaming import find_label, project_of
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,249 @@
+"""What was read of files is remembered for a while, in memory and in the user's cache.
+
+METADATA that was read by ranges is compared with the wheel when an installer gets it.
+Until then nobody has verified it: the hash of the page is that of the whole wheel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from simple_repository import model
+
+from ...files import load, store
+from ..http.ranges import ChangedFileError, Parts
+from ..http.urls import UpstreamError, split_credentials
+
+logger = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+FRESH = 600.0
+"""Seconds for which a server relies on what an index has said. PyPI's own pages are
+cached for as long."""
+
+FOREVER = math.inf
+"""The age for entries that stay until there are too many."""
+
+LONGEST = 4 * 1024 * 1024
+"""The most bytes of METADATA, and of what was found in a wheel."""
+
+_LIFE = 30 * 24 * 3600.0
+"""Seconds for which METADATA is kept."""
+
+_REMEMBERED = 256
+"""Wheels whose METADATA is remembered."""
+
+_NOTED = 20_000
+"""Wheels of which it is remembered that they have to be compared."""
+
+
+class Aging(Generic[K, V]):
+    """A mapping whose entries go when they are old, or too many.
+
+    :param most: the number of entries; the oldest goes first.
+    :param age: the seconds for which an entry stays.
+    :param clock: returns the time, in seconds.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        age: float = FRESH,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most = most
+        self._age = age
+        self._clock = clock
+        self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        """Return the entry; ``None`` where there is none, or no fresh one."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        since, value = entry
+        if self._clock() - since < self._age:
+            return value
+        del self._entries[key]
+        return None
+
+    def put(self, key: K, value: V) -> None:
+        """Add or replace an entry; its age starts now."""
+        self._entries.pop(key, None)
+        self._entries[key] = self._clock(), value
+        if len(self._entries) > self._most:
+            self._entries.popitem(last=False)
+
+    def drop(self, key: K) -> None:
+        """Remove an entry, if it is there."""
+        self._entries.pop(key, None)
+
+    def values(self) -> list[V]:
+        """Return all entries that are fresh, in the order in which they were put."""
+        now = self._clock()
+        return [v for since, v in self._entries.values() if now - since < self._age]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """METADATA that was read.
+
+    :param parts: the parts of the wheel that it was read from, which nobody has
+        compared with the wheel; ``None`` where nothing has to be compared.
+    """
+
+    content: bytes
+    parts: Parts | None = None
+
+
+class MetadataStore:
+    """Keeps METADATA of wheels for a month.
+
+    It is kept by the SHA-256 that a page gives of the wheel. A page can give the hash
+    of a wheel of another index, with METADATA of its own making, so that what was read
+    is kept for the URL of the wheel too.
+
+    :param folder: ``None`` keeps it in memory only.
+    """
+
+    def __init__(self, folder: Path | None, clock: Callable[[], float]) -> None:
+        self._folder = folder
+        # By the SHA-256 of the wheel and its place.
+        self._lasting: Aging[tuple[str, str], Kept] = Aging(_REMEMBERED, _LIFE, clock)
+        # By URL: what is at the URL of a file without a hash may change.
+        self._passing: Aging[str, Kept] = Aging(_REMEMBERED, FRESH, clock)
+        self._unverified: Aging[str, tuple[model.File, Parts]] = Aging(_NOTED, math.inf)
+        self._refused: Aging[str, str] = Aging(_NOTED, FRESH, clock)
+        self.refusals: list[str] = []
+        """A sentence for each wheel that is not what its METADATA was read from."""
+
+    def find(self, file: model.File) -> Kept | None:
+        """Return METADATA of a file that is in memory."""
+        digest = file.hashes.get("sha256")
+        if not digest:
+            return self._passing.get(file.url)
+        return self._lasting.get((digest, place_of(file.url)))
+
+    def read(self, file: model.File) -> Kept | None:
+        """Return METADATA of a file that is in the cache."""
+        path = kept_path(self._folder, file, "metadata")
+        head, _, rest = (load(path, 2 * LONGEST, _LIFE) or b"").partition(b"\n")
+        # The hash comes first: a crash of the machine can leave a file empty.
+        if head != _sha256_of(rest):
+            return None
+        line, _, content = rest.partition(b"\n")
+        try:
+            kept = Kept(content, _parse_parts(json.loads(line)))
+        except (ValueError, KeyError, TypeError):
+            return None
+        self._remember(file, kept)
+        return kept
+
+    def keep(self, file: model.File, kept: Kept) -> None:
+        """Keep METADATA of a file."""
+        document = None
+        if kept.parts is not None:
+            document = [kept.parts.size, sorted(kept.parts.hashes)]
+        rest = json.dumps(document).encode() + b"\n" + kept.content
+        path = kept_path(self._folder, file, "metadata")
+        store(path, _sha256_of(rest) + b"\n" + rest)
+        self._remember(file, kept)
+
+    def _remember(self, file: model.File, kept: Kept) -> None:
+        if digest := file.hashes.get("sha256"):
+            self._lasting.put((digest, place_of(file.url)), kept)
+        else:
+            self._passing.put(file.url, kept)
+
+    def hand_out(self, file: model.File) -> None:
+        """Take note that an installer gets METADATA of a file.
+
+        :raises UpstreamError: as `find_unverified` does.
+        """
+        self.find_unverified(file.url)
+        kept = self.find(file)
+        if kept is not None and kept.parts is not None:
+            self._unverified.put(place_of(file.url), (file, kept.parts))
+
+    def find_unverified(self, url: str) -> tuple[model.File, Parts] | None:
+        """Return what the wheel at a URL has to be compared with, and its file.
+
+        :raises UpstreamError: the comparison has failed a moment ago.
+        """
+        refusal = self._refused.get(place_of(url))
+        if refusal is not None:
+            # pip sends the same request again where a server is said to have failed.
+            raise UpstreamError(refusal, url, status=403)
+        return self._unverified.get(place_of(url))
+
+    def find_parts(self, file: model.File) -> list[Parts]:
+        """Return what a wheel has to be compared with, as `find_unverified` does."""
+        found = self.find_unverified(file.url)
+        return [] if found is None else [found[1]]
+
+    def is_refused(self, file: model.File) -> bool:
+        """Return whether the comparison with the wheel has failed a moment ago."""
+        return self._refused.get(place_of(file.url)) is not None
+
+    def settle(self, file: model.File, error: ChangedFileError | None) -> None:
+        """Take note of the comparison of a wheel with METADATA that was read of it."""
+        place, digest = place_of(file.url), file.hashes.get("sha256", "")
+        kept = self.find(file) or self.read(file)
+        self._unverified.drop(place)
+        if error is None:
+            if kept is not None:
+                self.keep(file, replace(kept, parts=None))
+            return
+        logger.info("%s: METADATA is forgotten: %s", file.filename, error)
+        self._refused.put(place, error.message)
+        self.refusals.append(f"{file.filename}: {error.message}, so it was not sent")
+        self._lasting.drop((digest, place))
+        self._passing.drop(file.url)
+        path = kept_path(self._folder, file, "metadata")
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def kept_path(folder: Path | None, file: model.File, kind: str) -> Path | None:
+    """Return where what was read of a wheel is kept: by its hash, and by its URL.
+
+    :returns: ``None`` where there is no folder, or the page gives no hash.
+    """
+    digest = file.hashes.get("sha256", "").lower()
+    if folder is None or not re.fullmatch("[0-9a-f]{64}", digest):
+        return None
+    mark = hashlib.sha256(place_of(file.url).encode()).hexdigest()[:16]
+    return folder / f"{digest}-{mark}.{kind}"
+
+
+def place_of(url: str) -> str:
+    """Return a URL without its query, which may differ each time."""
+    return split_credentials(url)[0].partition("?")[0].partition("#")[0]
+
+
+def _sha256_of(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
+
+
+def _parse_parts(document: Any) -> Parts | None:
+    if document is None:
+        return None
+    size, hashes = document
+    return Parts(size, {(start, end, digest) for start, end, digest in hashes})

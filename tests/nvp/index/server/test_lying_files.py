@@ -1,0 +1,280 @@
+"""A server that sends other METADATA in parts of a wheel than in the whole wheel.
+
+The page is honest, and gives the hash of the wheel. An installer that downloads the
+wheel before it looks at dependencies does not fall for such a server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import io
+import json
+import os
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.builds import machine
+from support.documents import TORCH
+from support.loopback import JSON, answers_of, ask, start
+from support.processes import PIPS, Environment, Pip, clean_environ
+from support.range_server import Answer, RangeServer, serve_answers
+from support.wheels import publish, stub_wheel, write_page
+
+from nvp.index.http.ranges import ChangedFileError, Comparison, Parts
+
+TAG = "py3-none-manylinux_2_17_x86_64"
+KERN = f"/files/kern-1.0-{TAG}.whl"
+PAD = {"kern.bin": os.urandom(2_000_000)}
+"""Before METADATA, so that no single part is all of the wheel."""
+MACHINE = ("--cuda-driver", "12.8", "--sm-arch", "8.0")
+
+
+def page(project: str, *wheels: Path, hashes: bool = True) -> dict[str, Answer]:
+    """Return a page without METADATA, and its wheels."""
+    answers, files = {}, []
+    for wheel in wheels:
+        body, url = wheel.read_bytes(), f"/files/{wheel.name}"
+        answers[url] = Answer(body=body)
+        digest = {"sha256": hashlib.sha256(body).hexdigest()} if hashes else {}
+        size = max(len(body), 1_000_000)
+        files.append(
+            {"filename": wheel.name, "url": url, "size": size, "hashes": digest}
+        )
+    document = {"meta": {"api-version": "1.0"}, "name": project, "files": files}
+    body = json.dumps(document).encode()
+    return answers | {f"/simple/{project}/": Answer(body=body, kind=JSON)}
+
+
+def make_answers(folder: Path, *, hashes: bool = True) -> dict[str, Answer]:
+    """Return an index whose file server lies in parts of kern."""
+    kern = stub_wheel(folder, "kern", "1.0", tag=TAG, members=PAD)
+    evil = stub_wheel(folder, "evil", "1.0")
+    lie = stub_wheel(
+        folder / "lie", "kern", "1.0", tag=TAG, members=PAD, requires=["evil"]
+    )
+    answers = {**page("kern", kern, hashes=hashes), **page("evil", evil)}
+    answers[KERN] = replace(answers[KERN], parts=lie.read_bytes())
+    return answers
+
+
+def kept(home: Path) -> list[Path]:
+    """Return the files with METADATA of kern in the cache."""
+    return [
+        path
+        for path in home.glob(".cache/nvidia-variant-provider/metadata/*")
+        if b"Name: kern" in path.read_bytes()
+    ]
+
+
+@pytest.mark.parametrize(
+    "version", [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
+)
+@pytest.mark.parametrize("hashes", [True, False])
+def test_pip_gets_nothing_that_was_not_compared(
+    version: str,
+    hashes: bool,
+    tmp_path: Path,
+    fresh: Callable[[str], Environment],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    environment, home = fresh(version), tmp_path / "home"
+    pip = Pip(environment.python, clean_environ(home))
+
+    def install(server: RangeServer, *words: str) -> tuple[int, str]:
+        index = f"{server.url}/simple/"
+        done = pip("install", "-i", index, *words, *MACHINE, "kern", forced=False)
+        return done.code, done.text
+
+    answers = make_answers(tmp_path / "wheels", hashes=hashes)
+    with serve_answers(answers) as server:
+        code, text = install(server)
+        assert code == 1, text
+        assert "its METADATA was read from another file" in text
+        assert environment.labels() == {}
+        assert kept(home) == []
+        # Without parts, it is as with pip alone.
+        assert install(server, "--no-range-metadata")[0] == 0
+        assert [*environment.labels()] == ["kern"]
+        assert not any(f"{KERN} bytes=-65536" in x for x in server.requests[-3:])
+    answers[KERN] = replace(answers[KERN], parts=None)
+    with serve_answers(answers) as server:
+        for attempt in range(2):
+            assert install(server, "--force-reinstall")[0] == 0
+            assert [*environment.labels()] == ["kern"]
+            asked = sum(f"{KERN} bytes=-65536" in x for x in server.requests)
+            # With a hash, METADATA is kept.
+            assert asked == (1 if hashes else 1 + attempt)
+
+
+def test_metadata_ages(
+    tmp_path: Path,
+    pip_of: Callable[[str], Pip],
+    environ: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    environ.pop("XDG_CACHE_HOME", None)
+    answers = make_answers(tmp_path / "wheels")
+    answers[KERN] = replace(answers[KERN], parts=None)
+    pip = Pip(pip_of(PIPS[-1]).python, environ)
+    with serve_answers(answers) as server:
+
+        def download() -> int:
+            before = len(server.requests)
+            index, folder = f"{server.url}/simple/", tmp_path / str(before)
+            done = pip(
+                *("download", "-i", index, "-d", folder, *MACHINE, "kern"), forced=False
+            )
+            assert done.code == 0, done.text
+            return sum("bytes=-65536" in text for text in server.requests[before:])
+
+        assert [download(), download()] == [1, 0]
+        (file,) = kept(tmp_path / "home")
+        for days, read in ((29, 0), (31, 1), (-1, 1)):
+            then = time.time() - days * 24 * 3600
+            os.utime(file, (then, then))
+            assert download() == read
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_the_end_is_held_back_from_other_installers(
+    direct: bool, tmp_path: Path
+) -> None:
+    """Such as uv, where files pass through the server, and pip by way of ``serve``."""
+    with (
+        serve_answers(make_answers(tmp_path)) as server,
+        start(f"{server.url}/simple/", direct=direct) as running,
+    ):
+        agent = "pip/26.3" if direct else "uv/0.13.8"
+        reply = running.page("kern", User_Agent=agent)
+        (url,) = reply.files.values()
+        assert url.startswith(running.urls[0].partition("/simple/")[0])
+        assert "Requires-Dist: evil" in ask(f"{url}.metadata").text
+        with pytest.raises(http.client.IncompleteRead) as caught:
+            ask(url)
+        whole = len(make_answers(tmp_path)[KERN].body)
+        assert 0 < len(caught.value.partial) < whole
+        assert any("read from another file" in text for text in running.warnings)
+        # Installers ask for the rest, which must not complete the wheel.
+        rest = f"bytes={len(caught.value.partial)}-"
+        assert [ask(url).status, ask(url, Range=rest).status] == [403, 403]
+        # Those that come now find out what it requires in the wheel itself.
+        (file,) = json.loads(running.page("kern", User_Agent=agent).body)["files"]
+        assert "core-metadata" not in file
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_an_honest_wheel_passes_once_through_the_server(
+    damage: bool, tmp_path: Path
+) -> None:
+    answers = make_answers(tmp_path)
+    body = answers[KERN].body
+    changed = bytes([body[0] ^ 1]) + body[1:]
+    answers[KERN] = replace(answers[KERN], parts=body, body=changed if damage else body)
+    with (
+        serve_answers(answers) as server,
+        start(f"{server.url}/simple/", machine=machine(None)) as running,
+    ):
+        (url,) = running.page("kern", User_Agent="pip/26.3").files.values()
+        # Nobody has read METADATA that could be wrong.
+        assert ask(url).status == 302
+        assert "Requires-Dist" not in ask(f"{url}.metadata").text
+        if damage:
+            with pytest.raises(http.client.IncompleteRead):
+                ask(url)
+            assert "its sha256 is not the one" in running.warnings[-1]
+            return
+        # A part would complete a wheel that nobody has compared.
+        reply = ask(url, Range="bytes=100-")
+        assert (reply.status, reply.body) == (200, body)
+        assert ask(url).status == 302
+        assert running.warnings == []
+
+
+def test_a_small_wheel_is_compared_before_its_metadata_is_sent(tmp_path: Path) -> None:
+    honest = stub_wheel(tmp_path, "kern", "1.0", tag=TAG)
+    lie = stub_wheel(tmp_path / "lie", "kern", "1.0", tag=TAG, requires=["evil"])
+    answers = page("kern", honest)
+    answers[KERN] = replace(answers[KERN], parts=lie.read_bytes())
+    with (
+        serve_answers(answers) as server,
+        start(f"{server.url}/simple/") as running,
+    ):
+        (url,) = running.page("kern", User_Agent="pip/26.3").files.values()
+        reply = ask(f"{url}.metadata")
+        assert (reply.status, "evil" in reply.text) == (502, False)
+        assert "its sha256 is not the one that the page gives" in reply.text
+
+
+@given(st.data())
+def test_parts_are_found_again_in_the_file_alone(data: st.DataObject) -> None:
+    body = data.draw(st.binary(min_size=1, max_size=200))
+    parts = Parts()
+    spans = st.tuples(*[st.integers(0, len(body))] * 2).map(sorted)
+    for start_, end in data.draw(st.lists(spans, max_size=4)):
+        parts.add(start_, body[start_:end], len(body))
+    other = data.draw(st.binary(min_size=len(body), max_size=len(body) + 1))
+
+    def compare(content: bytes) -> bool:
+        comparison = Comparison(None, [parts])
+        position = 0
+        while position < len(content):
+            size = data.draw(st.integers(1, len(content)))
+            comparison.feed(content[position : position + size])
+            position += size
+        try:
+            comparison.finish()
+        except ChangedFileError:
+            return False
+        return True
+
+    assert compare(body)
+    same = all(
+        other[a:b] == body[a:b] and len(other) == len(body) for a, b, _ in parts.hashes
+    )
+    assert compare(other) is same
+
+
+def test_a_wheel_that_is_rewritten_is_compared_too(tmp_path: Path) -> None:
+    """Its METADATA would be what was read by ranges, and its hash that of the page."""
+    publish(tmp_path, TORCH, "torch", "2.8.0")
+    bodies = []
+    for folder, name in ((tmp_path, "honest"), (tmp_path / "lie", "evil")):
+        path = stub_wheel(
+            folder / "torch",
+            "torch",
+            "2.8.0",
+            "cu128",
+            variant_json={**TORCH, "variants": {"cu128": TORCH["variants"]["cu128"]}},
+            requires=[f"{name}; 'cu128' in variant_label"],
+            members=PAD,
+        )
+        bodies.append(path.read_bytes())
+    write_page(tmp_path / "torch")
+    answers = answers_of(tmp_path)
+    for parts in reversed(bodies):
+        answers[f"/simple/torch/{path.name}"] = Answer(body=bodies[0], parts=parts)
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/") as running,
+        ):
+            url = next(u for n, u in running.page().files.items() if "cu128" in n)
+            said = ask(f"{url}.metadata").text
+            if parts == bodies[0]:
+                assert "Requires-Dist: honest\n" in said
+                wheel = zipfile.ZipFile(io.BytesIO(ask(url).body))
+                assert wheel.testzip() is None
+                continue
+            assert "Requires-Dist: evil\n" in said
+            with pytest.raises(http.client.IncompleteRead):
+                ask(url)
+            assert "its METADATA was read from another file" in running.warnings[-1]
+            assert ask(url).status == 403
