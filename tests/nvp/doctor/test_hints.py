@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.containers import library
 from support.gpu_wheels import binary
+from support.shared_objects import SharedObject, needs_compiler
 from support.stacks import Installed, machine, make_stack, run_checks
 
 from nvp import api
@@ -175,3 +176,32 @@ def test_the_options_of_the_command_line_go_into_the_hints(
         machine_options=given,
     )
     assert diagnosis.stack.machine_options == given
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("needed", "torch", "requires", "names"),
+    [
+        ("libcublas.so.13", "2.9.1+cu129", ["torch==2.9.1"], "torch vllm"),
+        ("libcudart.so.12", "2.9.1+cu130", ["torch==2.9.1"], "torch vllm"),
+        ("libcudart.so.11.0", "2.9.1+cu128", ["torch"], "vllm"),
+        ("libcublasLt.so.11", None, [], "vllm"),
+    ],
+)
+def test_a_build_for_another_cuda_is_replaced(
+    needed: str, torch: str | None, requires: list[str], names: str, tmp_path: Path
+) -> None:
+    """To install the libraries of its CUDA does not help: torch has others."""
+    linked = SharedObject(soname="_C.so", needed=[needed])
+    own = Installed(
+        name="vllm",
+        requires=requires,
+        files={"vllm/_C.so": linked.compile(tmp_path / "c").read_bytes()},
+    )
+    others = [] if torch is None else [Installed(name="torch", version=torch)]
+    stack = make_stack(tmp_path, own, *others, environment=machine("12.8", "8.0"))
+    (hint,) = hints(stack, "ND301")
+    command = hint.rpartition(": ")[2]
+    assert "nvidia-cuda-runtime" not in hint
+    assert " install --upgrade --force-reinstall " in command
+    assert sorted(command.split()[-len(names.split()) :]) == names.split()

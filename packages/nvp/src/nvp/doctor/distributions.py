@@ -265,7 +265,7 @@ def find_needs(
             ]
         for requirement in parsed[user.name]:
             active = extras[user.name]
-            if not any(_holds(requirement, {**variables, "extra": e}) for e in active):
+            if not any(holds(requirement, {**variables, "extra": e}) for e in active):
                 continue
             name = canonicalize_name(requirement.name)
             text = f"{requirement.name}{requirement.specifier}"
@@ -279,7 +279,8 @@ def find_needs(
                 waiting.append(name)
 
 
-def _holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:
+def holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:
+    """Return whether the marker of a requirement holds, or there is none."""
     if requirement.marker is None:
         return True
     try:

@@ -5,6 +5,15 @@ package declares them all in `CHECKS`.
 """
 
 from ..model import CHECKS
-from . import abi, builds, libraries, machine, toolchain
+from . import abi, agreement, backends, builds, libraries, machine, toolchain
 
-__all__ = ["CHECKS", "abi", "builds", "libraries", "machine", "toolchain"]
+__all__ = [
+    "CHECKS",
+    "abi",
+    "agreement",
+    "backends",
+    "builds",
+    "libraries",
+    "machine",
+    "toolchain",
+]

@@ -69,18 +69,12 @@ def find_missing_symbols(stack: Stack) -> Iterator[Finding]:
     """An extension needs a symbol that the installed torch does not have."""
     for extension in _first_of_each(stack, "missing"):
         distribution = extension.distribution
-        pinned = [
-            need.text
-            for need in stack.requirements
-            if need.name == "torch" and need.user.name == distribution.name
-        ]
-        wanted = f"; its METADATA requires {pinned[0]}" if pinned else ""
         yield Finding.of(
             code="ND503",
             distribution=distribution.name,
             path=extension.path,
             message=f"{distribution.title} needs {_examples(extension.missing)}, "
-            f"which {_torch(stack)} does not have{wanted}",
+            f"which {_torch(stack)} does not have",
             hint=_replace(stack, distribution),
         )
 

@@ -64,7 +64,9 @@ def _of_programs(find: Find) -> Find:
             return
         for item in rest:
             name = item.distribution or ""
-            hint = item.hint.replace(_replace(stack, name), _replace(stack, *names))
+            hint = item.hint.replace(
+                replace_builds(stack, name), replace_builds(stack, *names)
+            )
             yield replace(item, hint=hint)
 
     return find_of_programs
@@ -85,7 +87,7 @@ def find_newer_builds(stack: Stack) -> Iterator[Finding]:
                 distribution=distribution.name,
                 path=distribution.folder,
                 message=f"{distribution.title} cannot start: {refusal}",
-                hint=_replace(stack, distribution.name),
+                hint=replace_builds(stack, distribution.name),
             )
 
 
@@ -100,7 +102,7 @@ def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
             continue
         targets = sorted({t for piece in bad for t in piece.targets}, key=_number)
         only = f", only for {', '.join(targets)}" if targets else ""
-        hint = _replace(stack, distribution.name)
+        hint = replace_builds(stack, distribution.name)
         newest = stack.newest_on_pypi(distribution)
         if stack.has_several_gpus and newest is not None:
             release = f"{distribution.name} {newest}"
@@ -126,7 +128,7 @@ def find_partial_builds(stack: Stack) -> Iterator[Finding]:
                 path=distribution.locate(piece.code.name),
                 message=f"{distribution.title}: {piece.code.not_known(capability)}",
                 hint="let nvp doctor --live try it, or replace the build: "
-                f"{_replace(stack, distribution.name)}",
+                f"{replace_builds(stack, distribution.name)}",
             )
         bad = _in_state(pieces, "nothing")
         if not bad or not _runs_a_larger_one(pieces):
@@ -140,7 +142,7 @@ def find_partial_builds(stack: Stack) -> Iterator[Finding]:
             message=f"{distribution.title} has no code for compute capability "
             f"{capability} in {names}{more}",
             hint="check that you do not need what this part does, or replace the "
-            f"build: {_replace(stack, distribution.name)}",
+            f"build: {replace_builds(stack, distribution.name)}",
         )
 
 
@@ -177,7 +179,7 @@ def find_newer_ptx(stack: Stack) -> Iterator[Finding]:
                 f"{capability}, which needs a driver for CUDA {needed}; this one is "
                 f"for CUDA {driver}",
                 hint=f"install a driver for CUDA {needed} or newer, or replace the "
-                f"build: {_replace(stack, distribution.name)}",
+                f"build: {replace_builds(stack, distribution.name)}",
             )
 
 
@@ -202,7 +204,7 @@ def find_wrong_variants(stack: Stack) -> Iterator[Finding]:
                 path=distribution.folder,
                 message=f"the variant {label} of {distribution.title} does not fit "
                 f"this machine: {causes}",
-                hint=_replace(stack, distribution.name),
+                hint=replace_builds(stack, distribution.name),
             )
 
 
@@ -221,11 +223,11 @@ def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
             path=distribution.folder,
             message=f"{distribution.title} is a build without GPU code, although "
             "this machine has a GPU",
-            hint=_replace(stack, distribution.name),
+            hint=replace_builds(stack, distribution.name),
         )
 
 
-def _replace(stack: Stack, *names: str) -> str:
+def replace_builds(stack: Stack, *names: str) -> str:
     """Return the command that replaces builds, and what is newer elsewhere.
 
     An index of a maker is named where a build from there runs that is newer than all

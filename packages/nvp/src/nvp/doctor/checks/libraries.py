@@ -1,22 +1,20 @@
-"""ND3xx: whether programs find the libraries of CUDA, and which ones they load.
-
-ND403 is here too: Triton has to be of the version that torch requires, as the libraries
-have to be.
-"""
+"""ND301 to ND303: whether programs find the libraries of CUDA, and which they load."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from ...builds.needs import needs_of_name
 from ...findings import Severity
 from ...gpu_code.bounds import major_of_name
 from ...gpu_code.units import is_of_nvidia
-from ..distributions import TRITON, Distribution, Need
+from ..distributions import Distribution, Need
 from ..loader import LIBRARY_PATH, Failure, Loaded
 from ..loading import Libraries, Loading, is_of_torch
 from ..model import Finding, Stack, check
+from .builds import replace_builds
 
 _PATHFINDER = "cuda-pathfinder"
 """Projects that use it look for NVIDIA's libraries themselves when they need them."""
@@ -180,8 +178,11 @@ def _severity_of_missing(
     if loading.distribution.name in stack.libraries.working:
         # onnxruntime-gpu has a part for TensorRT, and does without it.
         return "warning"
+    if stack.is_here:
+        return "error"
     # Another machine may have the library in its system.
-    return "error" if stack.is_here else "note"
+    other = _say_other_cuda(stack, owner, [failure])
+    return "note" if other is None else "warning"
 
 
 def _hint_for_missing(
@@ -191,11 +192,13 @@ def _hint_for_missing(
         broken = stack.libraries.owner(failures[0].path or "") or owner
         return stack.pip("install", "--force-reinstall", "--no-deps", broken.name)
     installed = find_installed(stack, failures[0].name)
-    if installed is not None:
+    if installed is not None and not _say_other_cuda(stack, owner, failures):
         return (
             "import a program first that loads it, such as torch, or add its folder to "
             f"LD_LIBRARY_PATH: {installed[1]}"
         )
+    if other := _say_other_cuda(stack, owner, failures):
+        return other
     needs = [need_of(stack, failure.name, owner) for failure in failures]
     again = sorted({n.name for n in needs if n and n.name in stack.distributions})
     if again:
@@ -209,6 +212,40 @@ def _hint_for_missing(
     if not texts:
         return "install the library, or add the folder that has it to LD_LIBRARY_PATH"
     return stack.pip("install", *sorted(texts))
+
+
+def _say_other_cuda(
+    stack: Stack, owner: Distribution, failures: list[Failure]
+) -> str | None:
+    """Return what to do about a build for another CUDA than what it works with.
+
+    Its own libraries would not help: torch and its extensions share one process, and
+    what nothing requires was not forgotten.
+
+    :returns: ``None`` where its CUDA is that of the others.
+    """
+    wanted = next(filter(None, (major_of_name(f.name) for f in failures)), None)
+    torch, driver = stack.toolchain.torch, stack.environment.cuda_driver_version
+    # A project for one CUDA has no build for another.
+    if wanted is None or needs_of_name(owner.name) is not None:
+        return None
+    names = [owner.name]
+    if torch and torch.cuda and "torch" in owner.required:
+        what, major = f"torch {torch.version}", torch.cuda.major
+        names += ["torch"] * any(
+            need.name == "torch" and "==" in need.text and need.user is owner
+            for need in stack.requirements
+        )
+    elif driver and need_of(stack, failures[0].name, owner) is None:
+        what, major = "the driver", driver.major
+    else:
+        return None
+    if major == wanted or owner.name == "torch":
+        return None
+    return (
+        f"{owner.name} is a build for CUDA {wanted}, and {what} is for CUDA {major}: "
+        f"take builds for one CUDA: {replace_builds(stack, *names)}"
+    )
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -352,36 +389,3 @@ def project_for(
     if cuda < 13 or purpose in _OF_NO_CUDA:
         return f"nvidia-{purpose}-cu{cuda}"
     return f"nvidia-{purpose}"
-
-
-@check("ND304", "error")
-def find_wrong_libraries(stack: Stack) -> Iterator[Finding]:
-    """An NVIDIA distribution is not of the version that METADATA requires."""
-    cuda = ("nvidia-", "cuda-")
-    yield from _find_unmet(stack, "ND304", lambda name: name.startswith(cuda))
-
-
-@check("ND403", "error")
-def find_wrong_triton(stack: Stack) -> Iterator[Finding]:
-    """Triton is not of the version that torch requires."""
-    yield from _find_unmet(stack, "ND403", TRITON.__contains__)
-
-
-def _find_unmet(
-    stack: Stack, code: str, counts: Callable[[str], bool]
-) -> Iterator[Finding]:
-    for need in stack.requirements:
-        if not counts(need.name):
-            continue
-        installed = stack.distributions.get(need.name)
-        if installed is not None and need.allows(installed.version):
-            continue
-        state = "not installed" if installed is None else installed.version
-        yield Finding.of(
-            code=code,
-            distribution=need.name,
-            path=need.user.folder if installed is None else installed.folder,
-            message=f"{need.user.title} requires {need.text}, and "
-            f"{need.name} is {state}",
-            hint=stack.pip("install", need.text),
-        )

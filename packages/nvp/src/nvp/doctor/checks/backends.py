@@ -1,0 +1,262 @@
+"""ND208 and ND307: whether programs find the parts that use the GPU.
+
+jax has its GPU code in a plug-in, bitsandbytes a library for each CUDA, and TensorFlow
+and CTranslate2 open NVIDIA's libraries by name when they are first used. Where one is
+missing, a program runs without the GPU and says little about it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
+
+from nvidia_variant_provider.machine.environment import CudaVersion
+from nvidia_variant_provider.strict_json import open_regular
+
+from ...files import read_resource
+from ...metadata.requirements import parse_requirement
+from ..distributions import Distribution, holds
+from ..installation import read_head
+from ..loader import LIBRARY_PATH, split_library_path
+from ..model import Finding, Stack, check
+from .libraries import find_installed, project_for, purpose_of
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+_PLUGIN = re.compile(r"jax-cuda([0-9]+)-plugin")
+_OTHER_PLUGINS = ("jax-rocm", "jax-metal", "libtpu", "intel-extension-for-openxla")
+_OF_BITSANDBYTES = re.compile(
+    r"bitsandbytes/libbitsandbytes_cuda([0-9]{3})\.(?:so|dll)"
+)
+_NVIDIA = re.compile(r"nvidia-([a-z0-9-]+?)(?:-cu([0-9]+))?")
+_NAMES = re.compile(rb"lib(?:cu|nccl)[A-Za-z_]*\.so\.[0-9]+")
+
+_LONGEST = 256 * 1024 * 1024
+"""The most bytes of a library that are searched for names."""
+
+_SONAMES: Mapping[str, tuple[str, int | None]] = {
+    "cuda-runtime": ("cudart", 0),
+    "cublas": ("cublas", 0),
+    "cufft": ("cufft", -1),
+    "cusolver": ("cusolver", -1),
+    "nccl": ("nccl", None),
+    "cudnn": ("cudnn", None),
+}
+"""The library of each purpose, and its major version beside that of CUDA.
+
+That of the others is in the version that METADATA requires.
+"""
+
+
+@check("ND208", "warning")
+def find_missing_backends(stack: Stack) -> Iterator[Finding]:
+    """A program has no part for the GPU of this machine, or one that does not fit."""
+    if _has_gpu(stack):
+        yield from _check_jax(stack)
+        yield from _check_onnxruntime(stack)
+    yield from _check_bitsandbytes(stack)
+
+
+def _has_gpu(stack: Stack) -> bool:
+    environment = stack.environment
+    return environment.cuda_driver_version is not None and bool(environment.gpus)
+
+
+def _check_jax(stack: Stack) -> Iterator[Finding]:
+    jaxlib = stack.distributions.get("jaxlib")
+    others = [n for n in stack.distributions if n.startswith(_OTHER_PLUGINS)]
+    # Releases of jaxlib before the plug-ins had the GPU code themselves.
+    if jaxlib is None or others or "cuda" in jaxlib.version:
+        return
+    plugins = {
+        int(match[1]): distribution
+        for name, distribution in stack.distributions.items()
+        if (match := _PLUGIN.fullmatch(name))
+    }
+    for cuda, plugin in plugins.items():
+        # jaxlib/plugin_support.py does not use a plug-in of another version.
+        if plugin.public_version != jaxlib.public_version:
+            yield Finding.of(
+                code="ND208",
+                distribution=plugin.name,
+                path=plugin.folder,
+                message=f"{plugin.title} does not work with {jaxlib.title}: jax uses a "
+                "plug-in of its own version only",
+                hint=_install_jax(stack, jaxlib, cuda),
+                severity="error",
+            )
+    driver = stack.environment.cuda_driver_version
+    if not plugins and driver is not None:
+        newest = min(driver.major, 13)
+        yield Finding.of(
+            code="ND208",
+            distribution="jaxlib",
+            path=jaxlib.folder,
+            message=f"{jaxlib.title} has no plug-in for CUDA, so that jax computes "
+            "without the GPU of this machine",
+            hint=_install_jax(stack, jaxlib, newest)
+            if newest >= 12
+            else "install a driver for CUDA 12 or newer: the plug-ins of jax need one",
+        )
+
+
+def _install_jax(stack: Stack, jaxlib: Distribution, cuda: int) -> str:
+    jax = stack.distributions.get("jax", jaxlib)
+    return stack.pip("install", f"jax[cuda{cuda}]=={jax.public_version}")
+
+
+def _check_onnxruntime(stack: Stack) -> Iterator[Finding]:
+    plain = stack.distributions.get("onnxruntime")
+    if plain is not None and "onnxruntime-gpu" not in stack.distributions:
+        wanted = stack.is_required("onnxruntime-gpu")
+        remove = stack.pip("uninstall", "--yes", "onnxruntime")
+        install = stack.pip("install", "onnxruntime-gpu")
+        yield Finding.of(
+            code="ND208",
+            distribution=plain.name,
+            path=plain.folder,
+            message=f"{plain.title} computes without the GPU of this machine; "
+            "onnxruntime-gpu uses it",
+            hint=f"to use the GPU, put it in its place: {remove} && {install}",
+            severity="warning" if wanted else "note",
+        )
+
+
+def _check_bitsandbytes(stack: Stack) -> Iterator[Finding]:
+    own = stack.distributions.get("bitsandbytes")
+    torch = stack.toolchain.torch
+    if own is None or torch is None or torch.cuda is None:
+        return
+    found = {m[1]: m for f in own.files if (m := _OF_BITSANDBYTES.fullmatch(f.path))}
+    known = sorted(CudaVersion(int(text[:2]), int(text[2:])) for text in found)
+    loader = read_head(own.locate("bitsandbytes/cextension.py"))
+    # Since 0.49, it takes a library for another minor version of the same CUDA.
+    near = "same major" in loader
+    if not known or any(
+        cuda == torch.cuda or (near and cuda.major == torch.cuda.major)
+        for cuda in known
+    ):
+        return
+    yield Finding.of(
+        code="ND208",
+        distribution=own.name,
+        path=own.locate("bitsandbytes"),
+        message=f"{own.title} has no library for CUDA {torch.cuda} of torch "
+        f"{torch.version}, only for {', '.join(map(str, known))}",
+        hint=stack.pip("install", "--upgrade", own.name),
+        severity="error",
+    )
+
+
+@check("ND307", "warning")
+def find_missing_opened(stack: Stack) -> Iterator[Finding]:
+    """A library that a program opens by name is found nowhere."""
+    if not _has_gpu(stack):
+        return
+    for record in json.loads(read_resource("knowledge", "opened_libraries.json")):
+        own = stack.distributions.get(record["project"])
+        if own is None:
+            continue
+        if record["extra"] is None:
+            missing, hint = _missing_of_names(stack, own)
+        else:
+            missing = list(_missing_of_extra(stack, own, record["extra"]))
+            program = stack.distributions.get(record["install"].partition("[")[0], own)
+            wanted = f"{record['install']}=={program.public_version}"
+            hint = stack.pip("install", wanted)
+        if missing:
+            yield Finding.of(
+                code="ND307",
+                distribution=own.name,
+                path=own.folder,
+                message=f"{own.title} opens {', '.join(missing)} by name, and without "
+                "it does not use the GPU",
+                hint=hint,
+            )
+
+
+def _missing_of_extra(stack: Stack, own: Distribution, extra: str) -> Iterator[str]:
+    """Yield the libraries that an extra would bring, and that are not there."""
+    for text in own.requires:
+        requirement = parse_requirement(text)
+        if requirement is None or not _is_of_extra(stack, requirement, extra):
+            continue
+        name = canonicalize_name(requirement.name)
+        match = _NVIDIA.fullmatch(name)
+        if match is None or match[1] not in _SONAMES:
+            continue
+        allowed, installed = requirement.specifier, stack.distributions.get(name)
+        stem, shift = _SONAMES[match[1]]
+        major = int(match[2] or 13) + (shift or 0)
+        if shift is None:
+            floors = [s.version for s in allowed if s.operator in (">=", "==", "~=")]
+            major = int(floors[0].partition(".")[0]) if floors else 0
+        library = f"lib{stem}.so.{major}"
+        if installed is None:
+            if not _is_in_system(stack, library):
+                yield f"{library}, which is found nowhere,"
+        elif not allowed.contains(installed.version, prereleases=True):
+            yield f"{library} of {name}{allowed}, which is {installed.version} here,"
+
+
+def _is_of_extra(stack: Stack, requirement: Requirement, extra: str) -> bool:
+    if requirement.marker is None:
+        return False
+    variables = stack.installation.marker_variables()
+    return holds(requirement, {**variables, "extra": extra}) and not holds(
+        requirement, {**variables, "extra": ""}
+    )
+
+
+def _missing_of_names(stack: Stack, own: Distribution) -> tuple[list[str], str]:
+    """Find the libraries that the code of a program names, and that are missing.
+
+    The program looks where the loader looks, and not into NVIDIA's distributions.
+
+    :returns: the libraries, and what to do.
+    """
+    named: set[str] = set()
+    for item in own.files:
+        if ".so" in item.path:
+            named |= _names_in(own.locate(item.path))
+    # A program names parts of cuDNN, which come with it: one name says enough.
+    first = {purpose_of(name): name for name in sorted(named, reverse=True)}
+    absent = [
+        name
+        for purpose, name in sorted(first.items(), key=str)
+        if purpose in ("cublas", "cudnn") and not _is_in_system(stack, name)
+    ]
+    places = [find_installed(stack, name) for name in absent]
+    if all(places):
+        folders = ":".join(dict.fromkeys(place[1] for place in places if place))
+        return absent, f"add the folders that have them to LD_LIBRARY_PATH: {folders}"
+    cuda = _cuda_of(named)
+    projects = {project_for(stack, name, own, cuda) for name in absent}
+    install = stack.pip("install", *sorted(filter(None, projects)))
+    return absent, f"{install}, and add their folders to LD_LIBRARY_PATH"
+
+
+def _cuda_of(names: Iterable[str]) -> int | None:
+    majors = (n.rpartition(".")[2] for n in names if purpose_of(n) == "cublas")
+    return next(map(int, majors), None)
+
+
+def _names_in(path: str) -> set[str]:
+    try:
+        with open_regular(path) as file:
+            data = file.read(_LONGEST)
+    except (OSError, ValueError):
+        return set()
+    return {name.decode("ascii") for name in _NAMES.findall(data)}
+
+
+def _is_in_system(stack: Stack, name: str) -> bool:
+    folders = split_library_path(stack.environ.get(LIBRARY_PATH, ""))
+    system = stack.libraries.system
+    known = not stack.is_here or system.is_cache_known
+    return not known or system.find(name, folders) is not None
