@@ -19,7 +19,10 @@ def run() -> int:
     if problem is not None:
         return _refuse(problem)
     # Not before the check: the command line imports inner modules of the provider.
-    from .cli import main
+    try:
+        from .cli import main
+    except KeyboardInterrupt:
+        return 130  # as `main` does
 
     # At its end, Python would look for cycles among all objects of all modules, which
     # takes longer than many a verb. The memory is freed without that.

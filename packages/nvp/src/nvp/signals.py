@@ -22,12 +22,17 @@ def handling(
     """Handle signals while the block lasts.
 
     In other threads than the main one this does nothing, because Python allows
-    handlers there only.
+    handlers there only. A signal of `ENDING` that is ignored stays ignored: ``nohup``
+    starts programs like that, which are to outlive their terminal.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, to) for number, to in handlers.items()}
+    before = {
+        number: signal.signal(number, to)
+        for number, to in handlers.items()
+        if number not in ENDING or signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:

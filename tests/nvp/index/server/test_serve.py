@@ -235,7 +235,12 @@ verify_ssl = true
 
 @posix
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        getattr(signal, "SIGHUP", None),
+    ],
 )
 def test_signals_stop_it(
     number: signal.Signals, index: str, environ: dict[str, str]

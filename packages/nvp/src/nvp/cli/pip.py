@@ -76,17 +76,20 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Run pip; ``data`` has its ``status``, what was ``chosen`` and ``installed``."""
     from ..index.pip.command import find_python
     from ..index.pip.process import Pip
+    from ..signals import ending
 
     if not options.arguments:
         hint = "try: nvp pip install torch"
         raise UsageError("no pip command given", hint=hint)
     pip = Pip(find_python(options.python, environ), environ)
-    try:
-        # pip takes longest to load: start it before everything else.
-        pip.start(quiet=options.json)
-        return _execute(pip, options, environ)
-    finally:
-        pip.close()
+    # A signal that ends this process ends pip first, and removes temporary folders.
+    with ending():
+        try:
+            # pip takes longest to load: start it before everything else.
+            pip.start(quiet=options.json)
+            return _execute(pip, options, environ)
+        finally:
+            pip.close()
 
 
 def _execute(
@@ -191,23 +194,20 @@ def _run(
     from nvidia_variant_provider.errors import redacted
 
     from ..index.pip.session import run
-    from ..signals import ending
 
     report = command.options.json_report_file
     # Where pip prints a document on stdout, nothing else may be printed there.
     aside = options.json or report == "-" or command.command not in _FOR_PEOPLE
     narration = Narration(aside=aside, quiet=bool(command.options.quiet))
-    # Remove the temporary folder even if a signal ends this process before pip runs.
-    with ending():
-        outcome = run(
-            pip,
-            command,
-            selection,
-            narration,
-            environ=environ,
-            quiet=options.json,
-            asks=sys.stdin is not None and sys.stdin.isatty(),
-        )
+    outcome = run(
+        pip,
+        command,
+        selection,
+        narration,
+        environ=environ,
+        quiet=options.json,
+        asks=sys.stdin is not None and sys.stdin.isatty(),
+    )
     for remark in outcome.remarks:
         narration.warn(remark)
     if outcome.written_variants:

@@ -67,6 +67,14 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
     ``data`` has the ``url`` and ``upstream`` of each index.
     """
+    from ..signals import ending
+
+    # Until it serves, a signal ends the pip that is asked for the indexes as well.
+    with ending():
+        return _execute(options, environ)
+
+
+def _execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     find_machine = machine.find_later(options, environ)
     selection = _make_selection(options, environ, find_machine)
     remote = _is_remote(options)
@@ -211,10 +219,10 @@ def _describe(urls: Mapping[str, str], *, remote: bool, private: bool) -> Result
 
 def _serve(local_index: LocalIndex, on_start: Callable[[], None]) -> None:
     """Serve until a signal."""
-    from ..signals import handling
+    from ..signals import ENDING, handling
 
     stopped = threading.Event()
-    stops = dict.fromkeys((signal.SIGINT, signal.SIGTERM), lambda *_: stopped.set())
+    stops = dict.fromkeys((signal.SIGINT, *ENDING), lambda *_: stopped.set())
     with handling(stops), local_index.serve():
         on_start()
         stopped.wait()

@@ -109,17 +109,27 @@ def end_family(
         # The process group has the number of its first process.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        mark = None if variable is None else variable.encode()
-        for _ in range(_ROUNDS):
-            strays = list(_find_family(mark, pipes))
-            for pid in strays:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            if not strays:
-                break
+        end_strays(pipes, variable)
     # A process that is stuck in the driver cannot be killed; it is abandoned.
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=_GRACE)
+
+
+def end_strays(pipes: Collection[str], variable: str | None) -> None:
+    """Kill the processes that have such a pipe or variable, as far as /proc tells.
+
+    The parameters are those of `end_family`.
+    """
+    if sys.platform == "win32":
+        return
+    mark = None if variable is None else variable.encode()
+    for _ in range(_ROUNDS):
+        strays = list(_find_family(mark, pipes))
+        for pid in strays:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not strays:
+            break
 
 
 def _find_family(variable: bytes | None, pipes: Collection[str]) -> Iterator[int]:

@@ -129,11 +129,16 @@ class Pip:
         *,
         quiet: bool,
         take: Callable[[str], object] | None = None,
+        mark: str | None = None,
     ) -> int:
         """Run pip to its end, and return its exit status.
 
+        A signal that ends this process ends pip first, and then raises `SystemExit`.
+
         :param quiet: send its stdout to stderr.
         :param take: called with each line that pip writes to stdout, instead of that.
+        :param mark: ``NAME=VALUE`` of ``environ``, which nothing else has than this run
+            of pip and what it starts.
         :raises InputError: the interpreter cannot be run.
         """
         logger.info("running %s", " ".join([*self._base, *map(redacted, arguments)]))
@@ -141,24 +146,40 @@ class Pip:
             # The stdout of a process that is kept is that of this process.
             self.close()
         warm, self._warm = self._warm, None
-        if warm is not None:
-            process = warm.process
-        else:
-            try:
-                process = subprocess.Popen(  # noqa: S603
-                    [*self._base, *arguments],
-                    env=dict(environ),
-                    stdout=subprocess.PIPE if take else 2 if quiet else None,
-                )
-            except OSError as error:
-                raise _not_run(self._host, error) from None
-        with _passing_signals_on(process):
+        told: list[int] = []
+        process: subprocess.Popen[bytes] | None = None
+
+        def send(number: int) -> None:
+            if process is not None:
+                process.send_signal(number)
+
+        with _passing_signals_on(send, told):
             if warm is not None:
+                process = warm.process
                 warm.become_pip(arguments, environ)
+            else:
+                try:
+                    process = subprocess.Popen(  # noqa: S603
+                        [*self._base, *arguments],
+                        env=dict(environ),
+                        stdout=subprocess.PIPE if take else 2 if quiet else None,
+                    )
+                except OSError as error:
+                    raise _not_run(self._host, error) from None
+            for number in told:  # before the process was known
+                send(number)
             for line in process.stdout or ():
                 if take is not None:
                     take(line.decode("utf-8", "surrogateescape"))
             status = process.wait()
+            if told and mark is not None:
+                from ...doctor.programs import end_strays
+
+                # A build, or the pip that --python starts, would go on without an
+                # index, and say that there is no such package.
+                end_strays((), mark)
+        if told:
+            raise SystemExit(128 + told[0])
         return status if status >= 0 else 128 - status
 
     def close(self) -> None:
@@ -365,21 +386,26 @@ class _WarmPip:
 
 
 def _passing_signals_on(
-    process: subprocess.Popen[bytes],
+    send: Callable[[int], object], told: list[int]
 ) -> AbstractContextManager[None]:
-    """Pass the signals that end this process on to pip, so that it ends first."""
+    """Pass the signals that end this process on to pip, so that it ends first.
+
+    :param send: sends a signal to pip.
+    :param told: gets the signals that tell this process to end.
+    """
 
     def interrupt(*_: object) -> None:
         # Ctrl-C reaches pip directly; a second SIGINT would interrupt its rollback.
         # Others, such as a CI system, may signal the whole group or this process
         # alone, which cannot be told apart: give pip some time first.
         if not _is_foreground():
-            timer = threading.Timer(_GRACE, process.send_signal, [signal.SIGINT])
+            timer = threading.Timer(_GRACE, send, [signal.SIGINT])
             timer.daemon = True
             timer.start()
 
-    def terminate(*_: object) -> None:
-        process.terminate()
+    def terminate(number: int, _: object) -> None:
+        told.append(number)
+        send(number)
 
     return handling({signal.SIGINT: interrupt, **dict.fromkeys(ENDING, terminate)})
 

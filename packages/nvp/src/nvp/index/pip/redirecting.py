@@ -156,6 +156,12 @@ def redirect(
     return arguments, variables
 
 
+def find_mark(variables: Mapping[str, str]) -> str | None:
+    """Return ``NAME=VALUE`` of the variable with the secret of this run of pip."""
+    value = variables.get(_USER_DATA)
+    return None if value is None else f"{_USER_DATA}={value}"
+
+
 def has_fixed_proxy(command: PipCommand, environ: Mapping[str, str]) -> bool:
     """Return whether a configuration file names the proxy.
 

@@ -36,7 +36,7 @@ from .installed import (
     read_report,
 )
 from .process import Pip
-from .redirecting import find_remote_files, has_fixed_proxy, redirect
+from .redirecting import find_mark, find_remote_files, has_fixed_proxy, redirect
 from .settings import make_settings
 
 if TYPE_CHECKING:
@@ -262,6 +262,7 @@ class _Session:
             {**self.environ, **prepared.variables},
             quiet=self.quiet,
             take=written.take if written and written.is_lock_printed else None,
+            mark=find_mark(prepared.variables),
         )
         logger.info("pip ended with status %d", status)
         return PipRun(

@@ -1,0 +1,229 @@
+"""Signals at any moment: ``pip`` and ``serve`` end with all that they have started."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+from support.processes import (
+    Environment,
+    Pip,
+    clean_environ,
+    installed_labels,
+    make_environment,
+)
+from support.range_server import Answer, serve_answers
+from support.wheels import stub_wheel
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc shows what runs")
+
+INTERRUPTS = int(os.environ.get("NVP_TEST_INTERRUPTS", "24"))
+"""How many random ones there are; 200 before a release."""
+
+LONGEST = 3.0
+"""Seconds until a signal, in which an idle machine has installed the packages."""
+
+PATIENCE = 10.0
+"""Seconds for what is left to end by itself."""
+
+MACHINE = ["--cuda-driver", "12.9", "--sm-arch", "8.0"]
+ENDING = [signal.SIGTERM, signal.SIGHUP]
+PAGE = '<!DOCTYPE html><a href="{0}">{0}</a>'
+numbers = count()
+
+
+class Run:
+    """A program of ours in a process group of its own, and a folder for its files."""
+
+    def __init__(self, verb: str, *words: object, folder: Path) -> None:
+        self.folder = folder / f"run-{next(numbers)}"
+        self.temporary = self.folder / "temporary"
+        self.temporary.mkdir(parents=True)
+        self.mark = f"NVP_TEST_RUN={self.folder}"
+        name, _, value = self.mark.partition("=")
+        extra = {name: value, "TMPDIR": str(self.temporary)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "nvp", verb, *MACHINE, *map(str, words)],
+            env=clean_environ(folder / "home", extra),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            start_new_session=True,
+        )
+
+    def family(self) -> list[str]:
+        """Return what runs of it, the group and those that have left the group."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                variables = Path("/proc", pid, "environ").read_bytes().split(b"\0")
+                words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if self.mark.encode() in variables:
+                found.append(f"{pid}: {b' '.join(words)[:200]!r}")
+        return found
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end; return its status and its stderr, and check its family."""
+        try:
+            _, said = self.process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise
+        # A process whose start was interrupted finds that nobody listens, and ends.
+        until = time.monotonic() + PATIENCE
+        while (family := self.family()) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert family == []
+        return self.process.returncode, said
+
+
+def sdist(name: str) -> bytes:
+    """Return a source distribution that needs ``drip`` for its build."""
+    out = io.BytesIO()
+    text = '[build-system]\nrequires = ["drip"]\nbuild-backend = "x"\n'
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        info = tarfile.TarInfo(f"{name}-1.0/pyproject.toml")
+        info.size = len(text)
+        archive.addfile(info, io.BytesIO(text.encode()))
+    return out.getvalue()
+
+
+@contextmanager
+def slow_index() -> Iterator[tuple[str, Callable[[str], None]]]:
+    """Serve a wheel that never ends, and a source distribution that needs it."""
+    wheel, source = "drip-1.0-py3-none-any.whl", "built-1.0.tar.gz"
+    answers = {
+        "/drip/": Answer(body=PAGE.format(wheel).encode(), kind="text/html"),
+        f"/drip/{wheel}": Answer(body=b"x" * 10_000, fault="drip"),
+        "/built/": Answer(body=PAGE.format(source).encode(), kind="text/html"),
+        f"/built/{source}": Answer(body=sdist("built")),
+    }
+    with serve_answers(answers) as server:
+        yield server.url, server.requests.wait_for
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """Return an environment without pip: that of this interpreter starts another."""
+    return make_environment(tmp_path_factory.mktemp("environment") / "bare")
+
+
+@pytest.mark.parametrize("number", ENDING)
+@pytest.mark.parametrize("case", ["a download", "a build", "another pip"])
+def test_pip_ends_before_its_index(
+    case: str, number: signal.Signals, pip: Pip, bare: Environment, tmp_path: Path
+) -> None:
+    """What pip has started neither goes on, nor says that it finds no packages."""
+    python = bare.python if case == "another pip" else pip.python
+    project = "built" if case == "a build" else "drip"
+    with slow_index() as (url, wait_for):
+        words = ["--python", python, "install", "-i", url, "--target", tmp_path / "it"]
+        run = Run("pip", *words, project, folder=tmp_path)
+        wait_for(".whl")
+        run.process.send_signal(number)
+        status, said = run.end()
+    assert status == 128 + number
+    assert "Traceback" not in said
+    assert "No matching distribution" not in said
+    assert "onnection" not in said
+    # pip itself leaves files when it is terminated.
+    assert list(run.temporary.glob("nvidia*")) == []
+    assert not (tmp_path / "it").exists()
+
+
+def test_nohup(pip: Pip, tmp_path: Path) -> None:
+    """A signal that whoever has started the program ignores ends nothing."""
+    wheel = stub_wheel(tmp_path / "wheels", "plain", "1.0")
+    page = PAGE.format(wheel.name).encode()
+    answers = {
+        "/plain/": Answer(body=page, kind="text/html"),
+        f"/plain/{wheel.name}": Answer(body=wheel.read_bytes()),
+    }
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with serve_answers(answers) as server:
+            words = ["--python", pip.python, "install", "-i", server.url, "plain"]
+            run = Run("pip", *words, "--target", tmp_path / "it", folder=tmp_path)
+            server.requests.wait_for("/plain/")
+            os.killpg(run.process.pid, signal.SIGHUP)
+            status, said = run.end()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert status == 0, said
+    assert installed_labels(tmp_path / "it") == {"plain": "1.0 None"}
+
+
+@pytest.mark.slow
+def test_random_interrupts(
+    pip: Pip, bare: Environment, index: str, tmp_path: Path
+) -> None:
+    """Nothing runs afterwards, no file is left, and no cache is damaged."""
+
+    def interrupt(seed: int) -> None:
+        rng = random.Random(seed)
+        number = rng.choice([signal.SIGINT, *ENDING])
+        words: Sequence[object] = ["-i", index]
+        verb = "serve" if seed % 4 == 0 else "pip"
+        if verb == "pip":
+            python = rng.choice([pip.python, bare.python])
+            target = tmp_path / f"it-{seed}"
+            words = [*words, "--python", python, "install", "--target", target, "torch"]
+        run = Run(verb, *words, folder=tmp_path)
+        time.sleep(LONGEST * rng.random())
+        # A terminal signals the group, and a service this process alone.
+        send = os.killpg if rng.random() < 0.5 else os.kill
+        # The process may have ended, and is not collected before `end`.
+        send(run.process.pid, number)
+        status, said = run.end()
+        case = f"seed {seed}: {verb}, {number.name}, status {status}, {said}"
+        assert status in (0, 1, 130, 128 + number, -number), case
+        assert "No matching distribution" not in said, case
+        # Python itself says this where its own start is interrupted.
+        assert "Traceback" not in said or "nvp/" not in said, case
+        left = [path.name for path in run.temporary.iterdir()]
+        assert not [name for name in left if name.startswith("nvidia")], case
+
+    with ThreadPoolExecutor(3) as executor:
+        list(executor.map(interrupt, range(INTERRUPTS)))
+    again = Run(
+        *("pip", "--python", pip.python, "install", "-i", index),
+        *("--target", tmp_path / "again", "torch"),
+        folder=tmp_path,
+    )
+    status, said = again.end()
+    assert status == 0, said
+    assert installed_labels(tmp_path / "again")["torch"] == "2.8.0 cu126"
+
+
+@pytest.mark.slow
+def test_ten_at_once_on_a_cold_cache_agree(
+    pip: Pip, index: str, tmp_path: Path
+) -> None:
+    runs = [
+        Run(
+            *("pip", "--python", pip.python, "install", "-i", index),
+            *("--target", tmp_path / f"it-{number}", "torch", "narrow"),
+            folder=tmp_path,
+        )
+        for number in range(10)
+    ]
+    ended = [run.end() for run in runs]
+    assert [status for status, _ in ended] == [0] * 10, ended
+    labels = [installed_labels(tmp_path / f"it-{number}") for number in range(10)]
+    assert labels[0]["torch"] == "2.8.0 cu126"
+    assert labels == [labels[0]] * 10
