@@ -158,7 +158,9 @@ def why_no_cache(folder: str) -> str | None:
             others = 0o002  # The group is often that of this user alone.
     if owners - {user}:
         return f"{place} belongs to another user"
-    return f"{place} can be written by others" if status.st_mode & others else None
+    if status.st_mode & others:
+        return f"{place} can be written by other users (chmod go-w)"
+    return None
 
 
 def read_own(path: str, most: int, life: float | None = None) -> bytes | None:

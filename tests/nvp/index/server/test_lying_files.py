@@ -25,6 +25,7 @@ from support.documents import TORCH
 from support.loopback import JSON, answers_of, ask, start
 from support.processes import PIPS, Environment, Pip, clean_environ
 from support.range_server import Answer, RangeServer, serve_answers
+from support.strangers import STRANGER, needs_root
 from support.wheels import publish, stub_wheel, write_page
 
 from nvp.index.http.ranges import ChangedFileError, Comparison, Parts
@@ -278,3 +279,45 @@ def test_a_wheel_that_is_rewritten_is_compared_too(tmp_path: Path) -> None:
                 ask(url)
             assert "its METADATA was read from another file" in running.warnings[-1]
             assert ask(url).status == 403
+
+
+@needs_root
+@pytest.mark.parametrize("damage", ["metadata", "fifo", "link"])
+def test_root_with_the_home_of_another_user(
+    damage: str,
+    tmp_path: Path,
+    fresh: Callable[[str], Environment],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with ``sudo -E``: the other user has put into the cache what they like."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    environment, home = fresh(PIPS[-1]), tmp_path / "home"
+    pip = Pip(environment.python, clean_environ(home))
+    answers = make_answers(tmp_path / "wheels")
+    with serve_answers(answers) as server:
+        index = f"{server.url}/simple/"
+        words = ("install", "-i", index, *MACHINE, "kern")
+        answers[KERN] = replace(answers[KERN], parts=None)
+        assert pip(*words, "--dry-run", forced=False).code == 0
+        (planted,) = kept(home)
+        if damage == "metadata":
+            text = planted.read_bytes().partition(b"\n")[2].partition(b"\n")[2]
+            text = b"null\n" + text + b"Requires-Dist: evil\n"
+            digest = hashlib.sha256(text).hexdigest().encode()
+            planted.write_bytes(digest + b"\n" + text)
+        elif damage == "fifo":
+            planted.unlink()
+            os.mkfifo(planted, 0o600)
+        else:
+            planted.unlink()
+            (tmp_path / "rootonly").mkdir()
+            planted.parent.rmdir()
+            planted.parent.symlink_to(tmp_path / "rootonly")
+        for path in (home / ".cache", *(home / ".cache").rglob("*")):
+            os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
+        done = pip(*words, forced=False)
+    assert done.code == 0, done.text
+    assert [*environment.labels()] == ["kern"]
+    (line,) = [line for line in done.err.splitlines() if "no cache is used" in line]
+    assert "nvidia-variant-provider belongs to another user" in line
+    assert not list(tmp_path.glob("rootonly/*"))

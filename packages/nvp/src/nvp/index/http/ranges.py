@@ -110,18 +110,23 @@ class Comparison:
             if start < self._position and end > first:
                 digest.update(piece[max(0, start - first) : end - first])
 
-    def finish(self) -> str:
-        """Return the SHA-256 of the file, which has arrived.
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of what has arrived."""
+        return self._digest.hexdigest()
+
+    def finish(self) -> Parts:
+        """Compare the file, which has arrived; return it as one part.
 
         :raises ChangedFileError: it is another one than was expected.
         """
-        found = self._digest.hexdigest()
-        if self._expected is not None and found != self._expected.lower():
+        if self._expected is not None and self.sha256 != self._expected.lower():
             raise ChangedFileError("its sha256 is not the one that the page gives")
         for size, _, _, expected, digest in self._parts:
             if size != self._position or digest.hexdigest() != expected:
                 raise ChangedFileError("its METADATA was read from another file")
-        return found
+        size = self._position
+        return Parts(size, {(0, size, self.sha256)})
 
 
 class RangeFile(io.RawIOBase):

@@ -252,10 +252,11 @@ class Reader:
                     async for piece in pieces:
                         comparison.feed(piece)
                         await asyncio.to_thread(copy.write, piece)
-                comparison.finish()
+                parts = comparison.finish()
                 # On Windows it is a wrapper of such a file.
                 whole = cast(BinaryIO, copy)
-                return Kept(await asyncio.to_thread(_find_metadata, whole))
+                content = await asyncio.to_thread(_find_metadata, whole)
+                return Kept(content, parts if digest is None else None)
         except OSError as error:
             raise _unreadable(name, error) from None
 

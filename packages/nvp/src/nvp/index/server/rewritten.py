@@ -49,22 +49,21 @@ async def rewrite_pieces(
         for made in rewriting.feed(piece):
             new.update(made)
             yield made
-    digest = _settle(wheel, comparison)
+    _settle(wheel, comparison)
     end = rewriting.finish()
     new.update(end)
     if hashes is not None:
-        hashes[new.hexdigest()] = digest
+        hashes[new.hexdigest()] = comparison.sha256
     yield end
 
 
-def _settle(wheel: EvaluatedWheel | CheckedWheel, comparison: Comparison) -> str:
+def _settle(wheel: EvaluatedWheel | CheckedWheel, comparison: Comparison) -> None:
     try:
-        digest = comparison.finish()
+        comparison.finish()
     except ChangedFileError as error:
         wheel.settle(error)
         raise
     wheel.settle(None)
-    return digest
 
 
 async def check_pieces(
@@ -164,7 +163,7 @@ async def pass_on(
             new.update(passed)
             sent += len(passed)
             yield passed
-    digest = comparison.finish()
+    comparison.finish()
     # On Windows it is a wrapper of such a file.
     copy = CopiedWheel(file=cast(BinaryIO, file), url=wheel.place, size=size)
     plan = await wheel.plan(copy)
@@ -188,7 +187,7 @@ async def pass_on(
     end = rewriting.finish()
     new.update(end)
     if hashes is not None:
-        hashes[new.hexdigest()] = digest
+        hashes[new.hexdigest()] = comparison.sha256
     yield end
 
 
