@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,12 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="it needs POSIX signals"
 
 COUNT = 40
 KILLED_AT = 10
+
+KILLS = int(os.environ.get("NVP_TEST_KILLS", "8"))
+"""How many random ones there are; 100 before a release."""
+
+LONGEST = 3.0
+"""Seconds until a kill, in which an idle machine has taken the census."""
 
 CENSUS = """
 import json, os, signal, sys
@@ -168,6 +176,89 @@ def test_a_killed_census_goes_on_and_writes_the_same_rows(
         cluster.wait_until_idle()
     assert census(index, store, workers) == (KILLED_AT, COUNT - KILLED_AT)
     assert contents(store) == expected
+
+
+def family(mark: str) -> list[int]:
+    """Return the processes of a census, without those that have ended."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            variables = Path("/proc", pid, "environ").read_bytes()
+        except OSError:
+            continue
+        if mark.encode() in variables.split(b"\0"):
+            found.append(int(pid))
+    return found
+
+
+def kill_at_random(index: Path, folder: Path, seed: int) -> str:
+    """Kill what takes a census; return what was killed, when nothing is left of it."""
+    rng = random.Random(seed)
+    victim = ("the parent", "a worker", "all", "the scheduler")[seed % 4]
+    with ExitStack() as stack:
+        words = ["--jobs", "2"]
+        if victim == "the scheduler":
+            cluster = stack.enter_context(dask_cluster(folder))
+            words = ["--dask", cluster.address]
+        process = stack.enter_context(
+            subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "nvp", "census", str(index)),
+                    *("-o", str(folder / "census.sqlite"), *words),
+                ],
+                env=os.environ | {"NVP_TEST_CENSUS": str(folder)},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        )
+        time.sleep(LONGEST * rng.random())
+        mark = f"NVP_TEST_CENSUS={folder}"
+        with suppress(ProcessLookupError):
+            if victim == "the parent":
+                process.kill()
+            elif victim == "all":
+                os.killpg(process.pid, signal.SIGKILL)
+            elif victim == "the scheduler":
+                cluster.scheduler.kill()
+            elif workers := [pid for pid in family(mark) if is_worker(pid)]:
+                os.kill(rng.choice(workers), signal.SIGKILL)
+        _, said = process.communicate(timeout=120)
+        assert "Traceback" not in said, f"seed {seed}: {said}"
+        until = time.monotonic() + 30
+        while (left := family(mark)) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert left == [], f"seed {seed}: {victim}"
+    return f"seed {seed}: {victim}, {process.returncode}, {said}"
+
+
+def is_worker(pid: int) -> bool:
+    """Return whether a process reads wheels, and does not track semaphores."""
+    try:
+        return b"spawn_main" in Path("/proc", str(pid), "cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc shows what runs")
+def test_random_kills_lose_no_row(index: Path, tmp_path: Path, expected: Any) -> None:
+    """What was written stays, whoever is killed, and the next census completes it."""
+    for seed in range(KILLS):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        case = kill_at_random(index, folder, seed)
+        store = folder / "census.sqlite"
+        stored: list[tuple[str, ...]] = []
+        if store.exists():
+            with closing(sqlite3.connect(store)) as connection:
+                (whole,) = connection.execute("PRAGMA integrity_check").fetchone()
+            assert whole == "ok", case
+            stored = contents(store).get("wheels", [])
+        done = census(index, store, {"jobs": 2})
+        assert done == (len(stored), COUNT - len(stored)), case
+        assert contents(store) == expected, case
 
 
 class Gated(dict[str, Answer]):
