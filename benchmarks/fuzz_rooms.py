@@ -42,9 +42,9 @@ from benchmarks.fuzz_mutations import (  # noqa: E402
 from nvidia_variant_provider.api import metadata_of  # noqa: E402
 from nvidia_variant_provider.errors import ProviderError  # noqa: E402
 from nvp import api  # noqa: E402
-from nvp.doctor.loader import read_cache  # noqa: E402
 from nvp.doctor.receipts.reading import receipt_of  # noqa: E402
 from nvp.doctor.runner import diagnose_installation  # noqa: E402
+from nvp.doctor.system import read_cache  # noqa: E402
 from nvp.gpu_code.dynamic import read_dynamic, read_symbols  # noqa: E402
 from nvp.gpu_code.library import inspect_library, inspect_local  # noqa: E402
 from nvp.gpu_code.ranges import read_seekable  # noqa: E402

@@ -25,6 +25,7 @@ __all__ = [
     "inspect_bytes",
     "inspect_on_disk",
     "library",
+    "linked",
     "plain_target",
     "write_wheel",
 ]
@@ -101,6 +102,35 @@ def library(*targets: str, isa: tuple[int, int] = (9, 0)) -> bytes:
     return header + (container(*entries) if entries else b"")
 
 
+def linked(
+    *needed: str, runpath: str = "", soname: str = "", names: int | None = None
+) -> bytes:
+    """Return an ELF library without sections, which is linked with others.
+
+    :param names: where it claims its names to be.
+    """
+    texts = [*needed, soname, runpath]
+    starts = [sum(len(text) + 1 for text in texts[:at]) for at in range(len(texts))]
+    tags = [
+        *(1 for _ in needed),
+        *([14] if soname else [0]),
+        *([29] if runpath else [0]),
+    ]
+    pairs = [(tag, start) for tag, start in zip(tags, starts, strict=True) if tag]
+    dynamic_at = 64 + 2 * 56
+    names_at = dynamic_at + 16 * (len(pairs) + 2)
+    pairs += [(5, names_at if names is None else names), (0, 0)]
+    dynamic = b"".join(struct.pack("<QQ", *pair) for pair in pairs)
+    strings = b"".join(text.encode() + b"\0" for text in texts)
+    size = names_at + len(strings)
+    header = b"\x7fELF\2\1\1".ljust(16, b"\0") + struct.pack(
+        "<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0
+    )
+    load = struct.pack("<IIQQQQQQ", 1, 4, 0, 0, 0, size, size, 4096)
+    place = (dynamic_at, dynamic_at, dynamic_at, len(dynamic), len(dynamic))
+    return header + load + struct.pack("<IIQQQQQQ", 2, 4, *place, 8) + dynamic + strings
+
+
 def in_pieces(data: bytes, borders: Sequence[int]) -> Iterator[bytes]:
     """Yield ``data`` in pieces, cut at ``borders``."""
     places = sorted({0, len(data), *(b % (len(data) + 1) for b in borders)})
@@ -121,8 +151,6 @@ def inspect_on_disk(
 
     :param step: how many bytes are read after some were skipped.
     """
-    if not data:
-        return inspect_bytes(data, path)  # only long files are read in parts
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "file")
         place.write_bytes(data)

@@ -13,6 +13,7 @@ from support.stacks import Installed, make_stack, run_checks
 
 from nvp.doctor import abi
 from nvp.doctor.abi import OF_TORCH, abi_of, qualified_name, with_other_tag
+from nvp.doctor.distributions import Distribution
 from nvp.doctor.model import Finding
 from nvp.gpu_code.dynamic import Symbol
 
@@ -214,10 +215,10 @@ def test_torch_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     read: list[str] = []
     original = abi.read_library
 
-    def read_library(path: str) -> Iterator[Symbol]:
+    def read_library(distribution: Distribution, path: str) -> Iterator[Symbol]:
         if "torch/lib" in path:
             read.append(path)
-        return original(path)
+        return original(distribution, path)
 
     monkeypatch.setattr(abi, "read_library", read_library)
     assert run_checks(make_stack(tmp_path / "env", *installed, cache=cache)) == first

@@ -13,16 +13,10 @@ import pytest
 from support.grids import some_of
 from support.shared_objects import SharedObject, dlopen, needs_compiler
 
-from nvp.doctor.loader import (
-    Process,
-    System,
-    split_library_path,
-    split_preload,
-)
+from nvp.doctor.loader import Process, split_library_path, split_preload
+from nvp.doctor.system import System
 
 pytestmark = needs_compiler
-
-SYSTEM = System(machine=platform.machine())
 
 
 def loaded(
@@ -30,7 +24,7 @@ def loaded(
 ) -> tuple[set[str], set[str]]:
     """Return the files that our rules load, and the names that they do not find."""
     process = Process(
-        SYSTEM,
+        System(machine=platform.machine()),
         library_path=split_library_path(environ.get("LD_LIBRARY_PATH", "")),
         program=sys.executable,
         preload=split_preload(environ.get("LD_PRELOAD", "")),

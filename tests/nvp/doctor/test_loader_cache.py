@@ -13,15 +13,15 @@ from support.loader_cache import cache_file
 from support.shared_objects import SharedObject, needs_compiler
 from support.stacks import Installed, machine, make_stack
 
-from nvp.doctor import loader
-from nvp.doctor.loader import System, read_cache
+from nvp.doctor import system
 from nvp.doctor.runner import Diagnosis, diagnose
+from nvp.doctor.system import System, read_cache
 
 CACHE = Path("/etc/ld.so.cache")
 LIBRARIES = {"libcuda.so.1": "/usr/lib64/libcuda.so.1", "libc.so.6": "/lib64/libc.so.6"}
 
 needs_ldconfig = pytest.mark.skipif(
-    shutil.which("ldconfig", path=loader._FOLDERS_OF_LDCONFIG) is None,
+    shutil.which("ldconfig", path=system._FOLDERS_OF_LDCONFIG) is None,
     reason="needs ldconfig",
 )
 
@@ -118,7 +118,7 @@ def test_a_library_that_is_not_in_the_cache_is_missing(tmp_path: Path) -> None:
 def test_without_ldconfig_no_library_is_called_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loader, "_FOLDERS_OF_LDCONFIG", str(tmp_path))
+    monkeypatch.setattr(system, "_FOLDERS_OF_LDCONFIG", str(tmp_path))
     diagnosis = missing_library(tmp_path)
     assert diagnosis.findings == ()
     (note,) = diagnosis.notes

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from support.shared_objects import SharedObject, needs_compiler
 
-from nvp.doctor.loader import Process, System
+from nvp.doctor.loader import Process
 from nvp.doctor.loading import load_jax, load_torch
+from nvp.doctor.system import System
 
 pytestmark = needs_compiler
 

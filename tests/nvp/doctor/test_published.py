@@ -24,11 +24,12 @@ from support.stacks import machine
 from nvidia_variant_provider.machine.environment import Environment
 from nvp.doctor.distributions import find_distributions
 from nvp.doctor.installation import find_installation
-from nvp.doctor.loader import Process, System, split_library_path
+from nvp.doctor.loader import Process, split_library_path
 from nvp.doctor.loading import load_jax, load_torch
 from nvp.doctor.model import Stack
 from nvp.doctor.runner import diagnose
 from nvp.doctor.software import CodeReader
+from nvp.doctor.system import System
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader of Linux")
 

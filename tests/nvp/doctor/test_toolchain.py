@@ -232,8 +232,32 @@ def test_the_ptxas_of_torch_is_used_where_it_has_one(tmp_path: Path) -> None:
     torch = replace(TORCH, files={**TORCH.files, "torch/bin/ptxas": program(OLD)})
     case = Case(installed=(torch, triton(NEW)), environment=machine("13.4", "10.3"))
     (finding,) = [f for f in case.check(tmp_path) if f.code == "ND401"]
-    assert finding.distribution == "triton"
+    assert finding.distribution == "torch"
+    assert "the ptxas of CUDA 12.8 that torch 2.15.0 brings" in finding.message
     assert str(finding.path).endswith("torch/bin/ptxas")
+
+
+@pytest.mark.parametrize("kind", ["foreign", "interpreter"])
+def test_a_broken_ptxas_of_torch_is_that_of_torch(kind: str, tmp_path: Path) -> None:
+    files = {**TORCH.files, "torch/bin/ptxas": BROKEN[kind][0]}
+    torch = replace(TORCH, files=files)
+    case = Case(installed=(torch, triton(NEW)), environment=machine("13.4", "10.3"))
+    (finding,) = [f for f in case.check(tmp_path) if f.code == "ND401"]
+    assert finding.message.startswith("the ptxas of torch 2.15.0 does not work: ")
+    assert finding.distribution == "torch"
+    assert finding.hint.endswith("--force-reinstall --no-deps torch==2.15.0")
+
+
+def test_a_bare_name_is_not_run_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(installed=(triton(NEW),), environ={"TRITON_PTXAS_PATH": "ptxas"})
+    (tmp_path / "ptxas").write_bytes(program(OLD))
+    (tmp_path / "ptxas").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    (finding,) = case.check(tmp_path)
+    assert finding.code == "ND402"
+    assert "there is no such file" in finding.message
 
 
 def test_machine_code_of_a_newer_major_version(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from support.range_server import Answer, serve_answers
 from nvidia_variant_provider.errors import InputError
 from nvp import api
 from nvp.gpu_code import compression, files, inspection
+from nvp.gpu_code.compression import Budget
 from nvp.gpu_code.library import inspect_library
 from nvp.gpu_code.report import (
     LibraryReport,
@@ -300,7 +301,7 @@ def test_the_error_of_the_thread_that_failed_is_raised() -> None:
         files.File(path="small.so", size=1, pieces=fail),
     ]
     with pytest.raises(OSError, match="the disk is gone"):
-        inspection._inspect_all(items, 2, counter)
+        inspection._inspect_all(items, 2, Budget(), counter)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -13,7 +13,14 @@ from typing import IO, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.containers import BINARIES, binaries, container, entry
+from support.containers import (
+    BINARIES,
+    binaries,
+    container,
+    entry,
+    inspect_bytes,
+    inspect_on_disk,
+)
 
 from nvp.gpu_code import dynamic, library
 from nvp.gpu_code.dynamic import read_other_parts
@@ -215,3 +222,10 @@ def test_other_files_are_read_as_ever(tmp_path: Path) -> None:
     for data in (b"\x7fELF" + bytes(9), bytes(LONG) + CODE, os.urandom(64) + CODE):
         report = inspect(data, tmp_path)
         assert report == inspect(data, tmp_path, loaded_only=False)
+
+
+@pytest.mark.parametrize("name", ["a.ptx", "a.so", "a.cubin"])
+def test_an_empty_file_is_the_same_in_a_stream_and_on_disk(name: str) -> None:
+    report = inspect_bytes(b"", name)
+    assert report == inspect_on_disk(b"", name)
+    assert (report is not None) == name.endswith(".ptx")

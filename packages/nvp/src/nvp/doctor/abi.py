@@ -17,12 +17,14 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from nvidia_variant_provider.strict_json import open_regular
 
 from ..builds.needs import Abi
 from ..gpu_code.dynamic import Symbol, read_symbols
 from .distributions import Distribution
+from .limits import SYMBOLS
 from .software import Software, kept_path, read_kept, write_kept
 
 OF_TORCH = re.compile(
@@ -41,8 +43,8 @@ _IN_NAMESPACE = b"7__cxx11"
 _LENGTH = re.compile(rb"[0-9]{1,6}")
 _TOKEN = re.compile(
     rb"(?P<length>[0-9]+)"
-    rb"|L[a-z]n?[0-9]+E"  # a number as the argument of a template
-    rb"|S[0-9A-Z]*_|T[0-9A-Z]*_"  # something that has been named before
+    rb"|L[a-z]n?[0-9]{1,20}E"  # a number as the argument of a template
+    rb"|[ST][0-9A-Z]{0,12}_"  # something that has been named before
     rb"|(?P<string>Ss)"  # std::string of the old ABI
     rb"|.",
     re.DOTALL,
@@ -152,7 +154,7 @@ def read_torch(torch: Distribution, folder: str | None) -> TorchSymbols | None:
     abis: Counter[Abi] = Counter()
     for item in files:
         try:
-            symbols = list(read_library(torch.locate(item.path)))
+            symbols = list(read_library(torch, item.path))
         except (OSError, ValueError) as error:
             torch.defects.append(f"{item.path}: {error}")
             return None
@@ -172,14 +174,17 @@ def read_torch(torch: Distribution, folder: str | None) -> TorchSymbols | None:
     return result
 
 
-def read_library(path: str) -> Iterator[Symbol]:
+def read_library(distribution: Distribution, path: str) -> Iterator[Symbol]:
     """Yield the symbols of a library that are in the namespaces of torch.
 
+    :param path: as RECORD has it.
+
     :raises OSError: it cannot be opened.
-    :raises ValueError: it is not an ELF file, or is damaged.
+    :raises ValueError: it is not an ELF file, is damaged, or has too many symbols.
     """
-    with open_regular(path) as file:
-        yield from read_symbols(file, OF_TORCH)
+    take = partial(distribution.limits.take, SYMBOLS, of=distribution.name)
+    with open_regular(distribution.locate(path)) as file:
+        yield from read_symbols(file, OF_TORCH, take=take)
 
 
 def _hash(name: bytes) -> int:
@@ -256,7 +261,7 @@ def find_extensions(
     for distribution, path in libraries:
         place = distribution.locate(path)
         try:
-            symbols = list(read_library(place))
+            symbols = list(read_library(distribution, path))
         except (OSError, ValueError) as error:
             distribution.defects.append(f"{path}: {error}")
             continue

@@ -15,7 +15,6 @@ import ast
 import operator
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from nvidia_variant_provider.machine.environment import ComputeCapability
 
 from .distributions import Distribution
 from .installation import read_head
-from .programs import Program
+from .programs import Program, find_program
 
 _COMPILER = "triton/backends/nvidia/compiler.py"
 _FOLDERS = ("triton/backends/nvidia/bin", "triton/third_party/cuda/bin")
@@ -33,6 +32,9 @@ _FOLDERS = ("triton/backends/nvidia/bin", "triton/third_party/cuda/bin")
 _PLAIN, _NEWER = "ptxas", "ptxas-blackwell"
 _FIRST_NEWER = 100
 _FUNCTION = re.compile(r"^def get_ptxas\(.*\n(?:[ \t)].*\n|\n)*", re.MULTILINE)
+_LONGEST_FUNCTION = 16 * 1024
+"""The most characters of it; the parser takes a hundred times as much memory."""
+
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
@@ -132,7 +134,7 @@ def _find_other(
     if path:
         if not os.path.dirname(path):
             # Triton starts it as a shell would.
-            path = shutil.which(path, path=environ.get("PATH", "")) or path
+            path = find_program(path, environ) or path
         return Program(path=path, named_by=variable)
     if tool != _PLAIN or torch is None:
         return None
@@ -146,7 +148,7 @@ def _find_other(
 def _read_function(path: str) -> ast.FunctionDef | None:
     """Read the function of Triton that chooses; ``None`` where there is none."""
     match = _FUNCTION.search(read_head(path))
-    if match is None:
+    if match is None or len(match[0]) > _LONGEST_FUNCTION:
         return None
     try:
         (node,) = ast.parse(match[0]).body

@@ -5,21 +5,26 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
 
 from nvidia_variant_provider.strict_json import open_regular
 
+from ..gpu_code.files import MAX_RECORDED, recorded_rows
 from ..knowledge.builds import PROJECTS
 from ..metadata.requirements import parse_requirement
 from ..wheels.archive import parse_requires
 from .installation import Installation
+from .limits import BYTES, DISTRIBUTIONS, FILES, MARKERS, REQUIREMENTS, Limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from packaging.requirements import Requirement
 
 
@@ -28,15 +33,27 @@ _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 
 _FOLDER = re.compile(rf"(?P<name>{_NAME})-(?P<version>[^-]+)\.dist-info")
 _OLD_FOLDER = re.compile(r"(?P<name>.+?)-[0-9][^-]*(?:-py[0-9.]+)?\.egg-info")
+_PROJECT = re.compile(rf"\s*({_NAME})(?![A-Za-z0-9._-])")
 _LEFT = re.compile(r"~.+\.dist-info")
 """pip gives such a name to what it removes, and leaves it where it is stopped."""
 
+BUILT_FOR = PROJECTS | {"jax", "jaxlib", "numpy"}
+"""What builds are made for one release of, beside NVIDIA's libraries and Triton."""
+
+_OF_GPUS = ("nvidia-", "cuda-", "triton", "pytorch-triton")
 TRITON = ("triton", "triton-windows", "pytorch-triton")
 """The names of distributions with the package ``triton``."""
 
-_LONGEST = 32 * 1024 * 1024
-"""The most bytes of METADATA, RECORD and variant.json. The RECORD of the largest
-distribution that is known has 4 MB."""
+_LONGEST = {"METADATA": 1 << 20, "RECORD": 16 << 20}
+"""The most bytes that are read of a file. The RECORD of the largest distribution that
+is known has 4 MB; of METADATA, the headers are read, which have some kilobytes."""
+
+_LONGEST_OTHER = 256 << 10
+"""The same for any other file, such as a variant.json, which has one variant here."""
+
+_PIECE = 64 << 10
+_END_OF_HEADERS = re.compile(rb"\n\r?\n")
+_SIZE = re.compile("[0-9]{1,18}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,12 +76,14 @@ class Distribution:
     :param name: the normalized name.
     :param version: as the folder spells it, with the local label.
     :param folder: its ``*.dist-info``.
+    :param limits: those of the environment.
     """
 
     name: str
     version: str
     folder: str
     defects: list[str] = field(default_factory=list, compare=False)
+    limits: Limits = field(default_factory=Limits, compare=False, repr=False)
 
     @property
     def root(self) -> str:
@@ -93,16 +112,22 @@ class Distribution:
 
     @cached_property
     def metadata(self) -> bytes:
-        """The bytes of METADATA; empty where it cannot be read."""
+        """The headers of METADATA; empty where it cannot be read."""
         data = self.read("METADATA") or b""
-        if b"Name:" not in data and not self.defects:
+        known = self.defects or self.limits.is_used_up(BYTES)
+        if b"Name:" not in data and not known:
             self.defects.append("its METADATA is missing or damaged")
         return data
 
     @cached_property
-    def requires(self) -> tuple[str, ...]:
-        """The texts of ``Requires-Dist``."""
-        return parse_requires(self.metadata)
+    def requires(self) -> tuple[tuple[str, str], ...]:
+        """What ``Requires-Dist`` says, each with the normalized name of the project."""
+        texts = parse_requires(self.metadata)
+        return tuple(
+            (canonicalize_name(match[1]), text)
+            for text in texts
+            if (match := _PROJECT.match(text))
+        )
 
     @cached_property
     def required(self) -> frozenset[str]:
@@ -111,10 +136,7 @@ class Distribution:
         torch requires ``cuda-toolkit[cublas]``, which requires nvidia-cublas for the
         extra alone.
         """
-        requirements = map(parse_requirement, self.requires)
-        return frozenset(
-            canonicalize_name(item.name) for item in requirements if item is not None
-        )
+        return frozenset(name for name, _ in self.requires)
 
     @cached_property
     def variant_json(self) -> bytes | None:
@@ -122,40 +144,72 @@ class Distribution:
         return self.read("variant.json")
 
     @cached_property
-    def record(self) -> bytes | None:
-        """The bytes of RECORD; ``None`` where it is missing."""
-        return self.read("RECORD")
-
-    @cached_property
     def files(self) -> tuple[RecordedFile, ...]:
         """The files that RECORD lists; empty where it is missing or malformed."""
-        text = (self.record or b"").decode("utf-8", "replace")
+        text = (self.read("RECORD") or b"").decode("utf-8", "replace")
         try:
-            return tuple(_parse_record(text.splitlines()))
+            return tuple(self._parse_record(text))
         except csv.Error as error:
             self.defects.append(f"its RECORD cannot be read: {error}")
             return ()
+
+    def _parse_record(self, text: str) -> Iterator[RecordedFile]:
+        for number, row in enumerate(recorded_rows(text)):
+            if number == MAX_RECORDED:
+                message = f"only the first {number:,} lines of its RECORD are read"
+                self.defects.append(message)
+                return
+            if not self.limits.take(FILES, of=self.name):
+                return
+            if not row[0]:
+                continue
+            size = row[2] if len(row) > 2 else ""
+            yield RecordedFile(
+                path=row[0].replace("\\", "/"),
+                digest=row[1] if len(row) > 1 else "",
+                size=int(size) if _SIZE.fullmatch(size) else None,
+            )
 
     def locate(self, path: str) -> str:
         """Return where a file of RECORD is."""
         return os.path.normpath(os.path.join(self.root, *path.split("/")))
 
     def read(self, name: str) -> bytes | None:
-        """Read a file of ``*.dist-info``; ``None`` where that is not possible."""
+        """Read a file of ``*.dist-info``, of METADATA the headers alone.
+
+        :returns: ``None`` where it cannot be read, or is too long.
+        """
         path = os.path.join(self.folder, name)
+        most = _LONGEST.get(name, _LONGEST_OTHER)
         try:
             with open_regular(path) as file:
-                data = file.read(_LONGEST + 1)
+                if name == "METADATA":
+                    data = _read_headers(file, most)
+                else:
+                    data = file.read(most + 1)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             self.defects.append(f"its {name} cannot be read: {reason or error}")
             return None
-        if len(data) > _LONGEST:
-            self.defects.append(f"its {name} is larger than {_LONGEST >> 20} MiB")
+        if len(data) > most:
+            self.defects.append(f"its {name} is not read: more than {most >> 10:,} KiB")
             return None
-        return data
+        return data if self.limits.take(BYTES, len(data), of=self.name) else None
+
+
+def _read_headers(file: BinaryIO, most: int) -> bytes:
+    """Read up to the empty line that the description comes behind.
+
+    :param most: how many bytes the headers have; the result of longer ones is longer.
+    """
+    data = b""
+    while len(data) <= most and (piece := file.read(_PIECE)):
+        data += piece
+        if end := _END_OF_HEADERS.search(data):
+            return data[: end.end()]
+    return data
 
 
 def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
@@ -164,6 +218,7 @@ def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
     Of two distributions of one name, Python imports the one in the earlier folder.
     """
     distributions: dict[str, Distribution] = {}
+    limits = Limits()
     for folder in folders:
         try:
             names = sorted(os.listdir(folder))
@@ -171,7 +226,7 @@ def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
             continue
         for name in names:
             match = _FOLDER.fullmatch(name)
-            if match is None:
+            if match is None or not limits.take(DISTRIBUTIONS, of=folder):
                 continue
             project = canonicalize_name(match["name"])
             distributions.setdefault(
@@ -180,6 +235,7 @@ def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
                     name=project,
                     version=match["version"],
                     folder=os.path.join(folder, name),
+                    limits=limits,
                 ),
             )
     return dict(sorted(distributions.items()))
@@ -212,19 +268,6 @@ def find_leftovers(folders: Iterable[str]) -> Iterator[str]:
                 )
 
 
-def _parse_record(lines: Iterable[str]) -> Iterable[RecordedFile]:
-    for row in csv.reader(lines):
-        if not row or not row[0]:
-            continue
-        digest = row[1] if len(row) > 1 else ""
-        size = row[2] if len(row) > 2 else ""
-        yield RecordedFile(
-            path=row[0].replace("\\", "/"),
-            digest=digest,
-            size=int(size) if size.isascii() and size.isdigit() else None,
-        )
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Need:
     """One requirement of an installed distribution that holds here.
@@ -240,43 +283,84 @@ class Need:
 
     def allows(self, version: str) -> bool:
         """Return whether a version satisfies it; one that is malformed does not."""
-        # PEP 440: "Local version identifiers are ignored" where the specifier has none.
-        return self.requirement.specifier.contains(version, prereleases=True)
+        return allows(self.requirement, version)
 
 
 def find_needs(
     distributions: Mapping[str, Distribution], installation: Installation
 ) -> Iterator[Need]:
-    """Yield the requirements that hold for an environment.
+    """Yield the requirements that hold for an environment, and lead to GPU code.
+
+    They are those on what is built for GPUs and on what NVIDIA publishes, and on
+    distributions that require these, directly or not: the parser is slow.
 
     Requirements of extras count where another installed distribution asks for the
     extra, such as torch for ``cuda-toolkit[cublas]``.
     """
     variables = installation.marker_variables()
+    leading = _leading(distributions.values())
     extras: dict[str, set[str]] = {name: {""} for name in distributions}
-    waiting = list(distributions)
+    waiting = [(name, "") for name in distributions if name in leading]
     seen: set[tuple[str, str, str]] = set()
     parsed: dict[str, list[Requirement]] = {}
     while waiting:
-        user = distributions[waiting.pop()]
-        if user.name not in parsed:
-            parsed[user.name] = [
-                item for text in user.requires if (item := parse_requirement(text))
-            ]
-        for requirement in parsed[user.name]:
-            active = extras[user.name]
-            if not any(holds(requirement, {**variables, "extra": e}) for e in active):
+        user_name, extra = waiting.pop()
+        user = distributions[user_name]
+        if user_name not in parsed:
+            counting = parse_requirements(user, leading.__contains__)
+            parsed[user_name] = list(counting)
+        for requirement in parsed[user_name]:
+            # What has no marker has been seen without an extra.
+            if requirement.marker is None and extra:
+                continue
+            if not user.limits.take(MARKERS, of=user_name):
+                break
+            if not holds(requirement, {**variables, "extra": extra}):
                 continue
             name = canonicalize_name(requirement.name)
             text = f"{requirement.name}{requirement.specifier}"
-            key = (user.name, name, text)
+            key = (user_name, name, text)
             if key not in seen:
                 seen.add(key)
                 yield Need(user=user, name=name, text=text, requirement=requirement)
-            wanted = {canonicalize_name(extra) for extra in requirement.extras}
-            if name in extras and not wanted <= extras[name]:
+            wanted = {canonicalize_name(item) for item in requirement.extras}
+            if name in extras:
+                waiting += [(name, item) for item in sorted(wanted - extras[name])]
                 extras[name] |= wanted
+
+
+def _leading(distributions: Iterable[Distribution]) -> set[str]:
+    """Return the names of GPU code, and of what requires it, through others too."""
+    users: dict[str, list[str]] = {}
+    for distribution in distributions:
+        for name in distribution.required:
+            users.setdefault(name, []).append(distribution.name)
+    waiting = [x for x in users if x.startswith(_OF_GPUS) or x in BUILT_FOR]
+    leading = set(waiting)
+    while waiting:
+        for name in users.get(waiting.pop(), ()):
+            if name not in leading:
+                leading.add(name)
                 waiting.append(name)
+    return leading
+
+
+def parse_requirements(
+    user: Distribution, counts: Callable[[str], bool]
+) -> Iterator[Requirement]:
+    """Yield the requirements of a distribution on projects whose names count.
+
+    What cannot be read is left out.
+    """
+    for name, text in user.requires:
+        if not counts(name):
+            continue
+        # One text can be a megabyte long, and is parsed in proportion.
+        if not user.limits.take(REQUIREMENTS, 1 + len(text) // 200, of=user.name):
+            return
+        requirement = parse_requirement(text)
+        if requirement is not None:
+            yield requirement
 
 
 def holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:
@@ -286,4 +370,13 @@ def holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:
     try:
         return requirement.marker.evaluate(dict(variables))
     except (ValueError, RecursionError):
+        return False
+
+
+def allows(requirement: Requirement, version: str) -> bool:
+    """Return whether a version satisfies it; one that is malformed does not."""
+    # PEP 440: "Local version identifiers are ignored" where the specifier has none.
+    try:
+        return requirement.specifier.contains(version, prereleases=True)
+    except InvalidVersion:  # packaging before 26
         return False

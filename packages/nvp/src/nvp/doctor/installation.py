@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from nvidia_variant_provider.errors import UsageError, shown
 from nvidia_variant_provider.strict_json import open_regular
 
+from .programs import find_program
+
 _VERSION = re.compile(r"python(3\.[0-9]+)(t?)")
 _HINT = "give the path of an interpreter, or of the folder of an environment"
 _HINT_OF_SCRIPT = (
@@ -120,13 +122,13 @@ def _is_binary(program: str) -> bool:
 
 
 def _find_program(given: str, environ: Mapping[str, str]) -> str | None:
-    if os.path.isfile(given):
-        return os.path.abspath(given)
-    if os.sep in given:
-        return None
-    import shutil
-
-    program = shutil.which(given, path=environ.get("PATH", os.defpath))
+    program = (
+        None
+        if os.path.dirname(given)
+        else find_program(given, {"PATH": os.defpath, **environ})
+    )
+    # It may be a file without an ending, or one that nobody can run here.
+    program = given if program is None and os.path.isfile(given) else program
     return None if program is None else os.path.abspath(program)
 
 

@@ -14,28 +14,27 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from ..gpu_code.report import LibraryReport, WheelReport
 from ..gpu_code.units import is_of_nvidia, split_units
 from .distributions import Distribution
 from .installation import read_head
-from .loader import (
-    Failure,
-    Process,
-    System,
-    split_library_path,
-    split_preload,
-)
+from .loader import Failure, Process, split_library_path, split_preload
 from .software import Software
+from .system import System
 
-_PAIR = re.compile(r"""["'](\w+)["']\s*[:,]\s*["'](lib[\w-]+\.so[^"']*)["']""")
+_PAIR = re.compile(r"""["'](\w+)["']\s*[:,]\s*["'](lib[\w-]+\.so[^"'/]*)["']""")
 """``"cublas": "libcublas.so.*[0-9]"`` in older torch; newer torch lists pairs."""
 
-_JAX_LOADS = re.compile(r"""_load\(\s*["'](\w+)["'],\s*\[([^\]]*)\]""")
+_JAX_LOADS = re.compile(r"""_load\(\s*["'](\w+)["'],\s*\[([^\]]{0,1000})\]""")
 """``_load("cublas", ["libcublas.so.12", "libcublasLt.so.12"])`` in jax."""
 
 _JAX_NAME = re.compile(r"""["'](lib[\w-]+\.so[\w.]*)["']""")
-_CUDA = re.compile(r"""^cuda\b[^=]*=\s*["'](\d+)""", re.MULTILINE)
+_CUDA = re.compile(r"""^cuda\b[^=\n]*=\s*["']([0-9]{1,3})""", re.MULTILINE)
+_MOST = 100
+"""The most libraries that count of one source; those of torch and jax list fifteen."""
+
 _GLOBAL_DEPS = "libtorch_global_deps.so"
 
 
@@ -55,7 +54,7 @@ def load_torch(process: Process, folders: Sequence[str]) -> list[Failure]:
     loading = loading.partition("\ndef ")[0]
     major = _CUDA.search(read_head(os.path.join(package, "version.py")))
     layout = f"cu{major[1]}" if major else None
-    listed = [(match[1], match[2]) for match in _PAIR.finditer(before)]
+    listed = _pairs(before)
     failures = process.load(library)
     if failures:
         stems = {name.partition(".")[0] for _, name in listed}
@@ -69,19 +68,25 @@ def load_torch(process: Process, folders: Sequence[str]) -> list[Failure]:
         # In case of success, some libraries are loaded so that they are found before
         # other copies. In older torch these are the ones that the function names.
         if "_preload_cuda_deps(required=False)" not in loading:
-            listed = [(match[1], match[2]) for match in _PAIR.finditer(loading)]
+            listed = _pairs(loading)
         _load_listed(process, folders, layout, listed)
-    for path in sorted(glob.glob(os.path.join(glob.escape(package), "_C.*.so"))):
+    libraries = glob.iglob(os.path.join(glob.escape(package), "_C.*.so"))
+    for path in sorted(islice(libraries, _MOST)):
         failures += process.load(path)
     return failures
+
+
+def _pairs(source: str) -> list[tuple[str, str]]:
+    matches = islice(_PAIR.finditer(source), _MOST)
+    return [(match[1], match[2]) for match in matches]
 
 
 def load_jax(process: Process, folders: Sequence[str]) -> None:
     """Load what the CUDA plug-in of jax loads first; what is missing is passed over."""
     for folder in folders:
         pattern = os.path.join(glob.escape(folder), "jax_plugins/xla_cuda*/__init__.py")
-        for path in sorted(glob.glob(pattern)):
-            for match in _JAX_LOADS.finditer(read_head(path)):
+        for path in sorted(glob.glob(pattern))[:_MOST_PLUGINS]:
+            for match in islice(_JAX_LOADS.finditer(read_head(path)), _MOST):
                 for name in _JAX_NAME.findall(match[2]):
                     place = ("nvidia", match[1], "lib", name)
                     home = _first(folders, *place)
@@ -119,6 +124,7 @@ def _first(folders: Sequence[str], *path: str) -> str | None:
 
 
 _MACHINES = ("x86_64", "aarch64")
+_MOST_PLUGINS = 8
 _JAX = re.compile(r"jax-cuda[0-9]+-(?:pjrt|plugin)")
 _TORCH = re.compile(r"lib(?:torch|c10)[a-z0-9_]*\.so.*")
 _REPAIRED = re.compile(r".+[-.][0-9a-f]{8,}\.so.*")
@@ -155,7 +161,10 @@ class Libraries:
     def __init__(self, software: Software, library_path: str = "") -> None:
         self._software = software
         self.system = System(
-            software.root, machine=_machine(software), known=software.is_here
+            software.root,
+            machine=_machine(software),
+            known=software.is_here,
+            limits=software.limits,
         )
         self._library_path = library_path if software.is_here else ""
         self._processes: dict[str, Process] = {}
@@ -251,7 +260,8 @@ class Libraries:
 
     @cached_property
     def _jax(self) -> tuple[str, ...]:
-        return tuple(filter(_JAX.fullmatch, self._software.distributions))
+        names = filter(_JAX.fullmatch, self._software.distributions)
+        return tuple(islice(names, _MOST_PLUGINS))
 
     @cached_property
     def _torch_process(self) -> Process:

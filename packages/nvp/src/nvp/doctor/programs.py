@@ -1,4 +1,4 @@
-"""Programs that are started for the user, none of which outlives this program.
+"""Programs that are found and started for the user; none outlives this program.
 
 Programs of CUDA are started to ask them for their versions.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import ntpath
 import os
+import posixpath
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -36,6 +37,48 @@ _GRACE = 5.0
 _ROUNDS = 10
 """How often the processes of a family are looked for. A process can start another one
 while they are ended."""
+
+
+def find_program(name: str, environ: Mapping[str, str]) -> str | None:
+    """Return the path of a program; ``None`` where there is none.
+
+    The folders of ``PATH`` are looked into, and never the working folder, which may be
+    somebody else's: `shutil.which` and Windows itself look there first.
+
+    :param name: its name, or its path where it has a folder.
+    """
+    places = places_of_program(name, environ, windows=sys.platform == "win32")
+    return next(
+        (x for x in places if os.path.isfile(x) and os.access(x, os.X_OK)), None
+    )
+
+
+def places_of_program(
+    name: str, environ: Mapping[str, str], *, windows: bool
+) -> Iterator[str]:
+    """Yield where a program may be, in the order of a shell."""
+    if "\0" in name:
+        return
+    flavour = ntpath if windows else posixpath
+    endings = [""]
+    if windows:
+        known = environ.get("PATHEXT", "").lower().split(";")
+        known = list(filter(None, known)) or [".com", ".exe", ".bat", ".cmd"]
+        if flavour.splitext(name)[1].lower() not in known:
+            endings = known
+    folders = [""]
+    if not flavour.dirname(name):
+        entries = environ.get("PATH", "").split(flavour.pathsep)
+        entries = [entry.strip('"') if windows else entry for entry in entries]
+        # On Windows, "C:folder" and "\\folder" depend on where the program is called.
+        folders = [
+            entry
+            for entry in entries
+            if flavour.isabs(entry) and (not windows or flavour.splitdrive(entry)[0])
+        ]
+    for folder in folders:
+        for ending in endings:
+            yield flavour.join(folder, f"{name}{ending}")
 
 
 @contextlib.contextmanager
@@ -98,7 +141,7 @@ def end_family(
     :param variable: ``NAME=VALUE``, which only this family has.
     """
     if sys.platform == "win32":
-        program = shutil.which("taskkill")
+        program = find_program("taskkill", {"PATH": ";".join(os.get_exec_path())})
         if program is not None and process.poll() is None:
             subprocess.run(  # noqa: S603  # Windows' own program
                 [program, "/T", "/F", "/PID", str(process.pid)],
@@ -234,7 +277,9 @@ def ask_versions(
         stack.callback(lambda: _close(runs.values()))
         for program in dict.fromkeys(programs):
             path = program.path
-            if "\0" in path or not os.path.exists(path):
+            # Windows would look for a bare name in the working folder.
+            named = "\0" in path or not os.path.dirname(path)
+            if named or not os.path.exists(path):
                 asked[program] = _failed(program, "missing", "there is no such file")
             elif os.path.isdir(path):
                 asked[program] = _failed(program, "refused", "it is a folder")

@@ -166,8 +166,9 @@ def prove_live(diagnosis: Diagnosis, seconds: float) -> Diagnosis:
 
 def _unreadable(stack: Stack) -> list[str]:
     notes = list(stack.libraries.system.notes)
+    notes += stack.limits.notes()
     notes += find_leftovers(stack.installation.folders)
-    unlisted = [item.name for item in stack.distributions.values() if not item.record]
+    unlisted = [item.name for item in stack.distributions.values() if not item.files]
     if unlisted:
         named = listed(unlisted, _NAMED)
         notes.append(f"files that no RECORD lists are not looked at: {named}")

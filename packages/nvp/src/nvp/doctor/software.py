@@ -19,18 +19,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 
 from .. import __version__
 from ..builds.needs import needs_of_report
 from ..files import load, store
+from ..gpu_code.compression import Budget
 from ..gpu_code.files import is_text
 from ..gpu_code.inspection import Progress, inspect_recorded
 from ..gpu_code.report import WheelReport
 from ..knowledge.builds import Needs
 from .distributions import Distribution, Need, RecordedFile, find_needs
 from .installation import Installation
+from .limits import CODE, Limits
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,14 @@ def write_kept(path: str | None, document: object) -> None:
     store(path, json.dumps(document, separators=(",", ":")).encode())
 
 
+_PARTS = 2
+"""By what the budget of one report is divided for all distributions together."""
+
+_SEARCHED = 4 << 30
+"""Bytes of files that are searched. The parts of a library that programs cannot hand to
+CUDA, its machine code for GPUs and the holes of a file do not count; the libraries of
+torch have 400 MB."""
+
 Watch: TypeAlias = "Callable[[str], AbstractContextManager[Progress | None]]"
 """Called with the name of a distribution, and returns what takes the progress."""
 
@@ -111,6 +120,9 @@ class CodeReader:
     ) -> None:
         self.folder = folder
         self._jobs = jobs
+        # All distributions share it, and it is used up in seconds.
+        self._budget = Budget(_PARTS)
+        self._budget.searched = _SEARCHED
         self._watch = watch or (lambda _: contextlib.nullcontext())
 
     def read(self, distribution: Distribution) -> WheelReport | None:
@@ -119,7 +131,12 @@ class CodeReader:
         :returns: ``None`` where it has no file that could hold any, or no RECORD. What
             cannot be read is a defect of the report.
         """
-        files = [item for item in distribution.files if may_have_gpu_code(item.path)]
+        files = [
+            item
+            for item in distribution.files
+            if may_have_gpu_code(item.path)
+            and distribution.limits.take(CODE, of=distribution.name)
+        ]
         if not files:
             return None
         path = kept_path(self.folder, "code", distribution, files)
@@ -127,21 +144,17 @@ class CodeReader:
         if report is not None:
             logger.debug("%s: its report is kept in %s", distribution.name, path)
             return report
-        record = (distribution.record or b"").decode("utf-8", "replace")
         with self._watch(distribution.name) as progress:
-            try:
-                report = inspect_recorded(
-                    distribution.name,
-                    record,
-                    distribution.metadata,
-                    locate=distribution.locate,
-                    loaded_only=True,
-                    jobs=self._jobs,
-                    progress=progress,
-                )
-            except InputError as error:
-                distribution.defects.append(error.message)
-                return None
+            report = inspect_recorded(
+                distribution.name,
+                (item.path for item in files),
+                distribution.metadata,
+                locate=distribution.locate,
+                loaded_only=True,
+                budget=self._budget,
+                jobs=self._jobs,
+                progress=progress,
+            )
         if not report.all_defects:
             write_kept(path, report.to_dict())
         return report
@@ -193,6 +206,11 @@ class Software:
     _needs: dict[str, Needs | None] = field(
         default_factory=dict, repr=False, compare=False
     )
+
+    @cached_property
+    def limits(self) -> Limits:
+        """What may be read of the environment; its distributions share it."""
+        return next((x.limits for x in self.distributions.values()), Limits())
 
     def code_of(self, distribution: Distribution) -> WheelReport | None:
         """Return the GPU code of a distribution.
@@ -272,16 +290,16 @@ class Software:
 
         :param name: the normalized name of the distribution that is needed.
         """
-        return _reached(name, lambda item: self._users.get(item, ()))
+        return _reached([name], lambda item: self._users.get(item, ()))
 
-    def needed_for(self, name: str) -> frozenset[str]:
-        """Return what a distribution needs, through others too, installed or not."""
+    def needed_for(self, *names: str) -> frozenset[str]:
+        """Return what distributions need, through others too, installed or not."""
 
         def required(item: str) -> Iterable[str]:
             distribution = self.distributions.get(item)
             return () if distribution is None else distribution.required
 
-        return _reached(name, required)
+        return _reached(names, required)
 
     def is_required(self, name: str) -> bool:
         """Return whether any distribution needs another one."""
@@ -331,10 +349,12 @@ class Software:
         return needs
 
 
-def _reached(start: str, following: Callable[[str], Iterable[str]]) -> frozenset[str]:
-    """Return what is reached from ``start``, which does not count by itself."""
+def _reached(
+    starts: Iterable[str], following: Callable[[str], Iterable[str]]
+) -> frozenset[str]:
+    """Return what is reached from ``starts``, which do not count by themselves."""
     reached: set[str] = set()
-    waiting = [start]
+    waiting = list(starts)
     while waiting:
         for name in following(waiting.pop()):
             if name not in reached:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -32,7 +31,7 @@ from ..knowledge.tables import gpu_models, runs_machine_code, runs_ptx, toolkits
 from .assemblers import Assembler, find_assemblers
 from .distributions import Distribution, Need, find_triton
 from .installation import read_head
-from .programs import Program, ask_versions
+from .programs import Program, ask_versions, find_program
 from .software import Software
 
 
@@ -261,7 +260,7 @@ def find_nvcc(environ: Mapping[str, str], root: str) -> Iterator[Program]:
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if folder := environ.get(variable):
             places.setdefault(os.path.join(folder, "bin", _NVCC), variable)
-    path = shutil.which(_NVCC, path=environ.get("PATH", ""))
+    path = find_program(_NVCC, environ)
     if path is not None:
         places.setdefault(path, "PATH")
     default = os.path.join(root, *_DEFAULT, "bin", _NVCC)

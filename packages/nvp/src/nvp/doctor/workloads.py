@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import threading
@@ -25,7 +24,7 @@ from nvidia_variant_provider.errors import UsageError, printable, shown
 from .compile_log import CompileLog, split_prefix
 from .live.processes import Memory, watch_memory
 from .model import Finding, Stack, declare
-from .programs import end_family, pipe_name, started
+from .programs import end_family, find_program, pipe_name, started
 
 _MARK = "NV_VARIANT_PROVIDER_WORKLOAD"
 """A variable that all processes of a workload inherit, also those that leave its
@@ -126,7 +125,7 @@ def run_command(
     :param log: reads the output.
     """
     outcome = Outcome()
-    program = shutil.which(words[0], path=variables.get("PATH"))
+    program = find_program(words[0], variables)
     if program is None:
         outcome.error = f"there is no program {shown(words[0])} in the environment"
         return outcome

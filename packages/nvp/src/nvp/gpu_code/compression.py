@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import threading
 from types import ModuleType
 from typing import Any
@@ -44,15 +45,20 @@ class Budget:
 
     There is no lock: if two threads count one step together, that is one step too many
     at most.
+
+    ``searched`` is the bytes of long files on disk, which nothing bounds here.
+
+    :param parts: only one of so many equal parts of the limits is there to spend.
     """
 
-    __slots__ = ("_told", "checked", "sequences", "steps", "unpacked")
+    __slots__ = ("_told", "checked", "searched", "sequences", "steps", "unpacked")
 
-    def __init__(self) -> None:
-        self.steps = STEPS
-        self.checked = CHECKED
-        self.unpacked = UNPACKED
-        self.sequences = SEQUENCES
+    def __init__(self, parts: int = 1) -> None:
+        self.steps = STEPS // parts
+        self.checked = CHECKED // parts
+        self.unpacked = UNPACKED // parts
+        self.sequences = SEQUENCES // parts
+        self.searched = math.inf
         self._told: set[str] = set()
 
     @property

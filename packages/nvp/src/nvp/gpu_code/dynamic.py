@@ -8,9 +8,10 @@ Generic ABI: https://gabi.xinuos.com, chapters 4, 5 ("Symbol Table") and 8.
 
 from __future__ import annotations
 
+import os
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
@@ -47,14 +48,17 @@ _WORTHWHILE = 64 * 1024
 """The shortest part that is worth to be left out, in bytes: reading is faster than that
 many calls."""
 
-MAX_SYMBOLS = 4_000_000
+MAX_SYMBOLS = 1_000_000
 """Symbols that are read of one file; libtorch_cpu has 75,000."""
 
-MAX_NAMES = 256 * 1024 * 1024
+MAX_NAMES = 64 * 1024 * 1024
 """The most bytes of names, in the file and added up: two symbols can share a name."""
 
 MAX_SYMBOL = 64 * 1024
 """The most bytes of one name. Templates of C++ have names of several thousand."""
+
+_AS_ENTRY = 64
+"""Bytes of names that count as one entry; one that is wanted counts as four more."""
 
 _AT_ONCE = 1024
 """Symbols that are unpacked at a time."""
@@ -231,13 +235,18 @@ class Symbol(NamedTuple):
 
 
 def read_symbols(
-    file: BinaryIO, beginning: re.Pattern[bytes] = _ANY
+    file: BinaryIO,
+    beginning: re.Pattern[bytes] = _ANY,
+    *,
+    take: Callable[[int], bool] = lambda _: True,
 ) -> Iterator[Symbol]:
     """Yield the symbols of an ELF file that other files can see, in its order.
 
     :param file: it can be seeked in, and stays where the last read has left it.
     :param beginning: what the names begin with that are wanted; it matches no zero
         byte.
+    :param take: is told what is about to be read, in entries of a table or as much
+        work, and returns whether it may be read.
     :raises ValueError: it is not an ELF file, or its tables are cut off or too large.
     """
     sections = read_seekable(read_sections(), file).sections
@@ -249,6 +258,8 @@ def read_symbols(
     form = struct.Struct(order + ("IBBHQQ" if wide else "IIIBBH"))
     if length > MAX_SYMBOLS * form.size or names_length > MAX_NAMES:
         raise ValueError("its symbol table is too large")
+    if not take(length // form.size + names_length // _AS_ENTRY):
+        raise ValueError("its symbols are not read: there are too many")
     names = _read(file, names_at, names_length)
     left = MAX_NAMES
     match = beginning.match
@@ -264,7 +275,7 @@ def read_symbols(
             if end < 0:
                 raise ValueError("the name of a symbol is cut off")
             left -= end - at
-            if left < 0:
+            if left < 0 or not take(4 + (end - at) // _AS_ENTRY):
                 raise ValueError("the names of its symbols are too long")
             yield Symbol(names[at:end], section != _SHN_UNDEF, info >> 4 == _STB_WEAK)
         start, length = start + size, length - size
@@ -272,11 +283,9 @@ def read_symbols(
 
 def _read(file: BinaryIO, start: int, length: int) -> bytes:
     data = b""
-    if length:
-        try:
-            file.seek(start)
-        except OverflowError as error:
-            raise ValueError("its symbol table is cut off") from error
+    # Offsets come from the file, and systems refuse to seek to impossible ones.
+    if length and start < file.seek(0, os.SEEK_END):
+        file.seek(start)
         data = file.read(length)
     if len(data) < length:
         raise ValueError("its symbol table is cut off")

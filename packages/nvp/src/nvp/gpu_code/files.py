@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import IO
@@ -221,28 +221,33 @@ def list_folder(folder: str) -> Listing:
     return listing
 
 
-def recorded_paths(record: str, listing: Listing) -> set[str]:
+def recorded_rows(record: str) -> Iterator[list[str]]:
+    """Yield the rows of a RECORD, none of which is empty.
+
+    :raises csv.Error: the RECORD is malformed.
+    """
+    # Use an iterator, so that there is no list of all lines in memory next to the text.
+    return filter(None, csv.reader(match[0] for match in _LINE.finditer(record)))
+
+
+def recorded_paths(recorded: Iterable[str], listing: Listing) -> set[str]:
     """Return the files of a RECORD that lie next to it, where packages are.
 
     Scripts, manuals and the like lie up to three folders above, in ``bin`` and
     ``share``, and hold no GPU code. A path that leads further up, or an absolute one,
     leaves the installation: it becomes a defect and is not touched.
-
-    :raises csv.Error: the RECORD is malformed.
     """
     paths: set[str] = set()
-    # Use an iterator, so that there is no list of all lines in memory next to the text.
-    lines = (match[0] for match in _LINE.finditer(record))
-    for row in csv.reader(lines):
+    for given in recorded:
         if len(paths) == MAX_RECORDED:
             message = f"only the first {MAX_RECORDED} files are read"
             listing.add_defect("RECORD", message)
             break
-        path = os.path.normpath(row[0].replace("\\", "/")) if row else "."
+        path = os.path.normpath(given.replace("\\", "/"))
         steps = path.split(os.sep)
         absolute = os.path.isabs(path) or os.path.splitdrive(path)[0]
         if absolute or steps[:4] == [".."] * 4:
-            listing.add_defect(row[0], "not read: it is outside of the installation")
+            listing.add_defect(given, "not read: it is outside of the installation")
         elif steps[0] not in ("..", "."):
             paths.add(path)
     return paths

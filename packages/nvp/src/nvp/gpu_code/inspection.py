@@ -10,7 +10,7 @@ import stat
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from queue import Empty, SimpleQueue
@@ -20,7 +20,7 @@ from nvidia_variant_provider.errors import InputError, shown
 from nvidia_variant_provider.strict_json import unreadable
 
 from .compression import Budget
-from .files import ARCHIVES, File, Listing, list_folder, recorded_paths
+from .files import ARCHIVES, File, Listing, list_folder, recorded_paths, recorded_rows
 from .library import inspect_library, inspect_local
 from .report import LibraryReport, WheelReport
 from .units import copied_paths
@@ -124,9 +124,14 @@ def inspect_distribution(
         metadata = installed.read_text("METADATA") or ""
     except UnicodeDecodeError:
         metadata = None
+    try:
+        paths = [row[0] for row in recorded_rows(record)]
+    except csv.Error as error:
+        message = f"the RECORD of {shown(name)} cannot be read: {error}"
+        raise InputError(message, hint="install it again") from None
     return inspect_recorded(
         name,
-        record,
+        paths,
         None if metadata is None else metadata.encode(),
         locate=lambda path: str(installed.locate_file(path)),
         jobs=jobs,
@@ -136,36 +141,34 @@ def inspect_distribution(
 
 def inspect_recorded(
     name: str,
-    record: str,
+    recorded: Iterable[str],
     metadata: bytes | None,
     *,
     locate: Callable[[str], str],
     loaded_only: bool = False,
+    budget: Budget | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> WheelReport:
     """Find the GPU code in the files of a RECORD.
 
     :param name: the distribution that the RECORD belongs to.
+    :param recorded: the paths of the RECORD.
     :param metadata: the bytes of METADATA; ``None`` where it cannot be read.
     :param locate: returns where a file of the RECORD is.
     :param loaded_only: whether to look only where libraries have data, which is where
         programs have GPU code. That takes half of the time.
-    :raises InputError: the RECORD is malformed.
     """
     listing = Listing(projects={"": name}, loaded_only=loaded_only)
-    try:
-        paths = recorded_paths(record, listing)
-    except csv.Error as error:
-        message = f"the RECORD of {shown(name)} cannot be read: {error}"
-        raise InputError(message, hint="install it again") from None
     if metadata is None:
         listing.add_defect("METADATA", "not read: it is not UTF-8")
     else:
         listing.add_metadata(metadata)
-    for path in sorted(paths):
+    for path in sorted(recorded_paths(recorded, listing)):
         listing.add_path(locate(path), path.replace("\\", "/"))
-    return inspect_listing(listing, name, "distribution", jobs=jobs, progress=progress)
+    return inspect_listing(
+        listing, name, "distribution", budget=budget, jobs=jobs, progress=progress
+    )
 
 
 def inspect_listing(
@@ -173,6 +176,7 @@ def inspect_listing(
     path: str,
     kind: str = "wheel",
     *,
+    budget: Budget | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> WheelReport:
@@ -180,6 +184,7 @@ def inspect_listing(
 
     :param path: what the report is about.
     :param kind: the kind of the report; see `WheelReport`.
+    :param budget: what may be spent, by default that of one report.
     """
     total = sum(item.size for item in listing.files)
     logger.info(
@@ -193,7 +198,8 @@ def inspect_listing(
     )
     started = time.monotonic()
     try:
-        reports = _inspect_all(listing.files, jobs, _Counter(total, progress))
+        counter = _Counter(total, progress)
+        reports = _inspect_all(listing.files, jobs, budget or Budget(), counter)
     finally:
         listing.close()
     seconds, name = time.monotonic() - started, inflater_name()
@@ -263,9 +269,8 @@ class _Counter:
 
 
 def _inspect_all(
-    files: list[File], jobs: int, counter: _Counter
+    files: list[File], jobs: int, budget: Budget, counter: _Counter
 ) -> list[LibraryReport]:
-    budget = Budget()
     if jobs < 2 or len(files) < 2:
         return _inspect_each(iter(files), budget, counter)
     # Threads help, since zlib releases the interpreter's lock. The largest file comes

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import bisect
+import errno
+import os
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, TypeVar
@@ -169,6 +172,11 @@ def inspect_library(
                 feeder.feed(data)
     except BrokenError as error:
         counts.add_defect(None, str(error))
+    if not size:  # an empty stream has no pieces
+        form = guess_format(path, head)
+        feeders = [RangeFeeder(reader, size) for reader in _readers(form)]
+        for feeder in feeders:
+            feeder.finish()
     scanner.finish()
     _read_again(feeders, pieces)
     tables = [feeder.result for feeder in feeders]
@@ -197,6 +205,7 @@ def inspect_local(
     :param on_bytes: is called with the number of bytes of each step.
     """
     counts = Counts(path)
+    budget = budget or Budget()
     scanner = _scanner(counts, size, budget)
     form = ""
     tables: list[_Table | None] = []
@@ -208,7 +217,10 @@ def inspect_local(
             if loaded_only and form == "elf":
                 # The readers of the tables say what is wrong with the file.
                 others = _read_table(read_other_parts(), file, [])
-            _scan(scanner, size, file, others or (), on_bytes)
+            if not _scan(
+                scanner, size, file, others or (), budget=budget, on_bytes=on_bytes
+            ):
+                counts.add_defect(None, "not searched completely: there is too much")
             tables = [_read_table(item, file, errors) for item in _readers(form)]
     except OSError as error:
         counts.add_defect(None, f"cannot be read: {error.strerror or error}")
@@ -232,28 +244,36 @@ def _scan(
     size: int,
     file: IO[bytes],
     others: Sequence[Range],
+    *,
+    budget: Budget,
     on_bytes: Callable[[int], None],
-) -> None:
-    """Feed a scanner.
+) -> bool:
+    """Feed a scanner, and return whether it has seen all that counts.
 
     :param others: start and end of the parts in which no container is looked for, in
         ascending order.
     """
     step = _STEP
     start = scanner.position
+    data_end = 0
     while start < size:
         end = size
         if scanner.is_searching:
             place, end = _around(others, start, size)
+            if place == start and start >= data_end:
+                place, data_end = _behind_hole(file, start, size)
             if place > start:
                 scanner.leave_out(place)
                 on_bytes(place - start)
                 start = place
                 continue
+        if budget.searched <= 0:
+            return False
         file.seek(start)
         data = file.read(min(step, end - start))
         if not data:
-            return
+            return True
+        budget.searched -= len(data)
         scanner.feed(data)
         wanted = scanner.wanted
         # Where much was skipped, much is likely to be skipped again.
@@ -261,6 +281,26 @@ def _scan(
         scanner.skip(wanted)
         on_bytes(wanted - start)
         start = wanted
+    return True
+
+
+def _behind_hole(file: IO[bytes], place: int, size: int) -> Range:
+    """Return the first place that has data, and where the next hole is.
+
+    Holes read as zeros, and a container has none at its start. An entry may begin in
+    the data and end in the hole, so that the beginning of a hole counts as data.
+    """
+    if sys.platform == "win32":
+        return place, size
+    try:
+        data = file.seek(place, os.SEEK_DATA)
+    except OSError as error:
+        # "whence is SEEK_DATA ... and offset is within a hole at the end of the file"
+        return (size if error.errno == errno.ENXIO else place), size
+    try:
+        return data, file.seek(data, os.SEEK_HOLE) + _SHORT
+    except OSError:
+        return data, size
 
 
 def _around(others: Sequence[Range], place: int, size: int) -> Range:

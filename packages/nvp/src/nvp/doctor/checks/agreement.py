@@ -15,11 +15,9 @@ from nvidia_variant_provider.strict_json import open_regular
 
 from ...builds.needs import needs_of_name
 from ...knowledge.builds import PROJECTS
-from ..distributions import TRITON, Distribution, Need, RecordedFile
+from ..distributions import BUILT_FOR, TRITON, Distribution, Need, RecordedFile
+from ..limits import OPENED
 from ..model import Finding, Stack, check
-
-_BUILT_FOR = PROJECTS | {"jax", "jaxlib", "numpy"}
-"""What builds are made for one release of, beside NVIDIA's libraries and Triton."""
 
 _LIBRARIES = (".so", ".pyd", ".dll", ".dylib")
 _LONGEST = 64 * 1024 * 1024
@@ -72,7 +70,7 @@ def _say_unmet(need: Need, installed: Distribution | None) -> str:
 def find_wrong_companions(stack: Stack) -> Iterator[Finding]:
     """A GPU package was built for another release than is installed."""
     unmet: dict[str, list[tuple[Need, Distribution]]] = {}
-    for need, installed in _unmet(stack, _BUILT_FOR.difference(TRITON).__contains__):
+    for need, installed in _unmet(stack, BUILT_FOR.difference(TRITON).__contains__):
         # What is not there at all, pip and the import say themselves.
         if installed is not None and _is_of_gpu(need.user):
             unmet.setdefault(need.name, []).append((need, installed))
@@ -92,7 +90,7 @@ def find_wrong_companions(stack: Stack) -> Iterator[Finding]:
 
 
 def _is_of_gpu(user: Distribution) -> bool:
-    own = user.name in _BUILT_FOR or user.name.startswith("jax-cuda")
+    own = user.name in BUILT_FOR or user.name.startswith("jax-cuda")
     return own or not PROJECTS.isdisjoint(user.required)
 
 
@@ -165,18 +163,24 @@ def _find_winner(
     path: str, pairs: Iterable[tuple[Distribution, RecordedFile]]
 ) -> Distribution | None:
     """Return whose file it is that is there; ``None`` where nobody can tell."""
+    (first, _), *_ = pairs
     try:
         with open_regular(path) as file:
-            data = file.read(_LONGEST + 1)
+            size = file.seek(0, os.SEEK_END)
+            if size > _LONGEST or not first.limits.take(OPENED, size, of=first.name):
+                return None
+            file.seek(0)
+            data = file.read(_LONGEST)
     except (OSError, ValueError):
         return None
-    if len(data) > _LONGEST:
-        return None
+    own: dict[str, str] = {}
     for distribution, item in pairs:
-        algorithm, _, digest = item.digest.partition("=")
-        if algorithm in ("sha256", "sha384", "sha512"):
-            own = hashlib.new(algorithm, data).digest()
-            if base64.urlsafe_b64encode(own).decode().rstrip("=") == digest:
+        name, _, digest = item.digest.partition("=")
+        if name in ("sha256", "sha384", "sha512"):
+            if name not in own:
+                hashed = hashlib.new(name, data).digest()
+                own[name] = base64.urlsafe_b64encode(hashed).decode().rstrip("=")
+            if own[name] == digest:
                 return distribution
     return None
 

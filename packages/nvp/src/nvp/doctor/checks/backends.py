@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvidia_variant_provider.strict_json import open_regular
 
 from ...files import read_resource
-from ...metadata.requirements import parse_requirement
-from ..distributions import Distribution, holds
+from ..distributions import Distribution, allows, holds, parse_requirements
 from ..installation import read_head
+from ..limits import OPENED
 from ..loader import LIBRARY_PATH, split_library_path
 from ..model import Finding, Stack, check
 from .libraries import find_installed, project_for, purpose_of
@@ -34,10 +36,14 @@ _OF_BITSANDBYTES = re.compile(
     r"bitsandbytes/libbitsandbytes_cuda([0-9]{3})\.(?:so|dll)"
 )
 _NVIDIA = re.compile(r"nvidia-([a-z0-9-]+?)(?:-cu([0-9]+))?")
-_NAMES = re.compile(rb"lib(?:cu|nccl)[A-Za-z_]*\.so\.[0-9]+")
+_NAMES = re.compile(rb"lib(?:cu|nccl)[A-Za-z_]{0,40}\.so\.[0-9]{1,4}")
 
-_LONGEST = 256 * 1024 * 1024
-"""The most bytes of a library that are searched for names."""
+_PIECE = 1024 * 1024
+_OVERLAP = 64
+"""Bytes of a piece that may begin a name, which the next piece ends."""
+
+_MOST_NAMES = 1000
+"""The most names of one file; programs have ten."""
 
 _SONAMES: Mapping[str, tuple[str, int | None]] = {
     "cuda-runtime": ("cudart", 0),
@@ -182,9 +188,8 @@ def find_missing_opened(stack: Stack) -> Iterator[Finding]:
 
 def _missing_of_extra(stack: Stack, own: Distribution, extra: str) -> Iterator[str]:
     """Yield the libraries that an extra would bring, and that are not there."""
-    for text in own.requires:
-        requirement = parse_requirement(text)
-        if requirement is None or not _is_of_extra(stack, requirement, extra):
+    for requirement in parse_requirements(own, lambda x: x.startswith("nvidia-")):
+        if not _is_of_extra(stack, requirement, extra):
             continue
         name = canonicalize_name(requirement.name)
         match = _NVIDIA.fullmatch(name)
@@ -195,12 +200,12 @@ def _missing_of_extra(stack: Stack, own: Distribution, extra: str) -> Iterator[s
         major = int(match[2] or 13) + (shift or 0)
         if shift is None:
             floors = [s.version for s in allowed if s.operator in (">=", "==", "~=")]
-            major = int(floors[0].partition(".")[0]) if floors else 0
+            major = Version(floors[0].removesuffix(".*")).major if floors else 0
         library = f"lib{stem}.so.{major}"
         if installed is None:
             if not _is_in_system(stack, library):
                 yield f"{library}, which is found nowhere,"
-        elif not allowed.contains(installed.version, prereleases=True):
+        elif not allows(requirement, installed.version):
             yield f"{library} of {name}{allowed}, which is {installed.version} here,"
 
 
@@ -223,7 +228,7 @@ def _missing_of_names(stack: Stack, own: Distribution) -> tuple[list[str], str]:
     named: set[str] = set()
     for item in own.files:
         if ".so" in item.path:
-            named |= _names_in(own.locate(item.path))
+            named.update(_names_in(own, item.path))
     # A program names parts of cuDNN, which come with it: one name says enough.
     first = {purpose_of(name): name for name in sorted(named, reverse=True)}
     absent = [
@@ -234,7 +239,8 @@ def _missing_of_names(stack: Stack, own: Distribution) -> tuple[list[str], str]:
     places = [find_installed(stack, name) for name in absent]
     if all(places):
         folders = ":".join(dict.fromkeys(place[1] for place in places if place))
-        return absent, f"add the folders that have them to LD_LIBRARY_PATH: {folders}"
+        wanted = shlex.quote(folders)
+        return absent, f"add the folders that have them to LD_LIBRARY_PATH: {wanted}"
     cuda = _cuda_of(named)
     projects = {project_for(stack, name, own, cuda) for name in absent}
     install = stack.pip("install", *sorted(filter(None, projects)))
@@ -246,13 +252,23 @@ def _cuda_of(names: Iterable[str]) -> int | None:
     return next(map(int, majors), None)
 
 
-def _names_in(path: str) -> set[str]:
+def _names_in(own: Distribution, path: str) -> Iterator[str]:
+    """Yield the names of libraries in a file, as far as there are few of them."""
+    names: set[bytes] = set()
     try:
-        with open_regular(path) as file:
-            data = file.read(_LONGEST)
+        with open_regular(own.locate(path)) as file:
+            rest = b""
+            while piece := file.read(_PIECE):
+                if not own.limits.take(OPENED, len(piece), of=own.name):
+                    break
+                for match in _NAMES.finditer(rest + piece):
+                    names.add(match[0])
+                    if len(names) > _MOST_NAMES:
+                        return
+                rest = piece[-_OVERLAP:]
     except (OSError, ValueError):
-        return set()
-    return {name.decode("ascii") for name in _NAMES.findall(data)}
+        return
+    yield from (name.decode("ascii") for name in names)
 
 
 def _is_in_system(stack: Stack, name: str) -> bool:

@@ -51,12 +51,11 @@ def _of_programs(find: Find) -> Find:
     @wraps(find)
     def find_of_programs(stack: Stack) -> Iterator[Finding]:
         findings = list(find(stack))
-        reported = {item.distribution for item in findings}
+        brought = stack.needed_for(*{item.distribution or "" for item in findings})
         rest = []
         for item in findings:
             name = item.distribution or ""
-            is_library = stack.distributions[name].is_library
-            if not (is_library and reported & stack.required_by(name)):
+            if not (stack.distributions[name].is_library and name in brought):
                 rest.append(item)
         names = tuple(dict.fromkeys(item.distribution or "" for item in rest))
         if len(names) > _MOST_TOGETHER:
@@ -287,11 +286,12 @@ def _pieces_by_gpu(
         return
     builds = list(_builds(stack))
     refused = {item.name for item, n in builds if refusal_of_driver(n, driver)}
+    brought = stack.needed_for(*refused)
     for distribution, needs in builds:
         name = distribution.name
         if name in refused:
             continue
-        if distribution.is_library and refused & stack.required_by(name):
+        if distribution.is_library and name in brought:
             continue
         for capability in stack.environment.compute_capabilities:
             pieces = [_stand(p, capability, driver) for p in needs.pieces or ()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
 from ...builds.needs import needs_of_name
@@ -120,7 +121,7 @@ def find_other_copies(stack: Stack) -> Iterator[Finding]:
 
 def _entry(folder: str) -> str:
     if folder != os.curdir:
-        return folder
+        return shlex.quote(folder)
     return "the empty entry, which means the current folder,"
 
 
@@ -195,7 +196,7 @@ def _hint_for_missing(
     if installed is not None and not _say_other_cuda(stack, owner, failures):
         return (
             "import a program first that loads it, such as torch, or add its folder to "
-            f"LD_LIBRARY_PATH: {installed[1]}"
+            f"LD_LIBRARY_PATH: {shlex.quote(installed[1])}"
         )
     if other := _say_other_cuda(stack, owner, failures):
         return other

@@ -28,7 +28,9 @@ def find_old_assemblers(stack: Stack) -> Iterator[Finding]:
     triton = stack.toolchain.triton
     for assembler in stack.toolchain.assemblers:
         program = assembler.used
-        if triton is None or program.named_by == assembler.variable:
+        # The one that torch brings counts before Triton's own.
+        owner = stack.distributions.get(program.named_by)
+        if triton is None or owner is None:
             continue
         if program.problem is not None:
             # The program for another machine may be right on it.
@@ -36,27 +38,28 @@ def find_old_assemblers(stack: Stack) -> Iterator[Finding]:
             if assembler.gpus and not elsewhere:
                 yield Finding.of(
                     code="ND401",
-                    distribution=triton.name,
+                    distribution=owner.name,
                     path=program.path,
-                    message=f"the {assembler.tool} of {triton.title} "
+                    message=f"the {assembler.tool} of {owner.title} "
                     f"does not work: {program.problem}",
                     hint=stack.pip(
                         "install",
                         "--force-reinstall",
                         "--no-deps",
-                        f"{triton.name}=={triton.public_version}",
+                        f"{owner.name}=={owner.public_version}",
                     ),
                 )
             continue
         unknown = _unknown(program, assembler)
         if unknown:
+            brought = "" if owner is triton else f" that {owner.title} brings"
             yield Finding.of(
                 code="ND401",
-                distribution=triton.name,
+                distribution=owner.name,
                 path=program.path,
                 message=f"{triton.title} assembles for compute "
                 f"capability {_listed(unknown)} with the {assembler.tool} of CUDA "
-                f"{program.cuda}, which does not know it",
+                f"{program.cuda}{brought}, which does not know it",
                 hint=f"set {assembler.variable} to the ptxas of CUDA "
                 f"{_needed(unknown)}, or install the release of torch, with the "
                 f"{triton.name} that it requires, which supports this GPU",
