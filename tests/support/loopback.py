@@ -139,6 +139,8 @@ def start(
     prepare: Callable[[Client], object] | None = None,
     links: bool = False,
     unchecked: bool = False,
+    vendor_indexes: bool = False,
+    every_gpu: bool = False,
     host: str = "127.0.0.1",
     **access: Any,
 ) -> Iterator[Running]:
@@ -161,6 +163,8 @@ def start(
             pins=pins or Pins(),
             environ={},
             unchecked=unchecked,
+            vendor_indexes=vendor_indexes,
+            every_gpu=every_gpu,
         ),
         Access(**{"secret": False, **access}),
         host=host,
@@ -169,6 +173,7 @@ def start(
     )
     add = local_index.add_links if links else local_index.add_index
     urls = [add(url) for url in upstreams]
+    urls += local_index.add_vendors()
     if prepare is not None:
         prepare(client)
     with local_index.serve():

@@ -11,9 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.builds import machine
 from support.command import Run
 from support.index_server import serve
 from support.label_index import html_page
+from support.loopback import start
+from support.processes import installed_labels
+from support.uv_installer import install_with_uv
 from support.wheels import stub_wheel
 
 from nvp.knowledge import tables as table
@@ -35,6 +39,7 @@ VENDORS = {
     # The folder has copies of what is not of its maker.
     f"{WHL}/cu126/demo": ["9.0"],
     f"{WHL}/cu128/torch": ["2.11.0+cu128"],
+    f"{WHL}/cu129/torch": ["2.10.0+cu129"],
     f"{ASTRAL}/cu128/flash-attn": [
         "2.8.3+cu.12.8.torch.2.10",
         "2.8.3+cu.12.8.torch.2.11",
@@ -157,3 +162,36 @@ def test_nothing_is_asked_unless_wanted(run: Run, own: str, tmp_path: Path) -> N
         "torch": "2.10.0",
         "demo": "1.0",
     }
+
+
+@pytest.mark.parametrize(
+    ("here", "every_gpu", "expected"),
+    [
+        (("12.8", "8.0"), False, "2.14.1+cu126"),
+        (("13.2", "8.0"), False, "2.15.0"),
+        (("13.2", "7.0", "10.0"), False, "2.15.0"),
+        # The last build with code for both.
+        (("13.2", "7.0", "10.0"), True, "2.10.0+cu129"),
+    ],
+)
+def test_uv_gets_them_from_serve(
+    own: str,
+    environ: dict[str, str],
+    here: tuple[str, ...],
+    every_gpu: bool,
+    expected: str,
+) -> None:
+    tmp_path = Path(environ["HOME"]).parent
+    shutil.rmtree(tmp_path / "own" / "torch")
+    make_page(tmp_path / "own" / "torch", ["2.15.0"])
+    with start(
+        own,
+        machine=machine(*here),
+        vendor_indexes=True,
+        every_gpu=every_gpu,
+    ) as running:
+        own, vendors = running.urls
+        words = ("--index", vendors, "--index-strategy", "unsafe-best-match")
+        done = install_with_uv(own, tmp_path / "it", environ, "torch", *words)
+    assert done.returncode == 0, done.stderr
+    assert installed_labels(tmp_path / "it") == {"torch": f"{expected} None"}
