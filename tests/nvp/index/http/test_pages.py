@@ -136,6 +136,7 @@ class TestJson:
             ({"yanked": ""}, "yanked", False),
             ({"yanked": [1]}, "yanked", True),
             ({"yanked": "\udfff"}, "yanked", True),
+            ({"yanked": "a\x1b[2J\nb"}, "yanked", "a\\x1b[2J\\nb"),
             ({"gpg-sig": "yes"}, "gpg_sig", None),
             ({"size": "12"}, "size", None),
             ({"size": -1}, "size", None),
@@ -230,6 +231,8 @@ class TestHtml:
             ("data-yanked", True),
             ('data-yanked=""', True),
             ('data-yanked="false"', "false"),
+            ('data-yanked="a&#27;[2J\nb"', "a\\x1b[2J\\nb"),
+            ('data-yanked="a\x1b]8;;\x07"', "a\\x1b]8;;\\x07"),
         ],
     )
     def test_yanked(self, attributes: str, expected: object) -> None:

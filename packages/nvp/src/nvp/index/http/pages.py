@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from simple_repository import model
 
-from nvidia_variant_provider.errors import shown
+from nvidia_variant_provider.errors import printable, shown
 from nvidia_variant_provider.strict_json import LIST_MEMORY, OBJECT_MEMORY, VALUE_MEMORY
 
 from .html_links import Link, TooMuchError, find_base, read_links
@@ -262,7 +262,7 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
         requires_python=requires if is_text(requires) else None,
         dist_info_metadata=_json_metadata(item),
         gpg_sig=signed if isinstance(signed, bool) else None,
-        yanked=_json_yanked(item.get("yanked")),
+        yanked=_yanked(item.get("yanked")),
         size=size if type(size) is int and size >= 0 else None,
         upload_time=_time(item.get("upload-time")),
         private_metadata=_private(item),
@@ -279,10 +279,11 @@ def _json_metadata(item: Mapping[str, Any]) -> bool | dict[str, str] | None:
     return value if isinstance(value, bool) else None
 
 
-def _json_yanked(value: Any) -> bool | str | None:
-    if value is None or (value and is_text(value)):
-        return value
-    return bool(value)
+def _yanked(value: Any) -> bool | str | None:
+    if value is None:
+        return None
+    # Installers print the reason, which must not control the terminal.
+    return printable(value) if value and is_text(value) else bool(value)
 
 
 def _hashes(value: Any) -> dict[str, str]:
@@ -380,7 +381,7 @@ def _html_file(link: Link, base: str) -> model.File | None:
         requires_python=get("data-requires-python"),
         dist_info_metadata=_html_metadata(metadata) if metadata else None,
         gpg_sig=signed == "true" if signed in ("true", "false") else None,
-        yanked=get("data-yanked") or True if "data-yanked" in link.attributes else None,
+        yanked=_yanked(get("data-yanked") or "data-yanked" in link.attributes or None),
     )
 
 
