@@ -29,6 +29,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     wheels: dict[str, dict[str, list[str]]] = {
         "kernels": {"4.0": CUDA_13, "3.0": [], "2.0": CUDA_12, "1.0": CUDA_12},
         "silent": {"3.0": CUDA_13, "2.0": [], "1.0": []},
+        "fresh-cu12": {"1.0": []},
         "fresh-cu13": {"2.0": [], "1.0": []},
         "extra-gpu": {
             "2.0": ['nvidia-cuda-runtime~=13.0; extra == "cuda"'],
@@ -80,6 +81,18 @@ def test_a_release_of_which_nothing_is_known(pip: Pip, url: str) -> None:
         "silent 2.0: 3.0 needs a driver for CUDA 13, but this one is for CUDA 12.8; "
         "2.0 is not known to run here either"
     )
+
+
+def test_the_newest_release_may_not_run_either(pip: Pip, url: str) -> None:
+    words = ("install", "--dry-run", "-i", url, "--no-deps", "fresh-cu12")
+    done = pip(*words, "--cuda-driver", "12.8", "--sm-arch", "12.0")
+    assert done.out.splitlines()[-1] == (
+        "fresh-cu12 1.0 (CUDA 12) is not known to run here: CUDA 12.8 is the first to "
+        "compile for compute capability 12.0, and nothing says which CUDA 12 the build "
+        "is of (the project is named fresh-cu12)"
+    )
+    done = pip(*words, *MACHINE)
+    assert "known" not in done.text
 
 
 def test_nothing_is_passed_over_where_nothing_runs(pip: Pip, url: str) -> None:

@@ -21,6 +21,7 @@ from support.wheels import publish, stub_wheel, write_index
 from nvidia_variant_provider.errors import InputError, UsageError
 from nvp import api
 from nvp.builds.releases import ListedBuild, ReleaseTable
+from nvp.index.releases import machines
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64",
@@ -221,6 +222,18 @@ def server_answers(
     page = json.dumps(document).encode()
     answers["/simple/demo/"] = Answer(body=page, kind=JSON)
     return answers
+
+
+def test_a_server_that_sends_a_byte_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    monkeypatch.setattr(machines, "_DEADLINE", 0.5)
+    monkeypatch.setenv("PIP_DEFAULT_TIMEOUT", "180")
+    page = Answer(body=b"<!DOCTYPE html>" + b" " * 99_999, fault="drip")
+    with serve_answers({"/torch/": page}) as server:
+        done = run("releases", "torch", "-i", server.url, "--cuda-driver", "12.8")
+    assert (done.code, len(done.err.splitlines())) == (3, 1)
+    assert "not complete after 0.5 s; try again" in done.err
 
 
 class TestInspect:

@@ -141,6 +141,16 @@ def test_a_project_without_gpu_code_names_what_has_it(tmp_path: Path, run: Run) 
         "jax[cuda13] requires jax-cuda13-plugin: nvp releases jax-cuda13-plugin; "
         "it needs a driver for CUDA 13, but this one is for CUDA 12.8",
     ]
+    lines = done.out.splitlines()
+    for extra, code, expected in (
+        ("cuda12", 0, lines[1:2]),
+        ("cuda13", 1, lines[:0:-1]),
+    ):
+        done = run(
+            *("releases", f"jax[{extra}]", "-i", tmp_path),
+            *("--cuda-driver", "12.8", "--sm-arch", "8.0"),
+        )
+        assert (done.code, done.out.splitlines()[1:]) == (code, expected)
 
 
 def test_without_wheels_and_without_a_gpu(tmp_path: Path, run: Run) -> None:
@@ -150,11 +160,59 @@ def test_without_wheels_and_without_a_gpu(tmp_path: Path, run: Run) -> None:
     write_page(folder)
     done = run("releases", "demo", "-i", tmp_path, "--cuda-driver", "12.8")
     assert done.code == 0
-    assert "demo 1.0 has no wheel for the platform of this machine, only" in done.out
+    assert done.out == (
+        "demo 1.0 has no wheel for the platform of this machine: pip builds 1.0 from "
+        "source.\n"
+    )
+    for project, needs in [
+        (
+            "deepspeed",
+            "A build may need torch, installed before it, with --no-build-iso",
+        ),
+        ("cupy", "cupy-cuda12x has wheels: nvp releases cupy-cuda12x"),
+    ]:
+        (tmp_path / project).mkdir()
+        (tmp_path / project / f"{project}-1.0.tar.gz").write_bytes(b"")
+        write_page(tmp_path / project)
+        done = run("releases", project, "-i", tmp_path, "--cuda-driver", "12.8")
+        assert f"{project} 1.0 has no wheel for " in done.out
+        assert f": pip builds 1.0 from source.\n{needs}" in done.out.replace(
+            "cupy-cuda11x has wheels: nvp releases cupy-cuda11x\n", ""
+        )
     index = write_index(tmp_path, "torch", "2.10.0")
     none = run("releases", "torch", "-i", index, "--no-gpu")
     assert none.code == 0
     assert none.out.startswith("pip takes torch 2.10.0 on a machine with no NVIDIA")
+    none = run("releases", "torch", "-i", index, "--no-gpu", "--label", "cu126")
+    assert none.code == 1
+    assert none.out.startswith(
+        "No build of torch with --label cu126 uses a GPU on a machine with no NVIDIA "
+    )
+
+
+def test_arguments_that_are_more_than_a_name(tmp_path: Path, run: Run) -> None:
+    index = write_index(tmp_path, "torch", "2.10.0")
+    words = ("-i", index, "--cuda-driver", "12.8", "--sm-arch", "8.0")
+    done = run("releases", "torch[opt-einsum]", *words)
+    assert done.code == 0
+    assert done.out.startswith("torch 2.10.0 (CUDA 12.8) is the newest release that")
+    assert "\ntorch[opt-einsum] is the same build, and requires other " in done.out
+    for text, hint in [
+        ("torch==2.10.0", "nvp releases torch"),
+        ("Torch[x]>=2; python_version > '3'", "nvp releases torch"),
+        ("torch @ https://wheels.example/torch/", "nvp releases torch"),
+        ("./dist/torch-2.10.0-py3-none-any.whl", "nvp inspect ./dist/torch-2.10.0-"),
+        ("torch-2.10.0-py3-none-any.whl", "nvp inspect torch-2.10.0-py3-none-any.whl"),
+        (
+            "torch @ https://wheels.example/a.whl",
+            "inspect https://wheels.example/a.whl",
+        ),
+        ("https://wheels.example/simple", "nvp releases torch"),
+        ("a b", "nvp releases torch"),
+    ]:
+        done = run("releases", text, *words)
+        assert (done.code, len(done.err.splitlines())) == (2, 1)
+        assert hint in done.err
 
 
 @pytest.mark.parametrize("columns", [60, 80])

@@ -143,6 +143,7 @@ class ReleaseTable:
     :param sources: the versions that have a source distribution.
     :param gpu_requirements: what has the GPU code, where the wheels are for any
         platform.
+    :param extras: those that the user named with the project.
     """
 
     project: str
@@ -153,6 +154,7 @@ class ReleaseTable:
     platform: str | None = None
     sources: frozenset[str] = frozenset()
     gpu_requirements: tuple[GpuRequirement, ...] = ()
+    extras: tuple[str, ...] = ()
 
     @property
     def taken(self) -> str | None:

@@ -217,6 +217,22 @@ def newest_in_table(
     return str(max(running)) if running else None
 
 
+def say_source_build(project: str, torch: str | None, cuda: object = None) -> str:
+    """Say what the build of a project from source needs; empty where nobody knows.
+
+    :param torch: the torch that it is built for, where that is known.
+    :param cuda: that of this torch.
+    """
+    indexes = table.find_vendors(project)
+    if not any("torch" in index.needs for index in indexes):
+        return "a build for the GPU may need nvcc" if indexes else ""
+    which = f"torch {torch}" if torch else "torch, installed before it,"
+    return (
+        f"a build may need {which} with --no-build-isolation, and the nvcc of that "
+        f"torch's CUDA{f' {cuda}' if cuda else ''}"
+    )
+
+
 def say_elsewhere(
     found: Sequence[Elsewhere], command: Callable[[Sequence[str]], str] = _install
 ) -> list[str]:

@@ -56,6 +56,12 @@ class Judgement:
     lacking: tuple[ComputeCapability, ...] = ()
     fits: bool | None = None
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether no more is known of the build than of any wheel."""
+        said = self.asked and self.reasons != UNKNOWN.reasons
+        return self.verdict == "unknown" and not said
+
 
 UNKNOWN = Judgement(verdict="unknown", reasons=("nothing says what the build needs",))
 

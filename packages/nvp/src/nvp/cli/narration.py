@@ -200,11 +200,14 @@ def _newest(seen: Iterable[ShownRelease]) -> list[ShownRelease]:
 
 
 def _why_not_newest(item: InstalledBuild) -> str | None:
-    """Say in one line why the newest is not installed; ``None`` if it is."""
-    if not item.passed_over:
-        return None
+    """Say in one line why the newest is not installed, or not known to run."""
+    judgement = item.build.judgement
     name = f"{item.project} {item.version}{_cuda(item.build)}"
-    return f"{name}: {_reasons(item.passed_over, item.build)}"
+    if item.passed_over:
+        return f"{name}: {_reasons(item.passed_over, item.build)}"
+    if judgement.verdict != "unknown":
+        return None
+    return f"{name} is not known to run here: {'; '.join(judgement.reasons)}"
 
 
 def _hidden(hidden: Mapping[str, Sequence[PassedOver]]) -> str:

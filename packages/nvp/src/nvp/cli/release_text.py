@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import repeat, takewhile
+from itertools import takewhile
 from shlex import join
 from typing import NamedTuple, TypeAlias
 
@@ -25,7 +25,8 @@ from ..builds.stepping_back import (
     say_range,
     without_source,
 )
-from ..builds.vendors import say_elsewhere
+from ..builds.vendors import say_elsewhere, say_source_build
+from ..knowledge.builds import PROJECTS
 from ..wheels.archive import without_gpu
 from .render import Table
 
@@ -95,6 +96,12 @@ def say_releases(
         text += _say_open(table, facts, where, has_driver=has_driver)
     status = 0 if text else _NOTHING_RUNS
     text = text or [_say_none(table, facts, where, own)]
+    wanted = [x for x in table.gpu_requirements if {*x.extras} & {*table.extras}]
+    if has_driver and wanted and all(item.reason for item in wanted):
+        status = _NOTHING_RUNS
+    if table.extras and not table.is_for_any_platform:
+        name = f"{table.project}[{','.join(table.extras)}]"
+        text.append(f"{name} is the same build, and requires other projects besides.")
     text += _say_rows(table, where, everything=everything)
     if table.elsewhere:
         # Only for a folder does pip install what is for another platform.
@@ -198,9 +205,14 @@ def _say_open(
     project, chosen = table.project, table.chosen
     if table.only_source is not None:
         yield (
-            f"{project} {table.only_source} has no wheel for {where}, only a source "
-            "distribution, which pip builds on the machine."
+            f"{project} {table.only_source} has no wheel for {where}: pip builds "
+            f"{table.only_source} from source."
         )
+        if needs := say_source_build(project, None):
+            yield f"{needs[0].upper()}{needs[1:]}."
+        # Such as cupy, whose wheels are those of cupy-cuda12x.
+        for name in sorted(x for x in PROJECTS if x.startswith(f"{project}-cu")):
+            yield f"{name} has wheels: nvp releases {name}"
     elif chosen is None:
         return
     elif table.is_for_any_platform:
@@ -208,9 +220,13 @@ def _say_open(
             f"{project} {chosen.version} is a wheel for any platform, which has no GPU "
             "code of its own."
         )
-        always = [item for item in table.gpu_requirements if not item.extras]
-        required = always or table.gpu_requirements
-        yield from map(_say_required, repeat(project), required)
+        required = table.gpu_requirements
+        wanted = {*table.extras}
+        asked = [x for x in required if not x.extras or wanted & {*x.extras}]
+        if any(item.reason for item in asked):
+            asked += [x for x in required if x not in asked and not x.reason]
+        for item in asked or required:
+            yield _say_required(project, item, wanted)
     elif not has_driver:
         yield (
             f"pip takes {project} {chosen.version} on a machine with {facts}, and it "
@@ -235,14 +251,13 @@ def _say_none(
         return f"{without_gpu(table.project, table.platform)}."
     known = "is known to run" if labels or "unknown" in verdicts else "runs"
     label = f" with --label {' '.join(labels)}" if labels else ""
-    return (
-        f"No build of {table.project}{label} {known} on the GPU of a machine with "
-        f"{facts}."
-    )
+    runs = f"{known} on the GPU of" if facts.startswith("a driver") else "uses a GPU on"
+    return f"No build of {table.project}{label} {runs} a machine with {facts}."
 
 
-def _say_required(project: str, required: GpuRequirement) -> str:
-    name, extras = required.project, required.extras
+def _say_required(project: str, required: GpuRequirement, wanted: set[str]) -> str:
+    name = required.project
+    extras = wanted.intersection(required.extras) or required.extras
     # Of several extras, the one that the project is named after says the most.
     extra = max(
         extras, key=lambda e: (e in name, len(e) if e in name else -len(e)), default=""

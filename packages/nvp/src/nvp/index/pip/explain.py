@@ -15,7 +15,7 @@ from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError
 
-from ...builds.needs import Backend, parse_backend
+from ...builds.needs import Backend, needs_of_name, parse_backend
 from ...builds.page import Build, Visibility
 from ...builds.stepping_back import (
     PassedOver,
@@ -25,7 +25,7 @@ from ...builds.stepping_back import (
     say_lacking,
     without_source,
 )
-from ...knowledge.builds import required_projects
+from ...knowledge.builds import PROJECTS, required_projects
 from ...metadata.requirements import parse_requirement
 from ...wheels.archive import parse_wheel_name, without_gpu
 from ..selection.options import Pins
@@ -136,7 +136,8 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
         passed_over = find_passed_over(
             listed, build, allows=_allows([r for _, r in own])
         )
-        if build.judgement.verdict == "unknown" and not passed_over:
+        is_known = item.project in PROJECTS or needs_of_name(item.project) is not None
+        if build.judgement.is_silent and not (passed_over or is_known):
             continue
         if build.judgement.verdict == "cannot":
             refused.add(f"{item.project} {item.version} requires ")

@@ -21,7 +21,7 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES, parse_json, read_by
 
 from ...builds.needs import parse_backend
 from ...builds.stepping_back import nearest_refusal
-from ...builds.vendors import Elsewhere, find_elsewhere
+from ...builds.vendors import Elsewhere, find_elsewhere, say_source_build
 from ...knowledge.builds import PROJECTS
 from ...knowledge.tables import find_vendors
 from ..http.urls import file_name
@@ -339,12 +339,10 @@ def find_sources(run: PipRun) -> tuple[str, ...]:
             continue
         local = torch.partition("+")[2] if torch else None
         backend = parse_backend(local or None)
-        cuda = f" {backend.cuda}" if backend is not None and backend.cuda else ""
-        which = f"torch {torch}" if torch else "torch, installed before it,"
+        cuda = backend.cuda if backend else None
         sentences.append(
             f"your indexes have no wheel of {project} for this platform, only its "
-            f"source: a build may need {which} with --no-build-isolation, and the nvcc "
-            f"of that torch's CUDA{cuda}"
+            f"source: {say_source_build(project, torch, cuda)}"
         )
     return tuple(sentences)
 

@@ -7,12 +7,12 @@ and `fleet` for the machines of a fleet. Pages and METADATA are read once for al
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from packaging.requirements import Requirement
-from packaging.utils import InvalidName, canonicalize_name
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from nvidia_variant_provider.errors import InputError, UsageError, shown
@@ -33,6 +33,7 @@ from ...matrix.cells import (
     machine,
 )
 from ...matrix.changes import CHANGED, LOST, Differences, Lane, find_change
+from ...metadata.requirements import parse_requirement
 from ...wheels.archive import parse_wheel_name
 from ..http.client import Client
 from ..pip.command import find_python
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 
 PLAIN = "plain"
 """What a build without a label is called."""
+
+_DEADLINE = 30.0
+"""Seconds that a page may take: somebody waits who has started no download."""
 
 _MOST_BUILDS = 3
 """The builds that the reason of a lost lane names."""
@@ -75,12 +79,7 @@ def list_releases(
     :raises InputError: no index has the project, or none can be read.
     :raises UsageError: the name is malformed, or there is no index or interpreter.
     """
-    try:
-        name = canonicalize_name(project, validate=True)
-    except InvalidName:
-        message = f"{shown(project)} is not the name of a project"
-        hint = "give the name alone, without a version"
-        raise UsageError(message, hint=hint) from None
+    name, extras = _read_project(project)
     # A label for all projects is for the one that the user names, so that a label
     # that none of its releases has is told.
     pins = parse_pins(labels)
@@ -100,6 +99,7 @@ def list_releases(
     if vendor_indexes:
         sources = sources.with_vendors(selection, notes.append)
     (table,) = read_tables(name, sources, [selection], inspect=inspect, watch=watch)
+    table = replace(table, extras=tuple(extras))
     if vendor_indexes:
         return replace(table, notes=(*table.notes, *notes))
     return replace(table, elsewhere=_find_elsewhere(table, selection, sources.places))
@@ -137,7 +137,8 @@ def _open_sources(
 
         interpreter = find_interpreter(path, environ)
         command, ask_credentials = asked.result()
-    client = Client(make_settings(command, environ), ask_credentials=ask_credentials)
+    settings = replace(make_settings(command, environ), deadline=_DEADLINE)
+    client = Client(settings, ask_credentials=ask_credentials)
     if indexes.platforms:
         if command.target is None:
             message = "only a pip can tell which wheels are for a platform"
@@ -147,16 +148,28 @@ def _open_sources(
     return make_sources(command, client, interpreter, cache)
 
 
+def _read_project(text: str) -> tuple[str, Sequence[str]]:
+    """Read a name such as ``jax``, or ``jax[cuda13]``, and return it and the extras."""
+    requirement = parse_requirement(text)
+    hint = "give the name alone, such as: nvp releases torch"
+    if text.endswith(".whl"):
+        path = shlex.quote((requirement and requirement.url) or text)
+        hint = f"for the GPU code of a wheel: nvp inspect {path}"
+    elif requirement is not None:
+        name = canonicalize_name(requirement.name)
+        if not (requirement.specifier or requirement.url or requirement.marker):
+            return name, sorted(requirement.extras)
+        hint = f"give the name alone: nvp releases {name}"
+    raise UsageError(f"{shown(text)} is not the name of a project", hint=hint)
+
+
 def parse_project(text: str) -> tuple[str, str | None]:
     """Read ``torch`` or ``torch==2.15.0``.
 
     :returns: the normalized name, and the version or ``None``.
     :raises UsageError: the text is anything else.
     """
-    try:
-        requirement = Requirement(text)
-    except ValueError:
-        requirement = None
+    requirement = parse_requirement(text)
     specifiers = list(requirement.specifier) if requirement else []
     if (
         requirement is None

@@ -141,7 +141,7 @@ class BuildJudge:
         self._note_origins(index, files)
         judged, required = await self._judge.judge(project, files)
         ours = self._for_here(judged)
-        if all(b.judgement.verdict == "unknown" and not b.backend for b in ours):
+        if all(b.judgement.is_silent and not b.backend for b in ours):
             return PageVerdicts(project=project, builds=ours)
         environment = await self._find_environment()
         driver = environment.cuda_driver_version is not None
