@@ -80,14 +80,13 @@ def cache_folder(environ: Mapping[str, str]) -> str | None:
         return None
     reason = why_no_cache(folder)
     if reason is not None:
-        _warn(reason)
+        _warn(reason, "set XDG_CACHE_HOME to a folder that only you can write")
     return folder if reason is None else None
 
 
-def _warn(reason: str) -> None:
+def _warn(reason: str, hint: str) -> None:
     import warnings
 
-    hint = "set XDG_CACHE_HOME to a folder that only you can write"
     message = f"no cache is used: {reason}; {hint}"
     warnings.warn(message, CacheWarning, stacklevel=2)
 
@@ -114,7 +113,9 @@ def store(path: str | os.PathLike[str] | None, content: bytes) -> None:
     try:
         write_own(os.fspath(path), content)
     except OSError as error:
-        _warn(f"{os.path.dirname(path)} cannot be written: {error.strerror}")
+        place = os.path.dirname(path)
+        hint = "make room there, or set XDG_CACHE_HOME to another folder"
+        _warn(f"{place} cannot be written: {error.strerror}", hint)
 
 
 def replace_file(path: str | os.PathLike[str], text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from support.label_index import Pages
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
+from nvp.index.http.ranges import Parts
+from nvp.index.selection.kept import Kept, MetadataStore
 from nvp.index.selection.reader import Reader
 
 NAME = "demo-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
@@ -116,3 +119,25 @@ def test_it_is_too_large(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="larger than 4 MiB"):
         metadata.read(file())
     assert metadata.find(file()) is None
+
+
+def test_only_what_was_compared_is_verified(tmp_path: Path) -> None:
+    """METADATA may be read again while the wheel passes through the server."""
+    store = MetadataStore(tmp_path, time.monotonic)
+    wheel, first, second = file("a" * 64), Parts(), Parts()
+    first.add(0, b"first", 9)
+    second.add(0, b"second", 9)
+    store.keep(wheel, Kept(b"first", first))
+    store.hand_out(wheel)
+    store.keep(wheel, Kept(b"second", second))
+    store.settle(wheel, [first], None)
+    assert store.find(wheel) == Kept(b"second", second)
+    # The next process has to compare it as well.
+    other = MetadataStore(tmp_path, time.monotonic)
+    assert other.find(wheel) is None
+    assert other.read(wheel) == Kept(b"second", second)
+    other.hand_out(wheel)
+    assert other.find_unverified(f"{wheel.url}?signature=1") == (wheel, second)
+    other.settle(wheel, [second], None)
+    assert other.find_unverified(wheel.url) is None
+    assert MetadataStore(tmp_path, time.monotonic).read(wheel) == Kept(b"second")

@@ -32,6 +32,7 @@ COLUMNS: Mapping[str, str] = {
     "tags": "string",
     "url": "string",
     "sha256": "string",
+    "hashed": "bool",
     "size": "int64",
     "upload_time": "string",
     "cuda": "string",
@@ -47,9 +48,10 @@ COLUMNS: Mapping[str, str] = {
 """The columns of a row, with their types as Arrow names them."""
 
 _ROWS = """
-SELECT project, version, label, filename, tags, url, sha256, wheels.size AS size,
-       upload_time, cuda, complete, targets.path AS library, vendored,
-       is_test(targets.path) AS tests, target, count, stubs, ptx_isa
+SELECT project, version, label, filename, tags, url, sha256, hashed,
+       wheels.size AS size, upload_time, cuda, complete,
+       targets.path AS library, vendored, is_test(targets.path) AS tests,
+       target, count, stubs, ptx_isa
 FROM targets
 JOIN libraries USING (wheel, path, copy)
 JOIN wheels ON wheels.id = wheel
@@ -89,7 +91,7 @@ def target_rows(store: Store) -> Iterator[dict[str, Any]]:
     """Yield a row for each target of each library, by project, file and library."""
     for row in store.rows(_ROWS):
         values = dict(row)
-        for name in ("complete", "vendored", "tests"):
+        for name in ("hashed", "complete", "vendored", "tests"):
             values[name] = bool(values[name])
         yield values
 

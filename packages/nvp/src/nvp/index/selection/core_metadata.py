@@ -177,7 +177,7 @@ class EvaluatedWheel(model.Resource):
 class HeldWheel(model.Resource):
     """A wheel whose METADATA can be read only when all of it has arrived.
 
-    :param sha256: see `EvaluatedWheel`.
+    :param sha256: see `EvaluatedWheel`, and so are ``parts`` and ``settle``.
     :param refusal: why it must not be rewritten, if it must not.
     :param plan: keeps the wheel that has arrived, and returns how it is rewritten;
         ``None`` if it stays as it is.
@@ -187,6 +187,8 @@ class HeldWheel(model.Resource):
     sha256: str | None
     refusal: str | None
     plan: Callable[[CopiedWheel], Awaitable[RewritePlan | None]]
+    parts: tuple[Parts, ...] = ()
+    settle: Settle = lambda _: None
     context: model.Context = field(default_factory=model.Context)
     to_cache: bool = False
 
@@ -260,14 +262,15 @@ class Evaluator:
         if plan is None:
             return None
         logger.info("%s: its METADATA is rewritten on the way", file.filename)
+        read = (parts, *self._reader.metadata.find_parts(file))
         return EvaluatedWheel(
             original=self._reader.find_copy(
                 await self._index.get_resource(project, file.filename)
             ),
             plan=plan,
             sha256=file.hashes.get("sha256"),
-            parts=(parts, *self._reader.metadata.find_parts(file)),
-            settle=functools.partial(self._reader.metadata.settle, file),
+            parts=read,
+            settle=functools.partial(self._reader.metadata.settle, file, read),
         )
 
     async def hold(
@@ -294,8 +297,15 @@ class Evaluator:
                 copy.read, lambda opened: plan_rewrite(opened, evaluate)
             )
 
-        digest = file.hashes.get("sha256")
-        return HeldWheel(original=original, sha256=digest, refusal=refusal, plan=plan)
+        read = tuple(self._reader.metadata.find_parts(file))
+        return HeldWheel(
+            original=original,
+            sha256=file.hashes.get("sha256"),
+            refusal=refusal,
+            plan=plan,
+            parts=read,
+            settle=functools.partial(self._reader.metadata.settle, file, read),
+        )
 
     async def depends_on_variant(
         self, project: str, file: model.File, variant: SelectedVariant

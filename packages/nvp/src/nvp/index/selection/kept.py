@@ -14,7 +14,7 @@ import math
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -201,13 +201,20 @@ class MetadataStore:
         """Return whether the comparison with the wheel has failed a moment ago."""
         return self._refused.get(place_of(file.url)) is not None
 
-    def settle(self, file: model.File, error: ChangedFileError | None) -> None:
-        """Take note of the comparison of a wheel with METADATA that was read of it."""
+    def settle(
+        self, file: model.File, parts: Sequence[Parts], error: ChangedFileError | None
+    ) -> None:
+        """Take note of the comparison of a wheel with parts that were read of it.
+
+        METADATA may have been read again meanwhile, from other parts.
+        """
         place, digest = place_of(file.url), file.hashes.get("sha256", "")
-        kept = self.find(file) or self.read(file)
-        self._unverified.drop(place)
+        noted = self._unverified.get(place)
+        if noted is not None and noted[1] in parts:
+            self._unverified.drop(place)
         if error is None:
-            if kept is not None:
+            kept = self.find(file) or self.read(file)
+            if kept is not None and kept.parts in parts:
                 self.keep(file, replace(kept, parts=None))
             return
         logger.info("%s: METADATA is forgotten: %s", file.filename, error)

@@ -209,7 +209,7 @@ class Reader:
             original=resource,
             sha256=file.hashes.get("sha256"),
             parts=(parts,),
-            settle=functools.partial(self.metadata.settle, file),
+            settle=functools.partial(self.metadata.settle, file, (parts,)),
         )
 
     async def _fetch_metadata(

@@ -57,7 +57,9 @@ async def rewrite_pieces(
     yield end
 
 
-def _settle(wheel: EvaluatedWheel | CheckedWheel, comparison: Comparison) -> None:
+def _settle(
+    wheel: EvaluatedWheel | HeldWheel | CheckedWheel, comparison: Comparison
+) -> None:
     try:
         comparison.finish()
     except ChangedFileError as error:
@@ -153,7 +155,7 @@ async def pass_on(
     # It is closed with the last reference to it, since others may read it later.
     file = tempfile.TemporaryFile(prefix="nvidia-variant-provider-")  # noqa: SIM115
     holding = HoldingBack()
-    comparison, new = Comparison(wheel.sha256), hashlib.sha256()
+    comparison, new = Comparison(wheel.sha256, wheel.parts), hashlib.sha256()
     size = sent = 0
     async for piece in pieces:
         comparison.feed(piece)
@@ -163,7 +165,7 @@ async def pass_on(
             new.update(passed)
             sent += len(passed)
             yield passed
-    comparison.finish()
+    _settle(wheel, comparison)
     # On Windows it is a wrapper of such a file.
     copy = CopiedWheel(file=cast(BinaryIO, file), url=wheel.place, size=size)
     plan = await wheel.plan(copy)
