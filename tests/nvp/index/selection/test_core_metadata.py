@@ -124,7 +124,7 @@ def test_it_is_too_large(tmp_path: Path) -> None:
 def test_only_what_was_compared_is_verified(tmp_path: Path) -> None:
     """METADATA may be read again while the wheel passes through the server."""
     store = MetadataStore(tmp_path, time.monotonic)
-    wheel, first, second = file("a" * 64), Parts(), Parts()
+    wheel, first, second = file("a"), Parts(), Parts()
     first.add(0, b"first", 9)
     second.add(0, b"second", 9)
     store.keep(wheel, Kept(b"first", first))
