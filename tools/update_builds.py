@@ -10,9 +10,9 @@ URL of the root page of an index. A census of all of them reads 19 GB::
     python -m tools.update_builds census.json metadata.json
 
 Records of wheels and of METADATA that were not read again stay as they are. A wheel
-that was read counts before the build scripts in ``tools/sources/torch_builds.json``,
-these before what makers publish (``tools/sources/support_tables.json``), and METADATA
-comes last.
+that was read counts before what makers publish and what wheels are said to hold
+(``tools/sources/support_tables.json``), these before the build scripts in
+``tools/sources/torch_builds.json``, and METADATA comes last.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ def merge(read: Iterable[BuildRecord]) -> list[BuildRecord]:
         by_wheel[bool(record.wheels)].append(record)
     groups = (
         by_wheel[False],
-        records_of_tables(json.loads(TABLES.read_text(encoding="utf-8"))),
         records_of_scripts(json.loads(SCRIPTS.read_text(encoding="utf-8"))),
+        records_of_tables(json.loads(TABLES.read_text(encoding="utf-8"))),
         by_wheel[True],
     )
     found = {_key(record): record for group in groups for record in group}

@@ -264,6 +264,15 @@ class TestVerdicts:
         assert "libcuml-cu12==26.10.*" in record.needs.requires
         assert judge(record.needs, machine(driver, gpu)).verdict == verdict
 
+    @pytest.mark.parametrize(
+        ("version", "verdict"),
+        [("2.8.0", "cpu"), ("2.10.0", "cpu"), ("2.11.0", "runs")],
+    )
+    def test_torch_of_pypi_for_aarch64(self, version: str, verdict: str) -> None:
+        record = find_record("torch", version, "linux_aarch64")
+        assert record is not None
+        assert judge(record.needs, machine("13.0", "9.0")).verdict == verdict
+
     def test_torch_of_pypi_for_windows_has_no_gpu_code(self) -> None:
         records = build_records()["torch"]
         plain = [r for r in records if (r.platform, r.label) == ("win_amd64", None)]

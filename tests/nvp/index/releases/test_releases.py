@@ -16,6 +16,7 @@ from support.command import Run
 from support.containers import library
 from support.index_server import serve
 from support.range_server import Answer, RangeServer, serve_answers
+from support.sessions import ROOT
 from support.wheels import publish, stub_wheel, write_index
 
 from nvidia_variant_provider.errors import InputError, UsageError
@@ -349,7 +350,11 @@ class TestCommand:
             "gpu_requirements",
         }
         assert set(report["data"]) == keys
-        labels = {build["label"] for build in report["data"]["releases"][0]["builds"]}
+        builds = report["data"]["releases"][0]["builds"]
+        page = (ROOT / "docs" / "reference" / "json-reports.md").read_text("utf-8")
+        for key in {*keys, *report["data"]["releases"][0], *builds[0]}:
+            assert f"`{key}`" in page.partition("`releases` reports")[2]
+        labels = {build["label"] for build in builds}
         assert labels == {None, *VARIANTS["variants"]}
 
 
