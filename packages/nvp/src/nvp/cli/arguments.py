@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nvidia_variant_provider.errors import InputError, UsageError, shown
@@ -18,127 +19,98 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvidia_variant_provider.metadata import VariantsMetadata
 
-_SHARED: Mapping[str, Mapping[str, Any]] = {
-    "--all-lanes": {
-        "action": "store_true",
-        "help": "show drivers with GPUs that they do not support as well, marked",
-    },
-    "--assume": {
-        "metavar": "NAMESPACE",
-        "action": "append",
-        "default": [],
-        "help": "assume that all machines have what this namespace names, such as "
-        "intel; hardware of other makers is absent otherwise",
-    },
-    "--every-gpu": {
-        "action": "store_true",
-        "help": "accept only builds with code for every GPU, not just for the newest "
-        "one",
-    },
-    "--index-url": {
-        "metavar": "URL",
-        "help": "the index of a project (default: the one that pip is configured for)",
-    },
-    "--minor-version-compatibility": {
-        "action": "store_true",
-        "help": "accept builds for a newer minor version of the driver's CUDA major "
-        "version as well, after all others",
-    },
-    "--no-range-metadata": {
-        "action": "store_false",
-        "dest": "range_metadata",
-        "help": "read no METADATA out of parts of a wheel, which is verified only when "
-        "the whole wheel arrives; installers then download wheels for it",
-    },
-    "--vendor-indexes": {
-        "action": "store_true",
-        "help": "read the indexes of makers as well, such as PyTorch's and vLLM's, for "
-        "releases that do not run from your own indexes",
-    },
+_SHARED = """
+--all-lanes
+  show drivers with GPUs that they do not support as well, marked
+--assume NAMESPACE...
+  assume that all machines have what this namespace names, such as intel; hardware of
+  other makers is absent otherwise
+--every-gpu
+  accept only builds with code for every GPU, not just for the newest one
+--format
+  the form of the output, where json means the same as --json (default: %(default)s)
+-i, --index-url URL
+  the index of a project (default: the one that pip is configured for)
+--jobs N
+  read this many files at the same time (default: %(default)s)
+--minor-version-compatibility
+  accept builds for a newer minor version of the driver's CUDA major version as well,
+  after all others
+--no-range-metadata
+  read no METADATA out of parts of a wheel, which is verified only when the whole wheel
+  arrives; installers then download wheels for it
+--trusted-host HOST...
+  as for pip: do not verify this host, and allow plain HTTP
+--vendor-indexes
+  read the indexes of makers as well, such as PyTorch's and vLLM's, for releases that
+  do not run from your own indexes
+"""
+"""The options that are the same for each verb that has them; see `add_options`."""
+
+_SETTINGS = {
+    "jobs": {"type": whole_number, "default": min(4, os.cpu_count() or 1)},
+    "no_range_metadata": {"action": "store_false", "dest": "range_metadata"},
 }
-"""The options that are the same for each verb that has them."""
+
+INDEXES = "indexes (default: those that pip is configured for)"
+"""The title of the options that name indexes."""
 
 
-def add_shared_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add options that are the same for each verb that has them."""
-    for name in names:
-        short = ["-i"] if name == "--index-url" else []
-        parser.add_argument(*short, name, **_SHARED[name])
-
-
-def add_index_options(
-    parser: argparse.ArgumentParser, *, index: str, extra: str, python: str
-) -> argparse._ArgumentGroup:
-    """Add ``--index-url`` and what belongs to it.
-
-    :param index: what the help says of ``--index-url``.
-    :param extra: what it says of ``--extra-index-url``.
-    :param python: what it says of ``--python``.
-    :returns: the group of the options, for others of the verb.
-    """
-    group = parser.add_argument_group(
-        "indexes (default: those that pip is configured for)"
-    )
-    group.add_argument("-i", "--index-url", metavar="URL", help=index)
-    _add_list(group, "--extra-index-url", metavar="URL", text=extra)
-    _add_list(
-        group,
-        "--trusted-host",
-        metavar="HOST",
-        text="as for pip: do not verify this host, and allow plain HTTP",
-    )
-    group.add_argument("--python", metavar="PATH", help=python)
-    return group
-
-
-def _add_list(
-    group: argparse._ArgumentGroup, name: str, *, metavar: str, text: str
+def add_options(
+    parser: argparse._ActionsContainer, table: str, **settings: Mapping[str, Any]
 ) -> None:
-    group.add_argument(name, metavar=metavar, action="append", default=[], help=text)
+    """Add the options of a table, in its order.
 
+    The table has a line ``-o, --output FILE`` for each option, and its help in indented
+    lines below. An option without a value is a switch, one with ``FILE...`` may be
+    given several times, and one without help is that of all verbs.
 
-def add_label_option(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add ``--label``, whose values `selection.options.parse_pins` parses.
-
-    :param text: what the help says of it.
+    :param settings: what else `argparse` needs to know, by the names of the values.
     """
-    parser.add_argument(
-        "--label", metavar="[PROJECT=]LABEL", action="append", default=[], help=text
-    )
+    shared = {
+        next(word for word in words if word.startswith("--")): (words, text)
+        for words, text in _rows(_SHARED)
+    }
+    settings = {**_SETTINGS, **settings}
+    for row in _rows(table):
+        names, text = row if row[1] else shared[row[0][0]]
+        value = names.pop() if names[-1].isupper() else ""
+        given: dict[str, Any] = {"help": text}
+        if value.endswith("...") and names[-1].startswith("-"):
+            given |= {"action": "append", "default": []}
+        elif value.endswith("..."):
+            given["nargs"] = "+"
+        name = names[-1].lstrip("-").replace("-", "_")
+        if value:
+            given["metavar"] = value.removesuffix("...")
+        elif name not in settings:
+            given["action"] = "store_true"
+        parser.add_argument(*names, **{**given, **settings.get(name, {})})
 
 
-def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """Add ``--jobs`` to a verb that reads the files in wheels."""
-    parser.add_argument(
-        "--jobs",
-        metavar="N",
-        type=whole_number,
-        default=min(4, os.cpu_count() or 1),
-        help="read this many files at the same time (default: %(default)s)",
-    )
+def _rows(table: str) -> Iterator[tuple[list[str], str]]:
+    """Yield the names of each option of a table with its METAVAR, and its help."""
+    for row in re.split(r"\n(?=\S)", table.strip()):
+        head, *lines = row.splitlines()
+        yield head.replace(",", "").split(), " ".join(map(str.strip, lines))
 
 
-def require_jobs(options: argparse.Namespace) -> int:
-    """Return the value of ``--jobs``.
+def choice(*words: str) -> dict[str, Any]:
+    """Return the settings of an option with one of these values, first the default."""
+    return {"choices": words, "type": one_of(words), "default": words[0]}
 
-    :raises UsageError: it is not positive.
+
+def require_positive(options: argparse.Namespace, *names: str) -> None:
+    """Refuse values that are below 1.
+
+    :param names: those of the values, such as ``per_host``.
+    :raises UsageError: a value was given, and it is not positive.
     """
-    jobs: int = options.jobs
-    if jobs < 1:
-        raise UsageError("--jobs must be at least 1", hint=f"{jobs} was given")
-    return jobs
-
-
-def add_format(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
-    """Add ``--format``, whose default is ``text``."""
-    parser.add_argument(
-        "--format",
-        choices=formats,
-        type=one_of(formats),
-        default="text",
-        help="the form of the output, where json means the same as --json (default: "
-        "%(default)s)",
-    )
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} must be at least 1", hint=f"{value} was given")
 
 
 def read_release(file: str, environ: Mapping[str, str]) -> VariantsMetadata:
@@ -174,8 +146,6 @@ def refuse_project(text: str, *command: str) -> None:
     """
     if os.path.lexists(text):
         return
-    import re
-
     match = re.fullmatch(r"([A-Za-z0-9][\w-]*)(\[.*\])? *([=<>!~].*)?", text, re.ASCII)
     if match is not None:
         line = " ".join((PROGRAM, *command, match[1]))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from nvidia_variant_provider.errors import InputError, ProviderError, UsageError, shown
 
+from .arguments import add_options, require_positive
 from .parsers import add_examples, whole_number
 from .render import Result, Table, census_bar, complain, readable_size
 
@@ -30,86 +31,76 @@ _MOST_ERRORS = 100
 """Errors that the JSON report lists."""
 
 
+_OPTIONS = """
+index INDEX
+  the URL of the root page of an index; or a folder of wheels, or of a folder for each
+  project
+-o, --output STORE
+  the SQLite file that keeps what is in the wheels. Wheels that it has are not read
+  again
+--project NAME...
+  read this project only; may be given several times
+--releases N
+  read the newest N releases of each project (default: all)
+--platform PATTERN...
+  read wheels for such platforms only, such as '*linux*x86_64'; may be given several
+  times
+--per-release
+  read one wheel for each platform and label of a release, since wheels for different
+  Pythons have the same GPU code; or all (default: %(default)s)
+"""
+
+_WORKERS = """
+--jobs N
+  read in this many processes of this machine (default: one for each core)
+--dask ADDRESS
+  let the workers of a Dask cluster read; the address is that of its scheduler, such
+  as tcp://10.0.0.1:8786
+"""
+
+_LIMITS = """
+--per-host N
+  read at most this many wheels of one server at the same time, each with one request
+  at a time (default: %(default)s)
+--max-bytes SIZE
+  start no other wheel after this many bytes, such as 20G
+--deadline SECONDS
+  give up a wheel after this many seconds (default: %(default)s)
+"""
+
+_STORE_ALONE = """
+--export FILE
+  write what the store has to a file: .parquet, .jsonl and .csv have a row for each
+  target of each library; .json is a table of builds
+--report
+  print the builds of each project, and what changed between releases
+--format
+  the form of the report (default: %(default)s)
+"""
+
+
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument(
-        "index",
-        metavar="INDEX",
-        nargs="?",
-        help="the URL of the root page of an index; or a folder of wheels, or of a "
-        "folder for each project",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="STORE",
-        required=True,
-        help="the SQLite file that keeps what is in the wheels. Wheels that it has are "
-        "not read again",
-    )
-    parser.add_argument(
-        "--project",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="read this project only; may be given several times",
-    )
-    parser.add_argument(
-        "--releases",
-        metavar="N",
-        type=_all_or_number,
-        help="read the newest N releases of each project (default: all)",
-    )
-    parser.add_argument(
-        "--platform",
-        metavar="PATTERN",
-        action="append",
-        default=[],
-        help="read wheels for such platforms only, such as '*linux*x86_64'; may be "
-        "given several times",
-    )
-    parser.add_argument(
-        "--per-release",
-        choices=("one", "all"),
-        default="one",
-        help="read one wheel for each platform and label of a release, since wheels "
-        "for different Pythons have the same GPU code; or all (default: %(default)s)",
+    add_options(
+        parser,
+        _OPTIONS,
+        index={"nargs": "?"},
+        output={"required": True},
+        releases={"type": _all_or_number},
+        per_release={"choices": ("one", "all"), "default": "one"},
     )
     workers = parser.add_mutually_exclusive_group()
-    workers.add_argument(
-        "--jobs",
-        metavar="N",
-        type=whole_number,
-        help="read in this many processes of this machine (default: one for each core)",
+    add_options(workers, _WORKERS, jobs={"type": whole_number})
+    add_options(
+        parser,
+        _LIMITS,
+        per_host={"type": whole_number, "default": 8},
+        max_bytes={"type": _size},
+        deadline={"type": whole_number, "default": 900},
     )
-    workers.add_argument(
-        "--dask",
-        metavar="ADDRESS",
-        help="let the workers of a Dask cluster read; the address is that of its "
-        "scheduler, such as tcp://10.0.0.1:8786",
-    )
-    parser.add_argument(
-        "--per-host",
-        metavar="N",
-        type=whole_number,
-        default=8,
-        help="read at most this many wheels of one server at the same time, each with "
-        "one request at a time (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-bytes",
-        metavar="SIZE",
-        type=_size,
-        help="start no other wheel after this many bytes, such as 20G",
-    )
-    parser.add_argument(
-        "--deadline",
-        metavar="SECONDS",
-        type=whole_number,
-        default=900,
-        help="give up a wheel after this many seconds (default: %(default)s)",
-    )
-    add_options(parser)
+    group = parser.add_argument_group("options that read the store alone")
+    formats = {"choices": ("text", "html"), "default": "text"}
+    add_options(group, _STORE_ALONE, format=formats)
     add_examples(
         parser,
         "census https://index.example/simple -o store.sqlite",
@@ -131,7 +122,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     from ..api import census
     from ..census.running import Stop
 
-    _require_positive(options, "releases", "jobs", "per_host", "max_bytes", "deadline")
+    require_positive(options, "releases", "jobs", "per_host", "max_bytes", "deadline")
     stop = Stop()
     with census_bar() as bar, _interruptible(stop):
         observer = _Observer(bar)
@@ -234,14 +225,6 @@ def _notes(tally: Tally) -> Iterator[str]:
         yield f"{reason[tally.stopped]}; run the same command again to go on"
 
 
-def _require_positive(options: argparse.Namespace, *names: str) -> None:
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} must be at least 1", hint=f"{value} was given")
-
-
 def _all_or_number(text: str) -> int | None:
     return None if text == "all" else whole_number(text)
 
@@ -252,28 +235,6 @@ def _size(text: str) -> int:
         message = f"{shown(text)} is not a size such as 500M or 20G"
         raise argparse.ArgumentTypeError(message)
     return int(match[1]) * _UNITS[match[2].upper()]
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that show what a store has, instead of reading an index."""
-    group = parser.add_argument_group("options that read the store alone")
-    group.add_argument(
-        "--export",
-        metavar="FILE",
-        help="write what the store has to a file: .parquet, .jsonl and .csv have a row "
-        "for each target of each library; .json is a table of builds",
-    )
-    group.add_argument(
-        "--report",
-        action="store_true",
-        help="print the builds of each project, and what changed between releases",
-    )
-    group.add_argument(
-        "--format",
-        choices=("text", "html"),
-        default="text",
-        help="the form of the report (default: %(default)s)",
-    )
 
 
 def is_asked_for(options: argparse.Namespace) -> bool:

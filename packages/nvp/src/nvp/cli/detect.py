@@ -11,22 +11,21 @@ from nvidia_variant_provider.machine import reasons
 from nvidia_variant_provider.machine.environment import Environment
 
 from . import machine
+from .arguments import add_options
 from .parsers import add_examples
 from .render import Result, Table
+
+_OPTIONS = """
+--no-cache
+  ask the driver again instead of reading the cache
+--clear-cache
+  remove the cache, then ask the driver
+"""
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument(
-        "--no-cache",
-        action="store_true",
-        help="ask the driver again instead of reading the cache",
-    )
-    parser.add_argument(
-        "--clear-cache",
-        action="store_true",
-        help="remove the cache, then ask the driver",
-    )
+    add_options(parser, _OPTIONS)
     machine.add_options(parser)
     add_examples(parser, "detect", "detect --json > machine.json")
 

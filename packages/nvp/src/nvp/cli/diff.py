@@ -16,9 +16,9 @@ from nvidia_variant_provider.strict_json import (
 )
 
 from .arguments import (
-    add_format,
-    add_shared_options,
+    add_options,
     check_assumed,
+    choice,
     names_project,
     read_release,
     refuse_for_projects,
@@ -31,30 +31,29 @@ if TYPE_CHECKING:
     from ..matrix.changes import Differences
 
 
-_FORMATS = ("text", "markdown", "json")
+_RELEASE = (
+    "a {name}-{version}-variants.json, its URL, a folder with one, - for stdin, a "
+    "receipt of doctor, or a release on an index, such as torch==2.15.0"
+)
+
+_OPTIONS = f"""
+old OLD
+  the old release: {_RELEASE}
+new NEW
+  the new release: {_RELEASE}
+--format
+--all
+  show the lanes that stay the same as well
+--all-lanes
+--index-url
+--assume
+--minor-version-compatibility
+"""
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    for name in ("old", "new"):
-        parser.add_argument(
-            name,
-            metavar=name.upper(),
-            help=f"the {name} release: a {{name}}-{{version}}-variants.json, its URL, "
-            "a folder with one, - for stdin, a receipt of doctor, or a release on an "
-            "index, such as torch==2.15.0",
-        )
-    add_format(parser, _FORMATS)
-    parser.add_argument(
-        "--all", action="store_true", help="show the lanes that stay the same as well"
-    )
-    add_shared_options(
-        parser,
-        "--all-lanes",
-        "--index-url",
-        "--assume",
-        "--minor-version-compatibility",
-    )
+    add_options(parser, _OPTIONS, format=choice("text", "markdown", "json"))
     add_examples(
         parser,
         "diff old-variants.json new-variants.json",

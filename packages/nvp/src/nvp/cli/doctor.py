@@ -15,7 +15,7 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, UsageError, printable, shown
 
 from . import machine
-from .arguments import add_jobs, require_jobs
+from .arguments import add_options, require_positive
 from .parsers import add_examples
 from .render import Result, progress_bar
 
@@ -31,30 +31,39 @@ _LONGEST = 86_400
 """A day, in seconds."""
 
 
+_OPTIONS = """
+--python PATH
+  the interpreter or the environment to look at; the checks run no Python code of it
+  (default: the activated environment)
+--jobs
+--live
+  run small kernels on the GPUs of this machine, load code of each library, and run
+  torch; needs the extra live
+--live-timeout SECONDS
+  the most seconds of --live for each GPU, and for torch (default: %(default)g)
+"""
+
+_EVIDENCE = """
+--workload COMMAND...
+  run this command in the environment, and report whether it passes, where it breaks
+  its graph, and how much GPU memory is in use; may be repeated
+--deadline SECONDS
+  kill a workload after this time (default: 600, or what the receipt says)
+--receipt FILE...
+  write a receipt of the stack to FILE.json, or to FILE.md for people; may be repeated
+--reason TEXT...
+  why the stack is as it is, for the receipt; NAME=TEXT is about one distribution or
+  one environment variable; may be repeated
+--against FILE
+  compare the stack with the receipt in this file, and run its workloads again
+"""
+
+
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument(
-        "--python",
-        metavar="PATH",
-        help="the interpreter or the environment to look at; the checks run no "
-        "Python code of it (default: the activated environment)",
-    )
-    add_jobs(parser)
-    parser.add_argument(
-        "--live",
-        action="store_true",
-        help="run small kernels on the GPUs of this machine, load code of each "
-        "library, and run torch; needs the extra live",
-    )
-    parser.add_argument(
-        "--live-timeout",
-        metavar="SECONDS",
-        type=float,
-        default=180.0,
-        help="the most seconds of --live for each GPU, and for torch "
-        "(default: %(default)g)",
-    )
-    _add_evidence_options(parser)
+    add_options(parser, _OPTIONS, live_timeout={"type": float, "default": 180.0})
+    group = parser.add_argument_group("workloads and receipts")
+    add_options(group, _EVIDENCE, deadline={"type": _seconds})
     machine.add_options(parser)
     add_examples(
         parser,
@@ -70,7 +79,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     from ..api import doctor
     from ..signals import ending
 
-    jobs = require_jobs(options)
+    require_positive(options, "jobs")
     # The comparison is false for "nan" as well.
     if not 0 < options.live_timeout <= _LONGEST:
         hint = f"give seconds, up to {_LONGEST}"
@@ -84,7 +93,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             is_here=is_here,
             machine_options=machine.words_of(options),
             environ=environ,
-            jobs=jobs,
+            jobs=options.jobs,
             watch=lambda name: progress_bar(f"reading {name}"),
             live=options.live_timeout if options.live else None,
             evidence=evidence,
@@ -241,47 +250,6 @@ def _step_clause(step: Mapping[str, Any]) -> str:
 
 def _duration(trial: Mapping[str, Any]) -> str:
     return f"{trial['seconds'] or 0:.2f} s"
-
-
-def _add_evidence_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--workload``, ``--receipt`` and what belongs to them."""
-    group = parser.add_argument_group("workloads and receipts")
-    group.add_argument(
-        "--workload",
-        metavar="COMMAND",
-        action="append",
-        default=[],
-        help="run this command in the environment, and report whether it passes, where "
-        "it breaks its graph, and how much GPU memory is in use; may be repeated",
-    )
-    group.add_argument(
-        "--deadline",
-        metavar="SECONDS",
-        type=_seconds,
-        help="kill a workload after this time (default: 600, or what the receipt says)",
-    )
-    group.add_argument(
-        "--receipt",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="write a receipt of the stack to FILE.json, or to FILE.md for people; may "
-        "be repeated",
-    )
-    group.add_argument(
-        "--reason",
-        metavar="TEXT",
-        action="append",
-        default=[],
-        help="why the stack is as it is, for the receipt; NAME=TEXT is about one "
-        "distribution or one environment variable; may be repeated",
-    )
-    group.add_argument(
-        "--against",
-        metavar="FILE",
-        help="compare the stack with the receipt in this file, and run its workloads "
-        "again",
-    )
 
 
 def _evidence_of(options: argparse.Namespace, *, is_here: bool) -> Evidence | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nvidia_variant_provider.errors import InputError, UsageError, printable, shown
 
-from .arguments import add_format, add_shared_options
+from .arguments import add_options, choice
 from .parsers import add_examples
 from .render import Result, Table
 
@@ -19,52 +19,47 @@ if TYPE_CHECKING:
 NOTHING_FITS = 1
 
 
+_OPTIONS = """
+inventories INVENTORY...
+  a file that describes machines, such as the output of kubectl get nodes -o json, or
+  - for stdin
+"""
+
+_BUILDS = """
+--release FILE
+  choose among the builds of this {name}-{version}-variants.json
+--project NAME
+  choose among the releases of this project on an index, ordinary wheels included,
+  such as torch or torch==2.15.0
+"""
+
+_OUTPUT = """
+--index-url
+--format
+--emit
+  print how to use the build of one group: variables that force its machines, lines of
+  a Dockerfile, or an affinity of Kubernetes for the nodes that run the build
+--node NAME
+  the machine whose group is meant by --emit (default: the largest group)
+--explain
+  say why a machine does not get the other builds
+--per-machine
+  list every machine instead of groups of machines that are alike
+--every-gpu
+--minor-version-compatibility
+"""
+
+
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument(
-        "inventories",
-        metavar="INVENTORY",
-        nargs="+",
-        help="a file that describes machines, such as the output of kubectl get nodes "
-        "-o json, or - for stdin",
+    add_options(parser, _OPTIONS)
+    add_options(parser.add_mutually_exclusive_group(), _BUILDS)
+    add_options(
+        parser,
+        _OUTPUT,
+        format=choice("text", "markdown", "html", "csv", "json"),
+        emit={"choices": ["env", "dockerfile", "affinity"]},
     )
-    builds = parser.add_mutually_exclusive_group()
-    builds.add_argument(
-        "--release",
-        metavar="FILE",
-        help="choose among the builds of this {name}-{version}-variants.json",
-    )
-    builds.add_argument(
-        "--project",
-        metavar="NAME",
-        help="choose among the releases of this project on an index, ordinary wheels "
-        "included, such as torch or torch==2.15.0",
-    )
-    add_shared_options(parser, "--index-url")
-    add_format(parser, ("text", "markdown", "html", "csv", "json"))
-    parser.add_argument(
-        "--emit",
-        choices=["env", "dockerfile", "affinity"],
-        help="print how to use the build of one group: variables that force its "
-        "machines, lines of a Dockerfile, or an affinity of Kubernetes for the nodes "
-        "that run the build",
-    )
-    parser.add_argument(
-        "--node",
-        metavar="NAME",
-        help="the machine whose group is meant by --emit (default: the largest group)",
-    )
-    parser.add_argument(
-        "--explain",
-        action="store_true",
-        help="say why a machine does not get the other builds",
-    )
-    parser.add_argument(
-        "--per-machine",
-        action="store_true",
-        help="list every machine instead of groups of machines that are alike",
-    )
-    add_shared_options(parser, "--every-gpu", "--minor-version-compatibility")
     add_examples(
         parser,
         "fleet nodes.json --release torch-2.10.0-variants.json",

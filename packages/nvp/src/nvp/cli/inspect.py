@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nvidia_variant_provider.errors import InputError, ProviderError, UsageError, shown
 
-from .arguments import add_jobs, require_jobs
+from .arguments import add_options, require_positive
 from .parsers import add_examples
 from .render import Result, Table, progress_bar
 
@@ -24,28 +24,23 @@ if TYPE_CHECKING:
 _PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
+_OPTIONS = """
+paths PATH...
+  a wheel or its URL; a library, DLL, archive, cubin, fatbin or PTX file; a folder of
+  them; or the name of an installed distribution
+--suggest
+  print instead the variant.json that the build should carry; the command that adds it
+  to the wheel goes to stderr
+--relaxed
+  with --suggest, the lower bound of CUDA's minor-version compatibility, and no PTX
+  that drivers of that bound refuse
+--jobs
+"""
+
+
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument(
-        "paths",
-        metavar="PATH",
-        nargs="+",
-        help="a wheel or its URL; a library, DLL, archive, cubin, fatbin or PTX file; "
-        "a folder of them; or the name of an installed distribution",
-    )
-    parser.add_argument(
-        "--suggest",
-        action="store_true",
-        help="print instead the variant.json that the build should carry; the command "
-        "that adds it to the wheel goes to stderr",
-    )
-    parser.add_argument(
-        "--relaxed",
-        action="store_true",
-        help="with --suggest, the lower bound of CUDA's minor-version compatibility, "
-        "and no PTX that drivers of that bound refuse",
-    )
-    add_jobs(parser)
+    add_options(parser, _OPTIONS)
     add_examples(
         parser,
         "inspect dist/torch-2.8.0-cp312-cp312-linux_x86_64.whl",
@@ -67,7 +62,7 @@ def execute(
     from ..gpu_code.describe import as_data
     from ..metadata.writing import to_text
 
-    jobs = require_jobs(options)
+    require_positive(options, "jobs")
     if options.relaxed and not options.suggest:
         raise UsageError("--relaxed is about a suggestion", hint="give --suggest too")
     text: list[str | Table] = []
@@ -77,7 +72,7 @@ def execute(
     errors: list[ProviderError] = []
     for path in _expanded(options.paths):
         try:
-            report = _inspect(path, jobs, environ)
+            report = _inspect(path, options.jobs, environ)
             if options.suggest:
                 _require_complete(report)
         except ProviderError as error:

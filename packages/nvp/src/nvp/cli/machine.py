@@ -24,6 +24,8 @@ from nvidia_variant_provider.machine.environment import (
 )
 from nvidia_variant_provider.machine.supported import HIGHEST, LOWEST, NEWEST
 
+from . import arguments
+
 _FLAGS = {CUDA_DRIVER_VERSION: "--cuda-driver", SM_ARCH: "--sm-arch"}
 
 _NO_CUDA = 20
@@ -33,36 +35,26 @@ _WINDOWS = 5
 """A branch has numbers of its own on Windows: 551 to 553 are of the branch 550."""
 
 
+_OPTIONS = """
+--cuda-driver VERSION
+  act as if the driver supported this CUDA version, such as 12.9; or the number of a
+  driver, such as 550.54.15, whose CUDA version is looked up
+--sm-arch MAJOR.MINOR
+  act as if the GPU had this compute capability, such as 9.0
+--no-gpu
+  act as a machine without an NVIDIA GPU and without its driver
+--environment FILE
+  act as the machine in this snapshot, made with: detect --json > FILE; or in an
+  inventory, such as the output of nvidia-smi -q -x or kubectl get nodes
+--node NAME
+  the machine of an inventory that describes several
+"""
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of which `words_of` returns those that the user gave."""
     group = parser.add_argument_group("options for another machine")
-    group.add_argument(
-        "--cuda-driver",
-        metavar="VERSION",
-        help="act as if the driver supported this CUDA version, such as 12.9; or the "
-        "number of a driver, such as 550.54.15, whose CUDA version is looked up",
-    )
-    group.add_argument(
-        "--sm-arch",
-        metavar="MAJOR.MINOR",
-        help="act as if the GPU had this compute capability, such as 9.0",
-    )
-    group.add_argument(
-        "--no-gpu",
-        action="store_true",
-        help="act as a machine without an NVIDIA GPU and without its driver",
-    )
-    group.add_argument(
-        "--environment",
-        metavar="FILE",
-        help="act as the machine in this snapshot, made with: detect --json > FILE; or "
-        "in an inventory, such as the output of nvidia-smi -q -x or kubectl get nodes",
-    )
-    group.add_argument(
-        "--node",
-        metavar="NAME",
-        help="the machine of an inventory that describes several",
-    )
+    arguments.add_options(group, _OPTIONS)
 
 
 def words_of(options: argparse.Namespace) -> list[str]:

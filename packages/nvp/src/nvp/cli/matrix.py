@@ -9,9 +9,9 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from .arguments import (
-    add_format,
-    add_shared_options,
+    add_options,
     check_assumed,
+    choice,
     names_project,
     read_release,
     refuse_for_projects,
@@ -24,32 +24,25 @@ if TYPE_CHECKING:
     from ..matrix.cells import Matrix
     from ..matrix.grid import Grid
 
-_FORMATS = ("text", "markdown", "html", "svg", "json")
+_OPTIONS = """
+file FILE
+  a {name}-{version}-variants.json, its URL, a folder with one, or - for stdin; or a
+  release on an index, such as torch==2.15.0
+--format
+-o, --output OUT
+  write the document to this file, completely or not at all; --json still prints its
+  report
+--all-lanes
+--index-url
+--assume
+--minor-version-compatibility
+"""
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument(
-        "file",
-        metavar="FILE",
-        help="a {name}-{version}-variants.json, its URL, a folder with one, or - for "
-        "stdin; or a release on an index, such as torch==2.15.0",
-    )
-    add_format(parser, _FORMATS)
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="OUT",
-        help="write the document to this file, completely or not at all; --json still "
-        "prints its report",
-    )
-    add_shared_options(
-        parser,
-        "--all-lanes",
-        "--index-url",
-        "--assume",
-        "--minor-version-compatibility",
-    )
+    formats = choice("text", "markdown", "html", "svg", "json")
+    add_options(parser, _OPTIONS, format=formats)
     add_examples(
         parser,
         "matrix torch-2.8.0-variants.json",

@@ -15,7 +15,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from nvidia_variant_provider.errors import UsageError, redacted, shown
@@ -102,24 +102,8 @@ _FOOTNOTE = (
 )
 
 
-_PIP_VALUES = (
-    "--cuda-driver",
-    "--sm-arch",
-    "--environment",
-    "--node",
-    "--label",
-    "--python",
-)
-_PIP_SWITCHES = (
-    "--every-gpu",
-    "--minor-version-compatibility",
-    "--no-gpu",
-    "--no-range-metadata",
-    "--no-variants",
-    "--unchecked",
-    "--vendor-indexes",
-)
-"""Options of the verb ``pip`` for this program; all other words are for pip."""
+_PIPS_OWN = ("-h", "--help", "--json", "-v")
+"""Options of the verb ``pip`` that are for pip too, depending on where they stand."""
 
 
 class CommandLine(NamedTuple):
@@ -233,6 +217,7 @@ def _separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
     ``--json`` is for this program, except after ``index``, a command of pip that has
     the same option.
     """
+    known = make_verb_parser("pip")._option_string_actions  # the names have no getter
     ours: list[str] = []
     theirs: list[str] = []
     pending = iter(words)
@@ -240,22 +225,16 @@ def _separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
         name, equals, _ = word.partition("=")
         if word == "--":
             theirs += [word, *pending]
-        elif name in _PIP_VALUES:
-            ours += [word] if equals else [word, *_next(pending)]
-        elif (
-            name in _PIP_SWITCHES
-            or (word in ("-h", "--help") and not theirs)
-            or (word == "--json" and "index" not in theirs)
+        elif name in known and name not in _PIPS_OWN:
+            takes_value = known[name].nargs is None and not equals
+            ours += [word, *itertools.islice(pending, int(takes_value))]
+        elif (word in ("-h", "--help") and not theirs) or (
+            word == "--json" and "index" not in theirs
         ):
             ours.append(word)
         else:
             theirs.append(word)
     return ours, theirs
-
-
-def _next(words: Iterator[str]) -> list[str]:
-    word = next(words, None)
-    return [] if word is None else [word]
 
 
 def has_json_option(line: CommandLine) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nvidia_variant_provider.errors import UsageError
 
 from . import machine
-from .arguments import add_label_option, add_shared_options
+from .arguments import add_options
 from .build_text import rejected
 from .narration import Narration, find_unused, stays_installed
 from .parsers import add_examples
@@ -32,33 +32,29 @@ _FOR_PEOPLE = ("install", "download", "wheel")
 """The commands of pip whose stdout is for people; that of ``list`` is data."""
 
 
+_OPTIONS = """
+--minor-version-compatibility
+--every-gpu
+--label [PROJECT=]LABEL...
+  take this variant instead of the best one, for one project or for every project that
+  has it
+--no-variants
+  select no variants, as pip does on its own
+--unchecked
+  show ordinary wheels as the index does, whether or not they run here
+--vendor-indexes
+--no-range-metadata
+--python PATH
+  the interpreter or environment whose pip runs (default: the activated environment,
+  or else the one that this program is in)
+"""
+
+
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb; every other word is for pip."""
     parser.usage = f"{parser.prog} [options] ARGS..."
     machine.add_options(parser)
-    add_shared_options(parser, "--minor-version-compatibility", "--every-gpu")
-    add_label_option(
-        parser,
-        "take this variant instead of the best one, for one project or for every "
-        "project that has it",
-    )
-    parser.add_argument(
-        "--no-variants",
-        action="store_true",
-        help="select no variants, as pip does on its own",
-    )
-    parser.add_argument(
-        "--unchecked",
-        action="store_true",
-        help="show ordinary wheels as the index does, whether or not they run here",
-    )
-    add_shared_options(parser, "--vendor-indexes", "--no-range-metadata")
-    parser.add_argument(
-        "--python",
-        metavar="PATH",
-        help="the interpreter or environment whose pip runs (default: the activated "
-        "environment, or else the one that this program is in)",
-    )
+    add_options(parser, _OPTIONS)
     add_examples(
         parser,
         "pip install torch",

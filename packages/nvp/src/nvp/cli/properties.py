@@ -17,19 +17,20 @@ from nvidia_variant_provider.machine.supported import (
 )
 
 from . import machine
-from .arguments import add_shared_options
+from .arguments import add_options
 from .parsers import add_examples
 from .render import Result
+
+_OPTIONS = """
+--all
+  list every property that a wheel may declare
+--minor-version-compatibility
+"""
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        help="list every property that a wheel may declare",
-    )
-    add_shared_options(parser, "--minor-version-compatibility")
+    add_options(parser, _OPTIONS)
     machine.add_options(parser)
     add_examples(parser, "properties", "properties --cuda-driver 12.9 --sm-arch 9.0")
 

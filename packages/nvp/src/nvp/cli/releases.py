@@ -7,55 +7,51 @@ from collections.abc import Mapping
 
 from ..api import releases
 from . import machine
-from .arguments import add_index_options, add_label_option, add_shared_options
+from .arguments import INDEXES, add_options
 from .parsers import add_examples
 from .render import Result, progress_bar
+
+_OPTIONS = """
+project PROJECT
+  its name, such as torch
+--all
+  show each release in a row of its own, development releases too; a JSON report
+  always has all
+--inspect
+  read the GPU code of large wheels of which nothing is known, newest first, until one
+  runs, and of at most ten; with --all, of every one
+"""
+
+_INDEXES = """
+-i, --index-url URL
+  the index to read
+--extra-index-url URL...
+  another index to read as well
+--trusted-host
+--python PATH
+  the interpreter or environment that wheels are selected for, and whose pip is asked
+  for its indexes (default: the activated one, or else this one)
+--platform TAG...
+  the platform tag of the wheels, as pip has it, such as win_amd64 or
+  manylinux_2_28_aarch64 (default: what this machine runs); may be given again
+-f, --find-links PLACE...
+  a page of links or a folder of wheels to read as well
+"""
+
+_BUILDS = """
+--label [PROJECT=]LABEL...
+  take this build instead of the best one, for one project or for every project that
+  has it
+--vendor-indexes
+--every-gpu
+"""
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument("project", metavar="PROJECT", help="its name, such as torch")
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        help="show each release in a row of its own, development releases too; a JSON "
-        "report always has all",
-    )
-    parser.add_argument(
-        "--inspect",
-        action="store_true",
-        help="read the GPU code of large wheels of which nothing is known, newest "
-        "first, until one runs, and of at most ten; with --all, of every one",
-    )
-    group = add_index_options(
-        parser,
-        index="the index to read",
-        extra="another index to read as well",
-        python="the interpreter or environment that wheels are selected for, and whose "
-        "pip is asked for its indexes (default: the activated one, or else this one)",
-    )
-    group.add_argument(
-        "--platform",
-        metavar="TAG",
-        action="append",
-        default=[],
-        help="the platform tag of the wheels, as pip has it, such as win_amd64 or "
-        "manylinux_2_28_aarch64 (default: what this machine runs); may be given again",
-    )
-    group.add_argument(
-        "-f",
-        "--find-links",
-        metavar="PLACE",
-        action="append",
-        default=[],
-        help="a page of links or a folder of wheels to read as well",
-    )
-    add_label_option(
-        parser,
-        "take this build instead of the best one, for one project or for every project "
-        "that has it",
-    )
-    add_shared_options(parser, "--vendor-indexes", "--every-gpu")
+    add_options(parser, _OPTIONS)
+    add_options(parser.add_argument_group(INDEXES), _INDEXES)
+    add_options(parser, _BUILDS)
     machine.add_options(parser)
     add_examples(
         parser,

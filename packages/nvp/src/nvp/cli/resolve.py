@@ -12,7 +12,7 @@ from nvidia_variant_provider.resolution.resolver import Resolution
 
 from ..api import resolve
 from . import machine
-from .arguments import add_shared_options, read_release
+from .arguments import add_options, read_release
 from .build_text import block, rejected, uses_gpu
 from .parsers import add_examples
 from .render import Result, Table
@@ -20,18 +20,19 @@ from .render import Result, Table
 NOTHING_COMPATIBLE = 1
 
 
+_OPTIONS = """
+file FILE
+  a {name}-{version}-variants.json, its URL, a folder with one, or - for stdin
+--explain
+  say why each other label was not chosen
+--every-gpu
+--minor-version-compatibility
+"""
+
+
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument(
-        "file",
-        metavar="FILE",
-        help="a {name}-{version}-variants.json, its URL, a folder with one, or - for "
-        "stdin",
-    )
-    parser.add_argument(
-        "--explain", action="store_true", help="say why each other label was not chosen"
-    )
-    add_shared_options(parser, "--every-gpu", "--minor-version-compatibility")
+    add_options(parser, _OPTIONS)
     machine.add_options(parser)
     add_examples(
         parser,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from nvidia_variant_provider.errors import UsageError
 
 from . import machine
-from .arguments import add_index_options, add_label_option, add_shared_options
+from .arguments import INDEXES, add_options
 from .narration import Narration
 from .parsers import add_examples, whole_number
 from .render import Result, complain, render
@@ -27,36 +27,53 @@ _MOST_NAMED = 10
 """The projects that are named at the end."""
 
 
+_INDEXES = """
+-i, --index-url URL
+  the index to serve
+--extra-index-url URL...
+  another index, which gets a URL of its own
+--trusted-host
+--python PATH
+  the interpreter or environment whose pip is asked (default: the activated one, or
+  else this one)
+"""
+
+_PLACE = """
+--port
+  the port (default: a free one)
+--host
+  the address (default: %(default)s)
+--allow-remote
+  let other machines connect; they read the indexes with your credentials
+"""
+
+_SHOWN = """
+--label [PROJECT=]LABEL...
+  show this variant instead of the best one
+--unchecked
+  show ordinary wheels as the indexes do, whether or not they run here
+--vendor-indexes
+--no-range-metadata
+"""
+
+_RULES = """
+--minor-version-compatibility
+--every-gpu
+"""
+
+
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    add_index_options(
-        parser,
-        index="the index to serve",
-        extra="another index, which gets a URL of its own",
-        python="the interpreter or environment whose pip is asked (default: the "
-        "activated one, or else this one)",
+    add_options(parser.add_argument_group(INDEXES), _INDEXES)
+    add_options(
+        parser.add_argument_group("where to listen"),
+        _PLACE,
+        port={"type": whole_number},
+        host={"default": "127.0.0.1"},
     )
-    group = parser.add_argument_group("where to listen")
-    group.add_argument(
-        "--port", type=whole_number, help="the port (default: a free one)"
-    )
-    group.add_argument(
-        "--host", default="127.0.0.1", help="the address (default: %(default)s)"
-    )
-    group.add_argument(
-        "--allow-remote",
-        action="store_true",
-        help="let other machines connect; they read the indexes with your credentials",
-    )
-    add_label_option(parser, "show this variant instead of the best one")
-    parser.add_argument(
-        "--unchecked",
-        action="store_true",
-        help="show ordinary wheels as the indexes do, whether or not they run here",
-    )
-    add_shared_options(parser, "--vendor-indexes", "--no-range-metadata")
+    add_options(parser, _SHOWN)
     machine.add_options(parser)
-    add_shared_options(parser, "--minor-version-compatibility", "--every-gpu")
+    add_options(parser, _RULES)
     add_examples(
         parser, "serve", "serve --port 8080 --index-url https://wheels.example/"
     )

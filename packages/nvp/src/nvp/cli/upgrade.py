@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from nvidia_variant_provider.errors import UsageError
 from nvidia_variant_provider.metadata import versions
 
-from .arguments import refuse_project
-from .parsers import add_examples, one_of
+from .arguments import add_options, choice, refuse_project
+from .parsers import add_examples
 from .render import Result
 
 if TYPE_CHECKING:
@@ -20,38 +20,25 @@ if TYPE_CHECKING:
 FINDINGS = 1
 
 
+_OPTIONS = """
+path FILE
+  a {name}-{version}-variants.json, or - for stdin; with --index, a folder
+-o, --output OUT
+  write to this file, completely or not at all (default: stdout)
+--to
+  the schema version to write (default: %(default)s)
+--index
+  upgrade all metadata files of a folder in place; a release whose wheels are in the
+  folder gets a file made from them
+--for-uv
+  name the provider of nvidia in the one way that uv recognises; otherwise all uv
+  users may get the CPU build (NV314)
+"""
+
+
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument(
-        "path",
-        metavar="FILE",
-        help="a {name}-{version}-variants.json, or - for stdin; with --index, a folder",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="OUT",
-        help="write to this file, completely or not at all (default: stdout)",
-    )
-    parser.add_argument(
-        "--to",
-        default=str(versions.WRITTEN),
-        choices=[str(versions.WRITTEN)],
-        type=one_of([str(versions.WRITTEN)]),
-        help="the schema version to write (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--index",
-        action="store_true",
-        help="upgrade all metadata files of a folder in place; a release whose wheels "
-        "are in the folder gets a file made from them",
-    )
-    parser.add_argument(
-        "--for-uv",
-        action="store_true",
-        help="name the provider of nvidia in the one way that uv recognises; otherwise "
-        "all uv users may get the CPU build (NV314)",
-    )
+    add_options(parser, _OPTIONS, to=choice(str(versions.WRITTEN)))
     add_examples(
         parser,
         "upgrade torch-2.8.0-variants.json --output new.json",

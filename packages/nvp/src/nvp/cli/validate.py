@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from .arguments import add_format, add_jobs, require_jobs
+from .arguments import add_options, choice, require_positive
 from .parsers import add_examples
 from .render import Result, progress_bar
 
@@ -14,44 +14,28 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..lint.findings import Finding
 
-_FORMATS = ("text", "json", "sarif", "github")
+_OPTIONS = """
+paths PATH...
+  a *-variants.json, or - for stdin; a wheel; a folder with both or with a folder for
+  each project; or the URL of a project page or of an index
+--select CODE...
+  check only these rules, such as NV301, or families, such as NV3; separate several by
+  commas
+--ignore CODE...
+  leave out these rules or families
+--strict
+  exit with code 1 for warnings as well
+--no-hash
+  do not compare the sha256 of wheels on a page, which takes reading all of each
+  wheel; read only the parts that other rules need
+--jobs
+--format
+"""
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument(
-        "paths",
-        metavar="PATH",
-        nargs="+",
-        help="a *-variants.json, or - for stdin; a wheel; a folder with both or "
-        "with a folder for each project; or the URL of a project page or of an index",
-    )
-    parser.add_argument(
-        "--select",
-        metavar="CODE",
-        action="append",
-        default=[],
-        help="check only these rules, such as NV301, or families, such as NV3; "
-        "separate several by commas",
-    )
-    parser.add_argument(
-        "--ignore",
-        metavar="CODE",
-        action="append",
-        default=[],
-        help="leave out these rules or families",
-    )
-    parser.add_argument(
-        "--strict", action="store_true", help="exit with code 1 for warnings as well"
-    )
-    parser.add_argument(
-        "--no-hash",
-        action="store_true",
-        help="do not compare the sha256 of wheels on a page, which takes reading all "
-        "of each wheel; read only the parts that other rules need",
-    )
-    add_jobs(parser)
-    add_format(parser, _FORMATS)
+    add_options(parser, _OPTIONS, format=choice("text", "json", "sarif", "github"))
     add_examples(
         parser,
         "validate dist/",
@@ -71,12 +55,13 @@ def execute(
     from ..lint.output import as_github, as_sarif, as_text
     from ..lint.runner import check_paths
 
+    require_positive(options, "jobs")
     unchecked = UncheckedFiles()
     findings = check_paths(
         options.paths,
         select=_codes(options.select),
         ignore=_codes(options.ignore),
-        jobs=require_jobs(options),
+        jobs=options.jobs,
         watch=progress_bar,
         connect=lambda: connect(environ),
         hashes=not options.no_hash,
