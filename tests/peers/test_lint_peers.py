@@ -28,7 +28,7 @@ from support.wheels import stub_wheel, variants_json_name, wheel_name
 
 from nvp import api
 from nvp.findings import ERROR, NOTE, WARNING
-from nvp.lint.rules import RULES
+from nvp.lint.findings import RULES
 from nvp.wheels.variant_json import read_wheel
 
 H100 = forced("12.9", "9.0")

@@ -23,8 +23,7 @@ from nvidia_variant_provider.errors import InputError
 from nvp import api
 from nvp.census import store as store_module
 from nvp.census.model import Claimed, Outcome, Status, Wheel
-from nvp.census.store import Store
-from nvp.census.tables import APPLICATION, MIGRATIONS, VERSION
+from nvp.census.store import APPLICATION, MIGRATIONS, VERSION, Store
 
 
 def wheel(number: int = 1) -> Wheel:

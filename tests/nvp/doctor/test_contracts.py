@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs/reference/doctor-checks.md").read_text()
 HERE = Path(__file__).parent
 
 # These declare the checks that need more than a stack.
-import_module("nvp.doctor.evidence")
+import_module("nvp.doctor.runner")
 import_module("nvp.doctor.live.findings")
 
 

@@ -25,9 +25,10 @@ from nvp.doctor.receipts.making import (
     Reasons,
     make_receipt,
     parse_reasons,
+    read_receipt,
+    receipt_of,
     record_hash,
 )
-from nvp.doctor.receipts.reading import read_receipt, receipt_of
 from nvp.doctor.workloads import run_workloads
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)

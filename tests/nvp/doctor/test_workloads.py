@@ -318,7 +318,7 @@ def test_a_program_that_is_gone_when_it_is_started() -> None:
 @pytest.mark.skipif(TORCH is None, reason="NVP_TEST_TORCH names no environment")
 def test_a_real_graph_break(tmp_path: Path) -> None:
     from nvp import api
-    from nvp.doctor.evidence import Evidence
+    from nvp.doctor.runner import Evidence
 
     script = tmp_path / "train.py"
     script.write_text(

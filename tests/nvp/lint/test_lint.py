@@ -24,8 +24,7 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata import read_metadata
 from nvp.findings import ERROR, NOTE
 from nvp.lint.documents import check_text
-from nvp.lint.findings import Collector, Finding
-from nvp.lint.rules import RULES
+from nvp.lint.findings import RULES, Collector, Finding
 
 CODES = [code for code in RULES if code < "NV4"]
 NEAR_MISS = "-near-miss"

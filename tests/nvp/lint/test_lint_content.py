@@ -17,8 +17,7 @@ from support.gpu_wheels import PLAIN, PLAIN_SO, Wheel
 from nvp import api
 from nvp.gpu_code import compression, inspection
 from nvp.gpu_code.inspection import Progress
-from nvp.lint.findings import Finding
-from nvp.lint.rules import RULES
+from nvp.lint.findings import RULES, Finding
 from nvp.lint.runner import check_paths
 
 VERB = "validate"

@@ -16,8 +16,7 @@ from nvp.findings import ERROR
 from nvp.lint import runner
 from nvp.lint import wheel as wheel_module
 from nvp.lint.files import Reading
-from nvp.lint.findings import Finding
-from nvp.lint.rules import RULES
+from nvp.lint.findings import RULES, Finding
 from nvp.wheels.variant_json import read_wheel
 
 ONLY_ON_PAGES = {"NV417", "NV418"}

@@ -14,8 +14,7 @@ from support.paths import ROOT
 from nvidia_variant_provider.metadata.versions import READ_BY_CLIENTS, WRITTEN
 from nvp import lint
 from nvp.lint.documents import CODES
-from nvp.lint.findings import Checks, Collector, Problem
-from nvp.lint.rules import RULES
+from nvp.lint.findings import RULES, Checks, Collector, Problem
 
 PAGE = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
 

@@ -13,9 +13,8 @@ from support.lint_cases import CASES, FOLDER, write_case
 from support.wheels import publish
 
 from nvp import api
-from nvp.lint.findings import Finding
+from nvp.lint.findings import RULES, Finding
 from nvp.lint.output import as_sarif
-from nvp.lint.rules import RULES
 
 
 def finding(**changes: Any) -> Finding:

@@ -13,8 +13,7 @@ from nvidia_variant_provider.metadata.fields import Kind
 from nvp.findings import ERROR
 from nvp.lint.documents import CODES
 from nvp.lint.documents import check_document as lint_document
-from nvp.lint.findings import Collector
-from nvp.lint.rules import RULES
+from nvp.lint.findings import RULES, Collector
 from nvp.metadata.checking import check_document
 
 

@@ -34,7 +34,7 @@ from nvp.matrix.changes import (
     find_differences,
     release_names,
 )
-from nvp.matrix.differences import make_groups
+from nvp.matrix.text import make_groups
 
 VERB = "diff"
 

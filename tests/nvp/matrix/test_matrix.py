@@ -142,10 +142,10 @@ class TestText:
     @pytest.mark.parametrize("width", [40, 60, 80])
     def test_blocks_are_as_narrow_as_the_terminal(self, width: int) -> None:
         grid = grid_of(TORCH)
-        for block in text_blocks(grid, width=width):
-            columns = zip(block.header, *block.rows, strict=True)
+        for header, rows in text_blocks(grid, width=width):
+            columns = zip(header, *rows, strict=True)
             total = sum(max(map(len, column)) + 2 for column in columns) - 2
-            assert total <= width or len(block.header) == 3
+            assert total <= width or len(header) == 3
 
     @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
     def test_the_printed_tables_show_every_cell(
@@ -201,9 +201,9 @@ class TestText:
     def test_blocks_show_every_cell(self, sample: dict[str, Any]) -> None:
         grid = grid_of(sample)
         read: Picks = {}
-        for block in text_blocks(grid):
-            for row in block.rows:
-                for column, text in zip(block.header[2:], row[2:], strict=True):
+        for header, rows in text_blocks(grid):
+            for row in rows:
+                for column, text in zip(header[2:], row[2:], strict=True):
                     read |= spread(row[0], column, text)
         assert read == picks(grid)
 

@@ -13,10 +13,9 @@ from nvidia_variant_provider.strict_json import parse_json, read_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..doctor.evidence import Evidence
     from ..doctor.receipts.comparing import Comparison
     from ..doctor.receipts.making import Receipt
-    from ..doctor.runner import Diagnosis
+    from ..doctor.runner import Diagnosis, Evidence
     from ..doctor.software import Watch as WatchReading
     from ..inventories.model import Machine
 
@@ -173,7 +172,7 @@ def doctor(
     )
     if evidence is None:
         return diagnosis
-    from ..doctor.evidence import add_evidence
+    from ..doctor.runner import add_evidence
 
     return add_evidence(diagnosis, evidence)
 
@@ -186,7 +185,7 @@ def diff_receipts(old: Receipt | str, new: Receipt | str) -> Comparison:
     :raises InputError: a file is no receipt.
     """
     from ..doctor.receipts.comparing import compare
-    from ..doctor.receipts.reading import read_receipt, receipt_of
+    from ..doctor.receipts.making import read_receipt, receipt_of
 
     before, after = (
         read_receipt(item) if isinstance(item, str) else receipt_of(item)

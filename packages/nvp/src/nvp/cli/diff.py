@@ -75,7 +75,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     Of two receipts of ``doctor``, ``receipt_lanes`` has the lanes.
     """
     from ..matrix.changes import LOST
-    from ..matrix.differences import WIDTH, markdown_lines, text_lines
+    from ..matrix.text import WIDTH, markdown_lines, text_lines
 
     if options.old == options.new == "-":
         raise UsageError("OLD and NEW are both stdin", hint="name a file for one")
@@ -194,7 +194,7 @@ def _is_receipt(path: str) -> bool:
         return False
     if _MARK not in data:
         return False
-    from ..doctor.receipts.reading import MAX_RECEIPT, is_receipt
+    from ..doctor.receipts.making import MAX_RECEIPT, is_receipt
 
     data = read_bytes(path, limit=MAX_RECEIPT)
     return is_receipt(parse_json(data, path, limit=MAX_RECEIPT))

@@ -21,9 +21,8 @@ from .render import Result, progress_bar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..doctor.evidence import Evidence
     from ..doctor.programs import Program
-    from ..doctor.runner import Diagnosis
+    from ..doctor.runner import Diagnosis, Evidence
     from ..doctor.toolchain import Toolchain
 
 
@@ -267,9 +266,9 @@ def _evidence_of(options: argparse.Namespace, *, is_here: bool) -> Evidence | No
             message = "--deadline: there is no workload"
             raise UsageError(message, hint="add --workload COMMAND")
         return None
-    from ..doctor.evidence import Evidence
     from ..doctor.receipts.document import check_target
-    from ..doctor.receipts.reading import read_receipt
+    from ..doctor.receipts.making import read_receipt
+    from ..doctor.runner import Evidence
     from ..doctor.workloads import split_command
 
     if options.workload and not is_here:

@@ -109,8 +109,8 @@ def _document(form: str, grid: Grid, width: int | None) -> Sequence[str | Table]
         f"{grid.title}: the build for each GPU and CUDA version of the driver",
         "",
     ]
-    for block in text_blocks(grid, width=columns):
-        text += [Table(header=block.header, rows=block.rows), ""]
+    for header, rows in text_blocks(grid, width=columns):
+        text += [Table(header=header, rows=rows), ""]
     for sentence in (*legend(grid), *grid.notes):
         text += wrap_line(sentence, columns, hang="")
     return text

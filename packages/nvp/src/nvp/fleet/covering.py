@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,9 +85,15 @@ def _smallest(
     labels: Sequence[str],
     everything: int,
 ) -> tuple[str, ...]:
-    size = _size_of_smallest(served, _without_dominated(served), everything)
+    useful = _without_dominated(served)
+    size = next(
+        size
+        for size in range(len(useful) + 1)
+        for combination in itertools.combinations(useful, size)
+        if _union(served, combination) == everything
+    )
     # Labels that serve fewer groups may still be better for those that they serve.
-    candidates = labels if len(labels) <= EXACT else _without_dominated(served)
+    candidates = labels if len(labels) <= EXACT else useful
     return min(
         (
             combination
@@ -96,21 +104,8 @@ def _smallest(
     )
 
 
-def _size_of_smallest(
-    served: Mapping[str, int], labels: Sequence[str], everything: int
-) -> int:
-    for size in range(len(labels) + 1):
-        for combination in itertools.combinations(labels, size):
-            if _union(served, combination) == everything:
-                return size
-    return len(labels)
-
-
 def _union(served: Mapping[str, int], labels: Iterable[str]) -> int:
-    union = 0
-    for label in labels:
-        union |= served[label]
-    return union
+    return functools.reduce(operator.or_, map(served.__getitem__, labels), 0)
 
 
 def _distance(

@@ -80,13 +80,10 @@ def html_lines(
 
 def _tones(fleet: Fleet) -> Mapping[str, str]:
     """Return the CSS class of each build that uses a GPU."""
-    selections = [
-        served.selection for served in fleet.served if served.selection is not None
-    ]
     used = {
-        selection.selected
-        for selection in selections
-        if selection.selected in selection.gpu
+        served.selection.selected
+        for served in fleet.served
+        if served.selection and served.selection.selected in served.selection.gpu
     }
     listed = fleet.cover.labels if fleet.cover is not None else ()
     return tone_classes(sorted({*filter(None, used), *listed}))

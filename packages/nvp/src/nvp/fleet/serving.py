@@ -213,20 +213,22 @@ def choose(
     ]
     unserved = [served for served in all_served if served.is_unserved]
     # All at once, since each decision may read an index.
-    drivers = _find_drivers(unserved, select)
-    compatible = _find_builds(unserved, with_compatibility)
-    others = _find_builds(unserved, of_other_releases)
+    changes = zip(
+        unserved,
+        _find_drivers(unserved, select),
+        _find_builds(unserved, with_compatibility),
+        _find_builds(unserved, of_other_releases),
+        strict=True,
+    )
     changed = {
         id(served): replace(
             served,
-            driver=None if driver is None else driver[0],
-            with_driver=None if driver is None else driver[1],
-            with_compatibility=label,
+            driver=driver,
+            with_driver=label,
+            with_compatibility=compatible,
             of_another_release=other,
         )
-        for served, driver, label, other in zip(
-            unserved, drivers, compatible, others, strict=True
-        )
+        for served, (driver, label), compatible, other in changes
     }
     first = selections[0].runs if selections else ()
     different = {id(selection): selection for selection in selections}.values()
@@ -264,32 +266,25 @@ def _once_for_each_kind(select: Select) -> Select:
 
 def _find_drivers(
     unserved: Sequence[Served], select: Select
-) -> list[tuple[CudaVersion, str] | None]:
+) -> list[tuple[CudaVersion | None, str | None]]:
     """Return the oldest newer driver that gets a build for each GPU, and the build."""
-    tries = [(served, cuda) for served in unserved for cuda in _newer_drivers(served)]
-    selections = select(
-        [
-            served.group.environment.replace(cuda_driver_version=cuda)
-            for served, cuda in tries
-        ]
-    )
-    oldest: dict[int, tuple[CudaVersion, str]] = {}
-    for (served, cuda), selection in zip(tries, selections, strict=True):
+    tries = [
+        (served, served.group.environment.replace(cuda_driver_version=cuda), cuda)
+        for served in unserved
+        for cuda in sorted(set(driver_branches().values()))
+        if (current := served.group.environment.cuda_driver_version) is not None
+        and cuda > current
+        and all(
+            can_exist(cuda, gpu)
+            for gpu in served.group.environment.compute_capabilities
+        )
+    ]
+    selections = select([environment for _, environment, _ in tries])
+    oldest: dict[int, tuple[CudaVersion | None, str | None]] = {}
+    for (served, _, cuda), selection in zip(tries, selections, strict=True):
         if selection.gpu:
             oldest.setdefault(id(served), (cuda, selection.gpu[0]))
-    return [oldest.get(id(served)) for served in unserved]
-
-
-def _newer_drivers(served: Served) -> list[CudaVersion]:
-    environment = served.group.environment
-    current = environment.cuda_driver_version
-    return [
-        cuda
-        for cuda in sorted(set(driver_branches().values()))
-        if current is not None
-        and cuda > current
-        and all(can_exist(cuda, gpu) for gpu in environment.compute_capabilities)
-    ]
+    return [oldest.get(id(served), (None, None)) for served in unserved]
 
 
 def _find_builds(unserved: Sequence[Served], select: Select | None) -> list[str | None]:

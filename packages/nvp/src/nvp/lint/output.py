@@ -15,8 +15,7 @@ from typing import Any
 from .. import __version__
 from ..findings import NOTE, SEVERITIES
 from .files import Unchecked
-from .findings import Finding
-from .rules import RULES
+from .findings import RULES, Finding
 
 
 def as_text(

@@ -15,9 +15,8 @@ from ..index.http.urls import IndexFile, is_http, list_names, local_file
 from ..wheels.archive import parse_wheel_name
 from .documents import check_text
 from .files import JOBS, Reading, UncheckedFiles, Watch, nobody_watches
-from .findings import Collector, Finding
+from .findings import RULES, Collector, Finding
 from .release import check_files
-from .rules import RULES
 from .wheel import check_wheel
 
 TYPE_CHECKING = False

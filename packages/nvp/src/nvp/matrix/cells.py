@@ -30,7 +30,7 @@ from nvidia_variant_provider.machine.supported import (
     supported_sm_arch,
 )
 from nvidia_variant_provider.metadata.model import VariantsMetadata
-from nvidia_variant_provider.resolution.resolver import Resolution, resolve_metadata
+from nvidia_variant_provider.resolution.resolver import resolve_metadata
 
 from ..knowledge.tables import NATIVE, PTX, can_exist, driver_versions, gpu_models
 
@@ -222,33 +222,19 @@ def find_cells(
     """
     answers = assumed_values(metadata) if supported is None else supported
     columns = tuple(all_capabilities() if capabilities is None else capabilities)
-    return [
-        _cell(
-            resolve_metadata(
+    cells = []
+    for cuda in driver_versions() if drivers is None else drivers:
+        for capability in columns:
+            label = resolve_metadata(
                 metadata,
                 machine(cuda, capability),
                 supported=answers,
                 enable_optional=True,
                 minor_version_compatibility=minor_version_compatibility,
-            ),
-            cuda,
-            capability,
-        )
-        for cuda in (driver_versions() if drivers is None else drivers)
-        for capability in columns
-    ]
-
-
-def _cell(
-    resolution: Resolution, cuda: CudaVersion, capability: ComputeCapability
-) -> Cell:
-    label = resolution.selected
-    return Cell(
-        cuda=cuda,
-        capability=capability,
-        label=label,
-        how=_find_how(resolution.metadata, label, capability),
-    )
+            ).selected
+            how = _find_how(metadata, label, capability)
+            cells.append(Cell(cuda=cuda, capability=capability, label=label, how=how))
+    return cells
 
 
 def _find_how(

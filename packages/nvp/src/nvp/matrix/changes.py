@@ -9,7 +9,7 @@ nobody has promised to work (the risk).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nvidia_variant_provider.machine.environment import (
@@ -198,13 +198,19 @@ class _Comparison:
         lane = Lane(old=was, new=now, change=change, risk=find_risks(self.new, now))
         if change == LOST:
             reason, causes = self._why_lost(now)
-            ways, risk = self._workarounds(was, now), (_fallback(now),)
+            risk = "an installer silently takes the CPU build, and the GPU stays idle"
+            if now.label is None:
+                risk = "an installer takes the non-variant wheel, whatever that holds"
             return replace(
-                lane, reason=reason, causes=causes, workaround=ways, risk=risk
+                lane,
+                reason=reason,
+                causes=causes,
+                workaround=self._workarounds(was, now),
+                risk=(risk,),
             )
         if change == CHANGED:
-            reason, cause = self._why_changed(was, now)
-            return replace(lane, reason=reason, causes=(cause,))
+            reason, *cause = self._why_changed(was, now)
+            return replace(lane, reason=reason, causes=tuple(cause) or (reason,))
         return lane
 
     def _resolve(self, cell: Cell) -> Resolution:
@@ -236,25 +242,22 @@ class _Comparison:
         causes = [f"{label}: {_features(label, resolution)}" for label in named]
         return "; ".join(sentences), tuple(causes)
 
-    def _why_changed(self, was: Cell, now: Cell) -> tuple[str, str]:
+    def _why_changed(self, was: Cell, now: Cell) -> Sequence[str]:
+        """Return the reason, and the cause where that has fewer words."""
         before, after = self.names
         if was.label is None:
-            sentence = f"no label of {before} fits"
-            return sentence, sentence
+            return [f"no label of {before} fits"]
         if was.label == now.label:
             words = {NATIVE: "has machine code for the GPU", PTX: "has only PTX for it"}
-            sentence = (
+            return [
                 f"{now.label} {words.get(was.how, 'uses no GPU')} in {before} and "
                 f"{words.get(now.how, 'uses no GPU')} in {after}"
-            )
-            return sentence, sentence
+            ]
         if was.label not in self.new.variants:
-            sentence = f"{after} has no {was.label}"
-            return sentence, sentence
+            return [f"{after} has no {was.label}"]
         resolution = self._resolve(now)
         if was.label in resolution.compatible:
-            sentence = f"{was.label} still fits, {now.label} goes before it"
-            return sentence, sentence
+            return [f"{was.label} still fits, {now.label} goes before it"]
         cause = f"{was.label}: {_features(was.label, resolution)}"
         return _why(was.label, resolution), cause
 
@@ -289,12 +292,6 @@ def find_change(was: Cell, now: Cell) -> str:
     if was.label in NULL_LABELS and now.label in NULL_LABELS:
         return SAME  # two spellings of the null variant
     return SAME if (was.label, was.how) == (now.label, now.how) else CHANGED
-
-
-def _fallback(now: Cell) -> str:
-    if now.label is None:
-        return "an installer takes the non-variant wheel, whatever that holds"
-    return "an installer silently takes the CPU build, and the GPU stays idle"
 
 
 def _why(label: str, resolution: Resolution) -> str:

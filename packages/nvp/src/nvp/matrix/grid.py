@@ -120,38 +120,30 @@ def grid_of(matrix: Matrix) -> Grid:
     title = matrix.title or "This release"
     if metadata is not None and metadata.name is not None:
         title = f"{metadata.name.replace('_', '-')} {metadata.version}"
-    opt_in = "Minor-version compatibility is on: not what installers do by default"
     return make_grid(
         matrix.cells,
         title=title,
         variants=None if metadata is None else metadata.variants,
         builds=matrix.builds,
-        notes=[
-            *matrix.notes,
-            *([opt_in] if matrix.minor_version_compatibility else []),
-            *([_absent(matrix.absent)] if matrix.absent else []),
-            *([_left_out(matrix)] if matrix.left_out else []),
-            *describe_risks(matrix),
-        ],
+        notes=[*matrix.notes, *_notes(matrix), *describe_risks(matrix)],
     )
 
 
-def _left_out(matrix: Matrix) -> str:
-    """Say how many pairs the table has, and how the others are shown."""
-    count = len(matrix.cells)
-    return (
-        f"{count} of {count + matrix.left_out} pairs of a driver and a GPU can exist; "
-        "--all-lanes shows the others as well"
-    )
-
-
-def _absent(namespaces: Sequence[str]) -> str:
-    """Say which namespaces count as absent, and how that is changed."""
-    names = ", ".join(namespaces)
-    return (
-        f"Hardware of other makers ({names}) counts as absent; "
-        f"--assume {namespaces[0]} turns it on"
-    )
+def _notes(matrix: Matrix) -> Iterator[str]:
+    """Say what the table leaves out, and how that is changed."""
+    if matrix.minor_version_compatibility:
+        yield "Minor-version compatibility is on: not what installers do by default"
+    if matrix.absent:
+        yield (
+            f"Hardware of other makers ({', '.join(matrix.absent)}) counts as absent; "
+            f"--assume {matrix.absent[0]} turns it on"
+        )
+    if matrix.left_out:
+        count = len(matrix.cells)
+        yield (
+            f"{count} of {count + matrix.left_out} pairs of a driver and a GPU can "
+            "exist; --all-lanes shows the others as well"
+        )
 
 
 def make_grid(
@@ -271,12 +263,9 @@ def _description(features: Features) -> str:
             key=lambda number: (len(number), number),
         )
         if numbers:
-            parts.append(f"{words} {', '.join(map(_dotted, numbers))}")
+            dotted = (f"{n[:-1]}.{n[-1]}" if len(n) > 1 else n for n in numbers)
+            parts.append(f"{words} {', '.join(dotted)}")
     return "; ".join(parts)
-
-
-def _dotted(number: str) -> str:
-    return f"{number[:-1]}.{number[-1]}" if len(number) > 1 else number
 
 
 def _bands(

@@ -1,13 +1,31 @@
-"""The matrix as plain text and as Markdown."""
+"""The matrix, and the differences between two releases, as text and as Markdown.
+
+Lanes with the same outcome for the same cause are described together. The number of
+lanes with each change is given, but no verdict on the release.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import TypeAlias
+
+from nvidia_variant_provider.errors import printable
+from nvidia_variant_provider.metadata.model import NULL_LABELS
 
 from ..knowledge.tables import NATIVE, PTX
-from .cells import CPU, NO_BUILD, UNKNOWN, Cell, span
-from .grid import UNSUPPORTED, Drivers, Gpus, Grid, architectures, branches, caption
+from .cells import CPU, NO_BUILD, UNKNOWN, Cell, list_gpus, span
+from .changes import CHANGES, LOST, SAME, Differences, Lane
+from .grid import (
+    UNSUPPORTED,
+    Drivers,
+    Grid,
+    architectures,
+    branches,
+    caption,
+    meaning,
+)
 from .style import as_code, as_markdown, markdown_table
 
 WIDTH = 80
@@ -19,20 +37,16 @@ _GAP = 2
 """Columns between two cells."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
-    """A table that is as wide as asked, or has a single column."""
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-def text_blocks(grid: Grid, *, width: int = WIDTH) -> list[Block]:
+def text_blocks(
+    grid: Grid, *, width: int = WIDTH
+) -> list[tuple[Sequence[str], Sequence[Sequence[str]]]]:
     """Return the merged table: a row for each band of GPUs, a column for drivers.
 
-    There are several blocks if the columns do not fit next to each other.
+    There are several if the columns do not fit next to each other. Each is as wide as
+    asked, or has a single column.
 
     :param width: the columns of the terminal.
+    :returns: the header and the rows of each table.
     """
     rows = grid.gpu_bands
     names = [("GPU", ""), *((span(band), architectures(band)) for band in rows)]
@@ -48,27 +62,23 @@ def text_blocks(grid: Grid, *, width: int = WIDTH) -> list[Block]:
             used = first
         blocks[-1].append(band)
         used += needed
-    return [_block(grid, rows, columns) for columns in blocks]
-
-
-def _block(grid: Grid, rows: Sequence[Gpus], columns: Sequence[Drivers]) -> Block:
-    return Block(
-        header=("GPU", "", *map(span, columns)),
-        rows=[
-            (
-                span(row),
-                architectures(row),
-                *(caption(grid.at(column, row)) for column in columns),
-            )
-            for row in rows
-        ],
-    )
+    return [
+        (
+            ("GPU", "", *map(span, columns)),
+            [
+                (*name, *(caption(grid.at(column, row)) for column in columns))
+                for name, row in zip(names[1:], rows, strict=True)
+            ],
+        )
+        for columns in blocks
+    ]
 
 
 def legend(grid: Grid) -> list[str]:
     """Return what the marks mean, for those that the grid has."""
     kinds = {kind for cell in grid.cells.values() for kind in _kinds(cell)}
-    if _has_gaps(grid):
+    bands = product(grid.driver_bands, grid.gpu_bands)
+    if any(grid.at(column, row) is None for column, row in bands):
         kinds.add("gap")
     lines = {
         NATIVE: "a name alone: this build, which has machine code or does not say",
@@ -90,15 +100,6 @@ def _kinds(cell: Cell) -> Iterator[str]:
         yield "would be"
 
 
-def _has_gaps(grid: Grid) -> bool:
-    """Tell whether some field of the merged table has no cell."""
-    return any(
-        grid.at(column, row) is None
-        for row in grid.gpu_bands
-        for column in grid.driver_bands
-    )
-
-
 def markdown(grid: Grid) -> list[str]:
     """Return lines of Markdown, with a row for each driver to search for."""
     columns = grid.gpu_bands
@@ -110,12 +111,14 @@ def markdown(grid: Grid) -> list[str]:
         ]
         for cuda in grid.drivers
     ]
+    # "*" would begin emphasis, so the Markdown table says PTX instead.
+    legend_lines = [line.replace("*:", "(PTX):", 1) for line in legend(grid)]
     return [
         f"# {as_markdown(grid.title)}: the build for each driver and GPU",
         "",
         *markdown_table(["CUDA version of the driver", *heads], rows),
         "",
-        *(f"- {as_markdown(line)}" for line in (*_marks(grid), *grid.notes)),
+        *(f"- {as_markdown(line)}" for line in (*legend_lines, *grid.notes)),
     ]
 
 
@@ -131,6 +134,144 @@ def _cell(cell: Cell | None) -> str:
     return text if cell.exists else f"\\[{text}\\]"
 
 
-def _marks(grid: Grid) -> list[str]:
-    # "*" would begin emphasis, so the Markdown table says PTX instead.
-    return [line.replace("*:", "(PTX):", 1) for line in legend(grid)]
+_LABEL = 12
+"""The columns that ``workaround: `` takes."""
+
+
+Group: TypeAlias = Sequence[Lane]
+"""Lanes in which the same picks change in the same way, for one cause.
+
+Either all of them exist, or none. The reason of the first one stands for all.
+"""
+
+
+def make_groups(lanes: Sequence[Lane], *, with_same: bool = False) -> Sequence[Group]:
+    """Return the groups of lanes, those of lost lanes first.
+
+    :param with_same: whether lanes that stay the same get groups as well.
+    """
+    members_of: dict[object, list[Lane]] = {}
+    for lane in lanes:
+        if lane.change == SAME and not with_same:
+            continue
+        picks = tuple(_pick(cell.label, cell.how) for cell in (lane.old, lane.new))
+        key = lane.exists, lane.change, picks, lane.causes
+        members_of.setdefault(key, []).append(lane)
+    groups = list(members_of.values())
+    # Among groups of one change the largest comes first. The sort is stable, so that
+    # groups of one size stay in the order of their first lanes.
+    groups.sort(key=_order)
+    return groups
+
+
+def _order(group: Group) -> tuple[bool, int, int]:
+    first = group[0]
+    return not first.exists, CHANGES.index(first.change), -len(group)
+
+
+def _title(lane: Lane) -> str:
+    return lane.change if lane.exists else f"{lane.change}, if it existed"
+
+
+def text_lines(
+    differences: Differences, *, with_same: bool = False, width: int = WIDTH
+) -> list[str]:
+    """Return lines of at most ``width`` columns, as far as names allow it."""
+    lines = [f"{printable(differences.old)} -> {printable(differences.new)}", ""]
+    for group in make_groups(differences.lanes, with_same=with_same):
+        first = group[0]
+        picks = f"{caption(first.old)} -> {caption(first.new)}"
+        lines.append(f"{_title(first)}: {picks}")
+        for name, sentence in _facts(differences, group):
+            lines += textwrap.wrap(
+                printable(sentence),
+                width,
+                initial_indent=f"  {name + ':':{_LABEL}}",
+                subsequent_indent=" " * (_LABEL + 2),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        lines.append("")
+    return [*lines, _counts(differences)]
+
+
+def markdown_lines(differences: Differences, *, with_same: bool = False) -> list[str]:
+    """Return lines of Markdown, for release notes."""
+    old, new = map(as_markdown, (differences.old, differences.new))
+    lines = [f"# {old} to {new}: which machines get another build", ""]
+    for group in make_groups(differences.lanes, with_same=with_same):
+        first = group[0]
+        title = _title(first).capitalize()
+        lines.append(f"## {title}: {_coded(first, old=True)} to {_coded(first)}")
+        lines.append("")
+        lines += [
+            f"- **{name}**: {as_markdown(sentence)}"
+            for name, sentence in _facts(differences, group)
+        ]
+        lines.append("")
+    return [*lines, as_markdown(_counts(differences))]
+
+
+def _facts(differences: Differences, group: Group) -> Iterator[tuple[str, str]]:
+    """Yield ``(name, sentence)``; default, workaround and risk are never mixed."""
+    first = group[0]
+    for rectangle in differences.where(group):
+        yield "lanes", rectangle
+    reasons = dict.fromkeys(lane.reason for lane in group)
+    if first.reason is not None:
+        # The sentence has the numbers of one lane, so say which lane that is.
+        example = "" if len(reasons) == 1 else f"with {_lane(first)}: "
+        yield "reason", f"{example}{first.reason}"
+    if first.change == LOST:
+        yield "default", meaning(first.new)
+    for sentence in _apart(differences, group, lambda lane: lane.workaround):
+        yield "workaround", sentence
+    for sentence in _apart(differences, group, lambda lane: lane.risk):
+        yield "open risk", sentence
+
+
+def _apart(
+    differences: Differences, group: Group, field: Callable[[Lane], Sequence[str]]
+) -> Iterator[str]:
+    """Yield the sentences of one field, and where they hold if not everywhere."""
+    lanes_of: dict[str, list[Lane]] = {}
+    for lane in group:
+        for sentence in field(lane):
+            lanes_of.setdefault(sentence, []).append(lane)
+    for sentence, lanes in lanes_of.items():
+        where = ""
+        if len(lanes) < len(group):
+            where = f"{_shortest(differences, group, lanes)}: "
+        yield f"{where}{sentence}"
+
+
+def _shortest(differences: Differences, group: Group, lanes: Sequence[Lane]) -> str:
+    """Return where part of a group is; its GPUs suffice if all their lanes are in."""
+    gpus = {lane.new.capability for lane in lanes}
+    if sum(lane.new.capability in gpus for lane in group) == len(lanes):
+        known = sorted({lane.new.capability for lane in group})
+        return list_gpus([lane.key for lane in lanes], known)
+    return "; ".join(differences.where(lanes))
+
+
+def _counts(differences: Differences) -> str:
+    counted = ", ".join(f"{n} {change}" for change, n in differences.counts.items())
+    existing = sum(lane.exists for lane in differences.lanes)
+    others = len(differences.lanes) - existing
+    more = f"; {others} more cannot exist" if others else ""
+    return f"{counted}, of {existing} lanes{more}"
+
+
+def _lane(lane: Lane) -> str:
+    return f"driver {lane.new.cuda}, GPU {lane.new.capability}"
+
+
+def _coded(lane: Lane, *, old: bool = False) -> str:
+    cell = lane.old if old else lane.new
+    if cell.label is None or cell.how == CPU:
+        return as_markdown(caption(cell))
+    return as_code(caption(cell))
+
+
+def _pick(label: str | None, how: str) -> tuple[str | None, str]:
+    return (NULL_LABELS[0] if label in NULL_LABELS else label), how
