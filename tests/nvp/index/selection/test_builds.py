@@ -28,7 +28,7 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
 )
 from nvp.index.http.client import Client
-from nvp.index.selection.component import VariantRepository, find_machine, select
+from nvp.index.selection.component import VariantRepository, select
 from nvp.index.selection.options import Pins, Selection
 from nvp.index.selection.reader import Reader
 from nvp.knowledge.tables import can_exist
@@ -61,7 +61,6 @@ def repository(
         sources,
         selection=selection,
         reader=Reader(Client()),
-        find_environment=find_machine(selection),
         warn=warn,
     )[0]
 

@@ -12,7 +12,6 @@ from support.loopback import H100
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution.priorities import Priorities
-from nvp.index.selection.component import find_machine
 from nvp.index.selection.options import Selection
 from nvp.index.selection.variants import ReleaseResolver
 
@@ -39,7 +38,7 @@ def test_the_caller_passes_the_environment(
         monkeypatch.setenv(name, text)
     older = H100.replace(cuda_driver_version=CudaVersion(12, 7))
     selection = Selection(machine=lambda: older, priorities=Priorities(), **given)
-    resolver = ReleaseResolver(selection, find_machine(selection))
+    resolver = ReleaseResolver(selection)
     metadata = read_metadata(document(TORCH_LABELS))
     resolution = asyncio.run(resolver.resolve(metadata))
     assert ("cu128" in resolution.compatible) is fits

@@ -97,18 +97,7 @@ def find_later(
     if words_of(options) or any(forced):
         environment = find_environment(options, environ)
         return lambda: environment
-    # Only the verbs that serve installers come here; the others start faster.
-    from threading import Lock
-
-    lock, known = Lock(), list[Environment]()
-
-    def find_once() -> Environment:
-        with lock:
-            if not known:
-                known.append(find_environment(options, environ))
-            return known[0]
-
-    return find_once
+    return lambda: find_environment(options, environ)
 
 
 def find_environment(

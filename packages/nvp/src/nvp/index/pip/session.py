@@ -327,13 +327,13 @@ class _Session:
     def _find_elsewhere(
         self, done: PipRun, sources: Sequence[str]
     ) -> tuple[Elsewhere, ...]:
-        machine = self.selection.machine
-        judged = done.judged or sources
-        if machine is None or not judged or self.selection.vendor_indexes:
+        if self.selection.vendor_indexes or not (done.judged or sources):
             return ()
         platform = self.selection.platform_of_builds
         every_gpu = self.selection.every_gpu
-        return find_newer_elsewhere(done, machine(), platform, every_gpu=every_gpu)
+        return find_newer_elsewhere(
+            done, self.selection.found(), platform, every_gpu=every_gpu
+        )
 
     def _find_alternatives(
         self, done: PipRun, builds: Sequence[InstalledBuild]
@@ -342,8 +342,7 @@ class _Session:
         return () if driver is None else tuple(find_alternatives(done, driver))
 
     def _driver(self) -> CudaVersion | None:
-        machine = self.selection.machine
-        return None if machine is None else machine().cuda_driver_version
+        return self.selection.found().cuda_driver_version
 
     def _make_copies(self, folder: Path, copied: dict[str, str]) -> LockCopies | None:
         """Return what makes copies of lock files, if the user gives any.

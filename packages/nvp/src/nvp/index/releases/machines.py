@@ -109,12 +109,11 @@ def _find_elsewhere(
     table: ReleaseTable, selection: Selection, places: Sequence[str]
 ) -> tuple[Elsewhere, ...]:
     """Find newer builds that run from indexes which were not read."""
-    machine = selection.machine
     listed = [r.version for r in table.releases if not Version(r.version).is_prerelease]
     wanted = listed[0] if listed and listed[0] != table.newest else None
     return find_elsewhere(
         table.project,
-        machine() if machine else Environment(),
+        selection.found(),
         table.platform or default_platform(),
         newer_than=table.newest,
         wanted=wanted,

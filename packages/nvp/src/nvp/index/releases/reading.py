@@ -29,7 +29,7 @@ from ..http.client import Client
 from ..http.urls import split_credentials, why_no_index
 from ..pip.command import PipCommand
 from ..pip.settings import Interpreter
-from ..selection.component import find_machine, select
+from ..selection.component import select
 from ..selection.options import Selection
 from ..selection.reader import UNAVAILABLE, Progress, Reader
 from ..selection.shown import ShownPage
@@ -194,12 +194,11 @@ class _Reader:
         self._interpreter = sources.interpreter
         self._labelled = selection.pins.get(project) is not None
         self._notes: list[str] = []
-        self._find_environment = find_machine(selection)
+        self._find_environment = selection.found.soon
         self._repositories = select(
             sources.indexes,
             selection=selection,
             reader=sources.reader,
-            find_environment=self._find_environment,
             warn=self._notes.append,
         )
 

@@ -19,16 +19,14 @@ from packaging.utils import canonicalize_name
 from simple_repository import model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
-from nvidia_variant_provider import detection
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 
 from ..http.client import Client
 from ..http.ranges import RangeSupport
 from .core_metadata import Announcer, Evaluator
-from .judging import FindEnvironment
 from .kept import FOREVER, Aging
-from .options import Later, Selection
+from .options import Selection
 from .reader import UNAVAILABLE, Progress, Reader
 from .renaming import find_highest_builds, group
 from .shown import (
@@ -71,13 +69,11 @@ def select(
     *,
     selection: Selection,
     reader: Reader,
-    find_environment: FindEnvironment,
     warn: Warn,
 ) -> list[VariantRepository]:
     """Return a component for each index, which knows the others.
 
     :param indexes: in the order in which the user gave them.
-    :param find_environment: see `find_machine`.
     """
     judge = announcer = None
     if not selection.unchecked:
@@ -85,14 +81,13 @@ def select(
             indexes,
             selection=selection,
             reader=reader,
-            find_environment=find_environment,
             warn=warn,
         )
         if selection.announces:
             announcer = Announcer(reader, RangeSupport(reader.client), judge.platform)
     shared = _Shared(
         reader=reader,
-        resolver=ReleaseResolver(selection, find_environment),
+        resolver=ReleaseResolver(selection),
         judge=judge,
         announcer=announcer,
     )
@@ -107,18 +102,6 @@ def select(
         )
         for number, index in enumerate(indexes)
     ]
-
-
-def find_machine(selection: Selection) -> Later[Environment]:
-    """Return what finds out the machine of a selection, once."""
-
-    def find() -> Environment:
-        machine = selection.machine
-        environment = machine() if machine else detection.detect(selection.environ)
-        logger.info("selecting for %s", environment.to_dict())
-        return environment
-
-    return Later(find)
 
 
 class VariantRepository(RepositoryContainer):
@@ -157,7 +140,7 @@ class VariantRepository(RepositoryContainer):
         if shared is None:
             shared = _Shared(
                 reader=Reader(client or Client(), options.cache),
-                resolver=ReleaseResolver(options, find_machine(options)),
+                resolver=ReleaseResolver(options),
             )
         self._selection = options
         self._shared = shared

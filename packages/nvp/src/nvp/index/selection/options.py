@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sysconfig
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from typing import Any, Generic, TypeVar
 
+from nvidia_variant_provider import detection
 from nvidia_variant_provider.errors import UsageError, shown
 
 TYPE_CHECKING = False
@@ -19,11 +22,13 @@ if TYPE_CHECKING:
     from nvidia_variant_provider.machine.environment import Environment
     from nvidia_variant_provider.resolution.priorities import Priorities
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
 class Later(Generic[T]):
-    """Finds a value out once, in a thread, when it is first asked for.
+    """Finds a value out once, when it is first asked for.
 
     A driver takes a moment to answer, and most pages have nothing that depends on it.
 
@@ -33,14 +38,18 @@ class Later(Generic[T]):
     def __init__(self, find: Callable[[], T]) -> None:
         self._find = find
         self._found: tuple[()] | tuple[T] = ()
-        self._finding = asyncio.Lock()
+        self._finding = threading.Lock()
 
-    async def __call__(self) -> T:
+    def __call__(self) -> T:
         """Return the value."""
-        async with self._finding:
+        with self._finding:
             if not self._found:
-                self._found = (await asyncio.to_thread(self._find),)
+                self._found = (self._find(),)
             return self._found[0]
+
+    async def soon(self) -> T:
+        """Return the value, which a thread finds out."""
+        return self._found[0] if self._found else await asyncio.to_thread(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +138,7 @@ class Selection:
     """The options of a selection: a new one is added here and nowhere else.
 
     :param machine: returns the machine that builds are selected for; it is called
-        when the first variant wheel is seen. The default is this machine.
+        once, when the first variant wheel is seen. The default is this machine.
     :param pins: the labels that the user wants.
     :param named: by project, the local version labels that the user asks for, such as
         ``xpu`` of ``torch==2.10.0+xpu``.
@@ -187,6 +196,25 @@ class Selection:
     priorities: Priorities | None = None
     minor_version_compatibility: bool | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Remember the machine, in copies of the selection as well."""
+        find = self.machine
+        if isinstance(find, Later):
+            return
+
+        def found() -> Environment:
+            environment = find() if find else detection.detect(self.environ)
+            logger.info("selecting for %s", environment.to_dict())
+            return environment
+
+        object.__setattr__(self, "machine", Later(found))
+
+    @property
+    def found(self) -> Later[Environment]:
+        """Returns the machine."""
+        assert isinstance(self.machine, Later)  # noqa: S101  # as it was made
+        return self.machine
 
     @property
     def platform_of_builds(self) -> str:

@@ -30,7 +30,6 @@ from nvidia_variant_provider.machine.environment import minor_version_compatibil
 from ...metadata.requirements import SelectedVariant
 from ..http.urls import NoRangesError
 from .core_metadata import Evaluator
-from .judging import FindEnvironment
 from .kept import FOREVER, Aging
 from .options import Later, Selection
 from .reader import UNAVAILABLE, Reader
@@ -140,16 +139,11 @@ class ReleaseReader:
 class ReleaseResolver:
     """Resolves releases with the options of a `Selection`.
 
-    :param find_environment: finds out the machine; it is called when a release has
-        variants.
+    The machine is found out when a release has variants.
     """
 
-    def __init__(
-        self,
-        selection: Selection,
-        find_environment: FindEnvironment,
-    ) -> None:
-        self._find_environment = find_environment
+    def __init__(self, selection: Selection) -> None:
+        self._find_environment = selection.found.soon
         self._find_priorities = Later(lambda: _load_priorities(selection))
         self._every_gpu = selection.every_gpu
         self._compatible = bool(
@@ -170,7 +164,7 @@ class ReleaseResolver:
             await self._find_environment(),
             every_gpu=self._every_gpu,
             minor_version_compatibility=self._compatible,
-            priorities=await self._find_priorities(),
+            priorities=await self._find_priorities.soon(),
         )
 
 

@@ -33,7 +33,7 @@ from ...builds.page import (
 from ...builds.stepping_back import Limits, find_strays, follow
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import is_for_platform, parse_requires
-from .judging import PATIENCE, FindEnvironment, PageJudge, Required
+from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, Aging
 from .options import Selection
 from .reader import UNAVAILABLE, Progress, Reader
@@ -93,7 +93,6 @@ class BuildJudge:
 
     :param indexes: all that the installer reads. What a build requires may be on
         another index than the build.
-    :param find_environment: finds out the machine, when a page may have builds.
     :param warn: called with a sentence for each thing that cannot be used.
     """
 
@@ -103,13 +102,11 @@ class BuildJudge:
         *,
         selection: Selection,
         reader: Reader,
-        find_environment: FindEnvironment,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._indexes = tuple(indexes)
         self._selection = selection
         self._reader = reader
-        self._find_environment = find_environment
         self.platform = selection.platform_of_builds
         self._folders = {index: _folder_of_index(index) for index in self._indexes}
         # Which index has a file, where there are several.
@@ -118,7 +115,7 @@ class BuildJudge:
         )
         self._limits = Limits(selection.limits)
         self._judge = PageJudge(
-            find_environment,
+            selection.found.soon,
             self.platform,
             self._read_metadata,
             self._read_everywhere,
@@ -143,7 +140,7 @@ class BuildJudge:
         ours = self._for_here(judged)
         if all(b.judgement.is_silent and not b.backend for b in ours):
             return PageVerdicts(project=project, builds=ours)
-        environment = await self._find_environment()
+        environment = await self._selection.found.soon()
         driver = environment.cuda_driver_version is not None
         follows, followed = await self._find_backends(project, ours, required, driver)
         named = self._selection.named.get(project, ())

@@ -17,7 +17,7 @@ from nvidia_variant_provider.errors import InputError, redacted
 
 from ..http.client import Client
 from ..http.urls import is_http, split_credentials
-from ..selection.component import VariantRepository, find_machine, select
+from ..selection.component import VariantRepository, select
 from ..selection.options import Selection
 from ..selection.reader import UNAVAILABLE, Reader
 from ..selection.renaming import find_label
@@ -207,12 +207,10 @@ class LocalIndex:
         selection = replace(self._selection, rewrites=True, announces=by_ranges)
         reader = Reader(self._client, selection.cache, ranges=by_ranges)
         self.refusals = reader.metadata.refusals
-        find_environment = find_machine(selection)
         self._repositories = select(
             self._find_upstreams(),
             selection=selection,
             reader=reader,
-            find_environment=find_environment,
             warn=self._warn,
         )
         sources = [
@@ -221,7 +219,7 @@ class LocalIndex:
         ]
         if self._locks is not None:
             locked = self._locks.open(
-                selection, len(sources), reader, find_environment, self._make_source
+                selection, len(sources), reader, self._make_source
             )
             self._locked = [source.repository for source in locked]
             sources += locked

@@ -15,7 +15,6 @@ from nvidia_variant_provider.errors import InputError
 from ...metadata.requirements import NON_VARIANT, SelectedVariant
 from ..selection.component import VariantRepository, select
 from ..selection.core_metadata import EvaluatedWheel
-from ..selection.judging import FindEnvironment
 from ..selection.options import Selection
 from ..selection.reader import UNAVAILABLE, Reader
 from ..selection.renaming import Wheel, group
@@ -75,7 +74,6 @@ class LockFiles:
         selection: Selection,
         first: int,
         reader: Reader,
-        find_environment: FindEnvironment,
         make_source: Callable[[str, str, VariantRepository, Upstream], Source],
     ) -> list[Source]:
         """Return what the server shows of each lock file.
@@ -88,7 +86,6 @@ class LockFiles:
                 [upstream],
                 selection=selection,
                 reader=reader,
-                find_environment=find_environment,
                 warn=self._warn,
             )
             for upstream in self._upstreams
@@ -103,7 +100,6 @@ class LockFiles:
                 [upstream],
                 selection=unhashed,
                 reader=reader,
-                find_environment=find_environment,
                 warn=self._warn,
             )
             self._sources.append(

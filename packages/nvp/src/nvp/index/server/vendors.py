@@ -19,7 +19,6 @@ from ...builds.vendors import find_elsewhere
 from ...knowledge.tables import MISSING, VendorIndex, find_vendors
 from ..http.client import Client
 from ..http.urls import is_http
-from ..selection.component import find_machine
 from ..selection.options import Selection
 from ..selection.reader import UNAVAILABLE
 from ..selection.wheel_files import find_wheels
@@ -53,7 +52,6 @@ class VendorUpstream(Upstream):
         super().__init__()
         self._client = client
         self._selection = selection
-        self._find_environment = find_machine(selection)
         self._own = own
         self._warn = warn
 
@@ -87,7 +85,7 @@ class VendorUpstream(Upstream):
         releases = {text.partition("+")[0] for text in pins}
         found = find_elsewhere(
             leader,
-            await self._find_environment(),
+            await self._selection.found.soon(),
             self._selection.platform_of_builds,
             wanted=wanted,
             allows=lambda _, version: not releases or str(version) in releases,
