@@ -42,7 +42,7 @@ from benchmarks.fuzz_mutations import (  # noqa: E402
 from nvidia_variant_provider.api import metadata_of  # noqa: E402
 from nvidia_variant_provider.errors import ProviderError  # noqa: E402
 from nvp import api  # noqa: E402
-from nvp.doctor.receipts.reading import receipt_of  # noqa: E402
+from nvp.doctor.receipts.making import receipt_of  # noqa: E402
 from nvp.doctor.runner import diagnose_installation  # noqa: E402
 from nvp.doctor.system import read_cache  # noqa: E402
 from nvp.gpu_code.dynamic import read_dynamic, read_symbols  # noqa: E402
