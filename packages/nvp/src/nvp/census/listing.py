@@ -129,7 +129,6 @@ def _of_server(
 def _found(
     url: str, page: RemotePage | UpstreamError, root: str, *, is_named: bool
 ) -> _Found:
-    """Return the project of a page, or why the page cannot be read."""
     name = canonicalize_name(url.rstrip("/").rpartition("/")[2])
     logger.debug("the page of %s was read", name)
     if not isinstance(page, UpstreamError):
@@ -168,7 +167,6 @@ def _of_folder(path: str, names: Sequence[str], options: Options) -> Iterator[Pr
 
 
 def _found_in(root: str, folders: Sequence[str], name: str) -> _Found:
-    """Return the files of a project, and why one of its folders cannot be read."""
     files: list[IndexFile] = []
     error = None
     if not folders:
@@ -280,7 +278,6 @@ def _of_release(
 
 
 def _wheel(name: WheelName, file: IndexFile) -> Wheel:
-    """Return a file that is named like a wheel as a census knows it."""
     version = Version(name.version)
     stem = file.name.removesuffix(".whl")
     tags = stem.split("-")[-3 - (name.label is not None) :][:3]
@@ -293,7 +290,9 @@ def _wheel(name: WheelName, file: IndexFile) -> Wheel:
         url=file.url,
         sha256=file.sha256,
         size=file.size if 0 <= (file.size or 0) <= _LARGEST else None,
-        upload_time=None if file.time is None else _as_text(file.time),
+        upload_time=None
+        if file.time is None
+        else datetime.fromtimestamp(file.time, timezone.utc).isoformat(),
         page=file.page,
     )
 
@@ -308,7 +307,3 @@ def _newest_python(item: tuple[WheelName, IndexFile]) -> tuple[list[int], str]:
     ]
     versions = [int(str(n)[0]) * 1000 + int(str(n)[1:] or 0) for n in numbers]
     return sorted(versions, reverse=True), file.name
-
-
-def _as_text(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from nvidia_variant_provider.errors import InputError, shown
 
@@ -103,8 +103,7 @@ class Observer(Protocol):
         """Take note of a wheel, which is in the store now."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
+class _Ended(NamedTuple):
     """The last thing that the thread of the listing says."""
 
     error: BaseException | None
@@ -127,26 +126,23 @@ class _Lister:
         threading.Thread(target=self._work, name="lists wheels", daemon=True).start()
 
     def go_on(self) -> None:
-        """List the next project."""
         self._turn.release()
 
     def stop(self) -> None:
-        """List nothing more."""
         self._stopped = True
         self._turn.release()
 
     def _work(self) -> None:
+        ended = _Ended(None)
         try:
-            while True:
-                self._turn.acquire()
-                project = None if self._stopped else next(self._projects, None)
+            while self._turn.acquire() and not self._stopped:
+                project = next(self._projects, None)
                 if project is None:
                     break
                 self._put(project)
         except BaseException as error:  # noqa: BLE001  # the loop raises it
-            self._put(_Ended(error))
-        else:
-            self._put(_Ended(None))
+            ended = _Ended(error)
+        self._put(ended)
 
 
 def take_census(
@@ -310,22 +306,15 @@ class Census:
             wheel = self._waiting[0]
             if self._store.is_known(wheel):
                 self.tally.known += 1
-            elif self._is_busy(_host(wheel)):
-                return
+            elif (host := _host(wheel)) and self._hosts[host] >= self._options.per_host:
+                return  # a disk has no limit
             else:
                 self._start(wheel)
             self._waiting.popleft()
 
-    def _is_busy(self, host: str) -> bool:
-        """Return whether enough wheels of a server are read; a disk has no limit."""
-        return bool(host) and self._hosts[host] >= self._options.per_host
-
     def _start(self, wheel: Wheel) -> None:
-        task = Task(
-            wheel=wheel,
-            deadline=self._options.deadline,
-            credentials=self._credentials,
-        )
+        deadline = self._options.deadline
+        task = Task(wheel=wheel, deadline=deadline, credentials=self._credentials)
         try:
             future = self._workers.submit(task)
         except BrokenExecutor:
@@ -364,10 +353,8 @@ class Census:
 
     def _take_future(self, future: Future[Outcome]) -> None:
         wheel = self._reading.pop(future)
-        host = _host(wheel)
-        self._hosts[host] -= 1
-        if not self._hosts[host]:
-            del self._hosts[host]
+        self._hosts[_host(wheel)] -= 1
+        self._hosts += Counter()  # which leaves out what is zero
         try:
             outcome = self._workers.result(future)
         except CancelledError:
@@ -379,8 +366,7 @@ class Census:
             if not self._alone:
                 self._suspects.append(wheel)
                 return
-            reason = "the process that read it was killed"
-            outcome = _lost(wheel, reason)
+            outcome = _lost(wheel, "the process that read it was killed")
         except InputError:
             raise  # what is wrong with one wheel is an outcome
         except Exception as error:  # noqa: BLE001  # a worker may raise anything

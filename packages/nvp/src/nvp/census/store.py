@@ -360,7 +360,6 @@ class Store:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Say in one line what SQLite could not do."""
         try:
             yield
         except sqlite3.DatabaseError as error:
@@ -375,7 +374,6 @@ class Store:
 
 
 def _why_no_file(path: str, *, create: bool) -> str | None:
-    """Say why a store cannot be there; ``None`` if it is there or can be made."""
     if not path:
         return "the path is empty"
     if "\0" in path:

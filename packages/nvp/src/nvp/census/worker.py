@@ -103,7 +103,6 @@ class _Meter:
         self.bytes_read = 0
 
     def add(self, count: int) -> None:
-        """Count bytes that have arrived."""
         self.bytes_read += count
 
     def check(self) -> None:
@@ -116,11 +115,9 @@ class _Meter:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is over."""
         return time.monotonic() > self.until
 
     def late(self) -> InputError:
-        """Return the error that says so."""
         return InputError(f"not read within {self._seconds:g} s")
 
 
@@ -139,15 +136,12 @@ class _Watched(io.RawIOBase):
         self._counts = counts
 
     def readable(self) -> bool:
-        """Return true."""
         return True
 
     def seekable(self) -> bool:
-        """Return true."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position at which the next read starts."""
         self._file.seek(offset, whence)
         # A temporary file returns nothing in Python 3.10.
         return self._file.tell()
@@ -219,7 +213,7 @@ def _open_local(task: Task, meter: _Meter) -> Iterator[tuple[IO[bytes], bool]]:
     try:
         with open(path, "rb", buffering=0) as file:
             before = os.fstat(file.fileno())
-            with _buffered(file, meter, counts=True) as watched:
+            with io.BufferedReader(_Watched(file, meter, counts=True)) as watched:
                 yield watched, False
             after = os.stat(path)
     except OSError as error:
@@ -265,24 +259,14 @@ def _open_remote(task: Task, meter: _Meter) -> Iterator[tuple[IO[bytes], bool]]:
             error = InputError(f"its sha256 is {digest}, and not that of the page")
             raise _StoppedError(error, may_pass=False)
         source.seek(0, io.SEEK_END)
-        _check_size(source.tell(), wheel)
+        size = source.tell()
+        if wheel.size is not None and size != wheel.size:
+            message = f"it has {size} bytes, and {wheel.size} by the page"
+            raise _StoppedError(InputError(message), may_pass=False)
         source.seek(0)
+        watched = io.BufferedReader(_Watched(source, meter, counts=False))
         hashed = digest is not None and digest == wheel.hash
-        yield stack.enter_context(_buffered(source, meter, counts=False)), hashed
-
-
-def _check_size(size: int, wheel: Wheel) -> None:
-    if wheel.size is not None and size != wheel.size:
-        message = f"it has {size} bytes, and {wheel.size} by the page"
-        raise _StoppedError(InputError(message), may_pass=False)
-
-
-@contextlib.contextmanager
-def _buffered(
-    file: IO[bytes] | io.RawIOBase, meter: _Meter, *, counts: bool
-) -> Iterator[IO[bytes]]:
-    with io.BufferedReader(_Watched(file, meter, counts=counts)) as watched:
-        yield watched
+        yield stack.enter_context(watched), hashed
 
 
 _clients: dict[object, BlockingClient] = {}

@@ -18,7 +18,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
 )
 from multiprocessing import connection
-from typing import Protocol
+from typing import Any, Protocol
 
 from nvidia_variant_provider.errors import InputError
 
@@ -66,12 +66,6 @@ def gone() -> InputError:
     """Return the error for workers that have ended, and will not come back."""
     hint = "run the same command again to go on"
     return InputError("the workers have gone", hint=hint)
-
-
-class _Flag(Protocol):
-    """A number in memory that processes share."""
-
-    value: int
 
 
 class LocalWorkers:
@@ -150,8 +144,9 @@ class LocalWorkers:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
-_withdrawn: _Flag
-"""Whether the parent of this process takes back the wheels that it has not begun."""
+_withdrawn: Any
+"""A number in memory that processes share: whether the parent of this process takes
+back the wheels that it has not begun."""
 
 
 def _read_unless_withdrawn(task: Task) -> Outcome:
@@ -160,7 +155,7 @@ def _read_unless_withdrawn(task: Task) -> Outcome:
     return read_wheel(task)
 
 
-def _prepare_process(withdrawn: _Flag) -> None:
+def _prepare_process(withdrawn: Any) -> None:
     """Make a process of the pool end with its parent, and ignore Ctrl-C.
 
     Ctrl-C reaches all processes of a terminal. The parent decides what ends then.

@@ -88,7 +88,6 @@ def _prepare_streams() -> bool:
 
 
 def _run(line: CommandLine) -> Result:
-    """Run the verb, and turn what goes wrong into a result."""
     try:
         if line.verb is None or line.verb == "help" or line.program:
             return _run_program(line)
@@ -103,7 +102,6 @@ def _run(line: CommandLine) -> Result:
 
 
 def _run_program(line: CommandLine) -> Result:
-    """Do what the words before the verb say."""
     parser = make_parser()
     options = parser.parse(line.program)
     if options.print_completion:
@@ -143,7 +141,8 @@ def _run_verb(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
             stack.enter_context(logging_to_stderr(verbosity))
             log_start(name)
         stack.enter_context(_saying_warnings())
-        return find_verb(name).execute(options, os.environ)
+        result: Result = find_verb(name).execute(options, os.environ)
+    return result
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ INTERRUPTED = 130
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)(?:iB|B)?", re.IGNORECASE)
 
+_COUNTS = ("wheels", "known", "inspected", "skipped", "failed", "bytes_read")
 _MOST_ERRORS = 100
 """Errors that the JSON report lists."""
 
@@ -147,12 +148,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     return Result(
         exit_code=INTERRUPTED if tally.stopped == "interrupt" else code,
         data={
-            "wheels": tally.wheels,
-            "known": tally.known,
-            "inspected": tally.inspected,
-            "skipped": tally.skipped,
-            "failed": tally.failed,
-            "bytes_read": tally.bytes_read,
+            **{name: getattr(tally, name) for name in _COUNTS},
             "seconds": round(tally.seconds, 3),
             "store": options.output,
         },
@@ -170,13 +166,11 @@ class _Observer:
         self.errors: list[ProviderError] = []
 
     def listed(self, project: Project, tally: Tally) -> None:
-        """Show how many wheels there are, or why a project cannot be read."""
         if project.error is not None:
             self._complain(project.error)
         self._update(tally)
 
     def finished(self, outcome: Outcome, tally: Tally) -> None:
-        """Show how many wheels were read, or why this one was not."""
         if outcome.status == "failed":
             wheel, reason = outcome.wheel, outcome.reason or "it cannot be read"
             hint = "it is read again by the next run" if outcome.may_pass else None

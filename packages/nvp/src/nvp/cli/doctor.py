@@ -291,7 +291,6 @@ def _evidence_of(options: argparse.Namespace, *, is_here: bool) -> Evidence | No
 
 
 def _workload_lines(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield a line for each workload."""
     for record in diagnosis.workloads:
         words = [f"{record['outcome']} after {record['seconds']:.1f} s"]
         for name in ("graph_breaks", "fallbacks", "recompilations"):

@@ -94,31 +94,24 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     title: str | None = options.project
     if metadata is not None:
         title = f"{metadata.name} {metadata.version}" if metadata.name else "a release"
-    chooses = title is not None
-    if options.emit is not None:
+    emits = options.emit is not None
+    code = NOTHING_FITS if unserved and not emits else 0
+    text: Sequence[str | Table]
+    if emits:
         name = options.project
         if metadata is not None and metadata.name is not None:
             name = f"{metadata.name}=={metadata.version}"
-        return Result(
-            exit_code=InputError.exit_code if errors else 0,
-            data=result.to_dict(),
-            text=_emit(options, result, name),
-            verbatim=True,
-            notes=list(map(str, errors)),
-            errors=errors,
-        )
+        text = _emit(options, result, name)
+    else:
+        text = _text(result, chooses=title is not None, explain=options.explain)
+        text = _document(options, result, text, title)
     return Result(
-        exit_code=InputError.exit_code if errors else NOTHING_FITS if unserved else 0,
+        exit_code=InputError.exit_code if errors else code,
         data=result.to_dict(),
-        text=_document(
-            options,
-            result,
-            _text(result, chooses=chooses, explain=options.explain),
-            title,
-        ),
-        verbatim=options.format != "text",
-        as_json=options.format == "json",
-        notes=[*map(str, errors), *dict.fromkeys(_notes(result))],
+        text=text,
+        verbatim=emits or options.format != "text",
+        as_json=options.format == "json" and not emits,
+        notes=[*map(str, errors), *dict.fromkeys(() if emits else _notes(result))],
         errors=errors,
     )
 
@@ -142,7 +135,6 @@ def _document(
     text: Sequence[str | Table],
     title: str | None,
 ) -> Sequence[str | Table]:
-    """Make the document that was asked for out of the text."""
     from ..fleet.documents import csv_lines, html_lines, markdown_lines
 
     table = text[0]

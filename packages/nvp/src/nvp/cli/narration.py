@@ -86,17 +86,14 @@ class Narration:
             if shown.pinned is None and not uses_gpu(label, resolution):
                 self._explain(why_no_gpu(release, resolution, label=label))
 
-    def warn(self, message: str) -> None:
-        """Print a warning, and keep it for the report."""
-        with self._lock:
-            self.warnings.append(message)
-            complain(f"warning: {message}")
+    def warn(self, message: str, kind: str = "warning") -> None:
+        """Print a warning, and keep it for the report.
 
-    def fail(self, message: str) -> None:
-        """Print why the command failed, and keep it for the report."""
+        :param kind: ``error`` for why the command failed.
+        """
         with self._lock:
             self.warnings.append(message)
-            complain(f"error: {message}")
+            complain(f"{kind}: {message}")
 
     def finish(self, outcome: Outcome, pins: Pins, *, dry_run: bool) -> None:
         """Say which builds were installed, and which requested labels do not exist."""
@@ -171,9 +168,7 @@ class Narration:
             message = f"nothing that pip looked at has the label {pins.everywhere}"
             labels = sorted(set().union(*outcome.labels.values()))
             has = f"there are {', '.join(labels)}" if labels else "there are no labels"
-            with self._lock:
-                self.warnings.append(f"{message}: {has}")
-                complain(f"error: {message}: {has}")
+            self.warn(f"{message}: {has}", "error")
 
 
 def find_unused(outcome: Outcome, pins: Pins) -> bool:

@@ -15,7 +15,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from nvidia_variant_provider.errors import UsageError, redacted, shown
@@ -25,20 +25,7 @@ from .render import wrap_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    from .render import Result
-
-    class Verb(Protocol):
-        """The module of a verb."""
-
-        def configure_parser(self, parser: argparse.ArgumentParser) -> None:
-            """Add the options of the verb."""
-
-        def execute(
-            self, options: argparse.Namespace, environ: Mapping[str, str]
-        ) -> Result:
-            """Run the verb."""
+    from types import ModuleType
 
 
 PROGRAM, SECOND_NAME = "nvp", "nvidia-variant-provider"
@@ -274,15 +261,13 @@ def check_verb(name: str, words: Sequence[str] = ()) -> None:
     Parser().error(f"there is no verb {shown(name)}", near)
 
 
-def find_verb(name: str) -> Verb:
-    """Import the module of a verb.
+def find_verb(name: str) -> ModuleType:
+    """Import the module of a verb, with ``configure_parser`` and ``execute``.
 
     :raises UsageError: there is no such verb.
     """
     check_verb(name)
-    module: Any = importlib.import_module(f".{name}", __package__)
-    verb: Verb = module
-    return verb
+    return importlib.import_module(f".{name}", __package__)
 
 
 def make_parser() -> Parser:

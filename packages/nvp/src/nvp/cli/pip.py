@@ -162,10 +162,10 @@ def _run_plain(
     options: argparse.Namespace,
     environ: Mapping[str, str],
 ) -> Result:
-    """Run pip with its own indexes."""
     status = pip.run(options.arguments, environ, quiet=options.json)
     narration = Narration(aside=options.json, quiet=False)
-    if status == 0 and command.command is None and _installs(options):
+    installs = not options.no_variants and {*options.arguments} & {*_FOR_PEOPLE}
+    if status == 0 and command.command is None and installs:
         narration.warn(
             "no variants were selected, because this pip did not report how it "
             "understands the command"
@@ -174,10 +174,6 @@ def _run_plain(
         for note in _check_installed(command, find_machine(), environ):
             narration.warn(note)
     return _result(status, narration)
-
-
-def _installs(options: argparse.Namespace) -> bool:
-    return not options.no_variants and bool({*options.arguments} & {*_FOR_PEOPLE})
 
 
 def _run(
@@ -234,7 +230,7 @@ def _run(
             narration.warn(f"{taken.lacking}{line if taken.for_all else ''}")
     for sentence in outcome.failures:
         # pip may have said another one, such as that a file was tampered with.
-        narration.fail(sentence)
+        narration.warn(sentence, "error")
     if outcome.elsewhere:
         installs = command.command == "install" and not command.options.dry_run
         own = [*options.ours, *(["--upgrade"] if installs else [])]

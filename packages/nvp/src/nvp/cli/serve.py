@@ -219,6 +219,7 @@ def _describe(urls: Mapping[str, str], *, remote: bool, private: bool) -> Result
 
     from ..index.server.server import reachable_url
 
+    who = "who can connect to this port" if remote else "on this machine"
     return Result(
         data={
             "indexes": [
@@ -230,12 +231,13 @@ def _describe(urls: Mapping[str, str], *, remote: bool, private: bool) -> Result
             *_examples(list(map(reachable_url, urls.values()))),
             "Stop it with Ctrl-C.",
         ],
-        notes=_notes(remote=remote, private=private),
+        notes=[f"everyone {who} reads the indexes with your credentials"]
+        if remote or private
+        else [],
     )
 
 
 def _serve(local_index: LocalIndex, on_start: Callable[[], None]) -> None:
-    """Serve until a signal."""
     from ..signals import ENDING, handling
 
     stopped = threading.Event()
@@ -300,19 +302,7 @@ def _without_own(urls: Sequence[str], port: int | None) -> list[str]:
     return kept
 
 
-def _notes(*, remote: bool, private: bool) -> list[str]:
-    if remote:
-        return [
-            "everyone who can connect to this port reads the indexes with your "
-            "credentials"
-        ]
-    if private:
-        return ["everyone on this machine reads the indexes with your credentials"]
-    return []
-
-
 def _examples(urls: Sequence[str]) -> list[str]:
-    """Return the commands by which installers use all of ``urls``."""
     url, *others = urls
     pip = "".join(f" --extra-index-url {other}" for other in others)
     # For uv the default index comes last, and it asks no further index for a project

@@ -95,7 +95,6 @@ def _describe(file: UpgradedFile) -> str:
 
 
 def _sentences(file: UpgradedFile) -> list[str]:
-    """Return the remarks for people, each with the file that it is about."""
     remarks = (*file.problems, *file.losses, *file.notes)
     sentences = [f"{file.path}: {remark}" for remark in remarks]
     if file.problems:

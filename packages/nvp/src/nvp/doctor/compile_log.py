@@ -173,12 +173,12 @@ class CompileLog:
                 if "back to eager" in text:
                     self._fall_back("graph-break", None, path, line)
                 if not _GENERIC_REASON.match(match[1]):
-                    _set(entry, "reason", match[1])
+                    _explain(entry, match[1])
                     return False
                 # The next paragraph says what could not be traced.
                 generic = True
             elif generic and text.strip():
-                _set(entry, "reason", text)
+                _explain(entry, text)
                 return False
             return True
 
@@ -188,7 +188,7 @@ class CompileLog:
         def add(match: re.Match[str]) -> None:
             path, line = match[1], int(match[2])
             entry = self._breaks.add((path, line), path=path, line=line, reason=None)
-            _set(entry, "reason", reason)
+            _explain(entry, reason)
 
         return _until(_FILE, add)
 
@@ -213,12 +213,12 @@ class CompileLog:
             reason=None,
         )
 
-        return _until(_GUARD, lambda match: _set(entry, "reason", match[1]))
+        return _until(_GUARD, lambda match: _explain(entry, match[1]))
 
     def _limit(self, reason: str) -> _Continue:
         def add(match: re.Match[str]) -> None:
             place = (match[1], match[2], int(match[3]))
-            _set(self._fall_back("recompile-limit", *place), "reason", reason)
+            _explain(self._fall_back("recompile-limit", *place), reason)
 
         return _until(_FUNCTION, add)
 
@@ -229,14 +229,14 @@ class CompileLog:
         def read(text: str) -> bool:
             nonlocal unfinished
             if unfinished:
-                _set(entry, "reason", f"{unfinished} {text.strip()}")
+                _explain(entry, f"{unfinished} {text.strip()}")
                 return False
             if match := _EXCEPTION.match(text):
                 if match[1].endswith(":"):
                     # torch._dynamo.exc.BackendCompilerFailed: backend='...' raised:
                     unfinished = match[1]
                     return True
-                _set(entry, "reason", match[1])
+                _explain(entry, match[1])
                 return False
             return True
 
@@ -261,7 +261,7 @@ class CompileLog:
             return False
 
         # Triton 2 prints all of it on one line.
-        return read if read(first) else _no_more
+        return read if read(first) else lambda _: False
 
     def _inductor(self, kernel: str, sizes: str) -> _Continue:
         record: Entry = {"key": _cut(sizes), "config": None, "seconds": None}
@@ -304,14 +304,10 @@ def _until(pattern: re.Pattern[str], act: Callable[[re.Match[str]], None]) -> _C
     return read
 
 
-def _no_more(_: str) -> bool:
-    return False
-
-
-def _set(entry: Entry, key: str, text: str) -> None:
-    """Set a text that is not known yet: the first occurrence says most."""
-    if entry[key] is None:
-        entry[key] = _cut(text.strip())
+def _explain(entry: Entry, reason: str) -> None:
+    """Set a reason that is not known yet: the first occurrence says most."""
+    if entry["reason"] is None:
+        entry["reason"] = _cut(reason.strip())
 
 
 def _cut(text: str) -> str:

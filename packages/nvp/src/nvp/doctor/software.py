@@ -307,7 +307,6 @@ class Software:
 
     @cached_property
     def _users(self) -> Mapping[str, list[str]]:
-        """The distributions that require each project themselves."""
         users: dict[str, list[str]] = {}
         for distribution in self.distributions.values():
             for name in distribution.required:

@@ -141,14 +141,13 @@ def _unit_bound(report: WheelReport, unit: Unit) -> Bound:
 
 
 def _library_bound(report: WheelReport, library: LibraryReport) -> Bound:
-    bounds = [_as_bound(runtime) for runtime in library_runtimes(report, library)]
+    bounds = list(map(_as_bound, library_runtimes(report, library)))
     for target in library.kernels:
         try:
             _, letter, _ = parse_target(target)
         except ValueError:
             continue
-        version = first_toolkit(target)
-        name = target.partition("_")[0]
+        version, name = first_toolkit(target), target.partition("_")[0]
         if version is not None:
             reason = f"CUDA {version} is the first to emit code for {name}"
             if version < OLDEST:

@@ -203,18 +203,13 @@ def _support(
         # Some code runs from a later driver on, such as that for desktop GPUs on Orin.
         later = (driver, *(d for d in driver_versions() if d > driver))
         loaded = [unit for unit, _ in judged]
-        driver = next(d for d in later if _all_run(loaded, capability, toolkit, d))
+        driver = next(
+            each
+            for each in later
+            if all(unit.how(capability, toolkit, each) for unit in loaded)
+        )
     how = PTX if compiled else NATIVE
     return GpuSupport(capability=capability, how=how, driver=driver)
-
-
-def _all_run(
-    units: Iterable[Unit],
-    capability: ComputeCapability,
-    toolkit: CudaVersion | None,
-    driver: CudaVersion,
-) -> bool:
-    return all(unit.how(capability, toolkit, driver) is not None for unit in units)
 
 
 def _loaded(units: Iterable[Unit]) -> list[Unit]:

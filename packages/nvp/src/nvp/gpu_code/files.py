@@ -95,7 +95,8 @@ class Listing:
         defects.sort(key=lambda item: (item.path, item.message))
         unlisted = self._unlisted + len(defects[MAX_DEFECTS:])
         if unlisted:
-            defects[MAX_DEFECTS:] = [Defect(path="", message=_more_defects(unlisted))]
+            message = f"{unlisted} more defect{'s' if unlisted > 1 else ''}"
+            defects[MAX_DEFECTS:] = [Defect(path="", message=message)]
         return tuple(defects)
 
     def add_path(self, path: str, name: str) -> None:
@@ -122,14 +123,12 @@ class Listing:
 
     def add_local(self, path: str, name: str, size: int) -> None:
         """Add a file on disk, whatever its name."""
-        pieces = partial(_read, path, size)
-        local = path if size > PIECE else None
         self.files.append(
             File(
                 path=name,
                 size=size,
-                pieces=pieces,
-                local=local,
+                pieces=partial(_read, path, size),
+                local=path if size > PIECE else None,
                 loaded_only=self.loaded_only,
             )
         )
@@ -251,10 +250,6 @@ def recorded_paths(recorded: Iterable[str], listing: Listing) -> set[str]:
         elif steps[0] not in ("..", "."):
             paths.add(path)
     return paths
-
-
-def _more_defects(count: int) -> str:
-    return "1 more defect" if count == 1 else f"{count} more defects"
 
 
 def _read(path: str, size: int) -> Iterator[bytes]:

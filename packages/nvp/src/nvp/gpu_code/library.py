@@ -379,7 +379,8 @@ def _report(
             image, needed = item, item.needed
         elif isinstance(item, Code):
             image = item.image
-            counts.add(_as_entry(item, form))
+            kind = PTX if form == "ptx" else CUBIN
+            counts.add(Entry(kind, item.target, item.isa, NONE, item.stub))
         elif item is not None:
             needed = item
     for message in image.defects if image else ():
@@ -396,15 +397,4 @@ def _report(
         needed=tuple(dict.fromkeys(needed)),
         defects=tuple(counts.defects),
         **counts.totals(),
-    )
-
-
-def _as_entry(code: Code, form: str) -> Entry:
-    """Return the entry that a file is which is one piece of code itself."""
-    return Entry(
-        kind=PTX if form == "ptx" else CUBIN,
-        target=code.target,
-        isa=code.isa,
-        compression=NONE,
-        stub=code.stub,
     )

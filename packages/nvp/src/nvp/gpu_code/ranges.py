@@ -51,7 +51,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import IO, Generic, TypeVar
 
 T = TypeVar("T")
@@ -77,12 +77,15 @@ def read_all(reader: Reader[T], data: bytes) -> T:
 
     :raises ValueError: the reader raised it.
     """
+    # A length that is computed from a damaged file can be negative.
+    return _run(reader, lambda at, size: data[at : at + max(0, size)])
+
+
+def _run(reader: Reader[T], read: Callable[[int, int], bytes]) -> T:
     try:
         wanted = next(reader)
         while True:
-            # A length that is computed from a damaged file can be negative.
-            pieces = [data[at : at + max(0, size)] for at, size in wanted]
-            wanted = reader.send(tuple(pieces))
+            wanted = reader.send(tuple(read(*place) for place in wanted))
     except StopIteration as stop:
         result: T = stop.value
         return result
@@ -94,24 +97,16 @@ def read_seekable(reader: Reader[T], file: IO[bytes]) -> T:
     :raises ValueError: the reader raised it.
     :raises OSError: the file cannot be read.
     """
-    size = file.seek(0, os.SEEK_END)
-    try:
-        wanted = next(reader)
-        while True:
-            wanted = reader.send(
-                tuple(_read_range(file, size, *place) for place in wanted)
-            )
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
+    end = file.seek(0, os.SEEK_END)
 
+    def read(start: int, length: int) -> bytes:
+        # Offsets come from the file, and systems refuse to seek to impossible ones.
+        if length <= 0 or start >= end:
+            return b""
+        file.seek(start)
+        return file.read(min(length, MAX_RANGE))
 
-def _read_range(file: IO[bytes], size: int, start: int, length: int) -> bytes:
-    # Offsets come from the file, and systems refuse to seek to impossible ones.
-    if length <= 0 or start >= size:
-        return b""
-    file.seek(start)
-    return file.read(min(length, MAX_RANGE))
+    return _run(reader, read)
 
 
 class RangeFeeder(Generic[T]):
@@ -170,8 +165,12 @@ class RangeFeeder(Generic[T]):
             return
         if not self._is_started:
             self._is_started = True
-            if len(data) == self._size:
-                self._read_all(data)
+            if len(data) == self._size:  # the whole stream came in one piece
+                try:
+                    self.result = read_all(self._reader, data)
+                except ValueError as error:
+                    self.error = error
+                self.done = True
                 return
             self._advance(None)
         if self._position < self._head_size and len(self._head) == self._position:
@@ -191,14 +190,6 @@ class RangeFeeder(Generic[T]):
             self._fill(self._head, 0)
             for start, piece in self._tail:
                 self._fill(piece, start)
-
-    def _read_all(self, data: bytes) -> None:
-        """Let the reader read the whole stream, which came in one piece."""
-        try:
-            self.result = read_all(self._reader, data)
-        except ValueError as error:
-            self.error = error
-        self.done = True
 
     def finish(self) -> None:
         """End the stream: the reader gets what came of its request, then nothing."""

@@ -96,22 +96,18 @@ class Unit:
         needed = [
             ptx_toolkit(max(candidates)[1])
             for group in self.choices()
-            if (candidates := _compiled_for(group, capability))
+            if (
+                candidates := [
+                    (parse_target(target)[0], version)
+                    for target, version in group.items()
+                    if runs_ptx(target.partition("_")[0], capability)
+                ]
+            )
         ]
         if not needed:
             raise LookupError(str(capability))
         known = [version for version in needed if version is not None]
         return min(known, default=None)
-
-
-def _compiled_for(
-    isa: Mapping[str, tuple[int, int]], capability: ComputeCapability
-) -> list[tuple[int, tuple[int, int]]]:
-    return [
-        (parse_target(target)[0], version)
-        for target, version in isa.items()
-        if runs_ptx(target.partition("_")[0], capability)
-    ]
 
 
 def _ptx(library: LibraryReport) -> dict[str, tuple[int, int]]:

@@ -189,17 +189,13 @@ def _read_node(item: Mapping[str, Any]) -> Iterator[Machine]:
         if key.startswith(_LABEL) and (text := as_text(value))
     }
     name = as_text(metadata.get("name"))
-    if name is not None and _has_gpu(labels):
+    starts = ("gpu.compute.", "cuda.runtime")
+    is_of_gpu = {"gpu.product", "gpu.count"} & labels.keys()
+    if name is not None and (
+        is_of_gpu or any(key.startswith(starts) for key in labels)
+    ):
         with errors_at(f"node {shown(name)}"):
             yield _node(name, labels, as_mapping(item.get("status")))
-
-
-def _has_gpu(labels: Mapping[str, str]) -> bool:
-    return any(
-        key in ("gpu.product", "gpu.count")
-        or key.startswith(("gpu.compute.", "cuda.runtime"))
-        for key in labels
-    )
 
 
 def _node(name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> Machine:

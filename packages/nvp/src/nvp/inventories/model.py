@@ -81,13 +81,12 @@ def make_environment(
     return _environment(cuda, tuple(gpus), kernel)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # Many machines are alike.
 def _environment(
     cuda: CudaVersion | None,
     gpus: tuple[tuple[str | None, ComputeCapability | None], ...],
     kernel: str | None,
 ) -> Environment:
-    """Return one record for all machines that are alike, of which there are many."""
     listed = [
         Gpu(
             index=index,

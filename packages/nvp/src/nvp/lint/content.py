@@ -56,15 +56,6 @@ class Shortfall:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SilentWheel:
-    """A wheel that declares no property of ``nvidia``."""
-
-    report: WheelReport
-    units: Sequence[Unit]
-    label: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class DeclaringWheel:
     """A wheel that declares properties of ``nvidia``.
 
@@ -102,15 +93,16 @@ class DeclaringWheel:
 
 def describe_wheel(
     report: WheelReport, name: WheelName, document: Mapping[str, Any] | None
-) -> DeclaringWheel | SilentWheel:
+) -> DeclaringWheel | None:
     """Return the facts about one wheel whose GPU code could be read.
 
     :param document: its ``variant.json``; ``None`` for a non-variant wheel.
+    :returns: ``None`` where the wheel declares no property of ``nvidia``.
     """
-    units = split_units(report)
     features = _declared_features(document, name.label)
     if features is None:
-        return SilentWheel(report=report, units=units, label=name.label)
+        return None
+    units = split_units(report)
     loaded = [unit for unit in units if unit.targets]
     declared = claim_of(features)
     values = [f"{number}_real" for number in declared.real]
@@ -129,9 +121,9 @@ def describe_wheel(
     )
 
 
-def has_library_by_cuda(report: WheelReport) -> bool:
+def has_library_by_cuda(report: WheelReport | None) -> bool:
     """Return whether a wheel has a copy of a library for each CUDA version."""
-    if report.all_defects:
+    if report is None or report.all_defects:
         return False
     return any(unit.by_cuda for unit in split_units(report) if unit.targets)
 
@@ -232,7 +224,7 @@ def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
     """Report libraries for another processor or system than the platform tag."""
     report, name = wheel
     platforms = {tag.platform for tag in name.tags}
-    suited = {_machine_of(platform) for platform in platforms}
+    suited = set(map(_machine_of, platforms))
     if None in suited:
         return  # The wheel is for any platform, or for one whose files are not read.
     libraries = [x for x in report.libraries if x.machine in _PROCESSORS]
@@ -244,7 +236,8 @@ def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
         foreign = _loaded(foreign, native)
     if foreign:
         names = listed([shown(x.path, 100) for x in foreign], _MAX_NAMED)
-        machines = sorted({_described(x) for x in foreign})
+        systems = {"elf": "Linux", "pe": "Windows"}
+        machines = sorted({f"{systems[x.format]} on {x.machine}" for x in foreign})
         yield Problem(
             "",
             f"{names}: made for {' and '.join(machines)}, and the wheel is for "
@@ -307,11 +300,6 @@ def _module(library: LibraryReport) -> tuple[str, str]:
     """Return the folder of an extension module, and its name in Python."""
     folder, _, name = library.path.rpartition("/")
     return folder, name.partition(".")[0]
-
-
-def _described(library: LibraryReport) -> str:
-    system = "Linux" if library.format == "elf" else "Windows"
-    return f"{system} on {library.machine}"
 
 
 def _linked(report: WheelReport) -> Iterator[Runtime]:

@@ -14,21 +14,26 @@ from ..gpu_code.bounds import newest_runtime
 from ..gpu_code.claims import gpus_of
 from ..gpu_code.files import MAX_DEFECTS
 from ..gpu_code.report import WheelReport, target_key
-from ..gpu_code.units import Unit, links_kernels_of_nvidia, parse_target, ptx_toolkit
+from ..gpu_code.units import (
+    Unit,
+    links_kernels_of_nvidia,
+    parse_target,
+    ptx_toolkit,
+    split_units,
+)
 from ..knowledge.tables import PTX, gpu_models
 from ..wheels.archive import WheelName
 from .content import (
     LIBRARY_CHECKS,
     DeclaringWheel,
     Lack,
-    SilentWheel,
     describe_wheel,
     letter_of,
 )
 from .findings import Checks, Collector, Problem
 
 READING_CHECKS: Checks[WheelReport] = Checks()
-SILENT_CHECKS: Checks[SilentWheel] = Checks()
+SILENT_CHECKS: Checks[tuple[WheelReport, WheelName]] = Checks()
 DECLARING_CHECKS: Checks[DeclaringWheel] = Checks()
 
 _MAX_NAMED = 3
@@ -61,8 +66,8 @@ def check_content(
     if name.label is not None and document is None:
         return
     wheel = describe_wheel(report, name, document)
-    if isinstance(wheel, SilentWheel):
-        SILENT_CHECKS.run(wheel, outside)
+    if wheel is None:
+        SILENT_CHECKS.run((report, name), outside)
     else:
         DECLARING_CHECKS.run(wheel, inside)
 
@@ -247,14 +252,15 @@ def check_nv510(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 
 @SILENT_CHECKS.rule("NV511")
-def check_nv511(wheel: SilentWheel) -> Iterator[Problem]:
+def check_nv511(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
     """Report GPU code in a wheel that declares no property of ``nvidia``."""
-    if not any(library.has_gpu_code for library in wheel.report.own):
+    report, name = wheel
+    if not any(library.has_gpu_code for library in report.own):
         return
-    targets = {target for unit in wheel.units for target in unit.targets | unit.stubs}
+    targets = {t for unit in split_units(report) for t in unit.targets | unit.stubs}
     kinds = ", ".join(sorted(targets, key=target_key)[:_MAX_TARGETS]) or "LTO-IR"
     hint = "this is fine for the build that every machine may get; else add a label"
-    if wheel.label is not None:
+    if name.label is not None:
         hint = "declare it, or leave the GPU code out"
     yield Problem("", f"the wheel has GPU code ({kinds}) and declares none of it", hint)
 

@@ -45,7 +45,11 @@ def as_github(findings: Sequence[Finding]) -> list[str]:
         if finding.line is not None and finding.member is None:
             properties |= {"line": str(finding.line), "col": str(finding.column)}
         properties["title"] = finding.code
-        fields = ",".join(f"{k}={_property(v)}" for k, v in properties.items())
+        # Colons and commas separate properties.
+        fields = ",".join(
+            f"{k}={_data(v).replace(':', '%3A').replace(',', '%2C')}"
+            for k, v in properties.items()
+        )
         place = f"{finding.place}: " if finding.place else ""
         message = _data(f"{place}{finding.message}; {finding.hint}")
         commands.append(f"::{kind} {fields}::{message}")
@@ -54,26 +58,16 @@ def as_github(findings: Sequence[Finding]) -> list[str]:
 
 def _where(finding: Finding) -> str:
     """Return ``path:line:column: place``, in the form that editors turn into links."""
-    parts = [finding.path]
+    member = f": {finding.member}" if finding.member is not None else ""
     position = "" if finding.line is None else f":{finding.line}:{finding.column}"
-    if finding.member is None:
-        parts[0] += position
-    else:
-        parts.append(f"{finding.member}{position}")
-    if finding.place:
-        parts.append(finding.place)
-    return ": ".join(parts)
+    place = f": {finding.place}" if finding.place else ""
+    return f"{finding.path}{member}{position}{place}"
 
 
 def _data(text: str) -> str:
     # GitHub decodes these three. A line end would start another command, and a bare
     # percent sign could be read as an escape.
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    # Colons and commas separate properties.
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def as_sarif(findings: Sequence[Finding]) -> list[str]:

@@ -16,7 +16,7 @@ from .documents import Scope, check_text
 from .files import Listing, Reading, Release, list_files, read_metadata
 from .findings import Checks, Collector, Finding, Problem
 from .labels import labels_of
-from .wheel import check_hash, check_wheel
+from .wheel import HASH_CHECKS, check_wheel
 
 LISTING_CHECKS: Checks[Listing] = Checks()
 """The checks of the names in a folder or on a page."""
@@ -83,7 +83,8 @@ def _check_release(release: Release, path: str, reading: Reading) -> list[Findin
     if metadata is not None:
         try:
             text = read_metadata(metadata, reading)
-            check_hash(metadata, hashlib.sha256(text).hexdigest(), outside)
+            digest = hashlib.sha256(text).hexdigest()
+            HASH_CHECKS.run((metadata.sha256, digest), outside)
         except InputError as error:
             outside.add_error("NV100", error)
     inside = Collector(outside.path, document=text)

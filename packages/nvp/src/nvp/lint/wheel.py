@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -83,14 +83,6 @@ class CheckedWheel:
     requires: Sequence[str] | None = None
 
 
-def check_hash(file: IndexFile, sha256: str | None, collector: Collector) -> None:
-    """Compare the hash that a page gives with that of the file.
-
-    :param sha256: the hash of the file; ``None`` if it is not known.
-    """
-    HASH_CHECKS.run((file.sha256, sha256), collector)
-
-
 def check_wheel(file: IndexFile, name: WheelName, reading: Reading) -> CheckedWheel:
     """Check one wheel by itself: ``variant.json``, METADATA and GPU code."""
     outside = Collector(file.path)
@@ -111,7 +103,7 @@ def check_wheel(file: IndexFile, name: WheelName, reading: Reading) -> CheckedWh
     if skipped is not None:
         reading.unchecked.add("everything", skipped, file.path)
         return CheckedWheel(findings=[])
-    check_hash(file, sha256, outside)
+    HASH_CHECKS.run((file.sha256, sha256), outside)
     if content is None:
         return CheckedWheel(findings=outside.findings)
     if not reading.content:
@@ -121,7 +113,10 @@ def check_wheel(file: IndexFile, name: WheelName, reading: Reading) -> CheckedWh
     inside = Collector(file.path, document=text, member=member)
     document = None
     if text is not None:
-        scope = Scope(whole_release=False, by_cuda=_has_library_by_cuda(report))
+        # The readers of binaries take a while to import.
+        from .content import has_library_by_cuda
+
+        scope = Scope(whole_release=False, by_cuda=has_library_by_cuda(report))
         document = check_text(text, inside, scope)
     wheel = OpenedWheel(
         file_name=file.name,
@@ -133,7 +128,6 @@ def check_wheel(file: IndexFile, name: WheelName, reading: Reading) -> CheckedWh
     VARIANT_JSON_CHECKS.run(wheel, inside)
     own = None if wheel.is_of_another_label else wheel.document
     if report is not None:
-        # The readers of binaries take a while to import.
         from .content_rules import check_content
 
         check_content(report, name, own, outside=outside, inside=inside)
@@ -227,8 +221,8 @@ def check_nv414(wheel: OpenedWheel) -> Iterator[Problem]:
     if inside not in (outside, generic):
         yield Problem(
             "WHEEL",
-            f"it has the tags {_listed(inside)}, and the file name has "
-            f"{_listed(outside)}",
+            f"it has the tags {listed(sorted(inside), _MAX_NAMED)}, and the file name "
+            f"has {listed(sorted(outside), _MAX_NAMED)}",
             "rename wheels with `wheel tags`, which writes both",
         )
 
@@ -283,15 +277,3 @@ def _is_release(project: str, version: str, name: WheelName) -> bool:
     except ValueError:
         return False
     return same and canonicalize_name(project) == canonicalize_name(name.name)
-
-
-def _listed(tags: Collection[str]) -> str:
-    return listed(sorted(tags), _MAX_NAMED)
-
-
-def _has_library_by_cuda(report: WheelReport | None) -> bool:
-    if report is None:
-        return False
-    from .content import has_library_by_cuda
-
-    return has_library_by_cuda(report)

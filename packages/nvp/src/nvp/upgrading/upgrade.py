@@ -64,12 +64,9 @@ class _Remarks:
     losses: list[Remark] = field(default_factory=list)
     notes: list[Remark] = field(default_factory=list)
 
-    def lose(
-        self, place: str, message: str, hint: str, *, reorders: bool = False
-    ) -> None:
-        self.losses.append(
-            Remark(place=place, message=message, hint=hint, reorders=reorders)
-        )
+    def lose(self, place: str, message: str, hint: str, reorders: bool = False) -> None:
+        remark = Remark(place=place, message=message, hint=hint, reorders=reorders)
+        self.losses.append(remark)
 
     def note(self, place: str, message: str, hint: str) -> None:
         self.notes.append(Remark(place=place, message=message, hint=hint))
@@ -240,7 +237,6 @@ def _folded(
 
 
 def _first(preferred: Sequence[str], items: Sequence[str]) -> tuple[str, ...]:
-    """Return ``items`` with the preferred ones first."""
     return tuple(dict.fromkeys([x for x in preferred if x in items] + list(items)))
 
 
@@ -310,24 +306,19 @@ def _report_marker(
     place = join(join("providers", namespace), "enable-if")
     marker = old.enable_if or ""
     message = f"version {versions.WRITTEN} has no such key: dropped ({marker})"
-    if namespace not in used:
-        remarks.lose(place, message, _NO_LABEL)
-    elif old.static_properties is not None:
+    holds_where_drivers_are = not any(
+        word in marker for word in _NOT_OF_THE_PLATFORM
+    ) and all(marker_holds(marker, platform) for platform in _PLATFORMS)
+    hint, reorders = _NO_LABEL, False
+    if namespace in used and old.static_properties is not None:
         hint = "its labels may now be chosen where the marker does not hold"
-        remarks.lose(place, message, hint, reorders=True)
-    elif namespace == NAMESPACE and _holds_where_drivers_are(marker):
+        reorders = True
+    elif namespace == NAMESPACE in used and holds_where_drivers_are:
         hint = "the order stays: the marker holds wherever there can be a driver"
-        remarks.lose(place, message, hint)
-    else:
+    elif namespace in used:
         hint = "its provider is now also asked where the marker does not hold"
-        remarks.lose(place, message, hint, reorders=True)
-
-
-def _holds_where_drivers_are(text: str) -> bool:
-    """Return whether a marker holds on each platform that can have a driver."""
-    if any(word in text for word in _NOT_OF_THE_PLATFORM):
-        return False
-    return all(marker_holds(text, platform) for platform in _PLATFORMS)
+        reorders = True
+    remarks.lose(place, message, hint, reorders=reorders)
 
 
 def _report_priorities(

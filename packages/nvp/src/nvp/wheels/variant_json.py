@@ -75,22 +75,19 @@ def read_content(archive: zipfile.ZipFile) -> WheelContent:
         raise InputError("has no *.dist-info/METADATA", hint=hint)
     wheel = read_dist_info(archive, "WHEEL")
     headers = _headers(metadata)
+    tags = None if wheel is None else _headers(wheel).get_all("Tag", [])[:MAX_TAGS]
     return WheelContent(
         variant_json=read_dist_info(archive, "variant.json"),
         folder=next(filter(None, map(_metadata_folder, archive.namelist())), ""),
         name=str(headers.get("Name", "")).strip(),
         version=str(headers.get("Version", "")).strip(),
         requires=parse_requires(metadata),
-        tags=None if wheel is None else _tags(wheel),
+        tags=None if tags is None else [str(tag).strip() for tag in tags],
     )
 
 
 def _headers(data: bytes) -> Message:
     return HeaderParser().parsestr(data.decode("utf-8", "replace"))
-
-
-def _tags(wheel: bytes) -> list[str]:
-    return [str(tag).strip() for tag in _headers(wheel).get_all("Tag", [])[:MAX_TAGS]]
 
 
 def _metadata_folder(member: str) -> str | None:
@@ -165,20 +162,12 @@ def combine(
         if len(metadata.namespaces) > len(merged.namespaces):
             longest = name
         _note_origins(origins, name, metadata)
-        merged = _unite(merged, metadata, namespaces=long)
+        fields = "providers", "feature_priorities", "property_priorities", "variants"
+        merged = merged.replace(
+            namespaces=long,
+            **{f: {**getattr(metadata, f), **getattr(merged, f)} for f in fields},
+        )
     return merged, errors
-
-
-def _unite(
-    one: VariantsMetadata, two: VariantsMetadata, *, namespaces: tuple[str, ...]
-) -> VariantsMetadata:
-    return one.replace(
-        namespaces=namespaces,
-        providers={**two.providers, **one.providers},
-        feature_priorities={**two.feature_priorities, **one.feature_priorities},
-        property_priorities={**two.property_priorities, **one.property_priorities},
-        variants={**two.variants, **one.variants},
-    )
 
 
 def _find_contradictions(
@@ -203,17 +192,10 @@ def _sections(
     one: VariantsMetadata, two: VariantsMetadata
 ) -> list[tuple[str, Mapping[str, object], Mapping[str, object]]]:
     """Return the sections of two documents side by side, each with its place."""
+    priorities = "default-priorities"
     return [
-        (
-            "default-priorities.feature",
-            one.feature_priorities,
-            two.feature_priorities,
-        ),
-        (
-            "default-priorities.property",
-            one.property_priorities,
-            two.property_priorities,
-        ),
+        (f"{priorities}.feature", one.feature_priorities, two.feature_priorities),
+        (f"{priorities}.property", one.property_priorities, two.property_priorities),
         ("providers", one.providers, two.providers),
         ("variants", _as_sets(one.variants), _as_sets(two.variants)),
     ]

@@ -139,13 +139,9 @@ def find_differences(comparison: Comparison) -> Iterator[Finding]:
 
 
 def _lane(kind: str, name: str, old: str | None, new: str | None) -> Lane:
-    change: Change = "changed"
+    change: Change = "gained" if old is None else "lost" if new is None else "changed"
     if old == new:
         change = "same"
-    elif old is None:
-        change = "gained"
-    elif new is None:
-        change = "lost"
     # A proof that nobody asked for again says nothing about the stack.
     matters = kind in ("distribution", "override") or not (
         _WITHOUT_MATTER.fullmatch(name) or (kind == "live" and new is None)
@@ -161,7 +157,6 @@ def _lane(kind: str, name: str, old: str | None, new: str | None) -> Lane:
 
 
 def _facts(receipt: Receipt) -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield everything that is compared, but the workloads."""
     environment = Environment.from_dict(receipt["environment"])
     yield ("machine", "CUDA driver"), str(environment.cuda_driver_version or "none")
     if environment.kernel_driver_version:

@@ -80,20 +80,25 @@ def receipt_lines(receipt: Receipt) -> Iterator[str]:
     ):
         rows = [(as_markdown(n), _plain(v)) for n, v in _flat(receipt[key] or {}, "")]
         yield from _section(title, ("what", "value"), rows)
-    yield from _section(
-        "Workloads",
+    totals = ("graph breaks", "fallbacks", "recompilations")
+    workloads = [
         (
-            "command",
-            "outcome",
-            "seconds",
-            "graph breaks",
-            "fallbacks",
-            "recompilations",
-        ),
-        _workloads(receipt),
-    )
+            _plain(record["command"]),
+            _outcome(record),
+            f"{record['seconds']:.1f}",
+            *(str(record["totals"][name]) for name in _PLACES),
+        )
+        for record in receipt["workloads"]
+    ]
+    header = ("command", "outcome", "seconds", *totals)
+    yield from _section("Workloads", header, workloads)
     yield from _places(receipt)
-    yield from _tuning(receipt)
+    tuning = [
+        _cells(entry["kernel"], entry["key"], entry["config"])
+        for record in receipt["workloads"]
+        for entry in record["autotuning"]
+    ]
+    yield from _section("Autotuning", ("kernel", "key", "chosen"), tuning)
     findings = [
         _cells(item["code"], item["severity"], item["message"])
         for item in receipt["findings"]
@@ -141,18 +146,6 @@ def _distributions(receipt: Receipt) -> list[tuple[str, ...]]:
     ]
 
 
-def _workloads(receipt: Receipt) -> list[tuple[str, ...]]:
-    return [
-        (
-            _plain(record["command"]),
-            _outcome(record),
-            f"{record['seconds']:.1f}",
-            *(str(record["totals"][name]) for name in _PLACES),
-        )
-        for record in receipt["workloads"]
-    ]
-
-
 def _outcome(record: Mapping[str, Any]) -> str:
     words = [_plain(record["outcome"])]
     if record["exit_code"]:
@@ -181,15 +174,6 @@ def _places(receipt: Receipt) -> Iterator[str]:
     ]
     header = ("command", "what", "where", "times", "reason")
     yield from _section("Where graphs broke", header, rows)
-
-
-def _tuning(receipt: Receipt) -> Iterator[str]:
-    rows = [
-        _cells(entry["kernel"], entry["key"], entry["config"])
-        for record in receipt["workloads"]
-        for entry in record["autotuning"]
-    ]
-    yield from _section("Autotuning", ("kernel", "key", "chosen"), rows)
 
 
 def _flat(value: object, place: str) -> Iterator[tuple[str, object]]:
