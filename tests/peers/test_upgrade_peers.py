@@ -22,7 +22,7 @@ from support.wheels import publish, stub_wheel
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution.priorities import Priorities
 from nvp import api
-from nvp.metadata.writing import to_dict
+from nvp.metadata.checking import to_dict
 from nvp.upgrading.upgrade import upgrade
 
 FOLDER = FIXTURES / "variants-json"

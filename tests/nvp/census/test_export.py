@@ -18,9 +18,8 @@ from support.html_page import Page
 from nvidia_variant_provider.errors import InputError, UsageError
 from nvp import api
 from nvp.builds.needs import needs_of_report
-from nvp.census.export import COLUMNS, build_table, export
 from nvp.census.model import Outcome, Wheel
-from nvp.census.report import census_page, summarize
+from nvp.census.report import COLUMNS, build_table, census_page, export, summarize
 from nvp.census.store import Store
 from nvp.gpu_code.report import WheelReport
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import InputError
 from nvp import api
-from nvp.inventories import clusters, kubernetes, reading
+from nvp.inventories import clusters, reading
 
 pytest.importorskip("yaml", reason="it reads YAML")
 
@@ -190,7 +190,7 @@ JSON = st.recursive(
 @given(st.lists(JSON, max_size=4))
 def test_no_element_of_a_list_makes_a_reader_fail(listed: list[Any]) -> None:
     objects = [item for item in listed if isinstance(item, dict)]
-    for read in (kubernetes.read_objects, clusters.read_slots):
+    for read in (clusters.read_objects, clusters.read_slots):
         try:
             machines = list(read(iter(objects)))
         except InputError:

@@ -16,7 +16,7 @@ from nvidia_variant_provider.metadata.versions import SchemaVersion, find_versio
 from nvp import api
 from nvp.lint.documents import check_document
 from nvp.lint.findings import Collector
-from nvp.metadata.writing import to_dict
+from nvp.metadata.checking import to_dict
 
 TODAY = versions.WRITTEN
 _MAJOR, _MINOR, _ = versions.KNOWN[-1].number

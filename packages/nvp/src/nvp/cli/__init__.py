@@ -105,7 +105,7 @@ def _run_program(line: CommandLine) -> Result:
     parser = make_parser()
     options = parser.parse(line.program)
     if options.print_completion:
-        from .completion import completion_script
+        from .parsers import completion_script
 
         script = completion_script(options.print_completion)
         return Result(text=script.splitlines(), verbatim=True)

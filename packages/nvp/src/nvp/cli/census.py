@@ -250,8 +250,7 @@ def is_asked_for(options: argparse.Namespace) -> bool:
 
 def show_store(options: argparse.Namespace) -> Result:
     """Export the store, print its report, or do both."""
-    from ..census.export import export
-    from ..census.report import count_wheels, summarize
+    from ..census.report import count_wheels, export, summarize
     from ..census.store import Store
 
     with Store(options.output, create=False) as store:

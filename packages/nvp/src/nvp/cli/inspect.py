@@ -60,7 +60,7 @@ def execute(
     them. A file that cannot be read at all is an error next to the results of others.
     """
     from ..gpu_code.describe import as_data
-    from ..metadata.writing import to_text
+    from ..metadata.checking import to_text
 
     require_positive(options, "jobs")
     if options.relaxed and not options.suggest:

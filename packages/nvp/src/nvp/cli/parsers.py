@@ -5,6 +5,10 @@ module of the verb that runs is imported: the module in this folder that has its
 with ``configure_parser`` and ``execute``. To add a verb, add its line to `GROUPS` and
 its module; the tests in ``tests/nvp/cli/test_contracts.py`` name everything else that
 it needs.
+
+The completion scripts of shells are made by shtab from the parsers. They are static:
+pressing the Tab key runs the shell's code alone, so that completion costs normal calls
+nothing. argcomplete would run the program at each key press.
 """
 
 from __future__ import annotations
@@ -26,7 +30,6 @@ from .render import wrap_line
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-
 
 PROGRAM, SECOND_NAME = "nvp", "nvidia-variant-provider"
 """The two names of the command. Hints use the first one."""
@@ -378,3 +381,33 @@ def _nearest(word: str, known: Iterable[str]) -> str | None:
 def _called_by_second_name() -> bool:
     name = os.path.basename(sys.argv[0]) if sys.argv else ""
     return os.path.splitext(name)[0].lower() == SECOND_NAME
+
+
+_FILES = {"FILE", "OLD", "NEW", "OUT", "PATH"}
+"""The metavars of options and arguments that name files."""
+
+
+def completion_script(shell: str) -> str:
+    """Return the script that completes the command for a shell.
+
+    It completes the name by which the command was called.
+
+    :raises UsageError: the shell is not supported.
+    """
+    import shtab
+
+    if shell not in shtab.SUPPORTED_SHELLS:
+        raise UsageError(
+            f"there is no completion for the shell {shown(shell)}",
+            hint=f"give one of: {', '.join(shtab.SUPPORTED_SHELLS)}",
+        )
+    parser = make_parser()
+    verbs = parser.add_subparsers(metavar="VERB", parser_class=Parser)
+    for name, summary in VERBS.items():
+        verb = verbs.add_parser(name, help=summary, verb=name)
+        configure_verb(verb, name)
+        for action in verb._actions:  # argparse has no public list
+            names = action.metavar if isinstance(action.metavar, str) else ""
+            if names in _FILES:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+    return str(shtab.complete(parser, shell))

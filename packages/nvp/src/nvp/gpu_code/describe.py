@@ -24,7 +24,7 @@ from nvidia_variant_provider.metadata.model import (
 from nvidia_variant_provider.metadata.versions import WRITTEN
 
 from ..knowledge.tables import NATIVE, PTX, gpu_models
-from ..metadata.writing import to_dict
+from ..metadata.checking import to_dict
 from .claims import GpuSupport, TrueClaim, find_claim, find_gpus, gpus_of
 from .report import LibraryReport, WheelReport
 

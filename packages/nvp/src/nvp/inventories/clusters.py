@@ -1,7 +1,11 @@
-"""Clusters without Kubernetes: HTCondor, and machines with the DCGM exporter.
+"""Clusters: Kubernetes, HTCondor, and machines with the DCGM exporter.
 
-``condor_status -json`` prints the ads of slots. The exporter serves metrics in the text
-format of Prometheus.
+NVIDIA/k8s-dra-driver-gpu, ``cmd/gpu-kubelet-plugin/deviceinfo.go``, publishes the
+attributes ``cudaDriverVersion`` and ``cudaComputeCapability`` of each device.
+NVIDIA/k8s-device-plugin, ``internal/lm/nvml.go``, labels nodes. In spite of its name,
+``cuda.runtime-version`` is NVML's CUDA version of the driver, and
+``cuda.driver-version`` is the version of the kernel driver. ``condor_status -json``
+prints the ads of slots, and the exporter serves metrics in the format of Prometheus.
 """
 
 from __future__ import annotations
@@ -25,13 +29,258 @@ from .model import (
     parse_cuda,
 )
 
+DRIVER = "gpu.nvidia.com"
+"""``spec.driver`` of the ResourceSlices that have NVIDIA GPUs."""
+
+_ATTRIBUTES = (
+    "cudaComputeCapability",
+    "cudaDriverVersion",
+    "driverVersion",
+    "parentUUID",
+    "productName",
+    "type",
+    "uuid",
+)
+_GENERATION = re.compile("[0-9]{1,19}")
+_LABEL = "nvidia.com/"
+_SHARED = re.compile(r"-SHARED$")
+_MIG = re.compile(r"-MIG-[0-9]+g\.[0-9]+gb.*$")
+
+
+def is_kubernetes(item: Mapping[str, Any]) -> bool:
+    """Return whether an object is a node or a ResourceSlice."""
+    return item.get("kind") in ("Node", "ResourceSlice")
+
+
+@dataclass(kw_only=True, slots=True)
+class _Node:
+    """What the slices of a node add up to."""
+
+    cuda: set[CudaVersion] = field(default_factory=set)
+    kernel: str | None = None
+    gpus: dict[str, tuple[str | None, ComputeCapability | None]] = field(
+        default_factory=dict
+    )
+    notes: dict[str, None] = field(default_factory=dict)
+
+
+def read_objects(items: Iterable[Mapping[str, Any]]) -> Iterator[Machine]:
+    """Yield the nodes that have GPUs, by their own labels or by their ResourceSlices.
+
+    A list may have both, and then the slices count, which describe each device.
+
+    :raises InputError: a version is malformed.
+    """
+    pools: dict[tuple[str, str], _Pool] = {}
+    labelled: list[Machine] = []
+    for item in items:
+        if item.get("kind") == "Node":
+            labelled += _read_node(item)
+        elif item.get("kind") == "ResourceSlice":
+            _add_to_pool(pools, item)
+    sliced = {machine.name: machine for machine in _nodes_of(pools)}
+    yield from (machine for machine in labelled if machine.name not in sliced)
+    yield from sliced.values()
+
+
+@dataclass(kw_only=True, slots=True)
+class _Pool:
+    """The devices of the newest generation of a pool.
+
+    :ivar devices: the attributes of each, by the names in `_ATTRIBUTES`. All slices of
+        a cluster have to be seen before one can be read.
+    """
+
+    generation: int
+    devices: list[dict[str, str]] = field(default_factory=list)
+
+
+def _add_to_pool(pools: dict[tuple[str, str], _Pool], item: Mapping[str, Any]) -> None:
+    """Add the devices of a slice to those of its pool.
+
+    Kubernetes, "ResourcePool": all slices of a pool have the same generation, and
+    those of an older generation "should be ignored".
+    """
+    spec = as_mapping(item.get("spec"))
+    node = as_text(spec.get("nodeName"))
+    if spec.get("driver") != DRIVER or node is None:
+        return
+    described = as_mapping(spec.get("pool"))
+    key = node, as_text(described.get("name")) or ""
+    # In YAML, the generation is a text.
+    text = as_text(described.get("generation")) or ""
+    generation = int(text) if _GENERATION.fullmatch(text) else 0
+    pool = pools.get(key)
+    if pool is None or generation > pool.generation:
+        pool = pools[key] = _Pool(generation=generation)
+    if generation == pool.generation:
+        devices = spec.get("devices")
+        pool.devices += map(_attributes, devices if isinstance(devices, list) else [])
+
+
+def _nodes_of(pools: Mapping[tuple[str, str], _Pool]) -> Iterator[Machine]:
+    """Yield the nodes of pools, in the order of the first slice of each."""
+    of_node: dict[str, list[_Pool]] = {}
+    for (name, _), pool in pools.items():
+        of_node.setdefault(name, []).append(pool)
+    for name, its_pools in of_node.items():
+        collected = _Node()
+        for pool in its_pools:
+            for number, attributes in enumerate(pool.devices):
+                place = f"node {shown(name)}, device {number}"
+                _add_device(collected, attributes, place)
+        if len(collected.cuda) > 1:
+            versions = " and ".join(map(str, sorted(collected.cuda)))
+            collected.notes[f"its devices name drivers for CUDA {versions}"] = None
+        if not collected.gpus:
+            continue
+        yield Machine(
+            name=name,
+            environment=make_environment(
+                min(collected.cuda, default=None),
+                collected.gpus.values(),
+                kernel=collected.kernel,
+            ),
+            notes=tuple(collected.notes),
+        )
+
+
+def _add_device(node: _Node, attributes: Mapping[str, str], place: str) -> None:
+    kind = attributes.get("type", "gpu")
+    if kind == "vfio":
+        note = "a GPU is passed through to virtual machines, and does not count"
+        node.notes[note] = None
+        return
+    if kind == "mig":
+        node.notes["a GPU is split by MIG"] = None
+    with errors_at(place):
+        if text := attributes.get("cudaDriverVersion"):
+            node.cuda.add(parse_cuda(text))
+        capability = attributes.get("cudaComputeCapability")
+        parsed = parse_capability(capability) if capability else None
+    node.kernel = node.kernel or attributes.get("driverVersion")
+    # All slices of a GPU that MIG splits name the GPU as their parent.
+    key = attributes.get("parentUUID") or attributes.get("uuid") or place
+    if key not in node.gpus and len(node.gpus) < MAX_GPUS:
+        node.gpus[key] = (attributes.get("productName"), parsed)
+
+
+def _attributes(device: object) -> dict[str, str]:
+    """Return the attributes of a device that count, by their names.
+
+    Up to v1beta1 of the API they stand below ``basic``.
+    """
+    fields = as_mapping(device)
+    holder = as_mapping(fields.get("basic")) or fields
+    values: dict[str, str] = {}
+    for name, value in as_mapping(holder.get("attributes")).items():
+        short = name.rpartition("/")[2]
+        for text in map(as_text, as_mapping(value).values()):
+            if text is not None and short in _ATTRIBUTES:
+                values[short] = text
+    return values
+
+
+def _read_node(item: Mapping[str, Any]) -> Iterator[Machine]:
+    """Yield a node that has labels of GPU feature discovery."""
+    metadata = as_mapping(item.get("metadata"))
+    labels = {
+        key.removeprefix(_LABEL): text
+        for key, value in as_mapping(metadata.get("labels")).items()
+        if key.startswith(_LABEL) and (text := as_text(value))
+    }
+    name = as_text(metadata.get("name"))
+    starts = ("gpu.compute.", "cuda.runtime")
+    is_of_gpu = {"gpu.product", "gpu.count"} & labels.keys()
+    if name is not None and (
+        is_of_gpu or any(key.startswith(starts) for key in labels)
+    ):
+        with errors_at(f"node {shown(name)}"):
+            yield _node(name, labels, as_mapping(item.get("status")))
+
+
+def _node(name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> Machine:
+    notes: list[str] = []
+    cuda = _pair(labels, "cuda.runtime-version", notes)
+    if cuda is None:
+        cuda = _pair(labels, "cuda.runtime", notes)
+    capability = _pair(labels, "gpu.compute", notes)
+    product = labels.get("gpu.product")
+    if product is not None:
+        product, shared = _SHARED.subn("", product)
+        product, split = _MIG.subn("", product)
+        if shared:
+            notes.append("its GPUs are shared by time slicing")
+        if split:
+            notes.append("a GPU is split by MIG")
+        product = product.replace("-", " ")
+    if labels.get("vgpu.present") == "true":
+        notes.append("its GPU is a vGPU, which runs under the driver of its host")
+    count = _count(labels.get("gpu.count"))
+    total = _count(as_text(as_mapping(status.get("capacity")).get("nvidia.com/gpu")))
+    replicas = _count(labels.get("gpu.replicas")) or 1
+    is_split = any("MIG" in note for note in notes)
+    if count and total > count * replicas and not is_split:
+        # The label generator keeps one of several models.
+        notes.append(
+            f"it has {total} GPUs and its labels describe {count * replicas} of them: "
+            "it may have several models"
+        )
+    return Machine(
+        name=name,
+        environment=make_environment(
+            None if cuda is None else CudaVersion(*cuda),
+            [(product, None if capability is None else ComputeCapability(*capability))]
+            * max(count, 1),
+            kernel=_kernel(labels),
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _pair(
+    labels: Mapping[str, str], key: str, notes: list[str]
+) -> tuple[int, int] | None:
+    """Return the two numbers of ``KEY.major`` and ``KEY.minor``.
+
+    :raises InputError: a number is malformed.
+    """
+    texts = [labels.get(f"{key}.{part}") for part in ("major", "minor")]
+    if None in texts:
+        if any(texts):
+            notes.append(
+                f"it has only one of the labels {_LABEL}{key}.major and .minor"
+            )
+        return None
+    numbers = [text for text in texts if text is not None]
+    for text in numbers:
+        if not (text.isascii() and text.isdigit() and len(text) <= 4):
+            message = f"{shown(text)} is not a number"
+            raise InputError(message, place=f"{_LABEL}{key}", hint="it is like 12")
+    return int(numbers[0]), int(numbers[1])
+
+
+def _kernel(labels: Mapping[str, str]) -> str | None:
+    full = labels.get("cuda.driver-version.full")
+    if full is not None:
+        return full
+    parts = [labels.get(f"cuda.driver.{part}") for part in ("major", "minor", "rev")]
+    return ".".join(part for part in parts if part) or None
+
+
+def _count(text: str | None) -> int:
+    if text is None or not (text.isascii() and text.isdigit() and len(text) <= 6):
+        return 0
+    return min(int(text), MAX_GPUS)
+
+
 _GPU = "GPUs_GPU_"
 """Prefix of the attributes that hold an ad for each GPU."""
 
 _CUDA = "DCGM_FI_CUDA_DRIVER_VERSION"
 _CAPABILITY = "DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY"
 _LINE = re.compile(rf"({_CUDA}|{_CAPABILITY})(?:\{{(.*)\}})?[ \t]+(\S+)(?:[ \t]+\S+)?")
-_LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
+_METRIC_LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 
 def is_slot(item: Mapping[str, Any]) -> bool:
@@ -112,7 +361,7 @@ def read_metrics(lines: Iterable[str], name: str) -> Iterator[Machine]:
         match = _LINE.fullmatch(line.strip())
         if match is None:
             continue
-        labels = dict(_LABEL.findall(match[2] or ""))
+        labels = dict(_METRIC_LABEL.findall(match[2] or ""))
         host = labels.get("Hostname") or name
         number = _integer(match[3])
         devices = gpus.setdefault(host, {})

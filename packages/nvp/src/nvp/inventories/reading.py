@@ -24,7 +24,7 @@ from nvidia_variant_provider.errors import (
 )
 from nvidia_variant_provider.strict_json import open_regular, unreadable
 
-from . import clusters, commands, kubernetes
+from . import clusters, commands
 from .model import Machine, as_mapping, environment_of_snapshot, refuse_repeated
 
 logger = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ def _read_document(document: Mapping[str, Any], stem: str) -> Machine:
         return Machine(name=stem, environment=environment.replace(source="snapshot"))
     if commands.is_info(document):
         return commands.read_info(document, stem)
-    if kubernetes.is_kubernetes(document):
+    if clusters.is_kubernetes(document):
         machines = list(_read_items(iter([document])))
         if machines:
             return machines[0]
@@ -197,8 +197,8 @@ def _read_items(items: Iterator[Mapping[str, Any]]) -> Iterable[Machine]:
     if first is None:
         return ()
     items = itertools.chain([first], items)
-    if kubernetes.is_kubernetes(first):
-        return kubernetes.read_objects(items)
+    if clusters.is_kubernetes(first):
+        return clusters.read_objects(items)
     if clusters.is_slot(first):
         return clusters.read_slots(items)
     raise _other_form()

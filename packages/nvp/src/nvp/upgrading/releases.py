@@ -25,7 +25,7 @@ from nvidia_variant_provider.metadata.document import (
 from nvidia_variant_provider.strict_json import parse_json, read_bytes, unreadable
 
 from ..files import replace_file
-from ..metadata.writing import to_text
+from ..metadata.checking import to_text
 from ..wheels.archive import parse_wheel_name
 from ..wheels.variant_json import combine, read_wheel_metadata
 from .remarks import Remark, Upgrade, rewrite_for_uv, without_repeats

@@ -26,7 +26,7 @@ from nvidia_variant_provider.metadata.model import (
 )
 from nvidia_variant_provider.resolution.providers import marker_holds
 
-from ..metadata.writing import find_defects
+from ..metadata.checking import find_defects
 from .remarks import (
     UNKNOWN_TO_UV,
     Remark,
