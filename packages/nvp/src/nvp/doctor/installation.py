@@ -223,13 +223,10 @@ def _read_settings(path: str) -> dict[str, str]:
     return {key.strip().lower(): value.strip() for key, _, value in pairs}
 
 
-def read_head(path: str, limit: int = 1024 * 1024) -> str:
-    """Return the beginning of a text file; empty where it cannot be read.
-
-    :param limit: the most bytes that are read.
-    """
+def read_head(path: str) -> str:
+    """Return the first MiB of a text file; empty where it cannot be read."""
     try:
         with open_regular(path) as file:
-            return file.read(limit).decode("utf-8", "replace")
+            return file.read(1024 * 1024).decode("utf-8", "replace")
     except (OSError, ValueError):
         return ""

@@ -234,7 +234,6 @@ class Libraries:
         return library.has_gpu_code or any(map(is_of_nvidia, library.needed))
 
     def _process(self, distribution: Distribution, library: LibraryReport) -> Process:
-        """Return the process that a library is loaded into."""
         name = distribution.name
         if any(map(is_of_torch, library.needed)) or self._uses(distribution, "torch"):
             return self._torch_process

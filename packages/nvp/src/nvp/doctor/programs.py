@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any, Literal, TypeAlias, cast
 
@@ -101,7 +101,10 @@ def started(
         # not known yet. So signals wait until it is.
         later = dict.fromkeys(_SIGNALS, lambda number, _: waiting.append(number))
         with handling(later):
-            process = _start(words, options)
+            made: Any = subprocess.Popen(  # noqa: S603  # what the user's stack runs
+                list(words), stdin=subprocess.DEVNULL, start_new_session=True, **options
+            )
+            process = cast("subprocess.Popen[bytes]", made)
         for number in waiting:
             signal.raise_signal(number)
         is_known = True
@@ -112,13 +115,6 @@ def started(
             streams = () if is_known else (process.stdout, process.stderr)
             for stream in filter(None, streams):
                 stream.close()
-
-
-def _start(words: Sequence[str], options: Mapping[str, Any]) -> subprocess.Popen[bytes]:
-    process: Any = subprocess.Popen(  # noqa: S603  # what the user's stack runs
-        list(words), stdin=subprocess.DEVNULL, start_new_session=True, **options
-    )
-    return cast("subprocess.Popen[bytes]", process)
 
 
 def pipe_name(stream: IO[bytes]) -> str:
@@ -349,7 +345,6 @@ class _Run:
         return None if self._reader.is_alive() else b"".join(self._pieces)
 
     def close(self, latest: float) -> None:
-        """Close its output, after it has ended."""
         self.wait(latest)
         if not self._reader.is_alive():
             # Otherwise a process that has left the session holds the pipe, and closing

@@ -146,25 +146,16 @@ def parse_architectures(text: str) -> ArchitectureList | None:
     if not text or text == "native":
         return None
     expanded = text.replace(" ", ";")
-    for name, entries in _NAMES.items():
-        expanded = expanded.replace(name, entries)
-    machine_code: dict[str, None] = {}
-    ptx: dict[str, None] = {}
-    unknown: dict[str, None] = {}
-    for entry in expanded.split(";"):
-        match = _ENTRY.fullmatch(entry)
-        if match is None:
-            unknown[entry] = None
-            continue
-        target = f"{int(match[1])}{match[2]}{match[3]}"
-        machine_code[target] = None
-        if match[4]:
-            ptx[target] = None
+    for name, numbers in _NAMES.items():
+        expanded = expanded.replace(name, numbers)
+    entries = dict.fromkeys(expanded.split(";"))
+    matches = list(filter(None, map(_ENTRY.fullmatch, entries)))
+    targets = {f"{int(m[1])}{m[2]}{m[3]}": None for m in matches}
     return ArchitectureList(
         text=text,
-        machine_code=tuple(machine_code),
-        ptx=tuple(ptx),
-        unknown=tuple(unknown),
+        machine_code=tuple(targets),
+        ptx=tuple({f"{int(m[1])}{m[2]}{m[3]}": None for m in matches if m[4]}),
+        unknown=tuple(x for x in entries if not _ENTRY.fullmatch(x)),
     )
 
 
@@ -270,14 +261,6 @@ def find_nvcc(environ: Mapping[str, str], root: str) -> Iterator[Program]:
         yield Program(path=place, named_by=named_by)
 
 
-def find_nvrtc(distributions: Mapping[str, Distribution]) -> Iterator[Nvrtc]:
-    """Yield the installed NVRTC of each CUDA major version."""
-    for distribution in distributions.values():
-        if _NVRTC.fullmatch(distribution.name):
-            cuda = _cuda_of_version(distribution.version)
-            yield Nvrtc(distribution=distribution, cuda=cuda)
-
-
 def _cuda_of_version(version: str) -> CudaVersion | None:
     """Return (12, 8) for the version 12.8.93."""
     try:
@@ -350,7 +333,11 @@ class Toolchain:
     @cached_property
     def nvrtc(self) -> tuple[Nvrtc, ...]:
         """The compilers that programs use while they run."""
-        return tuple(find_nvrtc(self.software.distributions))
+        return tuple(
+            Nvrtc(distribution=x, cuda=_cuda_of_version(x.version))
+            for x in self.software.distributions.values()
+            if _NVRTC.fullmatch(x.name)
+        )
 
     @cached_property
     def architectures(self) -> ArchitectureList | None:

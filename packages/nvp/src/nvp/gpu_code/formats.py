@@ -176,7 +176,7 @@ def _addresses(data: bytes, form: struct.Struct) -> Iterator[int]:
 
 
 def _in_file(spans: list[_Span], address: int) -> int | None:
-    for start, offset, size in spans:
-        if start <= address < start + size:
-            return offset + address - start
-    return None
+    places = (
+        at + address - start for start, at, size in spans if 0 <= address - start < size
+    )
+    return next(places, None)

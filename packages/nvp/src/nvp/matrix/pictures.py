@@ -67,7 +67,6 @@ def html_page(grid: Grid) -> list[str]:
 
 
 def _tile_classes(cell: Cell | None, tones: Mapping[str, str]) -> str:
-    """Return the CSS classes of a cell's tile."""
     if cell is None or not cell.exists:
         return "gone"
     if cell.label is None or not cell.uses_gpu:

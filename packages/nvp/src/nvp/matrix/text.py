@@ -154,19 +154,18 @@ def make_groups(lanes: Sequence[Lane], *, with_same: bool = False) -> Sequence[G
     for lane in lanes:
         if lane.change == SAME and not with_same:
             continue
-        picks = tuple(_pick(cell.label, cell.how) for cell in (lane.old, lane.new))
+        picks = tuple(
+            (NULL_LABELS[0] if cell.label in NULL_LABELS else cell.label, cell.how)
+            for cell in (lane.old, lane.new)
+        )
         key = lane.exists, lane.change, picks, lane.causes
         members_of.setdefault(key, []).append(lane)
-    groups = list(members_of.values())
     # Among groups of one change the largest comes first. The sort is stable, so that
     # groups of one size stay in the order of their first lanes.
-    groups.sort(key=_order)
-    return groups
-
-
-def _order(group: Group) -> tuple[bool, int, int]:
-    first = group[0]
-    return not first.exists, CHANGES.index(first.change), -len(group)
+    return sorted(
+        members_of.values(),
+        key=lambda g: (not g[0].exists, CHANGES.index(g[0].change), -len(g)),
+    )
 
 
 def _title(lane: Lane) -> str:
@@ -202,7 +201,7 @@ def markdown_lines(differences: Differences, *, with_same: bool = False) -> list
     for group in make_groups(differences.lanes, with_same=with_same):
         first = group[0]
         title = _title(first).capitalize()
-        lines.append(f"## {title}: {_coded(first, old=True)} to {_coded(first)}")
+        lines.append(f"## {title}: {_coded(first.old)} to {_coded(first.new)}")
         lines.append("")
         lines += [
             f"- **{name}**: {as_markdown(sentence)}"
@@ -220,7 +219,8 @@ def _facts(differences: Differences, group: Group) -> Iterator[tuple[str, str]]:
     reasons = dict.fromkeys(lane.reason for lane in group)
     if first.reason is not None:
         # The sentence has the numbers of one lane, so say which lane that is.
-        example = "" if len(reasons) == 1 else f"with {_lane(first)}: "
+        lane = f"driver {first.new.cuda}, GPU {first.new.capability}"
+        example = "" if len(reasons) == 1 else f"with {lane}: "
         yield "reason", f"{example}{first.reason}"
     if first.change == LOST:
         yield "default", meaning(first.new)
@@ -262,16 +262,7 @@ def _counts(differences: Differences) -> str:
     return f"{counted}, of {existing} lanes{more}"
 
 
-def _lane(lane: Lane) -> str:
-    return f"driver {lane.new.cuda}, GPU {lane.new.capability}"
-
-
-def _coded(lane: Lane, *, old: bool = False) -> str:
-    cell = lane.old if old else lane.new
+def _coded(cell: Cell) -> str:
     if cell.label is None or cell.how == CPU:
         return as_markdown(caption(cell))
     return as_code(caption(cell))
-
-
-def _pick(label: str | None, how: str) -> tuple[str | None, str]:
-    return (NULL_LABELS[0] if label in NULL_LABELS else label), how

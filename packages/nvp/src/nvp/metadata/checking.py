@@ -37,7 +37,7 @@ _MAX_SHOWN = 300
 """The most characters of an answer that a hint shows."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Defect:
     """One defect.
 
@@ -91,10 +91,10 @@ class _Collector(Reporter):
         self.defects: list[Defect] = []
 
     def refuse(self, kind: Kind, place: str, message: str, hint: str) -> None:
-        self._add(kind, place, message, hint, tolerated=False)
+        self.defects.append(Defect(kind, place, message, hint, tolerated=False))
 
     def tolerate(self, kind: Kind, place: str, message: str, hint: str) -> None:
-        self._add(kind, place, message, hint, tolerated=True)
+        self.defects.append(Defect(kind, place, message, hint, tolerated=True))
 
     def check_provider(self, provider: Provider, place: str) -> None:
         endpoint, marker = provider.plugin_api, provider.enable_if
@@ -113,14 +113,6 @@ class _Collector(Reporter):
             message = f"{shown(marker)} is not an environment marker"
             where = join(place, "enable-if")
             self.tolerate("marker", where, message, "correct the marker")
-
-    def _add(
-        self, kind: Kind, place: str, message: str, hint: str, *, tolerated: bool
-    ) -> None:
-        defect = Defect(
-            kind=kind, place=place, message=message, hint=hint, tolerated=tolerated
-        )
-        self.defects.append(defect)
 
 
 def _is_marker(text: str) -> bool:

@@ -22,6 +22,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from nvidia_variant_provider.errors import InputError, shown
@@ -126,23 +127,9 @@ NON_VARIANT = SelectedVariant(label="")
 set-valued markers are empty sets"."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Other:
-    """A comparison that the installer makes, as it was written."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Joint:
-    """Expressions joined by one word, none of which is settled."""
-
-    word: str
-    parts: tuple[_Open, ...]
-
-
-_Open: TypeAlias = "_Other | _Joint"
-_Expression: TypeAlias = "bool | _Other | _Joint"
+_Expression: TypeAlias = "bool | tuple[str, str]"
+"""Whether it holds, or what the installer compares: the text, and before it the word
+that joins the parts of the text; empty for one comparison."""
 
 
 def has_variant_markers(requirement: str) -> bool:
@@ -168,7 +155,7 @@ def evaluate_requirement(requirement: str, variant: SelectedVariant) -> str | No
         return head.rstrip() if expression else None
     # The separator stays as it was: a URL needs white space before the semicolon.
     gap = " " if head != head.rstrip() or "@" in head else ""
-    return f"{head.rstrip()}{gap}; {_write(expression)}"
+    return f"{head.rstrip()}{gap}; {expression[1]}"
 
 
 def _split(requirement: str) -> tuple[str, str]:
@@ -181,22 +168,13 @@ def _split(requirement: str) -> tuple[str, str]:
     return requirement[: semicolon.end() - 1], requirement[semicolon.end() :]
 
 
-def _write(expression: _Open, inside: str = "") -> str:
-    if isinstance(expression, _Other):
-        return expression.text
-    word = expression.word
-    text = f" {word} ".join(_write(part, word) for part in expression.parts)
-    # "and" binds more tightly than "or".
-    return f"({text})" if (inside, word) == ("and", "or") else text
-
-
 class _Parser:
     """Read a marker, settling each comparison with a variant marker on the way."""
 
     def __init__(self, marker: str, variant: SelectedVariant) -> None:
         self._marker = marker
         self._variant = variant
-        self._tokens = list(_tokens(marker))
+        self._tokens = list(self._split())
         self._next = 0
         self._depth = 0
 
@@ -206,15 +184,23 @@ class _Parser:
             raise self._error("expected the end of the marker")
         return expression
 
+    def _split(self) -> Iterator[tuple[str, str]]:
+        start = 0
+        while start < len(self._marker):
+            match = _TOKEN.match(self._marker, start)
+            if match is None:
+                raise self._error(f"unexpected {shown(self._marker[start])}")
+            start = match.end()
+            if match.lastgroup and match.lastgroup != "space":
+                yield match.lastgroup, match.group()
+
     def _joined(self, word: str) -> _Expression:
-        parts = [self._operand(word)]
+        read = partial(self._joined, "and") if word == "or" else self._atom
+        parts = [read()]
         while self._peek() == ("joint", word):
             self._next += 1
-            parts.append(self._operand(word))
+            parts.append(read())
         return _join(word, parts)
-
-    def _operand(self, word: str) -> _Expression:
-        return self._joined("and") if word == "or" else self._atom()
 
     def _atom(self) -> _Expression:
         if self._peek() != ("bracket", "("):
@@ -236,7 +222,7 @@ class _Parser:
         right = self._take("string", "name")
         if left in _NAMES or right in _NAMES:
             return self._settle(left, operation, right)
-        return _Other(f"{left} {operation} {right}")
+        return "", f"{left} {operation} {right}"
 
     def _settle(self, left: str, operation: str, right: str) -> bool:
         written = f"{left} {operation} {right}"
@@ -283,29 +269,16 @@ _EXPECTED = {
 }
 
 
-def _tokens(marker: str) -> Iterator[tuple[str, str]]:
-    start = 0
-    while start < len(marker):
-        match = _TOKEN.match(marker, start)
-        if match is None:
-            message = f"the marker {shown(marker.strip())} cannot be evaluated"
-            raise InputError(
-                f"{message}: unexpected {shown(marker[start])}",
-                hint="PEP 825 defines the variant markers",
-            )
-        start = match.end()
-        if match.lastgroup and match.lastgroup != "space":
-            yield match.lastgroup, match.group()
-
-
 def _join(word: str, parts: list[_Expression]) -> _Expression:
     decides = word == "or"
     if any(part is decides for part in parts):
         return decides
-    open_parts = tuple(part for part in parts if not isinstance(part, bool))
-    if not open_parts:
-        return not decides
-    return open_parts[0] if len(open_parts) == 1 else _Joint(word, open_parts)
+    left = [part for part in parts if not isinstance(part, bool)]
+    if len(left) < 2:
+        return left[0] if left else not decides
+    # "and" binds more tightly than "or".
+    texts = (f"({text})" if (word, by) == ("and", "or") else text for by, text in left)
+    return word, f" {word} ".join(texts)
 
 
 _LABEL_OPERATORS: Mapping[str, Callable[[str, str], bool]] = {

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from typing import IO, Any, Literal
 
@@ -119,7 +119,6 @@ def bindings_folders() -> list[str]:
 
 
 def _folder_of(module: str) -> str | None:
-    """Return the folder on ``sys.path`` that a module is in."""
     try:
         spec = find_spec(module)
     except ImportError:  # the package around it is missing
@@ -144,10 +143,9 @@ def ask_driver(
     :param seconds: the deadline.
     :param folder: where the list of the tasks is written.
     """
-    rows = [{"name": t.name, "kind": t.kind, "path": t.path} for t in tasks]
     descriptor, path = tempfile.mkstemp(".json", dir=folder)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(rows, file)
+        json.dump(list(map(asdict, tasks)), file)
     variables = {
         **child_variables(environ),
         # The driver keeps what it compiles, and would compile it once only.
