@@ -161,6 +161,8 @@ def take_census(
     :raises InputError: the index cannot be read, or the store not be written; there is
         no cluster, or its workers have another version. What was stored stays.
     """
+    bare, pair = split_credentials(index) if is_http(index) else (index, None)
+    credentials = () if pair is None else ((server_of(bare), pair),)
     projects = list_projects(index, options, partial(connect, environ, retries=RETRIES))
     with Store(path) as store:
         workers: Workers
@@ -174,7 +176,7 @@ def take_census(
             store,
             workers,
             options,
-            credentials=_credentials_of(index),
+            credentials=credentials,
             observer=observer,
             stop=stop,
         )
@@ -185,15 +187,6 @@ def take_census(
         finally:
             workers.close(at_once=not done)
     return tally
-
-
-def _credentials_of(index: str) -> Credentials:
-    """Return user and password in the URL of an index, by its server."""
-    if is_http(index):
-        bare, pair = split_credentials(index)
-        if pair is not None:
-            return ((server_of(bare), pair),)
-    return ()
 
 
 class Census:

@@ -74,7 +74,8 @@ def why_no_gpu(
         for label in resolution.metadata.variants
         if uses_gpu(label, resolution) and label in resolution.rejected
     ]
-    if not builds or not _has_nvidia(environment):
+    has_driver = environment.cuda_driver_version is not None
+    if not builds or not (has_driver or is_failure(environment.reason)):
         return []
     facts = _facts(environment)
     title = f"{release} comes without GPU support on this machine{facts}"
@@ -97,11 +98,6 @@ def _reasons(labels: Sequence[str], resolution: Resolution) -> list[str]:
     if len(labels) > _MOST:
         lines.append(f"  and {len(labels) - _MOST} more do not fit")
     return lines + [f"  {line}" for line in _what_helps(resolution)]
-
-
-def _has_nvidia(environment: Environment) -> bool:
-    has_driver = environment.cuda_driver_version is not None
-    return has_driver or is_failure(environment.reason)
 
 
 def _facts(environment: Environment) -> str:

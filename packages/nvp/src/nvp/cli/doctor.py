@@ -185,7 +185,11 @@ def _live_lines(live: Mapping[str, Any]) -> Iterator[str]:
     if live["torch"] is not None:
         torch = live["torch"]
         clauses = [
-            _step_clause(step) for step in torch["steps"] if step["name"] in _SHOWN
+            f"{step['name']} in {_duration(step)}"
+            if step["status"] == "passed"
+            else f"{step['name']} failed"
+            for step in torch["steps"]
+            if step["name"] in _SHOWN
         ]
         clauses += _products(torch["steps"])
         targets = torch["arch_list"]
@@ -239,12 +243,6 @@ def _products(steps: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if products:
         right = sum(step["status"] == "passed" for step in products)
         yield f"matrix product right on {right} of {len(products)} GPUs"
-
-
-def _step_clause(step: Mapping[str, Any]) -> str:
-    if step["status"] == "passed":
-        return f"{step['name']} in {_duration(step)}"
-    return f"{step['name']} failed"
 
 
 def _duration(trial: Mapping[str, Any]) -> str:

@@ -146,17 +146,13 @@ def _document(
     if options.format == "markdown":
         return markdown_lines(table.header, table.rows, notes)
     chooses = title is not None
+    covering = itertools.islice(_summary(fleet), 1) if chooses else ()
     return html_lines(
         fleet,
         [_build(served) if chooses else None for served in fleet.served],
         title=title,
-        notes=list(dict.fromkeys((*_covering(fleet, chooses=chooses), *_notes(fleet)))),
+        notes=list(dict.fromkeys((*covering, *_notes(fleet)))),
     )
-
-
-def _covering(fleet: Fleet, *, chooses: bool) -> Iterator[str]:
-    if chooses:
-        yield from itertools.islice(_summary(fleet), 1)
 
 
 def _emit(
@@ -219,7 +215,13 @@ def _text(fleet: Fleet, *, chooses: bool, explain: bool) -> Sequence[str | Table
     if chooses:
         text += ["", *_summary(fleet)]
     if explain:
-        text += ["", *dict.fromkeys(_explanations(fleet))]
+        rejected = [
+            f"{served.group.title}: not {name}: {'; '.join(reasons)}"
+            for served in fleet.served
+            if served.selection
+            for name, reasons in served.selection.rejected.items()
+        ]
+        text += ["", *dict.fromkeys(rejected)]
     return text
 
 
@@ -244,14 +246,6 @@ def _summary(fleet: Fleet) -> Iterator[str]:
     yield f"{word} builds that give each machine one for its GPU:"
     for label, count in fleet.cover.gains.items():
         yield f"  {label}: {count} machine{'s' if count > 1 else ''}"
-
-
-def _explanations(fleet: Fleet) -> Iterator[str]:
-    for served in fleet.served:
-        for name, reasons in (
-            served.selection.rejected if served.selection else {}
-        ).items():
-            yield f"{served.group.title}: not {name}: {'; '.join(reasons)}"
 
 
 def _notes(fleet: Fleet) -> Iterator[str]:

@@ -118,7 +118,8 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, verb: str | None = None, **settings: Any) -> None:
-        program = SECOND_NAME if _called_by_second_name() else PROGRAM
+        called = os.path.splitext(os.path.basename(next(iter(sys.argv), "")))[0].lower()
+        program = SECOND_NAME if called == SECOND_NAME else PROGRAM
         settings.setdefault("prog", f"{program} {verb}" if verb else program)
         super().__init__(
             formatter_class=_narrow_formatter,
@@ -376,11 +377,6 @@ def _nearest(word: str, known: Iterable[str]) -> str | None:
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(word, list(known), 1)), None)
-
-
-def _called_by_second_name() -> bool:
-    name = os.path.basename(sys.argv[0]) if sys.argv else ""
-    return os.path.splitext(name)[0].lower() == SECOND_NAME
 
 
 _FILES = {"FILE", "OLD", "NEW", "OUT", "PATH"}

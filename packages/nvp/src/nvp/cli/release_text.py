@@ -232,7 +232,10 @@ def _say_open(
             f"pip takes {project} {chosen.version} on a machine with {facts}, and it "
             "will not use a GPU."
         )
-    elif chosen.verdict == "unknown" and not _steps_back(table, chosen):
+    elif chosen.verdict == "unknown" and not any(
+        release.verdict == "cannot"
+        for release in takewhile(lambda release: release is not chosen, table.releases)
+    ):
         yield (
             f"pip takes {project} {chosen.version}, and nothing says whether it runs "
             f"on the GPU of a machine with {facts}: its code was not read, which "
@@ -265,11 +268,6 @@ def _say_required(project: str, required: GpuRequirement, wanted: set[str]) -> s
     who = f"{project}[{extra}]" if extra else project
     reason = f"; {common_reason(required.reason)}" if required.reason else ""
     return f"{who} requires {name}: nvp releases {name}{reason}"
-
-
-def _steps_back(table: ReleaseTable, chosen: ListedRelease) -> bool:
-    newer = takewhile(lambda release: release is not chosen, table.releases)
-    return any(release.verdict == "cannot" for release in newer)
 
 
 def _facts(environment: Environment, platforms: Sequence[str]) -> str:

@@ -250,7 +250,8 @@ def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtim
     names = {name.lower() for name in library.needed}
     for item in report.vendored:
         file_name = item.path.rpartition("/")[2].lower()
-        if file_name not in names and not _is_runtime_of(file_name, names):
+        # libcudart-1a2b.so.12 is a link to libcudart-1a2b.so.12.4.127.
+        if not any(f"{file_name}.".startswith(f"{name}.") for name in names):
             continue
         if match := _SONAME.fullmatch(file_name):
             version = _version(match[1], match[2])
@@ -277,14 +278,6 @@ def major_of_name(file_name: str) -> int | None:
     name = file_name.lower()
     match = _SONAME.fullmatch(name) or _DLL.fullmatch(name)
     return None if match is None else int(match[1])
-
-
-def _is_runtime_of(file_name: str, names: set[str]) -> bool:
-    """Return whether a file is a longer version of one of ``names``.
-
-    ``libcudart-1a2b.so.12`` is a link to ``libcudart-1a2b.so.12.4.127``.
-    """
-    return any(file_name.startswith(f"{name}.") for name in names)
 
 
 def _needed(library: LibraryReport) -> Iterator[Runtime]:

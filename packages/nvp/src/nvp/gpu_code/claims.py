@@ -267,8 +267,12 @@ def gpus_of(value: str) -> tuple[ComputeCapability, ...]:
 
 def _runs(unit: Unit, value: str) -> bool:
     """Return whether a unit runs on all GPUs that get a build by ``value``."""
-    if value in {property_value(target) for target in unit.targets}:
-        return True
+    named = value in {property_value(target) for target in unit.targets}
+    return named or reaches(unit, value)
+
+
+def reaches(unit: Unit, value: str) -> bool:
+    """Return whether the code of a unit runs on all GPUs of an ``sm_arch`` value."""
     gpus = gpus_of(value)
     return bool(gpus) and all(unit.how(gpu) is not None for gpu in gpus)
 
@@ -281,7 +285,11 @@ def _true_values(units: Sequence[Unit]) -> tuple[str, ...]:
     Of a library with 8.0 and 8.6 and a library with 8.0, the value is 8.0, since 8.6
     reaches no more GPUs. Of one with 8.0 and one with 8.6 it is 8.6: both run there.
     """
-    loaded = [_without_exact(unit) for unit in _loaded(units)]
+    # Code for one GPU alone does not count.
+    loaded = [
+        replace(x, targets=frozenset(t for t in x.targets if parse_target(t)[1] != "a"))
+        for x in _loaded(units)
+    ]
     named = [{property_value(target) for target in unit.targets} for unit in loaded]
     chosen: list[str] = []
     for value in _sorted(v for values in named for v in values if v is not None):
@@ -293,12 +301,6 @@ def _true_values(units: Sequence[Unit]) -> tuple[str, ...]:
         if more and all(_runs(unit, value) for unit in loaded):
             chosen.append(value)
     return tuple(chosen)
-
-
-def _without_exact(unit: Unit) -> Unit:
-    """Return the unit without its code for one GPU alone."""
-    kept = {target for target in unit.targets if parse_target(target)[1] != "a"}
-    return replace(unit, targets=frozenset(kept))
 
 
 def _exact_values(units: Sequence[Unit], sm_arch: Sequence[str]) -> tuple[str, ...]:

@@ -295,7 +295,6 @@ def _inspect_all(
 
 
 def _taken(waiting: SimpleQueue[File]) -> Iterator[File]:
-    """Yield files of a queue from which several threads take."""
     with contextlib.suppress(Empty):
         while True:
             yield waiting.get_nowait()

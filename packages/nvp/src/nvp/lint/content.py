@@ -21,7 +21,7 @@ from ..gpu_code.bounds import (
     major_of_name,
     required_runtimes,
 )
-from ..gpu_code.claims import TrueClaim, find_claim, gpus_of, property_value
+from ..gpu_code.claims import TrueClaim, find_claim, property_value, reaches
 from ..gpu_code.report import LibraryReport, WheelReport
 from ..gpu_code.units import Unit, parse_target, split_units
 from ..wheels.archive import WheelName
@@ -168,7 +168,7 @@ def _find_shortfalls(
 
 
 def _classify(value: str, lacking: Sequence[Unit]) -> Shortfall:
-    failing = [unit for unit in lacking if not _reaches(unit, value)]
+    failing = [unit for unit in lacking if not reaches(unit, value)]
     if not failing:
         return Shortfall(value=value, lack=Lack.OTHER_NAME, units=lacking)
     if any(_has_stub(unit, value) for unit in failing):
@@ -181,12 +181,6 @@ def _classify(value: str, lacking: Sequence[Unit]) -> Shortfall:
 
 def _has_stub(unit: Unit, value: str) -> bool:
     return value in map(property_value, unit.stubs)
-
-
-def _reaches(unit: Unit, value: str) -> bool:
-    """Return whether a unit runs on all GPUs that get the build through a value."""
-    gpus = gpus_of(value)
-    return bool(gpus) and all(unit.how(gpu) is not None for gpu in gpus)
 
 
 _PLATFORM = re.compile(

@@ -74,11 +74,12 @@ def nvidia_labels(
     for label, properties in labels_of(document).items():
         features = properties.get(NAMESPACE)
         if isinstance(features, dict):
+            named = _CU_LABEL.search(label)
             yield NvidiaLabel(
                 features=features,
                 claim=claim_of(features),
                 place=join(join("variants", label), NAMESPACE),
-                named=_version_in_name(label),
+                named=CudaVersion(int(named[1]), int(named[2])) if named else None,
                 by_cuda=by_cuda,
             )
 
@@ -113,11 +114,6 @@ def _bound(features: Mapping[str, Any], feature: str) -> CudaVersion | None:
         return None
     major, _, minor = texts[0].partition(".")
     return CudaVersion(int(major), int(minor or 0))
-
-
-def _version_in_name(label: str) -> CudaVersion | None:
-    match = _CU_LABEL.search(label)
-    return CudaVersion(int(match[1]), int(match[2])) if match is not None else None
 
 
 def labels_of(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

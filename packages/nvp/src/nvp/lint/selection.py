@@ -13,7 +13,7 @@ from nvidia_variant_provider.machine.supported import (
     SM_ARCH,
     UPPER_BOUND,
 )
-from nvidia_variant_provider.metadata.model import Properties, VariantsMetadata
+from nvidia_variant_provider.metadata.model import VariantsMetadata
 from nvidia_variant_provider.resolution.ordering import order
 from nvidia_variant_provider.resolution.providers import own_answer
 
@@ -168,7 +168,11 @@ def _distinct_answers(
         yield provider.static_properties
         return
     used = {
-        feature: _values(metadata.variants, feature)
+        feature: {
+            value
+            for properties in metadata.variants.values()
+            for value in properties.get(NAMESPACE, {}).get(feature, ())
+        }
         for feature in (LOWER_BOUND, UPPER_BOUND, SM_ARCH)
     }
     seen = set()
@@ -211,11 +215,3 @@ def _answer(
 ) -> Mapping[str, tuple[str, ...]]:
     """Return the answer for a machine, once for all metadata files of a run."""
     return own_answer(machine(cuda, capability)).features
-
-
-def _values(variants: Mapping[str, Properties], feature: str) -> frozenset[str]:
-    return frozenset(
-        value
-        for properties in variants.values()
-        for value in properties.get(NAMESPACE, {}).get(feature, ())
-    )

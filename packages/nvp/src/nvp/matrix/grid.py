@@ -310,7 +310,7 @@ def find_risks(metadata: VariantsMetadata, cell: Cell) -> tuple[str, ...]:
     bounds = features.get(LOWER_BOUND)
     if bounds is None:
         risks.append(f"the build does not say which driver it needs (no {LOWER_BOUND})")
-    elif not any(_is_met(bound, cell.cuda) for bound in bounds):
+    elif not any((v := _version(b)) is not None and v <= cell.cuda for b in bounds):
         risks.append(
             "the build is for a newer CUDA minor version than the driver's: its "
             "machine code runs, PTX and functions of the newer version do not"
@@ -377,11 +377,6 @@ def _risks_of_tegra(
             f"the build's machine code is for {kind}, and nothing says whether this "
             f"GPU runs that of builds for CUDA before {known[1]}"
         )
-
-
-def _is_met(bound: str, driver: CudaVersion) -> bool:
-    version = _version(bound)
-    return version is not None and version <= driver
 
 
 def _version(bound: str) -> CudaVersion | None:

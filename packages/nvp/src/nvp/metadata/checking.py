@@ -26,7 +26,6 @@ from nvidia_variant_provider.metadata.model import (
     Provider,
     VariantsMetadata,
 )
-from nvidia_variant_provider.metadata.versions import SchemaVersion
 
 from .requirements import explain_requirement
 
@@ -170,6 +169,8 @@ def find_unanswered(metadata: VariantsMetadata) -> Iterator[Unanswered]:
     # In later versions a provider without any source is a defect of its own.
     if metadata.schema.one_source:
         return
+    own = "static-properties" in metadata.schema.keys
+    key = "static-properties" if own else "default-priorities.property"
     for namespace, provider in metadata.providers.items():
         static = provider.static_properties
         labels = tuple(
@@ -182,7 +183,7 @@ def find_unanswered(metadata: VariantsMetadata) -> Iterator[Unanswered]:
                 namespace=namespace,
                 labels=labels,
                 answer=_needed(namespace, metadata),
-                key=_key(metadata.schema),
+                key=key,
             )
 
 
@@ -203,12 +204,6 @@ def _needed(namespace: str, metadata: VariantsMetadata) -> Features:
         )
         for feature in dict.fromkeys([*(f for f in features if f in values), *values])
     }
-
-
-def _key(schema: SchemaVersion) -> str:
-    if "static-properties" in schema.keys:
-        return "static-properties"
-    return "default-priorities.property"
 
 
 # variantlib 0.2.2 refuses any other text. uv 0.13.8 accepts more.

@@ -63,14 +63,10 @@ OVERRIDES = (
 """The environment variables that a receipt records. No other variable gets into it,
 unless ``--reason`` names the variable."""
 
-_OUTSIDE = re.compile(r"(?:\.\./|/)")
-_OF_THE_INSTALLER = (
-    "INSTALLER",
-    "RECORD",
-    "REQUESTED",
-    "direct_url.json",
-    "uv_build.json",
-    "uv_cache.json",
+_OF_THE_INSTALLER = re.compile(
+    r"\.\./|/|.*(?:\.pyc|\.dist-info/(?:INSTALLER|RECORD|REQUESTED|direct_url\.json"
+    r"|uv_(?:build|cache)\.json))\Z",
+    re.DOTALL,
 )
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
@@ -234,18 +230,11 @@ def record_hash(distribution: Distribution) -> str | None:
     rows = sorted(
         f"{file.path},{file.digest}\n"
         for file in distribution.files
-        if file.digest and not _is_of_the_installer(file.path)
+        if file.digest and not _OF_THE_INSTALLER.match(file.path)
     )
     if not rows:
         return None
     return f"sha256:{hashlib.sha256(''.join(rows).encode()).hexdigest()}"
-
-
-def _is_of_the_installer(path: str) -> bool:
-    if _OUTSIDE.match(path) or path.endswith(".pyc"):
-        return True
-    folder, _, name = path.rpartition("/")
-    return folder.endswith(".dist-info") and name in _OF_THE_INSTALLER
 
 
 def _overrides(
