@@ -248,10 +248,7 @@ def _connect(address: str) -> Any:
 
 
 def _require_version(client: Any) -> None:
-    """Refuse workers that would not give the same rows.
-
-    :raises InputError: names them.
-    """
+    """Refuse workers that would not give the same rows."""
 
     # A function in a function is sent as it is: it needs no package to be there.
     def version() -> str | None:

@@ -228,8 +228,6 @@ def _open_remote(task: Task, meter: _Meter) -> Iterator[tuple[IO[bytes], bool]]:
     """Open a wheel on a server: in parts, or all of it where that is better.
 
     It comes with whether all its bytes have the hash of the page.
-
-    :raises _SkippedError: the server sends only whole files, and this is too large.
     """
     from ..index.http.blocking import room_for_copy
 

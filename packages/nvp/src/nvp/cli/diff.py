@@ -140,11 +140,7 @@ _MARK = b'"receipt_version"'
 
 
 def _are_receipts(old: str, new: str) -> bool:
-    """Return whether the files are receipts of ``doctor``.
-
-    :raises UsageError: one file is a receipt, and the other one is not.
-    :raises InputError: a file that may be a receipt is not valid JSON.
-    """
+    """Return whether the files are receipts of ``doctor``."""
     found = {path: _is_receipt(path) for path in (old, new)}
     others = [path for path, is_receipt in found.items() if not is_receipt]
     if others and any(found.values()):

@@ -117,10 +117,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse options that would change nothing.
-
-    :raises UsageError: one of them was given.
-    """
+    """Refuse options that would change nothing."""
     if options.emit is None and options.node is not None:
         hint = "give --emit as well, or --per-machine to see every machine"
         raise UsageError("it is for --emit", path="--node", hint=hint)

@@ -158,10 +158,7 @@ def _inspect_installed(name: str, jobs: int, progress: Progress | None) -> Wheel
 
 
 def _readable(report: WheelReport) -> WheelReport:
-    """Return ``report``, unless the archive itself cannot be read.
-
-    :raises InputError: the archive cannot be read.
-    """
+    """Return ``report``, unless the archive itself cannot be read."""
     for defect in report.defects:
         if not defect.path and not report.members:
             hint = "build or download it again"
@@ -173,8 +170,6 @@ def _require_complete(report: WheelReport) -> None:
     """Refuse to suggest anything for a wheel that could be read only in part.
 
     People run the suggested command as it is, so that it must not leave anything out.
-
-    :raises InputError: not everything that counts could be read.
     """
     if report.complete:
         return

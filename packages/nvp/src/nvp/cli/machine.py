@@ -142,10 +142,7 @@ def find_environment(
 
 
 def _find_cuda(text: str) -> str:
-    """Return the CUDA version that ``--cuda-driver`` names, and tell it of a driver.
-
-    :raises OverrideError: there is neither such a CUDA version nor such a driver.
-    """
+    """Return the CUDA version that ``--cuda-driver`` names, and tell it of a driver."""
     numbers = driver_numbers(text if "." in text else f"{text}.0")
     if numbers is None:  # `forced_cuda_version` reads it, or says what is wrong.
         return text
@@ -172,10 +169,7 @@ def _find_cuda(text: str) -> str:
 def _find_machine(
     options: argparse.Namespace, environ: Mapping[str, str], given: Mapping[str, str]
 ) -> Environment:
-    """Return the machine, with the forced values ``given`` by flags.
-
-    :raises OverrideError: a forced value is malformed, or names no GPU.
-    """
+    """Return the machine, with the forced values ``given`` by flags."""
     # Verbs that pass words on to another program start that program first.
     from nvidia_variant_provider.detection import detect
 
@@ -202,8 +196,6 @@ def _check_capability(given: Mapping[str, str]) -> None:
     """Refuse a compute capability that no GPU has.
 
     Those between known ones pass, and so do the newest that the catalog has room for.
-
-    :raises OverrideError: it is older or newer than all of them.
     """
     capability = forced_compute_capability(given)
     if capability is None or (

@@ -129,10 +129,7 @@ def _make_selection(
 
 
 def _is_remote(options: argparse.Namespace) -> bool:
-    """Return whether other machines can connect.
-
-    :raises UsageError: the user has not allowed that.
-    """
+    """Return whether other machines can connect."""
     from ..index.http.urls import is_loopback
 
     remote = not is_loopback(options.host)
@@ -194,10 +191,7 @@ def _make_local_index(
 def _add_indexes(
     local_index: LocalIndex, indexes: Mapping[str, tuple[str, str] | None]
 ) -> dict[str, str]:
-    """Return the URL here of each index.
-
-    :raises UsageError: one of them cannot be read.
-    """
+    """Return the URL here of each index."""
     from nvidia_variant_provider.errors import redacted
 
     from ..index.http.urls import why_no_index
@@ -280,8 +274,6 @@ def _without_own(urls: Sequence[str], port: int | None) -> list[str]:
 
     pip is configured for the server where a service runs it, and must not make it ask
     itself.
-
-    :raises UsageError: no index is left.
     """
     from urllib.parse import urlsplit
 

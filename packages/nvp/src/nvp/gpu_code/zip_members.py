@@ -145,10 +145,7 @@ class Member:
             raise BrokenError("its checksum is wrong")
 
     def _data(self, read: Callable[[int, int], bytes]) -> Callable[[int], bytes]:
-        """Return a function that reads the next bytes as they are in the archive.
-
-        :raises BrokenError: the local header is not what the archive's list says.
-        """
+        """Return a function that reads the next bytes as they are in the archive."""
         # The data is read with the header, so that one call is enough for a small one.
         least = _LOCAL.size + len(self.raw_name)
         data = read(self.offset, least + min(PACKED, self.packed))

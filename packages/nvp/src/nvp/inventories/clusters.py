@@ -241,10 +241,7 @@ def _node(name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> Ma
 def _pair(
     labels: Mapping[str, str], key: str, notes: list[str]
 ) -> tuple[int, int] | None:
-    """Return the two numbers of ``KEY.major`` and ``KEY.minor``.
-
-    :raises InputError: a number is malformed.
-    """
+    """Return the two numbers of ``KEY.major`` and ``KEY.minor``."""
     texts = [labels.get(f"{key}.{part}") for part in ("major", "minor")]
     if None in texts:
         if any(texts):

@@ -172,8 +172,6 @@ def _parse_name(file_name: str) -> tuple[tuple[str, str] | None, str | None]:
     """Return project and version of a file, and the label if it is a variant wheel.
 
     There is no release for files of other kinds and for non-variant wheels.
-
-    :raises InputError: the name of a wheel or a metadata file has another form.
     """
     if file_name.endswith(".whl"):
         wheel = parse_wheel_name(file_name)

@@ -124,10 +124,7 @@ def _try(
     say: Callable[..., None],
     count: Callable[[], int] | None = None,
 ) -> bool:
-    """Carry out a task, and print its outcome.
-
-    :raises _BrokenContextError: a kernel has failed.
-    """
+    """Carry out a task, and print its outcome."""
     say(begin=name)
     started = time.monotonic()
     outcome: dict[str, object] = {"error": None, "code": 0}
@@ -189,10 +186,7 @@ def _load(image: bytes) -> dict[str, object]:
 
 
 def _run_kernel(module: Any) -> None:
-    """Run the kernel, and compare what it has written.
-
-    :raises _BrokenContextError: it did not run to its end.
-    """
+    """Run the kernel, and compare what it has written."""
     driver = _driver()
     kernel = _call(driver.cuModuleGetFunction, module, _NAME)
     numbers = (ctypes.c_uint32 * (_BLOCKS * _THREADS))()
@@ -226,10 +220,7 @@ def _driver() -> Any:
 
 
 def _call(function: Callable[..., Any], *arguments: object) -> Any:
-    """Call the driver, and return its value, or the tuple of its values.
-
-    :raises _CudaError: the driver returned an error.
-    """
+    """Call the driver, and return its value, or the tuple of its values."""
     error, *values = function(*arguments)
     if int(error):
         raise _CudaError(getattr(error, "name", str(error)), int(error))

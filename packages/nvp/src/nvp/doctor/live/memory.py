@@ -49,8 +49,6 @@ def _readable_gpus(count: int) -> Iterator[tuple[dict[str, int], object]]:
     """Yield each GPU that says its memory, with its handle.
 
     A GPU that cannot be read never hides the others.
-
-    :raises NVMLError: no GPU can be read.
     """
     failure: pynvml.NVMLError | None = None
     readable = False

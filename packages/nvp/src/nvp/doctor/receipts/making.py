@@ -338,10 +338,7 @@ def _check(receipt: Mapping[str, Any]) -> None:
 
 
 def _look(value: object, place: str, shape: _Shape) -> None:
-    """Check that a value has a shape.
-
-    :raises InputError: it has another one; the error has its place.
-    """
+    """Check that a value has a shape."""
     if isinstance(shape, dict):
         document = as_object(value, place)
         for name, inner in shape.items():
