@@ -7,9 +7,11 @@ a class of its own, and this module has what they share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 
 Severity = Literal["error", "warning", "note"]
 
@@ -18,6 +20,26 @@ WARNING: Severity = "warning"
 NOTE: Severity = "note"
 SEVERITIES: tuple[Severity, ...] = (ERROR, WARNING, NOTE)
 """All severities, the worst first."""
+
+
+class Reported:
+    """A record that stands in JSON reports with all of its fields."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field under its own name; versions are texts."""
+        return {x.name: _plain(getattr(self, x.name)) for x in fields(self)}  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (CudaVersion, ComputeCapability)):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return list(map(_plain, value))
+    return value.to_dict() if hasattr(value, "to_dict") else value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

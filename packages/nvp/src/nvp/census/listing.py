@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TypeAlias
@@ -213,15 +213,15 @@ def _of_files(
         name = canonicalize_name(file.name.partition("-")[0])
         projects.setdefault(name, []).append(file)
     names = names or sorted(projects)
-    found = (_found_among(projects, name) for name in names)
+    missing = {
+        name: InputError(
+            f"no file of the project {name} is listed", hint="check the name"
+        )
+        for name in names
+        if name not in projects
+    }
+    found = ((name, projects.get(name, ()), missing.get(name)) for name in names)
     yield from _projects(found, len(names), options)
-
-
-def _found_among(projects: Mapping[str, Sequence[IndexFile]], name: str) -> _Found:
-    if name in projects:
-        return name, projects[name], None
-    message = f"no file of the project {name} is listed"
-    return name, (), InputError(message, hint="check the name")
 
 
 def _projects(

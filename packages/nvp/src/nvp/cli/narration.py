@@ -121,9 +121,7 @@ class Narration:
         for item in outcome.builds:
             if item in rest:
                 continue
-            sentence = _cannot_run(item, dry_run=dry_run, driver=outcome.has_driver)
-            if sentence is None and outcome.has_driver:
-                sentence = _without_gpu(item)
+            sentence = _what_is_wrong(item, dry_run=dry_run, driver=outcome.has_driver)
             if sentence is not None and item.note and outcome.alternatives:
                 sentence += f"; try {' and '.join(outcome.alternatives)} instead"
             if sentence is not None:
@@ -215,36 +213,29 @@ def _hidden(hidden: Mapping[str, Sequence[PassedOver]]) -> str:
     )
 
 
-def _cannot_run(item: InstalledBuild, *, dry_run: bool, driver: bool) -> str | None:
-    """Say that a build was installed although it cannot run, and who required it.
+def _what_is_wrong(item: InstalledBuild, *, dry_run: bool, driver: bool) -> str | None:
+    """Say that a build cannot run, and who required it, or that it has no GPU code.
 
     :param driver: the machine has an NVIDIA driver. Without one, a build for GPUs runs
         on the CPU, as far as anybody knows.
     """
     judgement = item.build.judgement
     # Of libraries that come with a build, nothing is to be said besides.
-    if judgement.verdict != "cannot" or (driver and item.brought):
+    cannot = judgement.verdict == "cannot" and not (driver and item.brought)
+    if not cannot and not (driver and judgement.verdict == "cpu"):
         return None
     name = f"{item.project} {item.version}"
     if item.note is not None:
         return f"{name}: {item.note}"
+    why = "; ".join(judgement.reasons)
     if not driver:
-        return f"{name} will not use a GPU: {'; '.join(judgement.reasons)}"
+        return f"{name} will not use a GPU: {why}"
+    if not cannot:
+        because = f": {item.cpu_because}" if item.cpu_because else ""
+        return f"{name} comes without GPU support{because}"
     verb = "would be" if dry_run else "was"
     who = f"; {'; '.join(item.required_by)}" if item.required_by else ""
-    why = "; ".join(judgement.reasons)
     return f"{name} {verb} installed although it cannot run here: {why}{who}"
-
-
-def _without_gpu(item: InstalledBuild) -> str | None:
-    """Say that a build has no GPU code, where that is known."""
-    if item.build.judgement.verdict != "cpu":
-        return None
-    name = f"{item.project} {item.version}"
-    if item.note is not None:
-        return f"{name}: {item.note}"
-    why = f": {item.cpu_because}" if item.cpu_because else ""
-    return f"{name} comes without GPU support{why}"
 
 
 def stays_installed(item: StaleBuild, command: str) -> str:

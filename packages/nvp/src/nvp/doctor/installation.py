@@ -7,11 +7,12 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from nvidia_variant_provider.errors import UsageError, shown
 from nvidia_variant_provider.strict_json import open_regular
 
+from ..findings import Reported
 from .programs import find_program
 
 _VERSION = re.compile(r"python(3\.[0-9]+)(t?)")
@@ -23,7 +24,7 @@ _HINT_OF_SCRIPT = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Installation:
+class Installation(Reported):
     """A Python environment.
 
     :param prefix: its folder, such as ``/home/me/project/.venv``.
@@ -46,10 +47,6 @@ class Installation:
             return {}
         plain = self.version.removesuffix("t")
         return {"python_version": plain, "python_full_version": f"{plain}.0"}
-
-    def to_dict(self) -> dict[str, object]:
-        """Return every field under its own name."""
-        return asdict(self)
 
 
 def find_installation(path: str | None, environ: Mapping[str, str]) -> Installation:

@@ -17,7 +17,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from packaging.version import Version
@@ -26,6 +26,7 @@ from nvidia_variant_provider.errors import printable
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 
 from ..builds.needs import parse_backend
+from ..findings import Reported
 from ..gpu_code.units import ptx_toolkit
 from ..knowledge.tables import gpu_models, runs_machine_code, runs_ptx, toolkits
 from .assemblers import Assembler, find_assemblers
@@ -99,7 +100,7 @@ _ENTRY = re.compile(r"([0-9]{1,2})\.([0-9])([af]?)(\+PTX)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ArchitectureList:
+class ArchitectureList(Reported):
     """What the variable says.
 
     :param text: its value.
@@ -131,10 +132,6 @@ class ArchitectureList:
     def has_ptx_for(self, capability: ComputeCapability) -> bool:
         """Return whether an extension gets PTX that is for a GPU."""
         return any(runs_ptx(name, capability) for name in self.ptx)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return every field under its own name."""
-        return asdict(self)
 
 
 def parse_architectures(text: str) -> ArchitectureList | None:
@@ -169,7 +166,7 @@ _PINNED = re.compile(r"==\s*([0-9]{1,3}\.[0-9]{1,3})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TorchBuild:
+class TorchBuild(Reported):
     """The installed torch.
 
     :param cuda: ``None`` for a build without CUDA, and where nobody knows.
@@ -185,10 +182,6 @@ class TorchBuild:
     def is_known(self) -> bool:
         """Whether it is known which CUDA it is for, or that it is for none."""
         return self.source is not None
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the build as it stands in the JSON report."""
-        return {**asdict(self), "cuda": None if self.cuda is None else str(self.cuda)}
 
 
 def find_torch(torch: Distribution | None, needs: Iterable[Need]) -> TorchBuild | None:

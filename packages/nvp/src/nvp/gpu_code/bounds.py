@@ -17,6 +17,7 @@ from nvidia_variant_provider.errors import shown
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvidia_variant_provider.machine.supported import NEWEST, OLDEST
 
+from ..findings import Reported
 from ..knowledge.builds import CudaMajor
 from ..knowledge.tables import parse_isa
 from ..metadata.requirements import parse_requirement
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bound:
+class Bound(Reported):
     """A lower bound of the driver's CUDA version.
 
     :param version: the bound, or ``None`` if there is none.
@@ -38,11 +39,6 @@ class Bound:
 
     version: CudaVersion | None
     reason: str
-
-    def to_dict(self) -> dict[str, str | None]:
-        """Return the fields under their own names."""
-        version = None if self.version is None else str(self.version)
-        return {"version": version, "reason": self.reason}
 
 
 def find_bounds(

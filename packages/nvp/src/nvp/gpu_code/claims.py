@@ -9,7 +9,7 @@ are built for targets of their own, and neither do those of its tests.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -21,6 +21,7 @@ from nvidia_variant_provider.machine.supported import (
     supported_sm_arch,
 )
 
+from ..findings import Reported
 from ..knowledge.tables import (
     NATIVE,
     PTX,
@@ -38,7 +39,7 @@ NO = "no"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrueClaim:
+class TrueClaim(Reported):
     """The properties that a wheel could truthfully declare.
 
     :param sm_arch: values of the catalog, machine code first, in ascending order.
@@ -63,25 +64,11 @@ class TrueClaim:
     exact: tuple[str, ...]
     compiled: tuple[str, ...]
     unnamed: tuple[str, ...]
-    lacking: tuple[tuple[str, tuple[str, ...]], ...]
+    lacking: Mapping[str, tuple[str, ...]]
     strict: Bound
     relaxed: Bound
     relaxed_sm_arch: tuple[str, ...] = ()
     complete: bool = True
-
-    def to_dict(self) -> dict[str, object]:
-        """Return every field under its own name."""
-        return {
-            "sm_arch": list(self.sm_arch),
-            "exact": list(self.exact),
-            "compiled": list(self.compiled),
-            "unnamed": list(self.unnamed),
-            "lacking": {name: list(targets) for name, targets in self.lacking},
-            "strict": self.strict.to_dict(),
-            "relaxed": self.relaxed.to_dict(),
-            "relaxed_sm_arch": list(self.relaxed_sm_arch),
-            "complete": self.complete,
-        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -346,16 +333,16 @@ def _relaxed_values(
     return tuple(values)
 
 
-def _lacking(units: Sequence[Unit]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _lacking(units: Sequence[Unit]) -> dict[str, tuple[str, ...]]:
     """Return for each unit the values of others that it does not run."""
     loaded = _loaded(units)
     values = {property_value(t) for unit in loaded for t in unit.targets}
     named = [value for value in values if value is not None and gpus_of(value)]
-    lacking = [
-        (unit.name, _sorted(value for value in named if not _runs(unit, value)))
+    lacking = {
+        unit.name: _sorted(value for value in named if not _runs(unit, value))
         for unit in loaded
-    ]
-    return tuple((name, values) for name, values in lacking if values)
+    }
+    return {name: values for name, values in lacking.items() if values}
 
 
 def _sorted(targets: Iterable[str]) -> tuple[str, ...]:

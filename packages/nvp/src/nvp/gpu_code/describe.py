@@ -158,7 +158,7 @@ def claim_lines(claim: TrueClaim) -> list[str]:
     sentences += [
         f"{shown(name, 200)[1:-1]} has no code that runs on {', '.join(targets)}, "
         "unlike other libraries"
-        for name, targets in claim.lacking[:MAX_ROWS]
+        for name, targets in list(claim.lacking.items())[:MAX_ROWS]
     ]
     return lines + sentences
 

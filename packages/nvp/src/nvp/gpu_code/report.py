@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+from ..findings import Reported
 
 _TARGET = re.compile(r"([0-9]+)([af]?)(?:_(real|virtual))?")
 _RUNTIME = re.compile(
@@ -24,7 +26,7 @@ _NOTHING: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Defect:
+class Defect(Reported):
     """A part that could not be read, or that is not what it claims to be.
 
     :param path: the file in the wheel or folder.
@@ -35,10 +37,6 @@ class Defect:
     path: str
     place: str = ""
     message: str
-
-    def to_dict(self) -> dict[str, str]:
-        """Return the fields, under their own names."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,7 +156,7 @@ class LibraryReport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WheelReport:
+class WheelReport(Reported):
     """The GPU code of a wheel, or of anything else that has libraries.
 
     :param path: what was inspected; for a distribution its name.
@@ -241,18 +239,6 @@ class WheelReport:
             defects=tuple(Defect(**item) for item in data["defects"]),
             requires=tuple(data["requires"]),
         )
-
-    def to_dict(self) -> dict[str, object]:
-        """Return every field under its own name."""
-        return {
-            "path": self.path,
-            "kind": self.kind,
-            "size": self.size,
-            "members": self.members,
-            "libraries": [library.to_dict() for library in self.libraries],
-            "defects": [defect.to_dict() for defect in self.defects],
-            "requires": list(self.requires),
-        }
 
 
 def is_test(path: str) -> bool:

@@ -18,6 +18,8 @@ from nvidia_variant_provider.machine.environment import (
 )
 from nvidia_variant_provider.machine.reasons import NOT_GIVEN
 
+from ..findings import Reported
+
 _SNAPSHOT = "make one with: nvp detect --json"
 _NUMBERS = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,6})*")
 MAX_GPUS = 256
@@ -25,7 +27,7 @@ MAX_GPUS = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
+class Machine(Reported):
     """A machine that somebody else describes.
 
     :param name: how its source calls it, such as a node of a cluster.
@@ -35,14 +37,6 @@ class Machine:
     name: str
     environment: Environment
     notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, object]:
-        """Return every field under its own name."""
-        return {
-            "name": self.name,
-            "environment": self.environment.to_dict(),
-            "notes": list(self.notes),
-        }
 
 
 def parse_cuda(text: str) -> CudaVersion:

@@ -222,7 +222,7 @@ def check_nv509(wheel: DeclaringWheel) -> Iterator[Problem]:
     """
     if not wheel.loaded:
         return
-    for name, targets in wheel.truth.lacking:
+    for name, targets in wheel.truth.lacking.items():
         undeclared = [target for target in targets if target not in wheel.values]
         if undeclared:
             yield Problem(

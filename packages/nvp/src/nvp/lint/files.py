@@ -6,13 +6,14 @@ import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import IO
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import SUFFIX, parse_metadata_name
 from nvidia_variant_provider.strict_json import read_bytes
 
+from ..findings import Reported
 from ..index.http.urls import IndexFile
 from ..wheels.archive import WheelName, parse_wheel_name
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Unchecked:
+class Unchecked(Reported):
     """One thing that was not checked, with the same reason for all of its files.
 
     :param what: a noun, such as ``GPU code``; it is ``everything`` for whole files.
@@ -40,10 +41,6 @@ class Unchecked:
     def __str__(self) -> str:
         wheels = "1 file" if self.files == 1 else f"{self.files} files"
         return f"not checked: {self.what} of {wheels}: {self.reason}"
-
-    def to_dict(self) -> dict[str, str | int]:
-        """Return the fields under their own names."""
-        return asdict(self)
 
 
 class UncheckedFiles:

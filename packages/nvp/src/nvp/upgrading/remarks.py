@@ -7,7 +7,7 @@ and a machine on which the labels come in another order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from nvidia_variant_provider.errors import InputError, join
@@ -37,6 +37,7 @@ from nvidia_variant_provider.metadata.model import (
 )
 from nvidia_variant_provider.resolution.ordering import order
 
+from ..findings import Reported
 from ..metadata.checking import find_unanswered
 from ..metadata.requirements import parse_requirement
 
@@ -48,7 +49,7 @@ _MOST_COMPARISONS = 200_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Remark:
+class Remark(Reported):
     """One thing that a publisher should know about.
 
     :param place: the place in the document, or the file that the remark is about.
@@ -71,10 +72,6 @@ class Remark:
         place = ": ".join(part for part in (error.path, error.place) if part)
         hint = error.hint or "correct it"
         return cls(place=place or "top level", message=error.message, hint=hint)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the keys ``place``, ``message``, ``hint`` and ``reorders``."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
