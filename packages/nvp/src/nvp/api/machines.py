@@ -155,7 +155,7 @@ def doctor(
     :raises MissingExtraError: ``live`` needs the extra ``live``.
     :raises DetectionError: ``live`` needs a GPU.
     """
-    from ..doctor.runner import diagnose_installation
+    from ..doctor.runner import add_evidence, diagnose_installation
     from ..files import cache_folder
 
     environ = os.environ if environ is None else environ
@@ -170,11 +170,7 @@ def doctor(
         live=live,
         machine_options=machine_options,
     )
-    if evidence is None:
-        return diagnosis
-    from ..doctor.runner import add_evidence
-
-    return add_evidence(diagnosis, evidence)
+    return diagnosis if evidence is None else add_evidence(diagnosis, evidence)
 
 
 def diff_receipts(old: Receipt | str, new: Receipt | str) -> Comparison:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 from nvidia_variant_provider.errors import UsageError
 from nvidia_variant_provider.strict_json import (
@@ -105,6 +106,11 @@ def _compare(
 ) -> tuple[Differences, set[str | None]]:
     """Return the differences, and the names of the projects."""
     files = (options.old, options.new)
+    given: dict[str, Any] = {
+        "all_lanes": options.all_lanes,
+        "minor_version_compatibility": options.minor_version_compatibility or None,
+        "environ": environ,
+    }
     projects = [names_project(file, options) for file in files]
     if any(projects):
         from ..api import diff_of_projects
@@ -113,27 +119,13 @@ def _compare(
             hint = "give two files or two projects"
             raise UsageError("one of OLD and NEW is a project", hint=hint)
         refuse_for_projects(options)
-        differences = diff_of_projects(
-            *files,
-            index_url=options.index_url,
-            all_lanes=options.all_lanes,
-            minor_version_compatibility=options.minor_version_compatibility or None,
-            environ=environ,
-        )
+        differences = diff_of_projects(*files, index_url=options.index_url, **given)
         return differences, {differences.old.split()[0], differences.new.split()[0]}
     from ..api import diff
 
     old, new = (read_release(file, environ) for file in files)
     check_assumed(options, old, new)
-    differences = diff(
-        old,
-        new,
-        assume=options.assume,
-        all_lanes=options.all_lanes,
-        minor_version_compatibility=options.minor_version_compatibility or None,
-        environ=environ,
-    )
-    return differences, {old.name, new.name}
+    return diff(old, new, assume=options.assume, **given), {old.name, new.name}
 
 
 _MARK = b'"receipt_version"'

@@ -83,14 +83,11 @@ def extract_cubin(path: str, fits: Callable[[str], bool]) -> Cubin | None:
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
     ):
         if data[:4] == elf.MAGIC and data[18:20] == elf.CUDA.to_bytes(2, "little"):
-            return _loose(data, fits)
+            content = data[:]
+            target = read_all(read_cubin(), content).target
+            fitting = fits(target) and _is_loadable(content)
+            return Cubin(target, content) if fitting else None
         return _first(data, fits)
-
-
-def _loose(data: mmap.mmap, fits: Callable[[str], bool]) -> Cubin | None:
-    content = data[:]
-    target = read_all(read_cubin(), content).target
-    return Cubin(target, content) if fits(target) and _is_loadable(content) else None
 
 
 def _first(data: mmap.mmap, fits: Callable[[str], bool]) -> Cubin | None:

@@ -293,7 +293,10 @@ def copied_paths(
             or item.path.lower().startswith("nvidia/")
         ):
             copied.append(item)
-        elif repaired is None or _is_named_like(name, stem or _stem(repaired)):
+        elif repaired is None or (
+            (letters := _letters(stem or _stem(repaired)))
+            and _letters(name).startswith((f"lib{letters}", letters))
+        ):
             own.append(item)
         elif _is_known(item, stem):
             copied.append(item)
@@ -343,11 +346,6 @@ def _stem(project: str) -> str:
     while len(words) > 1 and _HARDWARE.fullmatch(words[-1]):
         words.pop()
     return "-".join(words)
-
-
-def _is_named_like(name: str, stem: str) -> bool:
-    letters = _letters(stem)
-    return bool(letters) and _letters(name).startswith((f"lib{letters}", letters))
 
 
 def _letters(text: str) -> str:

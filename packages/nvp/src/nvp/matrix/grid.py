@@ -186,41 +186,32 @@ def caption(cell: Cell | None) -> str:
     """
     if cell is None:
         return "-"
-    text = _build(cell)
+    text, _ = _described(cell)
     return text if cell.exists else f"[{text}]"
-
-
-def _build(cell: Cell) -> str:
-    if cell.how == NO_BUILD:
-        return "none"
-    if cell.label is None:
-        return "(none)"
-    if cell.how == CPU:
-        return "cpu" if cell.label in NULL_LABELS else f"{cell.label} (cpu)"
-    marks = {PTX: "*", UNKNOWN: "?"}
-    return f"{cell.label}{marks.get(cell.how, '')}"
 
 
 def meaning(cell: Cell | None) -> str:
     """Return what `caption` says, in words."""
     if cell is None:
         return UNSUPPORTED
-    words = _words(cell)
+    _, words = _described(cell)
     return words if cell.exists else f"{words}; {UNSUPPORTED}"
 
 
-def _words(cell: Cell) -> str:
+def _described(cell: Cell) -> tuple[str, str]:
+    """Return what a cell says, and the same in words."""
     if cell.how == NO_BUILD:
-        return "no build of the release runs on the GPU"
+        return "none", "no build of the release runs on the GPU"
     if cell.label is None:
-        return "no label fits: the non-variant wheel"
+        return "(none)", "no label fits: the non-variant wheel"
     if cell.how == CPU:
-        return f"{cell.label}, which uses no GPU"
-    if cell.how == PTX:
-        return f"{cell.label}, whose PTX the driver compiles"
-    if cell.how == UNKNOWN:
-        return f"{cell.label}, of which nothing says whether it runs"
-    return cell.label
+        text = "cpu" if cell.label in NULL_LABELS else f"{cell.label} (cpu)"
+        return text, f"{cell.label}, which uses no GPU"
+    mark, words = {
+        PTX: ("*", ", whose PTX the driver compiles"),
+        UNKNOWN: ("?", ", of which nothing says whether it runs"),
+    }.get(cell.how, ("", ""))
+    return cell.label + mark, cell.label + words
 
 
 def branches(band: Drivers) -> str:
