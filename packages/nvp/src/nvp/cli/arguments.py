@@ -47,7 +47,7 @@ _SHARED = """
 """
 """The options that are the same for each verb that has them; see `add_options`."""
 
-_SETTINGS = {
+_SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "jobs": {"type": whole_number, "default": min(4, os.cpu_count() or 1)},
     "no_range_metadata": {"action": "store_false", "dest": "range_metadata"},
 }
