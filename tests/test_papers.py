@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from support.paths import ROOT
 
 if sys.version_info >= (3, 11):
@@ -64,7 +66,9 @@ class TestWorkflows:
             for path in WORKFLOWS
             for action in re.findall(r"uses: (.+)", path.read_text(encoding="utf-8"))
         ]
-        assert {name for name, _ in used} == {"ci.yml", "newest.yml", "release.yml"}
+        assert {name for name, _ in used} == {
+            *("ci.yml", "newest.yml", "release.yml", "trust.yml"),
+        }
         pinned = re.compile(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
         assert [item for item in used if not pinned.fullmatch(item[1])] == []
 
@@ -81,12 +85,71 @@ class TestWorkflows:
         jobs = re.split(r"\n  (?=[\w-]+:\n    name: )", path.read_text("utf-8"))
         with_token = [job for job in jobs if "id-token: write" in job]
         assert [job.partition(":")[0] for job in with_token] == [
+            "attest",
             "publish-provider",
             "publish-nvp",
         ]
         for job in with_token:
-            assert "attestations: true" in job
+            assert "attestations: true" in job or "attestations: write" in job
             assert "run:" not in job, "no code of the repository runs with the token"
+
+    def test_what_a_workflow_installs_has_a_hash(self) -> None:
+        """The job with the newest clients alone takes what the index has."""
+        lines = [
+            line.strip()
+            for path in WORKFLOWS
+            for line in path.read_text(encoding="utf-8").splitlines()
+            if "pip install" in line and path.name != "newest.yml"
+        ]
+        assert len(lines) >= 10
+        allowed = re.compile(r"--require-hashes -r \.ci/\w+\.txt$|--no-deps ")
+        assert [line for line in lines if not allowed.search(line)] == []
+
+
+def read_lock(name: str) -> dict[str, list[str]]:
+    """Return the versions of each project in a lock; there may be one for each Python.
+
+    Every line is one version, with the hashes of its files.
+    """
+    text = (ROOT / ".ci" / name).read_text(encoding="utf-8").replace("\\\n", " ")
+    versions: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        given, *hashes = line.split("--hash=")
+        requirement = Requirement(given)
+        (pin,) = requirement.specifier
+        assert pin.operator == "==", line
+        assert hashes, line
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}\s*", item) for item in hashes)
+        versions.setdefault(canonicalize_name(requirement.name), []).append(pin.version)
+    return versions
+
+
+@pytest.mark.skipif(not WORKFLOWS, reason="no checkout: there are no dotfiles")
+@pytest.mark.parametrize(
+    ("name", "extras"),
+    [("test.txt", ["test", "docs"]), ("runtime.txt", []), ("release.txt", None)],
+)
+def test_the_lock_has_what_is_demanded(name: str, extras: list[str] | None) -> None:
+    """``.ci/lock`` writes it again; each system and Python gets what it needs."""
+    lock = read_lock(name)
+    if extras is None:
+        lines = (ROOT / ".ci" / "release.in").read_text(encoding="utf-8").splitlines()
+        demanded = [line for line in lines if not line.startswith("#")]
+    else:
+        project = tomllib.loads(PYPROJECTS[1].read_text(encoding="utf-8"))["project"]
+        own = tomllib.loads(PYPROJECTS[0].read_text(encoding="utf-8"))["project"]
+        demanded = project["dependencies"] + own["dependencies"]
+        optional = project["optional-dependencies"]
+        waiting = list(extras)
+        while waiting:
+            for text in optional[waiting.pop()]:
+                waiting += Requirement(text).extras if text.startswith("nvp[") else ()
+                demanded.append(text)
+    for requirement in map(Requirement, demanded):
+        if requirement.name in ("nvp", "nvidia-variant-provider"):
+            continue
+        versions = lock[canonicalize_name(requirement.name)]
+        assert all(map(requirement.specifier.contains, versions)), requirement
 
 
 def test_the_affiliation_is_said_where_people_look() -> None:
