@@ -38,6 +38,11 @@ so that nothing in them can replace a standard module.
 """
 
 PARENT_OF_PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+_NEEDED = ("SYSTEMROOT", "WINDIR", "PROGRAMFILES")
+_OF_THE_DRIVER = ("CUDA_", "NV_", "NVIDIA_", "NVML_")
+"""What names of variables that NVIDIA's libraries read begin with, such as
+``CUDA_MPS_PIPE_DIRECTORY``."""
+
 _PENDING = "pending"
 _SILENT = (reasons.NO_NVML, reasons.NO_BINDINGS, reasons.NOT_SUPPORTED)
 """With these reasons NVML says nothing about the machine."""
@@ -85,11 +90,26 @@ def _better(nvml: Environment, libcuda: Environment) -> Environment:
     return libcuda if libcuda.compute_capabilities or silent else nvml
 
 
-def child_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of a child that asks the driver."""
+def child_variables(
+    environ: Mapping[str, str], *, complete: bool = False
+) -> dict[str, str]:
+    """Return the environment variables of a child that asks the driver.
+
+    It gets what NVIDIA's libraries may read and what Windows needs to load them, and
+    none of the other variables, such as the passwords of an installer.
+
+    :param complete: pass all variables on, for a child that the user has asked for.
+    """
     # A process can inherit a variable whose name is empty or contains "=", but it
     # cannot pass one on.
-    variables = {k: v for k, v in environ.items() if k and "=" not in k}
+    variables = {
+        name: value
+        for name, value in environ.items()
+        if name
+        and "=" not in name
+        and (complete or name in _NEEDED or name.startswith(_OF_THE_DRIVER))
+        and (complete or not name.startswith("NV_VARIANT_PROVIDER_"))
+    }
     # The mask belongs to the program that runs now, not to what gets installed.
     variables.pop("CUDA_VISIBLE_DEVICES", None)
     # Number the GPUs as NVML does.
@@ -126,7 +146,9 @@ def _run_child(library: str, variables: Mapping[str, str], end: float) -> Enviro
     if not sys.executable:
         return Environment(reason=reasons.PROBE_FAILED)
     seconds = str(int(left) + 2)
-    command = [sys.executable, "-I", "-S", "-c", BOOTSTRAP, library, seconds, *folders]
+    # -B: nothing is written where the packages are installed.
+    options = ["-I", "-S", "-B", "-c", BOOTSTRAP]
+    command = [sys.executable, *options, library, seconds, *folders]
     _logger.debug("asking %s in a child process, for at most %.1f s", library, left)
     try:
         output, in_time = run(command, variables, left)

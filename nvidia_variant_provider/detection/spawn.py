@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_MOST = 16 * 1024 * 1024
+_MOST = 8 * 1024 * 1024
 """The most bytes that are read of a child, in case that it prints without end."""
 
 _SIGKILL = 9  # POSIX fixes the number; `signal` would import enum and functools
@@ -38,7 +38,7 @@ def run(
     """Return what the child wrote to stdout, and whether it closed stdout in time.
 
     The child's stdin is empty, and its stderr is discarded. After the deadline, or
-    after 16 MiB of output, the child is killed, and the output up to then is returned.
+    after 8 MiB of output, the child is killed, and the output up to then is returned.
 
     :param seconds: the deadline.
     :param group: start the child in a process group of its own, and kill the whole
@@ -97,31 +97,27 @@ if sys.platform != "win32":
         command: Sequence[str], variables: Mapping[str, str], group: bool
     ) -> tuple[int, int]:
         """Return the child's process id, and a descriptor for its stdout."""
-        nowhere = os.open(os.devnull, os.O_RDWR)
+        reader, writer = os.pipe()
         try:
-            reader, writer = os.pipe()
-            try:
-                actions = [
-                    (os.POSIX_SPAWN_DUP2, nowhere, 0),
-                    (os.POSIX_SPAWN_DUP2, writer, 1),
-                    (os.POSIX_SPAWN_DUP2, nowhere, 2),
-                ]
-                words = tuple(command)
-                if group:  # a new one, which has the number of the child
-                    pid = os.posix_spawn(
-                        words[0], words, variables, file_actions=actions, setpgroup=0
-                    )
-                else:
-                    pid = os.posix_spawn(
-                        words[0], words, variables, file_actions=actions
-                    )
-            except BaseException:
-                os.close(reader)
-                raise
-            finally:
-                os.close(writer)
+            # Where this process has no standard streams, the pipe has their numbers:
+            # stdout comes first, before anything takes the place of the pipe.
+            actions = [
+                (os.POSIX_SPAWN_DUP2, writer, 1),
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+            ]
+            words = tuple(command)
+            if group:  # a new one, which has the number of the child
+                pid = os.posix_spawn(
+                    words[0], words, variables, file_actions=actions, setpgroup=0
+                )
+            else:
+                pid = os.posix_spawn(words[0], words, variables, file_actions=actions)
+        except BaseException:
+            os.close(reader)
+            raise
         finally:
-            os.close(nowhere)
+            os.close(writer)
         return pid, reader
 
     def _reap() -> None:

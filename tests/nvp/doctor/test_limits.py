@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
 import shlex
 import sys
@@ -12,15 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from support.command import Run
 from support.containers import library, linked
 from support.gpu_wheels import binary
 from support.stacks import Installed, machine, make_environment, make_stack
 
-from nvidia_variant_provider.errors import UsageError
-from nvp import api
 from nvp.doctor import abi, distributions, limits, loader, loading, software, system
 from nvp.doctor.abi import abi_of
 from nvp.doctor.distributions import Distribution
@@ -341,131 +335,3 @@ def test_symbols_that_cannot_be_seeked_to(tmp_path: Path) -> None:
     (tmp_path / "a.so").write_bytes(data)
     with (tmp_path / "a.so").open("rb") as file, pytest.raises(ValueError, match="cut"):
         list(read_symbols(file))
-
-
-# Whole environments that anybody could publish.
-
-_LONG = st.sampled_from(["9" * 5000, "1." * 3000, "(" * 600, "a" * 70_000])
-_TEXT = st.one_of(
-    st.text(max_size=30),
-    _LONG,
-    st.sampled_from(
-        [
-            *("nvidia-cublas-cu12==12.*; extra == 'a'", "cuda-toolkit[cublas]==13.2"),
-            *("torch===1_x", "triton~=3.9; python_version < '3.1e9'", "../../x", "\0"),
-            *("demo/x.so", "/etc/passwd", "torch/lib/libc10.so", "\x1b[31m", "1.0"),
-            *("https://host/torch-2.8.0+cu126-cp311-cp311-linux_x86_64.whl", "3.11.7"),
-        ]
-    ),
-)
-_LINES = st.lists(
-    st.tuples(
-        st.sampled_from(
-            [
-                *("Name: ", "Requires-Dist: ", "Tag: ", "X: ", " ", "version = ", ""),
-                *("home = ", "include-system-site-packages = true\nhome = ", "cuda = "),
-            ]
-        ),
-        _TEXT,
-        st.sampled_from(["\n", "\r\n", ",,", ",sha256=x,1\n", ",,99999999999999999\n"]),
-    ).map("".join),
-    max_size=6,
-).map("".join)
-_JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), _TEXT),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3),
-        st.dictionaries(
-            st.sampled_from(["url", "variants", "providers", "nvidia", "cu126", "x"]),
-            inner,
-            max_size=3,
-        ),
-    ),
-    max_leaves=8,
-).map(json.dumps)
-_LIBRARY = st.builds(
-    linked,
-    st.sampled_from(["libcudart.so.13", "libc10.so", "libtorch.so", "..", "/", "a/b"]),
-    st.sampled_from(["libcublas.so.12", "", "$ORIGIN/x.so", "\x1b[31m"]),
-    runpath=st.sampled_from(["", ":", "$ORIGIN:$LIB", "/proc/self/fd:/dev", "a\n"]),
-    soname=st.sampled_from(["", "libc10.so", "libcudart.so.13"]),
-    names=st.sampled_from([None, 0, 1 << 62, (1 << 64) - 1]),
-)
-_BYTES = st.one_of(
-    st.binary(max_size=80),
-    st.one_of(_LINES, _JSON).map(lambda text: text.encode("utf-8", "replace")),
-    _LIBRARY,
-    st.sampled_from(["plain.so", "ptx-only.so"]).map(binary),
-    st.sampled_from(["pipe", "link", "circle", "folder"]),
-)
-_IN_DIST_INFO = (
-    *("RECORD", "METADATA", "WHEEL", "INSTALLER", "direct_url.json", "variant.json"),
-    *("entry_points.txt", "REQUESTED"),
-)
-_BESIDE = (
-    *("torch/lib/libtorch_global_deps.so", "torch/lib/libc10.so", "torch/version.py"),
-    *("torch/__init__.py", "torch/_C.x.so", "torch/bin/ptxas", "demo/x.so", "demo/y"),
-    *("triton/backends/nvidia/bin/ptxas", "triton/backends/nvidia/compiler.py"),
-    *("jax_plugins/xla_cuda12/__init__.py", "nvidia/cu13/lib/libcudart.so.13"),
-    *("nvidia/cublas/lib/libcublas.so.12", "demo.libs/libx-12345678.so"),
-)
-_FOLDERS = (
-    *(b"torch-2.8.0+cu126", b"triton-3.9.0", b"nvidia_cublas_cu12-12.8", b"nvp-1"),
-    *(b"jax_cuda12_plugin-0.6", b"demo-\x1b[31m\n", b"demo-1.0+\xff\xfe", b"~emo-1.0"),
-    *(b"demo-1!2.3.post4+pt2.8cu126", b"demo-" + b"9" * 200, b"flash_attn-2.8+cu12"),
-)
-
-
-def _write(path: bytes, content: bytes | str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    if isinstance(content, bytes):
-        with open(path, "wb") as file:
-            file.write(content)
-    elif content == "pipe":
-        os.mkfifo(path)
-    elif content == "folder":
-        os.makedirs(path)
-    else:
-        os.symlink(path if content == "circle" else b"/dev/zero", path)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs names that are no text")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_any_environment_is_looked_at(
-    data: st.DataObject, empty_folders: Iterator[Path], run: Run
-) -> None:
-    prefix = next(empty_folders)
-    packages = make_environment(prefix, Installed(files=PLAIN))
-    root = os.fsencode(packages)
-    for folder in data.draw(st.sets(st.sampled_from(_FOLDERS), max_size=4)):
-        os.makedirs(os.path.join(root, folder + b".dist-info"), exist_ok=True)
-        for name in data.draw(st.sets(st.sampled_from(_IN_DIST_INFO))):
-            path = os.path.join(root, folder + b".dist-info", name.encode())
-            _write(path, data.draw(_BYTES))
-    for name in data.draw(st.sets(st.sampled_from(_BESIDE), max_size=8)):
-        _write(os.path.join(root, name.encode()), data.draw(_BYTES))
-    if data.draw(st.booleans()):
-        (prefix / "pyvenv.cfg").unlink()
-        _write(os.fsencode(prefix / "pyvenv.cfg"), data.draw(_BYTES))
-    # RECORD lists what lies there, where nothing hostile has taken its place.
-    record = "".join(f"{name},,\n" for name in _BESIDE)
-    for item in packages.glob("*.dist-info"):
-        if not os.path.lexists(item / "RECORD"):
-            (item / "RECORD").write_text(record)
-    words = data.draw(
-        st.sampled_from([(), ("--cuda-driver", "12.8", "--sm-arch", "9.0")])
-    )
-    try:
-        api.doctor(str(prefix), environ={"NV_VARIANT_PROVIDER_SYSROOT": str(prefix)})
-    except UsageError:
-        assert run("doctor", "--python", prefix, *words).code == 2
-        return
-    outcome = run("doctor", "--python", prefix, *words)
-    assert outcome.code in (0, 1), outcome.err
-    text = (outcome.out + outcome.err).replace("\n", "")
-    assert "Traceback" not in text
-    assert text.isprintable() or not any(ord(x) < 32 or x == "\x7f" for x in text)
-    outcome = run("doctor", "--python", prefix, *words, "--json")
-    assert outcome.code in (0, 1)
-    assert json.loads(outcome.out)["command"] == "doctor"

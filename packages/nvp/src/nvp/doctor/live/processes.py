@@ -147,7 +147,7 @@ def ask_driver(
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(list(map(asdict, tasks)), file)
     variables = {
-        **child_variables(environ),
+        **child_variables(environ, complete=True),
         # The driver keeps what it compiles, and would compile it once only.
         "CUDA_CACHE_DISABLE": "1",
         # The default since CUDA 12.2 loads a kernel when it is first called.
