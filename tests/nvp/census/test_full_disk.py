@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 from support.command import Run
-from support.paths import ROOT
+from support.paths import FIXTURES
 
-INDEX = ROOT / "fixtures" / "census"
+INDEX = FIXTURES / "census"
+
+TORCH = FIXTURES / "variants-json" / "torch-2.8.0-variants.json"
+STACK = FIXTURES / "stacks" / "cuda13"
+MACHINE = ["--cuda-driver", "13.0", "--sm-arch", "9.0"]
 
 LIMITED = """
 import resource, sys
@@ -23,22 +27,56 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.skipif(os.name == "nt", reason="there is no such limit")
-def test_a_full_disk(run: Run, tmp_path: Path) -> None:
-    """A limit for the size of files stands for the disk."""
-    script, store = tmp_path / "limited.py", tmp_path / "census.sqlite"
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="there is no such limit")
+
+
+def limited(
+    limit: int, *words: object, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run our command line where no file can have more bytes than ``limit``."""
+    script = folder / "limited.py"
     script.write_text(LIMITED)
-    words = ["census", INDEX, "-o", store, "--jobs", "1"]
-    first = run(*words, "--project", "demo-tools")
-    assert first.code == 0
-    limit = str(store.stat().st_size)
-    done = subprocess.run(
-        [sys.executable, script, limit, *map(str, words), "--per-release", "all"],
+    return subprocess.run(
+        [sys.executable, script, str(limit), *map(str, words)],
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["upgrade", TORCH, "-o"],
+        ["matrix", TORCH, "-o"],
+        ["doctor", "--python", STACK, *MACHINE, "--receipt"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_was_written_before_stays(words: list[object], tmp_path: Path) -> None:
+    """A file is replaced completely or not at all, and no part of it is left."""
+    folder = tmp_path / "written"
+    folder.mkdir()
+    before = folder / "before.json"
+    before.write_text("{}\n")
+    done = limited(100, *words, before, folder=tmp_path)
+    assert done.returncode == 3, done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if str(before) in line)
+    assert "cannot be written" in line
+    assert "Traceback" not in done.stderr
+    assert before.read_text() == "{}\n"
+    assert list(folder.iterdir()) == [before]
+
+
+def test_a_full_disk(run: Run, tmp_path: Path) -> None:
+    """A limit for the size of files stands for the disk."""
+    store = tmp_path / "census.sqlite"
+    words = ["census", INDEX, "-o", store, "--jobs", "1"]
+    first = run(*words, "--project", "demo-tools")
+    assert first.code == 0
+    limit = store.stat().st_size
+    done = limited(limit, *words, "--per-release", "all", folder=tmp_path)
     assert done.returncode == 3
     (line,) = done.stderr.splitlines()
     assert str(store) in line
