@@ -84,10 +84,13 @@ def test_one_of_several_gpus_without_code(tmp_path: Path) -> None:
     environment = machine("13.0", "7.0", "10.0")
     stack = make_stack(tmp_path, torch, environment=environment)
     again = ("install", "--upgrade", "--force-reinstall")
-    assert hints(stack, "ND202") == [
+    (finding,) = (item for item in run_checks(stack) if item.code == "ND202")
+    assert finding.severity == "warning"
+    assert finding.hint == (
         "torch 2.10.0 is the newest release that runs on each GPU: "
-        f"{stack.pip(*again, '--every-gpu', 'torch')}"
-    ]
+        f"{stack.pip(*again, '--every-gpu', 'torch')}; or leave the others out: "
+        "CUDA_VISIBLE_DEVICES=1"
+    )
 
 
 def test_torch_of_pypi_for_windows_is_replaced_from_another_index(

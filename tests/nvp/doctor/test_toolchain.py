@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -43,6 +45,7 @@ class Case:
     environment: Environment = H100
     programs: Mapping[str, bytes] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
+    everything: bool = True
 
     def check(self, tmp_path: Path) -> list[Finding]:
         tools = tmp_path / "tools"
@@ -61,7 +64,7 @@ class Case:
             for item in distribution.files:
                 if "/bin/" in item.path:
                     os.chmod(distribution.locate(item.path), 0o755)
-        return run_checks(stack)
+        return run_checks(dataclasses.replace(stack, everything=self.everything))
 
 
 def nvcc(version: str) -> dict[str, bytes]:
@@ -337,3 +340,31 @@ def test_ptx_does_not_help_a_gpu_that_is_too_old(tmp_path: Path) -> None:
     nvrtc = Installed(name="nvidia-cuda-nvrtc", version="13.2.86")
     case = Case(installed=(nvrtc, TORCH), environment=machine("13.0", "7.0"))
     assert case.check(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_found"),
+    [
+        (None, False),
+        (
+            {"url": "https://x.example/demo-1.0-py3-none-any.whl", "archive_info": {}},
+            False,
+        ),
+        ({"url": "https://x.example/demo-1.0.tar.gz", "archive_info": {}}, True),
+        ({"url": "file:///src/demo", "dir_info": {"editable": True}}, True),
+        ({"url": "https://x.example/demo", "vcs_info": {"vcs": "git"}}, True),
+    ],
+)
+def test_nvcc_counts_where_something_is_built_here(
+    origin: dict[str, object] | None, is_found: bool, tmp_path: Path
+) -> None:
+    files = {}
+    if origin is not None:
+        files["demo-1.0.dist-info/direct_url.json"] = json.dumps(origin).encode()
+    case = Case(
+        installed=(TORCH, Installed(files=files)),
+        programs=nvcc("12.9"),
+        environ=HOME,
+        everything=False,
+    )
+    assert [finding.code for finding in case.check(tmp_path)] == ["ND404"] * is_found

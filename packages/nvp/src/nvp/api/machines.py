@@ -126,6 +126,7 @@ def doctor(
     jobs: int = 1,
     watch: WatchReading | None = None,
     live: float | None = None,
+    everything: bool = False,
     evidence: Evidence | None = None,
 ) -> Diagnosis:
     """Check whether an installed stack can use the GPUs of a machine.
@@ -147,9 +148,11 @@ def doctor(
         that it returns gives a function that reports the progress, as for `inspect`.
     :param live: run code on the GPUs of this machine, with this deadline in seconds
         for each GPU and for torch.
+    :param everything: check ``nvcc`` too where nothing is built here. That is so where
+        no distribution was installed from source and there is no workload.
     :param evidence: workloads to run, and the receipt to make or to compare with; a
         receipt that is made is the ``receipt`` of the result.
-    :return: ``findings`` has what is wrong, in the order of the codes.
+    :return: ``findings`` has what is wrong, in the order of what to do first.
     :raises UsageError: there is no such interpreter or environment, or ``evidence`` has
         a command or a reason that is malformed.
     :raises MissingExtraError: ``live`` needs the extra ``live``.
@@ -169,6 +172,7 @@ def doctor(
         watch=watch,
         live=live,
         machine_options=machine_options,
+        everything=everything or bool(evidence and evidence.workloads),
     )
     return diagnosis if evidence is None else add_evidence(diagnosis, evidence)
 

@@ -35,11 +35,19 @@ _OPTIONS = """
   the interpreter or the environment to look at; the checks run no Python code of it
   (default: the activated environment)
 --jobs
+--all
+  check nvcc too where nothing is built here: where no distribution was installed from
+  source, and without --workload
 --live
   run small kernels on the GPUs of this machine, load code of each library, and run
   torch; needs the extra live
 --live-timeout SECONDS
   the most seconds of --live for each GPU, and for torch (default: %(default)g)
+--report FILE
+  write machine, versions and findings as Markdown for an issue tracker, without names
+  of users and home folders
+--share
+  print the same instead, short enough for a comment
 """
 
 _EVIDENCE = """
@@ -76,6 +84,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Run all checks; ``data`` has what they found, and what the stack consists of."""
     from ..api import doctor
+    from ..doctor.issue import LONGEST_SHARED, issue_lines
+    from ..files import replace_file
     from ..signals import ending
 
     require_positive(options, "jobs")
@@ -95,14 +105,23 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             jobs=options.jobs,
             watch=lambda name: progress_bar(f"reading {name}"),
             live=options.live_timeout if options.live else None,
+            everything=options.all,
             evidence=evidence,
         )
     written, errors = _write_receipts(diagnosis, options.receipt)
+    if options.report is not None:
+        with _collecting(errors):
+            lines = issue_lines(diagnosis, environ)
+            replace_file(options.report, "\n".join(lines) + "\n")
+            written.append(f"Report:      {printable(options.report)}")
+    text = [*_text(diagnosis, written)]
+    if options.share:
+        text = issue_lines(diagnosis, environ, most=LONGEST_SHARED)
     exit_code = 1 if diagnosis.has_errors else 0
     return Result(
         exit_code=errors[0].exit_code if errors else exit_code,
         data=diagnosis.to_dict(),
-        text=[*_text(diagnosis, written)],
+        text=text,
         notes=[*diagnosis.notes, *map(str, errors)],
         errors=errors,
     )
@@ -134,6 +153,7 @@ def _text(diagnosis: Diagnosis, written: Sequence[str]) -> Iterator[str]:
         yield f"  {finding.hint}"
     yield ""
     yield _summary(diagnosis)
+    yield from _commands(diagnosis)
     environment = stack.environment
     if driver is None or not environment.compute_capabilities:
         what = "NVIDIA driver" if driver is None else "GPU"
@@ -172,6 +192,16 @@ def _summary(diagnosis: Diagnosis) -> str:
         if count:
             counts.append(f"{count} {severity}{'s' if count > 1 else ''}")
     return f"Found {', '.join(counts)}."
+
+
+def _commands(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield the commands that mend all of several findings."""
+    from ..doctor.mending import commands_of
+
+    commands = commands_of(diagnosis.findings)
+    if commands and len(diagnosis.findings) > 1:
+        yield "Do this:"
+        yield from (f"  {command}" for command in commands)
 
 
 def _live_lines(live: Mapping[str, Any]) -> Iterator[str]:

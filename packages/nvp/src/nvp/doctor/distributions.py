@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -142,6 +143,19 @@ class Distribution:
     def variant_json(self) -> bytes | None:
         """The bytes of variant.json; ``None`` for an ordinary wheel."""
         return self.read("variant.json")
+
+    @cached_property
+    def is_from_source(self) -> bool:
+        """Whether it was installed from a folder, a repository or a source archive."""
+        # "Recording the Direct URL Origin of installed distributions" (PEP 610).
+        data = self.read("direct_url.json") or b"{}"
+        try:
+            origin = json.loads(data)
+            url = str(origin.get("url", ""))
+        except (ValueError, AttributeError, RecursionError):
+            return False
+        is_archive = "archive_info" in origin and not url.endswith(".whl")
+        return is_archive or "dir_info" in origin or "vcs_info" in origin
 
     @cached_property
     def files(self) -> tuple[RecordedFile, ...]:

@@ -151,6 +151,12 @@ class Finding(findings.Finding):
         )
 
 
+def in_order(reported: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings in the order of what to do first: the machine before builds."""
+    rank = findings.SEVERITIES.index
+    return tuple(sorted(reported, key=lambda item: (rank(item.severity), item.code)))
+
+
 Find: TypeAlias = Callable[[Stack], Iterable[Finding]]
 """Looks at a stack, and yields what is wrong."""
 

@@ -20,7 +20,7 @@ from ..metadata.requirements import parse_requirement
 from .checks import CHECKS
 from .distributions import find_distributions, find_leftovers
 from .installation import find_installation
-from .model import Finding, Stack
+from .model import Finding, Stack, in_order
 from .receipts.comparing import compare, find_differences
 from .receipts.making import Receipt, make_receipt, parse_reasons
 from .software import CodeReader, Watch
@@ -42,7 +42,7 @@ _NAMED = 5
 class Diagnosis:
     """What is wrong with a stack, and what it consists of.
 
-    :param findings: in the order of their codes.
+    :param findings: the worst first, and of one severity in the order of their codes.
     :param notes: what could not be read, in sentences.
     :param toolchain: the compilers and the assemblers that would be used.
     :param live: what the GPUs themselves have shown; ``None`` where nobody asked.
@@ -99,6 +99,7 @@ def diagnose_installation(
     watch: Watch | None = None,
     live: float | None = None,
     machine_options: Sequence[str] = (),
+    everything: bool = False,
 ) -> Diagnosis:
     """Find an environment with what is installed in it, and run the checks.
 
@@ -128,6 +129,7 @@ def diagnose_installation(
         is_here=is_here,
         root=system_root(environ),
         machine_options=machine_options,
+        everything=everything,
     )
     diagnosis = diagnose(stack)
     return diagnosis if live is None else prove_live(diagnosis, live)
@@ -151,7 +153,7 @@ def diagnose(stack: Stack) -> Diagnosis:
     paths = {finding.path for finding in findings}
     return Diagnosis(
         stack=stack,
-        findings=tuple(findings),
+        findings=in_order(findings),
         notes=(
             *_unreadable(stack),
             *_foreign_provider(stack),
@@ -171,10 +173,8 @@ def prove_live(diagnosis: Diagnosis, seconds: float) -> Diagnosis:
 
     stack = diagnosis.stack
     proof = prove(stack, seconds)
-    findings = [*diagnosis.findings, *find_live(stack, proof)]
-    # The sort keeps the order of findings with the same code.
-    findings.sort(key=lambda finding: finding.code)
-    return replace(diagnosis, findings=tuple(findings), live=proof.to_dict())
+    findings = in_order([*diagnosis.findings, *find_live(stack, proof)])
+    return replace(diagnosis, findings=findings, live=proof.to_dict())
 
 
 def _unreadable(stack: Stack) -> list[str]:
@@ -281,18 +281,16 @@ def add_evidence(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
         if against is not None:
             differences = find_differences(compare(against, receipt))
             findings += [_with_command(item, stack, against) for item in differences]
-    # The sort keeps the order of findings with the same code.
-    findings.sort(key=lambda finding: finding.code)
     if receipt is not None:
         recorded = [
             {"code": x.code, "severity": x.severity, "message": x.message}
-            for x in findings
+            for x in sorted(findings, key=lambda x: x.code)
             if x.code not in _NOT_IN_RECEIPTS
         ]
         receipt = {**receipt, "findings": recorded}
     return replace(
         diagnosis,
-        findings=tuple(findings),
+        findings=in_order(findings),
         notes=tuple(notes),
         workloads=records,
         receipt=receipt if evidence.with_receipt else None,

@@ -190,6 +190,7 @@ class Software:
     :param environ: the environment variables that its programs see.
     :param root: the root folder of the system; tests name another one.
     :param machine_options: the options of a command line that name ``environment``.
+    :param everything: check compilers too where nothing is built with them.
     """
 
     environment: Environment
@@ -200,6 +201,7 @@ class Software:
     is_here: bool = True
     root: str = "/"
     machine_options: Sequence[str] = ()
+    everything: bool = False
     _reports: dict[str, WheelReport | None] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -279,6 +281,13 @@ class Software:
         # The checks are about each GPU of the machine.
         words += ["--every-gpu"] if self.has_several_gpus else []
         return self.pip(*words, *names)
+
+    @cached_property
+    def builds_here(self) -> bool:
+        """Whether compilers of this machine matter: something is built with them."""
+        return self.everything or any(
+            item.is_from_source for item in self.distributions.values()
+        )
 
     @property
     def has_several_gpus(self) -> bool:

@@ -94,25 +94,41 @@ def find_newer_builds(stack: Stack) -> Iterator[Finding]:
 @_of_programs
 def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
     """An installed build has no code for a GPU."""
+    left_out: dict[str, list[tuple[ComputeCapability, list[_Piece]]]] = {}
     for distribution, capability, pieces in _pieces_by_gpu(stack):
         bad = _in_state(pieces, "nothing")
         # PTX that is newer than the driver has a code of its own.
-        if not bad or _runs_a_larger_one(pieces) or _in_state(pieces, "newer ptx"):
-            continue
-        targets = sorted({t for piece in bad for t in piece.targets}, key=_number)
+        if (
+            bad
+            and not _runs_a_larger_one(pieces)
+            and not _in_state(pieces, "newer ptx")
+        ):
+            left_out.setdefault(distribution.name, []).append((capability, bad))
+    for name, pairs in left_out.items():
+        distribution = stack.distributions[name]
+        targets = sorted(
+            {t for _, bad in pairs for x in bad for t in x.targets}, key=_number
+        )
         only = f", only for {', '.join(targets)}" if targets else ""
-        hint = replace_builds(stack, distribution.name)
+        hint = replace_builds(stack, name)
         newest = stack.newest_on_pypi(distribution)
         if stack.has_several_gpus and newest is not None:
-            release = f"{distribution.name} {newest}"
-            hint = f"{release} is the newest release that runs on each GPU: {hint}"
+            hint = (
+                f"{name} {newest} is the newest release that runs on each GPU: {hint}"
+            )
+        bare = {capability for capability, _ in pairs}
+        rest = [g for g in stack.environment.gpus if g.compute_capability not in bare]
+        if rest:
+            indices = ",".join(str(gpu.index) for gpu in rest)
+            hint += f"; or leave the others out: CUDA_VISIBLE_DEVICES={indices}"
         yield Finding.of(
             code="ND202",
-            distribution=distribution.name,
-            path=distribution.locate(bad[0].code.name),
+            distribution=name,
+            path=distribution.locate(pairs[0][1][0].code.name),
             message=f"{distribution.title} has no code for compute capability "
-            f"{capability}{only}",
+            f"{' and '.join(map(str, sorted(bare)))}{only}",
             hint=hint,
+            severity="warning" if rest else None,
         )
 
 
@@ -234,11 +250,13 @@ def replace_builds(stack: Stack, *names: str) -> str:
     """
     from ...builds.vendors import say_elsewhere
 
+    installed = [
+        x for name in names if (x := stack.distributions.get(name)) is not None
+    ]
     found = [
         item
-        for name in names
-        if (distribution := stack.distributions.get(name)) is not None
-        and distribution.installer != "conda"
+        for distribution in installed
+        if distribution.installer != "conda"
         for item in stack.elsewhere(distribution)
     ]
     command = stack.reinstall(*names)
@@ -246,7 +264,11 @@ def replace_builds(stack: Stack, *names: str) -> str:
         return command
     again = ("install", "--upgrade", "--force-reinstall")
     sentences = say_elsewhere(found, lambda words: stack.pip(*again, *words))
-    return f"{'; '.join(sentences)}; or from your own index: {command}"
+    said = "; ".join(sentences)
+    # Where nothing of PyPI runs, an index such as PyPI would give the same build again.
+    if not any(map(stack.newest_on_pypi, installed)):
+        return said
+    return f"{said}; or from your own index: {command}"
 
 
 def _is_cpu_build(stack: Stack, distribution: Distribution) -> bool:

@@ -237,7 +237,9 @@ def _say_other_cuda(
             need.name == "torch" and "==" in need.text and need.user is owner
             for need in stack.requirements
         )
-    elif driver and need_of(stack, failures[0].name, owner) is None:
+    elif driver and (
+        driver.major < wanted or need_of(stack, failures[0].name, owner) is None
+    ):
         what, major = "the driver", driver.major
     else:
         return None

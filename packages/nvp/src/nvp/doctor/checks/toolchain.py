@@ -138,7 +138,7 @@ def find_other_compilers(stack: Stack) -> Iterator[Finding]:
     torch = stack.toolchain.torch
     if torch is None or torch.cuda is None:
         return
-    for program in stack.toolchain.nvcc:
+    for program in stack.toolchain.nvcc if stack.builds_here else ():
         # torch, _check_cuda_version: another major version is an error when an
         # extension is built, and another minor version is a warning.
         if program.cuda is not None and program.cuda.major != torch.cuda.major:
@@ -173,7 +173,7 @@ def find_newer_toolchain(stack: Stack) -> Iterator[Finding]:
     yield from _newer_assemblers(stack, driver)
     yield from _newer_nvrtc(stack, driver)
     # Only extensions of torch are built with these compilers here.
-    if stack.toolchain.torch is not None:
+    if stack.toolchain.torch is not None and stack.builds_here:
         for program in stack.toolchain.nvcc[:1]:
             if program.cuda is not None:
                 yield from _newer_nvcc(stack, program, program.cuda, driver)

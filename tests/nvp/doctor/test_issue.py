@@ -1,0 +1,67 @@
+"""What ``doctor --report`` and ``--share`` write for an issue tracker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from support.command import Run
+from support.gpu_wheels import binary
+from support.stacks import Installed, machine, make_stack
+
+from nvp.doctor.issue import LONGEST_SHARED, issue_lines
+from nvp.doctor.runner import diagnose
+
+FILES = {"demo/plain.so": binary("plain.so")}
+
+
+def test_nothing_names_the_user(tmp_path: Path) -> None:
+    home = tmp_path / "jane"
+    home.mkdir()
+    stack = make_stack(
+        home / "env", Installed(files=FILES), environment=machine("12.8", "5.0")
+    )
+    secret = f"https://jane:secret@wheels.example/?token=abc of {home}/x"
+    notes = (secret, "/home/john/x, C:\\Users\\john\\y and jane.doe stay apart")
+    diagnosis = replace(diagnose(stack), notes=notes)
+    text = "\n".join(issue_lines(diagnosis, {"HOME": str(home), "USER": "jane"}))
+    assert "secret" not in text
+    assert "abc" not in text
+    assert str(tmp_path) not in text
+    assert "john" not in text
+    assert "~/env" in text
+    assert "/home/USER/x" in text
+
+
+def test_what_an_issue_needs_is_there(tmp_path: Path) -> None:
+    torch = Installed(name="torch", version="2.8.0+cu128", files=FILES)
+    stack = make_stack(tmp_path, torch, environment=machine("12.8", "5.0"))
+    text = "\n".join(issue_lines(diagnose(stack), {}))
+    assert "- Driver: CUDA 12.8" in text
+    assert "compute capability 5.0" in text
+    assert "- torch 2.8.0+cu128 (CUDA 13" in text
+    assert "- **ND201** (error): torch 2.8.0+cu128 cannot start" in text
+    assert "```sh\nnvp pip --python" in text
+
+
+def test_what_is_shared_is_short(tmp_path: Path) -> None:
+    programs = [Installed(name=f"demo{n}", files=FILES) for n in range(40)]
+    stack = make_stack(tmp_path, *programs, environment=machine("12.8", "5.0"))
+    lines = issue_lines(diagnose(stack), {}, most=LONGEST_SHARED)
+    assert len(lines) == LONGEST_SHARED
+    assert "lines more: nvp doctor --report FILE.md" in lines[-1]
+    assert len(issue_lines(diagnose(stack), {})) > LONGEST_SHARED
+
+
+def test_the_options(run: Run, tmp_path: Path) -> None:
+    make_stack(tmp_path / "env", Installed(files=FILES))
+    words = ["doctor", "--python", str(tmp_path / "env")]
+    words += ["--cuda-driver", "12.8", "--sm-arch", "5.0"]
+    file = tmp_path / "report.md"
+    outcome = run(*words, "--share", "--report", file)
+    assert outcome.code == 1
+    assert outcome.out.splitlines() == file.read_text().splitlines()
+    outcome = run(*words, "--report", tmp_path / "nowhere" / "report.md")
+    assert outcome.code == 3
+    assert "cannot be written" in outcome.err
+    assert "ND201" in outcome.out
