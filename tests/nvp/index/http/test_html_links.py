@@ -235,7 +235,9 @@ import lxml.etree
 from nvp.index.http.pages import parse_page, parse_projects
 def read(path):
     body = open(path, "rb").read()
-    kind = "text/html" if path.endswith("html") else "application/json"
+    kind = "text/html"
+    if path.endswith("json"):
+        kind = "application/vnd.pypi.simple.v1+json"
     if "projects" in path:
         return len(parse_projects(body, kind, "https://index.example/").projects)
     return len(parse_page(body, kind, "https://index.example/torch/", "torch").files)

@@ -21,7 +21,8 @@ from support.pages import (
     read_json,
 )
 
-from nvp.index.http.pages import LABEL_KEY, parse_page
+from nvp.index.http.kept_keys import LABEL_KEY
+from nvp.index.http.pages import parse_page
 from nvp.index.http.urls import UpstreamError
 
 
@@ -277,7 +278,7 @@ class TestHtml:
             ('text/html; charset="windows-1252"', "caf\u00e9".encode("cp1252")),
             ("text/html; charset=nonsense", "caf\u00e9".encode()),
             ("text/html; charset=rot13", "caf\u00e9".encode()),
-            ("", "caf\u00e9".encode()),
+            ("text/html", "caf\u00e9".encode()),
         ],
     )
     def test_the_encoding_is_in_the_header(self, kind: str, body: bytes) -> None:

@@ -16,8 +16,8 @@ from nvp.index.http.client import (
     PASSING,
     Client,
     pause_before,
-    read_retry_after,
 )
+from nvp.index.http.replies import read_retry_after
 from nvp.index.http.urls import PassingError, Settings, UpstreamError
 
 

@@ -240,7 +240,9 @@ def test_json_upstreams() -> None:
         for name, digest in item.wheels.items()
     ]
     document = {"meta": {"api-version": "1.1"}, "name": "torch", "files": files}
-    source = Pages({"torch": json.dumps(document)}, kind="application/json")
+    source = Pages(
+        {"torch": json.dumps(document)}, kind="application/vnd.pypi.simple.v1+json"
+    )
     found = repository(source, environment=machine("12.8", "8.0"))
     assert pick(show(found)) == "2.10.0"
     # Nothing of these files had to be read.

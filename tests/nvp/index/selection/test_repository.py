@@ -22,7 +22,7 @@ from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.resolution import priorities
 from nvidia_variant_provider.resolution.priorities import Priorities
 from nvp.api import resolve
-from nvp.index.http.pages import LABEL_KEY
+from nvp.index.http.kept_keys import LABEL_KEY
 from nvp.index.selection.component import VariantRepository
 from nvp.index.selection.options import Pins, Selection
 

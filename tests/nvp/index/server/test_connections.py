@@ -179,3 +179,22 @@ def test_a_loop_that_is_out_of_descriptors_logs_one_line(
     (record,) = (record for record in caplog.records if record.levelname != "DEBUG")
     assert "out of system resource" in record.getMessage()
     assert record.exc_info is None
+
+
+def test_a_client_is_told_that_a_page_takes_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """pip would give up, and take a file of that name from another index."""
+    monkeypatch.setattr(server, "_ALIVE", 0.01)
+    with (
+        serve_answers({"/simple/torch/": Answer(fault="hang")}) as index,
+        start(f"{index.url}/simple/") as running,
+    ):
+        path = urlsplit(f"{running.urls[0]}torch/").path
+        head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        with calls(running, 1, head) as (one,):
+            expected = b"HTTP/1.1 100 Continue\r\n\r\n" * 3
+            received = b""
+            while len(received) < len(expected):
+                received += one.recv(len(expected) - len(received))
+    assert received == expected

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -198,7 +197,6 @@ def _run(
         narration,
         environ=environ,
         quiet=options.json,
-        asks=sys.stdin is not None and sys.stdin.isatty(),
     )
     for remark in outcome.remarks:
         narration.warn(remark)

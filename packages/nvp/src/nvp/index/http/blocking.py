@@ -20,10 +20,12 @@ from typing import IO
 from nvidia_variant_provider.strict_json import MAX_BYTES
 
 from ..threads import LoopThread
-from .client import Client, CompleteResponse, content_length, too_large
+from .client import Client, too_large
 from .pages import ACCEPT, find_projects, parse_page
 from .ranges import RangeFile, wait_until
+from .replies import content_length
 from .urls import (
+    CompleteResponse,
     IndexFile,
     NoRangesError,
     Settings,

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import email.utils
 import logging
-import os
 import random
 import ssl
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -25,15 +22,24 @@ import httpx
 from nvidia_variant_provider.errors import InputError, redacted
 from nvidia_variant_provider.strict_json import LARGE_BYTES
 
-from .proxies import CHECK_PROXY, find_proxy, is_of_proxy, read_proxy
+from .connecting import make_connections, make_tls_context
+from .proxies import CHECK_PROXY, find_proxy, is_of_proxy
+from .replies import (
+    content_length,
+    decode,
+    find_target,
+    make_reply,
+    read_retry_after,
+)
 from .urls import (
+    CompleteResponse,
     NearnessFinder,
     PassingError,
     Settings,
     TooLargeError,
+    TooSlowError,
     UpstreamError,
     server_of,
-    split_credentials,
     with_user,
 )
 
@@ -46,9 +52,6 @@ AskCredentials = Callable[[str], "tuple[str, str] | None"]
 
 _REDIRECTS = 10
 
-_PAGES = 64
-"""Connections for what is read as a whole, such as pages."""
-
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed (RFC 9110, section 15; RFC 6585 for
 429, RFC 8470 for 425)."""
@@ -58,20 +61,6 @@ _FIRST = 0.5
 
 _LONGEST = 60.0
 """Seconds that a census waits at most, whatever the server asks for."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CompleteResponse:
-    """A response that was read to its end.
-
-    :param url: the URL after redirects.
-    :param headers: the headers, their names in small letters.
-    """
-
-    status: int
-    url: str
-    headers: Mapping[str, str]
-    body: bytes = field(repr=False)
 
 
 class Client:
@@ -132,7 +121,7 @@ class Client:
         """Read a whole response of at most ``limit`` bytes.
 
         :raises UpstreamError: the server cannot be reached, responds with another
-            status than 200 or 206, or exceeds a limit of size or time.
+            status than that of success, or exceeds a limit of size or time.
         """
 
         async def attempt() -> CompleteResponse:
@@ -143,7 +132,7 @@ class Client:
                 )
             except asyncio.TimeoutError:
                 message = f"not complete after {self._settings.deadline:g} s"
-                raise PassingError(message, url, hint="try again") from None
+                raise TooSlowError(message, url, hint="try again") from None
 
         return await self._attempt(attempt, url)
 
@@ -168,37 +157,43 @@ class Client:
     async def _read_whole(
         self, url: str, headers: Mapping[str, str], limit: int
     ) -> CompleteResponse:
-        body = bytearray()
         headers = {"Accept-Encoding": "gzip", **headers}
-        async with self._open(url, headers, streams=False) as response:
-            coding = response.headers.get("content-encoding", "identity").lower()
-            if coding not in ("", "identity", "gzip", "deflate"):
-                # Other codings, or several of them, may inflate a few bytes to any
-                # size in one step.
-                message = "is compressed in a way that was not requested"
-                raise UpstreamError(message, url)
-            if content_length(response) > limit:
-                raise too_large(url, limit)
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) > limit:
+        raw = bytearray()
+        reply = None
+        try:
+            async with self._open(url, headers, streams=False) as response:
+                if content_length(response) > limit:
                     raise too_large(url, limit)
-            logger.debug("%s: read %d bytes", redacted(url), len(body))
-            return CompleteResponse(
-                status=response.status_code,
-                url=str(response.url),
-                headers={key.lower(): text for key, text in response.headers.items()},
-                body=bytes(body),
-            )
+                reply = make_reply(response)
+                async for chunk in response.aiter_raw():
+                    raw += chunk
+                    if len(raw) > limit:
+                        raise too_large(url, limit)
+        except PassingError as error:
+            if reply is not None and error.status == 502:
+                # Installers differ in what they do with a page that breaks off.
+                part = replace(reply, raw=bytes(raw), is_whole=False)
+                error.reply = replace(part, body=decode(part, limit) or b"")
+            raise
+        logger.debug("%s: read %d bytes", redacted(url), len(raw))
+        reply = replace(reply, raw=bytes(raw))
+        found: bytes | None = reply.raw
+        if "content-encoding" in reply.headers:
+            found = await asyncio.to_thread(decode, reply, limit)
+        if found is None:
+            raise UpstreamError("is not compressed as it says", url, reply=reply)
+        if len(found) > limit:
+            raise too_large(url, limit)
+        return replace(reply, body=found)
 
     @asynccontextmanager
     async def stream(
         self, url: str, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[httpx.Response]:
-        """Open a response of status 200 or 206, and follow redirects.
+        """Open a response that is no error, and follow redirects.
 
-        :raises UpstreamError: the server cannot be reached or responds with another
-            status; also raised in the block, when the response breaks off.
+        :raises UpstreamError: the server cannot be reached or responds with an error;
+            also raised in the block, when the response breaks off.
         """
         async with AsyncExitStack() as stack:
 
@@ -217,7 +212,7 @@ class Client:
             response = await self._follow(url, dict(headers), streams=streams)
             try:
                 logger.info("%s: HTTP %d", redacted(url), response.status_code)
-                _check_status(response, url)
+                _check_status(response, url, most=300 if streams else 400)
                 yield response
             finally:
                 await response.aclose()
@@ -234,20 +229,25 @@ class Client:
     async def _follow(
         self, url: str, headers: dict[str, str], *, streams: bool
     ) -> httpx.Response:
-        start = url
+        start, moved = url, None
         for _ in range(_REDIRECTS):
-            response = await self._send(url, headers, streams=streams)
+            try:
+                response = await self._send(url, headers, streams=streams)
+            except UpstreamError as error:
+                error.reply = moved
+                raise
             if not response.has_redirect_location:
                 return response
             await response.aclose()
-            following = str(response.next_request.url) if response.next_request else ""
-            # Ignore credentials in a redirect: they are the user's to give.
-            url, _ = split_credentials(following)
+            url = find_target(response)
+            moved = replace(make_reply(response), headers={"location": url})
             logger.debug("redirected to %s", redacted(url))
             if not await self.may_lead(start, url):
                 message = "redirects to a server that only this machine can reach"
-                raise UpstreamError(message, start, hint="tell the owner of the server")
-        raise UpstreamError(f"more than {_REDIRECTS} redirects", url)
+                hint = "tell the owner of the server"
+                raise UpstreamError(message, start, hint=hint, reply=moved)
+        message = f"more than {_REDIRECTS} redirects"
+        raise UpstreamError(message, start, reply=moved)
 
     async def _send(
         self, url: str, headers: dict[str, str], *, streams: bool
@@ -293,50 +293,24 @@ class Client:
         with suppress(InputError, OSError):
             self._client_for(url, streams=False)
 
-    def _tls_context(self, *, verify: bool) -> ssl.SSLContext:
-        """Return the context for servers that are verified, or that are not."""
-        # Loading the certificates of the system takes a while.
-        if verify not in self._contexts:
-            self._contexts[verify] = _make_tls_context(self._settings, verify=verify)
-        return self._contexts[verify]
-
     def _client_for(self, url: str, *, streams: bool) -> httpx.AsyncClient:
         verify = not self._settings.is_trusted(url)
         proxy = find_proxy(self._settings, url)
         kind = verify, proxy, streams
         if kind not in self._clients:
-            self._clients[kind] = httpx.AsyncClient(
-                verify=self._tls_context(verify=verify),
-                proxy=read_proxy(proxy, url),
-                trust_env=False,
-                # No pool timeout: waiting for a free connection is not the server
-                # being slow.
-                timeout=httpx.Timeout(self._settings.timeout, pool=None),
-                # Installers ask for many pages at once. There are as many streams as
-                # connections of clients, whose number the server limits.
-                limits=httpx.Limits(max_connections=None if streams else _PAGES),
+            # Loading the certificates of the system takes a while.
+            if verify not in self._contexts:
+                context = make_tls_context(self._settings, verify=verify)
+                self._contexts[verify] = context
+            self._clients[kind] = make_connections(
+                self._settings,
+                self._contexts[verify],
+                proxy,
+                url,
+                self._nearness,
+                streams=streams,
             )
         return self._clients[kind]
-
-
-def _make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
-    if settings.cert:
-        context = (
-            ssl.create_default_context(capath=settings.cert)
-            if os.path.isdir(settings.cert)
-            else ssl.create_default_context(cafile=settings.cert)
-        )
-    else:
-        import truststore
-
-        # pip uses the certificates of the system since version 24.2.
-        context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if settings.client_cert:
-        context.load_cert_chain(settings.client_cert)
-    return context
 
 
 async def _send_with(
@@ -352,30 +326,27 @@ async def _send_with(
     return await client.send(request, stream=True, follow_redirects=False)
 
 
-def content_length(response: httpx.Response) -> int:
-    """Return the bytes that a response announces, or 0 if it does not say it."""
-    length = response.headers.get("content-length", "")
-    return int(length) if length.isdecimal() and len(length) < 20 else 0
-
-
-def _check_status(response: httpx.Response, url: str) -> None:
+def _check_status(response: httpx.Response, url: str, *, most: int) -> None:
     """Raise an error where a server sends neither a file nor a part of one.
 
-    :raises UpstreamError: the status is not 200 or 206.
+    :param most: the first status that is an error; pip and uv read a page of any status
+        below 400.
+    :raises UpstreamError: the status is that of an error.
     :raises PassingError: it is one that may pass, such as 503.
     """
     status = response.status_code
-    if status in (200, 206):
+    if status < most:
         return
     message = f"HTTP {status} {response.reason_phrase}".rstrip()
+    reply = make_reply(response)
     if status in PASSING:
-        error = PassingError(message, url, status=status)
+        error = PassingError(message, url, status=status, reply=reply)
         error.wait = read_retry_after(response.headers)
         raise error
+    hint = UpstreamError.usual_hint
     if status == 401:
         hint = "give credentials: in its URL, a netrc file or a keyring"
-        raise UpstreamError(message, url, status=status, hint=hint)
-    raise UpstreamError(message, url, status=status)
+    raise UpstreamError(message, url, status=status, reply=reply, hint=hint)
 
 
 def too_large(
@@ -412,28 +383,10 @@ def _translate_error(
     if isinstance(error, httpx.TimeoutException):
         return PassingError(reason, url, **places)
     message = f"cannot be read: {reason}"
-    if isinstance(error, httpx.TransportError):
+    # httpx has an error of the protocol for a redirect that has no valid URL, too.
+    if isinstance(error, httpx.TransportError) and "location header" not in reason:
         return PassingError(message, url, status=502, **places)
     return UpstreamError(message, url, **places)
-
-
-def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of ``Retry-After``; ``None`` without a valid one.
-
-    RFC 9110, section 10.2.3: "The Retry-After field value can be either an HTTP-date or
-    a number of seconds to delay after receiving the response."
-    """
-    text = headers.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    try:
-        date = email.utils.parsedate_to_datetime(text)
-    except (ValueError, TypeError, IndexError):
-        return None
-    try:
-        return max(0.0, date.timestamp() - time.time())
-    except (OverflowError, ValueError):
-        return None
 
 
 def pause_before(attempt: int, error: PassingError) -> float | None:

@@ -29,6 +29,9 @@ tag takes some microseconds, however short it is. Those of PyPI have 120 bytes."
 _TEXT = 1000
 """Characters of the text of a link that are kept; names of projects are shorter."""
 
+_META = "pypi:"
+"""How the names of those elements ``<meta>`` start that are for clients of an index."""
+
 _BASE = re.compile(rb"<base[\s/>]", re.IGNORECASE)
 _CHARSET = re.compile(r"charset=\"?([\w.:-]+)", re.IGNORECASE)
 
@@ -53,7 +56,8 @@ class Link:
 class _Target:
     """Gets what the parser finds, and keeps it until it is taken."""
 
-    def __init__(self) -> None:
+    def __init__(self, metas: list[tuple[str, str]]) -> None:
+        self.metas = metas
         self.links: list[Link] = []
         self.base: str | None = None
         self.names: set[str] = set()
@@ -73,6 +77,9 @@ class _Target:
                 self.links.append(self._open)
         elif tag == "base" and self.base is None:
             self.base = attributes.get("href")
+        elif tag == "meta" and attributes.get("name", "").startswith(_META):
+            name = attributes["name"].removeprefix(_META)
+            self.metas.append((name, attributes.get("content", "")))
 
     def end(self, tag: str) -> None:
         """End the text of a link."""
@@ -102,7 +109,7 @@ def find_base(body: bytes, content_type: str) -> str | None:
     # Encodings that are not a superset of ASCII, such as UTF-16, have NUL bytes.
     if not _BASE.search(body) and b"\0" not in body:
         return None
-    target = _Target()
+    target = _Target([])
     for _ in _parse(body, content_type, target):
         target.links.clear()
         if target.base is not None:
@@ -110,14 +117,17 @@ def find_base(body: bytes, content_type: str) -> str | None:
     return target.base
 
 
-def read_links(body: bytes, content_type: str) -> Iterator[Link]:
+def read_links(
+    body: bytes, content_type: str, metas: list[tuple[str, str]] | None = None
+) -> Iterator[Link]:
     """Yield the links of a page that have an ``href``, in their order.
 
     :param content_type: the header that names the encoding; UTF-8 by default.
+    :param metas: gets name and content of each ``<meta name="pypi:NAME">``.
     :raises ValueError: the page is not text.
     :raises TooMuchError: the page exceeds a limit.
     """
-    target = _Target()
+    target = _Target([] if metas is None else metas)
     for _ in _parse(body, content_type, target):
         # The text of the last link may go on in the next piece.
         yield from target.links[:-1]

@@ -25,7 +25,9 @@ from nvidia_variant_provider.errors import printable, shown
 from nvidia_variant_provider.strict_json import LIST_MEMORY, OBJECT_MEMORY, VALUE_MEMORY
 
 from .html_links import Link, TooMuchError, find_base, read_links
+from .kept_keys import OF_FILES, OF_PAGES, fitting_meta, private_keys, read_metas
 from .urls import (
+    TooLargeError,
     UpstreamError,
     absolute_url,
     file_name,
@@ -39,13 +41,12 @@ ACCEPT = (
 )
 """The ``Accept`` header of a client of a simple index: JSON is preferred."""
 
-LABEL_KEY = "_variant-label"
-"""The key of the variant label of a file that the local index shows.
-
-It is on wheels that are shown under another name, and null on the non-variant wheels
-next to them. PEP 700: "Keys (at any level) with a leading underscore are reserved as
-private for index server use."
-"""
+_TYPES = (
+    "text/html",
+    "application/vnd.pypi.simple.v1+html",
+    "application/vnd.pypi.simple.v1+json",
+)
+"""How the types of pages start, for pip as well. It passes over any other index."""
 
 _HASH = re.compile(r"(?:^|&)(sha512|sha384|sha256|sha224|sha1|md5)=([0-9A-Za-z]+)")
 _PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -175,17 +176,17 @@ def _load_page(body: bytes, replace: Callable[[dict[str, Any]], Any]) -> Any:
 
 
 def _is_json(content_type: str, url: str) -> bool:
-    kind = content_type.partition(";")[0].strip().lower()
-    if kind and not kind.endswith(("json", "html")):
+    kind = content_type.lower()
+    if not kind.startswith(_TYPES):
         message = f"is {kind[:100]!a}, not a project page"
         raise UpstreamError(message, url, hint=_HINT)
-    return kind.endswith("json")
+    return kind.startswith(_TYPES[-1])
 
 
 def _page_error(error: Exception, url: str) -> UpstreamError:
     if isinstance(error, TooMuchError):
         hint = "no real page is like that: report it to the index"
-        return UpstreamError(f"is refused: {error}", url, hint=hint)
+        return TooLargeError(f"is refused: {error}", url, hint=hint)
     message = f"is not a project page: {_describe(error)}"
     return UpstreamError(message, url, hint=_HINT)
 
@@ -220,17 +221,15 @@ def _read_json(body: bytes, url: str, project: str) -> model.ProjectDetail:
     versions = document.get("versions")
     if not isinstance(versions, list) or not all(map(_is_version, versions)):
         versions = None
-    # PEP 700 requires sizes from version 1.1 on; some indexes declare it without.
-    complete = all(file.size is not None for file in files)
+    meta = model.Meta(
+        str(version), private_keys(document.get("meta", {}), {"api-version"})
+    )
     return model.ProjectDetail(
-        meta=model.Meta(
-            str(version) if complete else "1.0",
-            private_metadata=_private(document.get("meta", {})),
-        ),
+        meta=fitting_meta(meta, files),
         name=name,
         files=files,
         versions=None if versions is None else frozenset(versions),
-        private_metadata=_private(document),
+        private_metadata=private_keys(document, OF_PAGES),
     )
 
 
@@ -265,7 +264,7 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
         yanked=_yanked(item.get("yanked")),
         size=size if type(size) is int and size >= 0 else None,
         upload_time=_time(item.get("upload-time")),
-        private_metadata=_private(item),
+        private_metadata=private_keys(item, OF_FILES, url),
     )
 
 
@@ -316,30 +315,25 @@ def _time(value: Any) -> datetime | None:
         return None
 
 
-def _private(item: Mapping[str, Any]) -> model.PrivateMetadataMapping:
-    private = {key: item[key] for key in item if key.startswith("_")}
-    # An upstream index must not set the key that tells what this index renamed.
-    private.pop(LABEL_KEY, None)
-    if not private:
-        return _NOTHING
-    return model.PrivateMetadataMapping.from_any_mapping(private)
-
-
-_NOTHING = model.PrivateMetadataMapping()
-
-
 def _read_html(
     body: bytes, content_type: str, url: str, project: str
 ) -> model.ProjectDetail:
     base = _find_base(body, content_type, url)
     few = _most_files(body)
     files = []
-    for link in read_links(body, content_type):
+    metas: list[tuple[str, str]] = []
+    for link in read_links(body, content_type, metas):
         file = _html_file(link, base)
         if file is not None:
             few()
             files.append(file)
-    return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=tuple(files))
+    meta, kept = read_metas(metas)
+    return model.ProjectDetail(
+        meta=fitting_meta(meta, files),
+        name=project,
+        files=tuple(files),
+        private_metadata=private_keys(kept, OF_PAGES),
+    )
 
 
 def _find_base(body: bytes, content_type: str, url: str) -> str:
@@ -382,6 +376,15 @@ def _html_file(link: Link, base: str) -> model.File | None:
         dist_info_metadata=_html_metadata(metadata) if metadata else None,
         gpg_sig=signed == "true" if signed in ("true", "false") else None,
         yanked=_yanked(get("data-yanked") or "data-yanked" in link.attributes or None),
+        private_metadata=private_keys(
+            {
+                key.removeprefix("data-"): value
+                for key, value in link.attributes.items()
+                if key.startswith("data-") and not key.startswith("data-_")
+            },
+            OF_FILES,
+            base,
+        ),
     )
 
 

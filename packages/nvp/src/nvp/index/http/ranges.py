@@ -15,8 +15,15 @@ from typing import Any, TypeVar
 
 from nvidia_variant_provider.errors import InputError, redacted
 
-from .client import Client, CompleteResponse
-from .urls import NoRangesError, PassingError, TooLargeError, UpstreamError, server_of
+from .client import Client
+from .urls import (
+    CompleteResponse,
+    NoRangesError,
+    PassingError,
+    TooLargeError,
+    UpstreamError,
+    server_of,
+)
 
 T = TypeVar("T")
 

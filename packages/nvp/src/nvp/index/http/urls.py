@@ -9,7 +9,8 @@ import fnmatch
 import ipaddress
 import os
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
@@ -27,12 +28,34 @@ _PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~
 _LONGEST_NAME = 255
 """Characters of a file name: the limit of the usual file systems."""
 
+_RESOLVED = 60.0
+"""Seconds for which the addresses of a name stay the same."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompleteResponse:
+    """A response that was read to its end, or as far as it went.
+
+    :param url: the URL after redirects.
+    :param headers: the headers, their names in small letters.
+    :param raw: the body as it was sent; ``body`` has no compression.
+    :param is_whole: the end of the body has arrived.
+    """
+
+    status: int
+    url: str
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+    raw: bytes = field(default=b"", repr=False)
+    is_whole: bool = True
+
 
 class UpstreamError(InputError):
     """An index or a file server did not respond as expected.
 
     :param url: what was to be read; its secrets are left out.
     :param status: the HTTP status that describes the failure best.
+    :param reply: what the server sent, with which an installer does as it does alone.
     :param places: ``path`` where there is no URL, and ``hint``.
     """
 
@@ -45,11 +68,13 @@ class UpstreamError(InputError):
         url: str | None = None,
         *,
         status: int | None = None,
+        reply: CompleteResponse | None = None,
         **places: Any,
     ) -> None:
         if url is not None:
             places = {"path": redacted(url), "hint": self.usual_hint, **places}
         super().__init__(message, **places)
+        self.reply = reply
         if status is not None:
             self.status = status
 
@@ -72,6 +97,10 @@ class PassingError(UpstreamError):
 
     status = 504
     wait: float | None = None
+
+
+class TooSlowError(PassingError):
+    """A response takes longer than this program waits; an installer might go on."""
 
 
 def is_http(location: str) -> bool:
@@ -262,14 +291,16 @@ class Nearness(IntEnum):
 
 
 class NearnessFinder:
-    """Finds out how near servers are, and remembers it.
+    """Finds out how near servers are, and at which addresses these are.
 
     A page from elsewhere must not make this program send requests to servers that only
-    this machine, or its network, can reach.
+    this machine, or its network, can reach. So connections are made to the addresses
+    that were looked at, and a server that was near once stays near.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, Nearness] = {}
+        self._addresses: dict[str, tuple[float, tuple[str, ...]]] = {}
 
     async def find(self, url: str) -> Nearness:
         """Return how near the server of ``url`` is.
@@ -278,9 +309,46 @@ class NearnessFinder:
         here, as where a proxy resolves all names, is elsewhere.
         """
         host = urlsplit(url).hostname or ""
-        if host not in self._known:
-            self._known[host] = await _find(host)
+        if host == "localhost" or host.endswith(".localhost"):  # RFC 6761, 6.3
+            return Nearness.MACHINE
+        try:
+            addresses = await self._resolve(host)
+        except (OSError, UnicodeError):
+            addresses = ()
+        near = min(map(_of_address, addresses), default=Nearness.ELSEWHERE)
+        self._known[host] = min(near, self._known.get(host, near))
         return self._known[host]
+
+    async def addresses_of(self, host: str) -> tuple[str, ...]:
+        """Return the addresses by which `find` has found a server to be near or far.
+
+        :raises OSError: there are none, or by now there is one that is nearer.
+        :raises UnicodeError: it is not the name of a host.
+        """
+        addresses = await self._resolve(host)
+        known = self._known.get(host)
+        near = min(map(_of_address, addresses), default=Nearness.ELSEWHERE)
+        self._known[host] = near if known is None else min(near, known)
+        if known is not None and near < known:
+            raise OSError(f"{host} has moved to an address that is nearer")
+        return addresses
+
+    async def _resolve(self, host: str) -> tuple[str, ...]:
+        """Return the addresses of a host; for a minute, these are the same ones."""
+        if _is_address(host):
+            return (host,)
+        import asyncio
+        import socket
+
+        since, addresses = self._addresses.get(host, (0.0, ()))
+        if not addresses or time.monotonic() - since > _RESOLVED:
+            # This reads short forms of addresses too, such as 127.1.
+            entries = await asyncio.get_running_loop().getaddrinfo(
+                host, None, type=socket.SOCK_STREAM
+            )
+            addresses = tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
+            self._addresses[host] = time.monotonic(), addresses
+        return addresses
 
     async def may_lead(self, start: str, end: str) -> bool:
         """Return whether a page or a redirect at ``start`` may lead to ``end``.
@@ -295,25 +363,6 @@ class NearnessFinder:
         parts = urlsplit(end)
         named = not _is_address(parts.hostname or "")
         return near is Nearness.NETWORK and named and parts.scheme == "https"
-
-
-async def _find(host: str) -> Nearness:
-    if _is_address(host):
-        return _of_address(host)
-    if host == "localhost" or host.endswith(".localhost"):  # RFC 6761, section 6.3
-        return Nearness.MACHINE
-    import asyncio
-    import socket
-
-    try:
-        # This reads short forms of addresses too, such as 127.1.
-        entries = await asyncio.get_running_loop().getaddrinfo(
-            host, None, type=socket.SOCK_STREAM
-        )
-    except (OSError, UnicodeError):
-        return Nearness.ELSEWHERE
-    addresses = [str(entry[4][0]) for entry in entries]
-    return min(map(_of_address, addresses), default=Nearness.ELSEWHERE)
 
 
 def _is_address(host: str) -> bool:

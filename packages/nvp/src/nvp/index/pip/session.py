@@ -130,14 +130,12 @@ def run(
     *,
     environ: Mapping[str, str],
     quiet: bool,
-    asks: bool,
 ) -> Outcome:
     """Run pip to its end.
 
     :param command: a command that uses indexes.
     :param environ: the environment variables that pip gets.
     :param quiet: send pip's own output to stderr.
-    :param asks: there is a person whom pip can ask for credentials.
     :raises InputError: pip cannot be run.
     """
     session = _Session(
@@ -146,7 +144,7 @@ def run(
         selection=selection,
         environ=environ,
         quiet=quiet,
-        local_index=_make_index(pip, command, selection, narrator, environ, asks=asks),
+        local_index=_make_index(pip, command, selection, narrator, environ),
     )
     with tempfile.TemporaryDirectory(prefix="nvidia-variant-provider-") as folder:
         prepared = session.prepare(Path(folder))
@@ -176,8 +174,6 @@ def _make_index(
     selection: Selection,
     narrator: Narrator,
     environ: Mapping[str, str],
-    *,
-    asks: bool,
 ) -> LocalIndex:
     """Make the index that pip gets instead of its own."""
     options = command.options
@@ -190,7 +186,6 @@ def _make_index(
         Access(
             direct=not has_fixed_proxy(command, environ),
             local=True,
-            asks=asks and not options.no_input,
         ),
         on_pick=narrator.pick,
         warn=narrator.warn,

@@ -10,7 +10,7 @@ from packaging.version import Version
 from simple_repository import model
 
 from ...builds.needs import parse_backend
-from ..http.pages import LABEL_KEY
+from ..http.kept_keys import KEPT_KEY, LABEL_KEY, fitting_meta, kept_keys
 from .renaming import Offer, Release
 from .visibility import PageVerdicts
 from .wheel_files import find_labels, has_label
@@ -164,12 +164,8 @@ def with_files(
 ) -> model.ProjectDetail:
     """Return a page with other files, some of which may have no size."""
     shown = tuple(files)
-    meta = page.meta
-    if any(file.size is None for file in shown):
-        # PEP 700 requires a size of each file from version 1.1 on, and that of a
-        # rewritten wheel is not known yet.
-        meta = replace(meta, api_version="1.0")
-    return replace(page, meta=meta, files=shown)
+    # The size of a rewritten wheel is not known yet.
+    return replace(page, meta=fitting_meta(page.meta, shown), files=shown)
 
 
 def select_files(
@@ -213,6 +209,8 @@ def select_files(
         if name in offers:
             offer = offers[name]
             changed = replace(file, filename=offer.name)
+            if name in rewritten or (name in held and not requires_hashes):
+                changed = _without_provenance(changed)
             if name in rewritten:
                 # The hashes and the size are those of the original.
                 changed = replace(
@@ -246,7 +244,10 @@ def select_files(
 
 
 def _with_label(file: model.File, label: str | None) -> model.File:
-    private = {**dict(file.private_metadata.items()), LABEL_KEY: label}
-    return replace(
-        file, private_metadata=model.PrivateMetadataMapping.from_any_mapping(private)
-    )
+    return replace(file, private_metadata=file.private_metadata | {LABEL_KEY: label})
+
+
+def _without_provenance(file: model.File) -> model.File:
+    """Return a file that may have other bytes than those that were attested."""
+    kept = {k: v for k, v in kept_keys(file).items() if k != "provenance"}
+    return replace(file, private_metadata=file.private_metadata | {KEPT_KEY: kept})

@@ -11,10 +11,11 @@ from __future__ import annotations
 import base64
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
@@ -35,6 +36,7 @@ from ..selection.renaming import find_label, project_of
 from ..selection.shown import ShownPage, ShownRelease
 from ..selection.visibility import PageVerdicts
 from ..selection.wheel_files import may_be_build
+from .rendering import find_format, respond_with
 from .responses import (
     FILE_HEADERS,
     HEADERS,
@@ -46,12 +48,13 @@ from .responses import (
     Source,
     TokenCheck,
     UpstreamResponse,
-    find_format,
     find_range,
     link,
     make_handler,
-    respond_with,
 )
+from .upstream import GoneError
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +112,7 @@ def make_app(
         exception_handlers={
             UpstreamError: failures.respond,
             InputError: failures.respond,
+            GoneError: make_handler(410),
             errors.PackageNotFoundError: make_handler(404),
             errors.ResourceUnavailable: make_handler(404),
             errors.InvalidPackageError: make_handler(403),
@@ -154,7 +158,7 @@ class _Handlers:
         """Send the list of projects."""
         form = find_format(request)
         page = await self._source.repository.get_project_list()
-        return respond_with(page, form)
+        return respond_with(page, form, self._failures.warn)
 
     async def add_slash(self, request: Request) -> Response:
         """Redirect to the URL of a page with its slash."""
@@ -171,14 +175,9 @@ class _Handlers:
             return RedirectResponse(location, status_code=301, headers=HEADERS)
         if not _is_name(name):
             raise errors.PackageNotFoundError(ascii(name))
-        self._take_credentials(request)
-        try:
-            page, shown = await self._source.repository.show(name)
-        except UpstreamError as error:
-            if error.status == 401 and self._source.access.asks:
-                self._asked_for_credentials = True
-                return PlainTextResponse(f"{error}\n", 401, headers=HEADERS)
-            raise
+        page, shown = await self._with_credentials(
+            request, lambda: self._source.repository.show(name)
+        )
         self._on_page(shown.judged)
         self._report_plain(shown)
         # Only pip downloads a whole wheel to look at its dependencies.
@@ -189,13 +188,13 @@ class _Handlers:
         )
         page = replace(page, files=files)
         logger.info("page of %s: %d files", name, len(files))
-        return respond_with(page, form)
+        return respond_with(page, form, self._failures.warn)
 
-    async def links(self, _: Request) -> Response:
+    async def links(self, request: Request) -> Response:
         """Send all files on one page, as pip's ``--find-links`` expects them."""
         if self._source.links is None:
             raise errors.PackageNotFoundError("links")
-        everything = await self._source.links.read_all()
+        everything = await self._with_credentials(request, self._source.links.read_all)
         projects = {
             project_of(file.filename)
             for file in everything.files
@@ -212,7 +211,7 @@ class _Handlers:
                 files[file.filename] = self._link_up(file, name, "../")
         form = content_negotiation.Format.HTML_LEGACY
         whole = replace(everything, files=tuple(files.values()))
-        return respond_with(whole, form)
+        return respond_with(whole, form, self._failures.warn)
 
     def _link_up(
         self, file: model.File, project: str, root: str, *, reads_parts: bool = False
@@ -326,21 +325,29 @@ class _Handlers:
         reason = redacted(str(error)) or type(error).__name__
         self._failures.warn(f"{place}: broke off: {reason}")
 
-    def _take_credentials(self, request: Request) -> None:
-        """Use the user and password that pip has asked its user for.
+    async def _with_credentials(
+        self, request: Request, read: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Read a page, with the user and password that pip has asked its user for.
 
         pip asks after a 401 of the upstream that was passed on to it, and sends the
         credentials with its next request. Ignore credentials that it sends without
         that: those of a netrc file with a default entry are for another server.
         """
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
-        if not self._asked_for_credentials or scheme.lower() != "basic":
-            return
+        if self._asked_for_credentials and scheme.lower() == "basic":
+            with suppress(ValueError):
+                user, _, password = base64.b64decode(text).decode().partition(":")
+                self._source.client.add_credentials(self._source.url, (user, password))
         try:
-            user, _, password = base64.b64decode(text).decode().partition(":")
-        except ValueError:
-            return
-        self._source.client.add_credentials(self._source.url, (user, password))
+            return await read()
+        except UpstreamError as error:
+            if error.status == 401:
+                # Those of the clients of `serve` may be those of anybody.
+                self._asked_for_credentials = self._source.access.local
+                if scheme and not self._source.access.local:
+                    error.reply = None  # pip would go on to the next index.
+            raise
 
     def _report_plain(self, shown: ShownPage) -> None:
         """Report the non-variant wheel of the newest release, if no variant fits.

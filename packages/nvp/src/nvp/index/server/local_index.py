@@ -25,10 +25,10 @@ from ..selection.shown import ShownPage, ShownRelease
 from ..selection.visibility import PageVerdicts
 from ..selection.wheel_files import may_be_build
 from .app import OnPage, OnPick, make_app
+from .hashing import HashingRepository
 from .responses import Access, Source
 from .server import Server
 from .upstream import (
-    HashingRepository,
     LinksUpstream,
     Upstream,
     local_path,
@@ -180,6 +180,7 @@ class LocalIndex:
                 why = "is neither https nor a trusted host: ignored"
                 self._warn(f"{redacted(url)} {why}")
             return url
+        upstream.takes_parts = True
         return self._place(url, upstream, links=links)
 
     def _place(self, url: str, upstream: Upstream, *, links: bool = False) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import html
 import os
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import httpx
-from simple_repository import content_negotiation, errors, model, serializer
+from simple_repository import content_negotiation, model
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import (
@@ -28,8 +27,13 @@ from starlette.responses import (
 from nvidia_variant_provider.errors import InputError
 
 from ..http.client import Client
-from ..http.pages import LABEL_KEY
-from ..http.urls import UpstreamError
+from ..http.kept_keys import LABEL_KEY
+from ..http.urls import (
+    CompleteResponse,
+    PassingError,
+    TooSlowError,
+    UpstreamError,
+)
 from ..selection.component import VariantRepository
 from ..selection.core_metadata import METADATA_KEY
 from .upstream import LinksUpstream, local_path
@@ -49,12 +53,16 @@ FILE_HEADERS = {"X-Content-Type-Options": "nosniff"}
 OCTETS = "application/octet-stream"
 """The type of every file, whatever the upstream calls it."""
 
+_SANDBOX = {**FILE_HEADERS, "Content-Security-Policy": "sandbox"}
+"""For pages of strangers that are passed on as they are."""
+
+_OF_ANSWERS = ("location", "retry-after")
+_OF_BODIES = ("content-type", "content-encoding")
+
 _RANGE = re.compile(r"bytes=(?:\d+-\d*|-\d+)", re.ASCII)
 """A single range of bytes (RFC 9110, section 14.1.2)."""
 
 _PORT = re.compile(r":\d*\Z")
-
-_Page = model.ProjectDetail | model.ProjectList
 
 
 class HostCheck:
@@ -166,29 +174,57 @@ class UpstreamResponse(StreamingResponse):
 
 
 class Failures:
-    """Turns errors into responses, and tells the user, whom installers tell little."""
+    """Turns errors into responses, and tells the user, whom installers tell little.
+
+    pip passes over an index whose page has the status of an error, and takes another
+    index's file of that name. So an installer gets what it would get without this
+    server, or else a page that no installer reads, with which it ends.
+    """
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
         self._last: str | None = None
 
-    async def respond(self, _: Request, error: Exception) -> Response:
-        """Respond with the status of the upstream, where an installer can use it."""
+    async def respond(self, request: Request, error: Exception) -> Response:
+        """Respond with what the upstream has sent, or with the error."""
         status = error.status if isinstance(error, UpstreamError) else 502
         # Many indexes send 403 for a project that they do not have.
         if status != 403:
             self.warn(str(error))
-        if status in (401, 407):
-            # Installers would ask their users for the password of this server.
-            status = 403
-        elif not 400 <= status < 600:
-            status = 502
-        return PlainTextResponse(f"{error}\n", status_code=status, headers=HEADERS)
+        reply = error.reply if isinstance(error, UpstreamError) else None
+        is_page = _is_of_page(request)
+        is_local = reply and reply.headers.get("location", "").startswith("file:")
+        if reply and reply.status < 600 and not is_local:
+            return self._pass_on(reply, error, is_page=is_page)
+        lost = isinstance(error, PassingError) and not isinstance(error, TooSlowError)
+        if is_page and not lost:
+            return _stop(str(error))
+        # pip tries again after 502, as it does where it finds no server.
+        return PlainTextResponse(f"{error}\n", status_code=502, headers=HEADERS)
 
-    async def respond_to_defect(self, _: Request, error: Exception) -> Response:
+    def _pass_on(
+        self, reply: CompleteResponse, error: Exception, *, is_page: bool
+    ) -> Response:
+        has_body = is_page and reply.status < 300
+        kept = (*_OF_ANSWERS, *(_OF_BODIES if has_body else ()))
+        headers = {key: reply.headers[key] for key in kept if key in reply.headers}
+        headers |= {**HEADERS, **_SANDBOX}
+        if not has_body:
+            # A response of status 304 has no body (RFC 9110, section 15.4.5).
+            text = "" if reply.status == 304 else f"{error}\n"
+            return PlainTextResponse(text, status_code=reply.status, headers=headers)
+        if not reply.is_whole:
+            if "content-length" in reply.headers:
+                headers["content-length"] = reply.headers["content-length"]
+            return break_off(reply.raw, error, headers, self.warn)
+        return Response(reply.raw, status_code=reply.status, headers=headers)
+
+    async def respond_to_defect(self, request: Request, error: Exception) -> Response:
         """Respond to an exception that is a defect; only this request ends."""
         message = f"internal error: {type(error).__name__}: {str(error)[:200]!a}"
         self.warn(f"{message}; please report it")
+        if _is_of_page(request):
+            return _stop(message)
         return PlainTextResponse(f"{message}\n", status_code=500, headers=HEADERS)
 
     def warn(self, message: str) -> None:
@@ -198,6 +234,38 @@ class Failures:
             self._warn(message)
 
 
+def _is_of_page(request: Request) -> bool:
+    return "name" not in request.path_params
+
+
+def _stop(message: str) -> Response:
+    """Return a page that no installer can read: each one ends with an error."""
+    form = content_negotiation.Format.JSON_V1.value
+    return Response(f"error: {message}\n", media_type=form, headers=HEADERS)
+
+
+def break_off(
+    body: bytes,
+    error: Exception,
+    headers: Mapping[str, str],
+    warn: Callable[[str], None],
+) -> Response:
+    """Return a response that ends too early, as the one of the upstream did.
+
+    :param headers: they have the length that was announced, if any was.
+    :param warn: is told the error.
+    """
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield body
+        raise InputError(str(error))
+
+    def tell(_: Exception) -> None:
+        warn(str(error))
+
+    return UpstreamResponse(pieces(), AsyncExitStack(), tell, headers=dict(headers))
+
+
 def make_handler(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
     """Return what responds to errors of a kind with a status."""
 
@@ -205,59 +273,6 @@ def make_handler(status: int) -> Callable[[Request, Exception], Awaitable[Respon
         return PlainTextResponse(f"{error}\n", status_code=status, headers=HEADERS)
 
     return respond
-
-
-def find_format(request: Request) -> content_negotiation.Format:
-    """Return the form of pages that a client accepts.
-
-    :raises UnsupportedSerialization: it accepts none.
-    """
-    accept = request.headers.get("accept", "")
-    try:
-        return content_negotiation.select_response_format(accept)
-    except ValueError:
-        raise errors.UnsupportedSerialization(ascii(accept[:100])) from None
-
-
-def respond_with(page: _Page, form: content_negotiation.Format) -> Response:
-    """Return the response with a page."""
-    if form is not content_negotiation.Format.JSON_V1 and isinstance(
-        page, model.ProjectDetail
-    ):
-        page = _escaped(page)
-    text = serializer.serialize(page, form)
-    return Response(text, media_type=form.value, headers=HEADERS)
-
-
-def _escaped(page: model.ProjectDetail) -> model.ProjectDetail:
-    """Escape the text of a page for HTML.
-
-    The HTML serializer of simple-repository 0.11.1 escapes ``data-requires-python``
-    alone, and writes all other text of a page as it is.
-    """
-    return replace(
-        page,
-        name=html.escape(page.name),
-        files=tuple(
-            replace(
-                file,
-                filename=html.escape(file.filename),
-                url=html.escape(file.url),
-                yanked=html.escape(file.yanked)
-                if isinstance(file.yanked, str)
-                else file.yanked,
-                hashes=_escaped_pairs(file.hashes),
-                dist_info_metadata=_escaped_pairs(file.dist_info_metadata)
-                if isinstance(file.dist_info_metadata, dict)
-                else file.dist_info_metadata,
-            )
-            for file in page.files
-        ),
-    )
-
-
-def _escaped_pairs(pairs: dict[str, Any]) -> dict[str, str]:
-    return {html.escape(key): html.escape(str(text)) for key, text in pairs.items()}
 
 
 LOOPBACK_NAMES = (
@@ -289,14 +304,12 @@ class Access:
     :param direct: installers can download files that need no credentials themselves.
     :param local: the installer is a program of this user: it may open the files of
         this machine, and it has ended when the server stops.
-    :param asks: the installer asks its user for credentials that are missing.
     :param secret: the URLs have a secret part, which other programs cannot guess.
     :param hosts: the names by which the server may be called.
     """
 
     direct: bool = True
     local: bool = False
-    asks: bool = False
     secret: bool = True
     hosts: tuple[str, ...] = LOOPBACK_NAMES
 

@@ -58,6 +58,10 @@ _LEAST = 64 * 1024
 _STALLED = 1.0
 """Seconds without reading after which a response makes room for a new connection."""
 
+_ALIVE = 1.0
+"""Seconds after which a client is told again that a response is on its way. Without
+that, pip takes an index for dead whose page takes long, and asks the next one."""
+
 _NO_WAITING = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 """``struct linger``: the system forgets a connection at once, and tells its client."""
 
@@ -287,6 +291,7 @@ class _BoundedProtocol(H11Protocol):
         super().__init__(**options)
         self._crowd = crowd
         self._timer: asyncio.TimerHandle | None = None
+        self._alive: asyncio.TimerHandle | None = None
         self.host = ""
         self.since = self.loop.time()
         self._left = 0
@@ -318,6 +323,8 @@ class _BoundedProtocol(H11Protocol):
         """Stop counting it."""
         self._crowd.leave(self)
         self._stop_waiting()
+        if self._alive is not None:
+            self._alive.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -327,8 +334,20 @@ class _BoundedProtocol(H11Protocol):
             return
         if self._is_responding():
             self._stop_waiting()
+            if self._alive is None:
+                self._alive = self.loop.call_later(_ALIVE, self._keep_alive)
         elif self._timer is None:
             self._wait(_HEAD, self._close_late)
+
+    def _keep_alive(self) -> None:
+        """Send an interim response (RFC 9110, section 15.2) until there is another."""
+        cycle: Any = self.cycle
+        self._alive = None
+        if not self._is_responding() or cycle.response_started:
+            return
+        if cycle.scope["http_version"] == "1.1" and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._alive = self.loop.call_later(_ALIVE, self._keep_alive)
 
     def pause_writing(self) -> None:
         """Wait until the client reads."""

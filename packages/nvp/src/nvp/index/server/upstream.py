@@ -10,42 +10,46 @@ was redirected.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 from simple_repository import errors, model
-from simple_repository.components.core import RepositoryContainer, SimpleRepository
+from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError, redacted
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
 from ..http.client import Client
 from ..http.pages import ACCEPT, parse_page, parse_projects
-from ..http.urls import UpstreamError, is_http, path_of_file_url, split_credentials
+from ..http.urls import (
+    TooLargeError,
+    UpstreamError,
+    is_http,
+    path_of_file_url,
+    split_credentials,
+)
 from ..selection.kept import FOREVER, Aging
-from ..selection.pieces import stream_pieces
-from ..selection.reader import UNAVAILABLE
-from ..selection.renaming import find_label, project_of
+from ..selection.renaming import project_of
 
 logger = logging.getLogger(__name__)
+
+CUT_KEY = "_nvidia_variant_provider_cut"
+"""The key of a page that breaks off: why, and whether its length was announced."""
 
 _PAGES = 128
 """Pages whose files are remembered: installers ask for them right after the page."""
 
-_HASHED = 10_000
-"""Files whose hashes are remembered, since each was downloaded for its own."""
-
 
 class Upstream(SimpleRepository):
     """What all upstreams share: they remember the files of their latest pages."""
+
+    takes_parts = False
+    """A page that breaks off is read as far as it goes, and has `CUT_KEY`."""
 
     def __init__(self) -> None:
         self._pages: Aging[str, dict[str, model.File]] = Aging(_PAGES, FOREVER)
@@ -108,11 +112,43 @@ class Upstream(SimpleRepository):
             projects=frozenset(map(model.ProjectListElement, await self._read_names())),
         )
 
+    async def _fetch(
+        self, client: Client, url: str, accept: str, project: str
+    ) -> model.ProjectDetail:
+        """Read a page of a server; an error has what the server sent, if anything."""
+        broken = None
+        try:
+            reply = await client.get(url, {"Accept": accept})
+        except UpstreamError as error:
+            if error.reply is None or error.reply.is_whole or not self.takes_parts:
+                raise
+            reply, broken = error.reply, error
+        kind = reply.headers.get("content-type", "")
+        try:
+            page = await asyncio.to_thread(
+                parse_page, reply.body, kind, reply.url, project
+            )
+        except TooLargeError:
+            raise
+        except UpstreamError as error:
+            failure = broken or error
+            failure.reply = reply
+            raise failure from None
+        if broken is None:
+            return page
+        has_length = "content-length" in reply.headers
+        cut = {CUT_KEY: {"why": str(broken), "has_length": has_length}}
+        return replace(page, private_metadata=page.private_metadata | cut)
+
     async def _read_page(self, project: str) -> model.ProjectDetail:
         raise NotImplementedError
 
     async def _read_names(self) -> Iterable[str]:
         raise NotImplementedError
+
+
+class GoneError(errors.PackageNotFoundError):
+    """An index responds with 410, which is no reason for uv to ask the next one."""
 
 
 class HttpUpstream(Upstream):
@@ -142,15 +178,14 @@ class HttpUpstream(Upstream):
     async def _read_page(self, project: str) -> model.ProjectDetail:
         url = f"{self.url}{project}/"
         try:
-            response = await self._client.get(url, {"Accept": ACCEPT})
+            page = await self._fetch(self._client, url, ACCEPT, project)
         except UpstreamError as error:
-            if error.status in (404, 410):
-                raise errors.PackageNotFoundError(project) from None
+            if error.status in (404, 410) and error.reply is not None:
+                known = (
+                    GoneError if error.status == 410 else errors.PackageNotFoundError
+                )
+                raise known(project) from None
             raise
-        kind = response.headers.get("content-type", "")
-        page = await asyncio.to_thread(
-            parse_page, response.body, kind, response.url, project
-        )
         return await _without_near_files(page, self.url, self._client)
 
 
@@ -184,11 +219,7 @@ class LinksUpstream(Upstream):
     async def read_all(self) -> model.ProjectDetail:
         """Return the files of all projects."""
         if is_http(self.location):
-            response = await self._client.get(self.location, {"Accept": "text/html"})
-            kind = response.headers.get("content-type", "text/html")
-            page = await asyncio.to_thread(
-                parse_page, response.body, kind, response.url, "links"
-            )
+            page = await self._fetch(self._client, self.location, "text/html", "links")
             return await _without_near_files(page, self.location, self._client)
         path = local_path(self.location)
         if path.is_dir():
@@ -256,79 +287,6 @@ def make_upstream(
         return HttpUpstream(bare, client)
     folder = local_path(bare)
     return FolderUpstream(folder) if os.path.isdir(folder) else None
-
-
-class HashingRepository(RepositoryContainer):
-    """Adds the sha256 of files whose page gives no hash, by downloading them.
-
-    pip takes the best file of a page and compares its hash afterwards. Without hashes
-    on the page it would download the best variant, and refuse it where the user pinned
-    the hash of another wheel of that release. Only the releases that the user pins are
-    read, of projects with variants.
-
-    :param pinned: by project, the versions that the user pins.
-    """
-
-    def __init__(
-        self,
-        source: SimpleRepository,
-        client: Client,
-        pinned: Mapping[str, Collection[str]],
-    ) -> None:
-        super().__init__(source)
-        self._client = client
-        self._pinned = {
-            project: {version for text in texts if (version := _parse(text))}
-            for project, texts in pinned.items()
-        }
-        self._known: Aging[str, str] = Aging(_HASHED, FOREVER)
-
-    async def get_project_page(
-        self,
-        project_name: str,
-        *,
-        request_context: model.RequestContext | None = None,
-    ) -> model.ProjectDetail:
-        """Return the page with the hashes that are missing."""
-        page = await self.source.get_project_page(
-            project_name, request_context=request_context
-        )
-        wanted = self._pinned.get(canonicalize_name(project_name), set())
-        if not wanted or all(find_label(f.filename) is None for f in page.files):
-            return page
-        files = []
-        for file in page.files:
-            name, hashes = file.filename, file.hashes
-            is_wanted = _parse((*name.split("-"), "")[1]) in wanted
-            if is_wanted and not hashes and name.endswith(".whl"):
-                digest = await self._hash(project_name, file)
-                hashes = {"sha256": digest} if digest else {}
-            files.append(replace(file, hashes=hashes))
-        return replace(page, files=tuple(files))
-
-    async def _hash(self, project: str, file: model.File) -> str | None:
-        """Return the sha256 of a file; ``None`` where it cannot be read."""
-        if (known := self._known.get(file.url)) is not None:
-            return known
-        logger.info("%s: downloading it for its hash", file.filename)
-        digest = hashlib.sha256()
-        try:
-            resource = await self.source.get_resource(project, file.filename)
-            async with AsyncExitStack() as stack:
-                async for piece in await stream_pieces(resource, self._client, stack):
-                    digest.update(piece)
-        except (InputError, OSError, *UNAVAILABLE) as error:
-            logger.info("%s: cannot be read: %s", file.filename, error)
-            return None
-        self._known.put(file.url, digest.hexdigest())
-        return digest.hexdigest()
-
-
-def _parse(text: str) -> Version | None:
-    try:
-        return Version(text)
-    except ValueError:
-        return None
 
 
 async def _without_near_files(

@@ -1,0 +1,139 @@
+"""What a page has for newer clients, and for this program: keys that pass through.
+
+The model of simple-repository 0.11.1 has no place for the keys of newer PEPs, and an
+installer that goes by one of them must not lose it on the way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from packaging.version import Version
+from simple_repository import model
+
+from .urls import absolute_url, is_text
+
+LABEL_KEY = "_variant-label"
+"""The key of the variant label of a file that the local index shows.
+
+It is on wheels that are shown under another name, and null on the non-variant wheels
+next to them. PEP 700: "Keys (at any level) with a leading underscore are reserved as
+private for index server use."
+"""
+
+KEPT_KEY = "_nvidia_variant_provider_kept"
+"""The key of what a page has for newer clients, at any level: keys that the model of
+simple-repository lacks, such as ``provenance`` (PEP 740), ``tracks`` (PEP 708) and
+``project-status`` (PEP 792), and those of a PEP to come."""
+
+_OWN = (LABEL_KEY, "_nvidia_variant_provider_")
+"""What starts with these is set here, and by no upstream index."""
+
+OF_FILES = frozenset(
+    (
+        *("filename", "url", "hashes", "size", "upload-time", "requires-python"),
+        *("core-metadata", "dist-info-metadata", "gpg-sig", "yanked"),
+    )
+)
+OF_PAGES = frozenset(("meta", "name", "files", "versions"))
+_STATUS = "project-status"
+
+_NOTHING = model.PrivateMetadataMapping()
+
+
+def private_keys(
+    item: Mapping[str, Any], known: Collection[str], url: str | None = None
+) -> model.PrivateMetadataMapping:
+    """Return the private keys of a part of a page, and what is kept of it.
+
+    :param known: the keys that the model has.
+    :param url: what URLs of the part are relative to.
+    """
+    private, kept = {}, {}
+    for key, value in item.items():
+        if key.startswith("_"):
+            if not key.startswith(_OWN):
+                private[key] = value
+        elif key not in known:
+            kept[key] = value
+    if "provenance" in kept and url is not None:
+        kept["provenance"] = absolute_url(kept["provenance"], url)
+    if kept:
+        private[KEPT_KEY] = kept
+    if not private:
+        return _NOTHING
+    return model.PrivateMetadataMapping.from_any_mapping(private)
+
+
+def fitting_meta(meta: model.Meta, files: Iterable[model.File]) -> model.Meta:
+    """Return ``meta`` with a version of the API that the files have all keys for.
+
+    PEP 700 requires sizes from version 1.1 on; some indexes declare it without. Other
+    keys of the page may need the version of the index, so that it is kept.
+    """
+    version = meta.api_version
+    if version == "1.0" or all(file.size is not None for file in files):
+        return meta
+    kept = {"api-version": version, **kept_keys(meta)}
+    return model.Meta("1.0", meta.private_metadata | {KEPT_KEY: kept})
+
+
+def kept_keys(
+    item: model.Meta | model.ProjectDetail | model.File,
+) -> Mapping[str, Any]:
+    """Return the keys for newer clients; see `KEPT_KEY`."""
+    kept: Any = item.private_metadata.get(KEPT_KEY, _NOTHING)
+    return kept  # type: ignore[no-any-return]
+
+
+def read_metas(
+    metas: Iterable[tuple[str, str]],
+) -> tuple[model.Meta, dict[str, Any]]:
+    """Return what the elements ``<meta name="pypi:...">`` mean in JSON.
+
+    :returns: the object ``meta``, and other keys of the page.
+    """
+    version = "1.0"
+    found: dict[str, list[str]] = {}
+    kept: dict[str, Any] = {}
+    for name, text in metas:
+        if name == "repository-version":
+            # Installers read pages of any version in HTML.
+            version = text if re.fullmatch(r"1\.[0-9]{1,4}", text) else "1.0"
+        elif f"{name}-".startswith(f"{_STATUS}-"):
+            key = name.removeprefix(_STATUS).removeprefix("-") or "status"
+            kept.setdefault(_STATUS, {}).setdefault(key, text)
+        else:
+            found.setdefault(name, []).append(text)
+    meta = {key: found.pop(key) for key in ("tracks",) if key in found}
+    for key, texts in found.items():
+        is_list = key == "alternate-locations" or len(texts) > 1
+        kept[key] = texts if is_list else texts[0]
+    return model.Meta(version, private_keys(meta, ())), kept
+
+
+def write_metas(page: model.ProjectDetail) -> Iterator[tuple[str, str]]:
+    """Yield name and content of the elements ``<meta>`` that `read_metas` reads."""
+    for key, value in (*kept_keys(page.meta).items(), *kept_keys(page).items()):
+        if key == "api-version":
+            continue
+        if key == _STATUS and isinstance(value, Mapping):
+            for part, text in value.items():
+                if is_text(text):
+                    yield key if part == "status" else f"{key}-{part}", text
+            continue
+        for text in value if isinstance(value, tuple) else (value,):
+            if is_text(text):
+                yield key, text
+
+
+def api_version(page: model.ProjectDetail) -> str:
+    """Return the version for a page: the one of the index where its keys need that."""
+    own = page.meta.api_version
+    of_meta = kept_keys(page.meta)
+    wanted = str(of_meta.get("api-version", own))
+    needs = bool(of_meta.keys() - {"api-version"} or kept_keys(page))
+    needs = needs or any(map(kept_keys, page.files))
+    return max(own, wanted, key=Version) if needs else own

@@ -1,0 +1,100 @@
+"""Hashes of the files of indexes that give none."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Collection, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from simple_repository import model
+from simple_repository.components.core import RepositoryContainer, SimpleRepository
+
+from nvidia_variant_provider.errors import InputError
+
+from ..http.client import Client
+from ..selection.kept import FOREVER, Aging
+from ..selection.pieces import stream_pieces
+from ..selection.reader import UNAVAILABLE
+from ..selection.renaming import find_label
+
+logger = logging.getLogger(__name__)
+
+_HASHED = 10_000
+"""Files whose hashes are remembered, since each was downloaded for its own."""
+
+
+class HashingRepository(RepositoryContainer):
+    """Adds the sha256 of files whose page gives no hash, by downloading them.
+
+    pip takes the best file of a page and compares its hash afterwards. Without hashes
+    on the page it would download the best variant, and refuse it where the user pinned
+    the hash of another wheel of that release. Only the releases that the user pins are
+    read, of projects with variants.
+
+    :param pinned: by project, the versions that the user pins.
+    """
+
+    def __init__(
+        self,
+        source: SimpleRepository,
+        client: Client,
+        pinned: Mapping[str, Collection[str]],
+    ) -> None:
+        super().__init__(source)
+        self._client = client
+        self._pinned = {
+            project: {version for text in texts if (version := _parse(text))}
+            for project, texts in pinned.items()
+        }
+        self._known: Aging[str, str] = Aging(_HASHED, FOREVER)
+
+    async def get_project_page(
+        self,
+        project_name: str,
+        *,
+        request_context: model.RequestContext | None = None,
+    ) -> model.ProjectDetail:
+        """Return the page with the hashes that are missing."""
+        page = await self.source.get_project_page(
+            project_name, request_context=request_context
+        )
+        wanted = self._pinned.get(canonicalize_name(project_name), set())
+        if not wanted or all(find_label(f.filename) is None for f in page.files):
+            return page
+        files = []
+        for file in page.files:
+            name, hashes = file.filename, file.hashes
+            is_wanted = _parse((*name.split("-"), "")[1]) in wanted
+            if is_wanted and not hashes and name.endswith(".whl"):
+                digest = await self._hash(project_name, file)
+                hashes = {"sha256": digest} if digest else {}
+            files.append(replace(file, hashes=hashes))
+        return replace(page, files=tuple(files))
+
+    async def _hash(self, project: str, file: model.File) -> str | None:
+        """Return the sha256 of a file; ``None`` where it cannot be read."""
+        if (known := self._known.get(file.url)) is not None:
+            return known
+        logger.info("%s: downloading it for its hash", file.filename)
+        digest = hashlib.sha256()
+        try:
+            resource = await self.source.get_resource(project, file.filename)
+            async with AsyncExitStack() as stack:
+                async for piece in await stream_pieces(resource, self._client, stack):
+                    digest.update(piece)
+        except (InputError, OSError, *UNAVAILABLE) as error:
+            logger.info("%s: cannot be read: %s", file.filename, error)
+            return None
+        self._known.put(file.url, digest.hexdigest())
+        return digest.hexdigest()
+
+
+def _parse(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except ValueError:
+        return None

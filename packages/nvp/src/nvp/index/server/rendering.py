@@ -1,0 +1,150 @@
+"""Pages of the local index in JSON and HTML.
+
+The serializers of simple-repository 0.11.1 know the keys of its model alone, and that
+for HTML writes most text of a page as it is.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from simple_repository import content_negotiation, errors, model, serializer
+from simple_repository.content_negotiation import Format
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nvidia_variant_provider.errors import InputError
+
+from ..http.kept_keys import KEPT_KEY, api_version, kept_keys, write_metas
+from ..http.urls import is_text
+from .responses import HEADERS, break_off
+from .upstream import CUT_KEY
+
+_HIDDEN = (KEPT_KEY, CUT_KEY)
+
+_KEY = re.compile(r"[a-z][a-z0-9-]{0,63}")
+"""A key that can be a part of the name of an attribute."""
+
+
+def find_format(request: Request) -> Format:
+    """Return the form of pages that a client accepts.
+
+    :raises UnsupportedSerialization: it accepts none.
+    """
+    accept = request.headers.get("accept", "")
+    try:
+        return content_negotiation.select_response_format(accept)
+    except ValueError:
+        raise errors.UnsupportedSerialization(ascii(accept[:100])) from None
+
+
+def respond_with(
+    page: model.ProjectDetail | model.ProjectList,
+    form: Format,
+    warn: Callable[[str], None],
+) -> Response:
+    """Return the response with a page, which has all keys for newer clients.
+
+    :param warn: is told why a page breaks off, as the one of the upstream does.
+    """
+    if isinstance(page, model.ProjectList):
+        text = serializer.serialize(page, form)
+    elif form is Format.JSON_V1:
+        text = json.dumps(_as_json(page), default=serializer.to_json_serializable)
+    else:
+        text = "\n".join(_as_html(page))
+    cut: Any = page.private_metadata.get(CUT_KEY)
+    if cut is None:
+        return Response(text, media_type=form.value, headers=HEADERS)
+    body = text.encode()
+    headers = {**HEADERS, "content-type": form.value}
+    if cut["has_length"]:
+        headers["content-length"] = str(len(body) + 1)
+    return break_off(body, InputError(cut["why"]), headers, warn)
+
+
+def _as_json(page: model.ProjectDetail) -> dict[str, Any]:
+    document = {
+        "meta": {**_others(page.meta), "api-version": api_version(page)},
+        "name": page.name,
+        "files": [*map(_json_file, page.files)],
+        **_others(page),
+    }
+    if page.versions is not None:
+        document["versions"] = sorted(page.versions)
+    return document
+
+
+def _json_file(file: model.File) -> dict[str, Any]:
+    time = file.upload_time
+    values = {
+        "requires-python": file.requires_python,
+        "core-metadata": file.dist_info_metadata,  # PEP 714
+        "gpg-sig": file.gpg_sig,
+        "yanked": file.yanked,
+        "size": file.size,
+        "upload-time": None if time is None else f"{time.isoformat()}Z",
+    }
+    return {
+        "filename": file.filename,
+        "url": file.url,
+        "hashes": file.hashes,
+        **{key: value for key, value in values.items() if value is not None},
+        **_others(file),
+    }
+
+
+def _others(item: model.Meta | model.ProjectDetail | model.File) -> dict[str, Any]:
+    """Return the private keys, and those for newer clients."""
+    private = item.private_metadata
+    if not private:
+        return {}
+    return {k: v for k, v in private.items() if k not in _HIDDEN} | dict(
+        kept_keys(item)
+    )
+
+
+def _as_html(page: model.ProjectDetail) -> Iterator[str]:
+    name = html.escape(page.name)
+    yield "<!DOCTYPE html>\n<html>\n<head>"
+    for key, text in (("repository-version", api_version(page)), *write_metas(page)):
+        attributes = {"name": f"pypi:{key}", "content": text}
+        yield f"<meta {_write(attributes)}>"
+    yield f"<title>Links for {name}</title>\n</head>\n<body>"
+    yield f"<h1>Links for {name}</h1>"
+    for file in page.files:
+        attributes = _html_file(file)
+        yield f"<a {_write(attributes)}>{html.escape(file.filename)}</a><br>"
+    yield "</body>\n</html>\n"
+
+
+def _html_file(file: model.File) -> dict[str, str]:
+    known = {
+        "href": f"{file.url}{_hash(file.hashes, '#')}",
+        "data-requires-python": file.requires_python,
+        "data-core-metadata": _html_metadata(file.dist_info_metadata),
+        "data-yanked": "" if file.yanked is True else file.yanked or None,
+        "data-gpg-sig": None if file.gpg_sig is None else str(file.gpg_sig).lower(),
+    }
+    kept = {f"data-{k}": v for k, v in kept_keys(file).items() if _KEY.fullmatch(k)}
+    return {key: value for key, value in {**kept, **known}.items() if is_text(value)}
+
+
+def _html_metadata(value: bool | dict[str, str] | None) -> str | None:
+    return _hash(value) if isinstance(value, dict) else "true" if value else None
+
+
+def _hash(hashes: Mapping[str, str], mark: str = "") -> str:
+    """Return one hash, as the links of pages have it, or nothing without one."""
+    if not hashes:
+        return ""
+    name = "sha256" if "sha256" in hashes else next(iter(hashes))
+    return f"{mark}{name}={hashes[name]}"
+
+
+def _write(attributes: Mapping[str, str]) -> str:
+    return " ".join(f'{k}="{html.escape(text)}"' for k, text in attributes.items())

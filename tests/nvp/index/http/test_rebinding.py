@@ -1,0 +1,133 @@
+"""A name that has other addresses when it is resolved again (DNS rebinding)."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.range_server import Answer, RangeServer, serve_answers
+
+from nvp.index.http import urls
+from nvp.index.http.blocking import BlockingClient
+from nvp.index.http.client import Client
+from nvp.index.http.urls import Settings, UpstreamError
+
+FAR = "203.0.113.7"
+"""An address of documentation, at which nothing is (RFC 5737)."""
+
+ELSEWHERE = "93.184.216.34"
+
+
+class Resolver:
+    """Answers for the names of a test, and counts how often it was asked."""
+
+    def __init__(self, answers: dict[str, list[str]]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+        self._real: Callable[..., Any] = socket.getaddrinfo
+
+    def __call__(self, host: Any, port: Any, *args: Any, **options: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        if name not in self.answers:
+            return self._real(host, port, *args, **options)
+        self.asked.append(name)
+        left = self.answers[name]
+        address = left.pop(0) if len(left) > 1 else left[0]
+        kind = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+        return [(*kind, (address, int(port or 0)))]
+
+
+@pytest.fixture
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
+    """Return a resolver whose first answer for a name is an address elsewhere."""
+    made = Resolver({"files.example": [ELSEWHERE, "127.0.0.1"]})
+    monkeypatch.setattr(socket, "getaddrinfo", made)
+    return made
+
+
+@pytest.fixture
+def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list of the addresses that are connected to, none elsewhere."""
+    import asyncio.selector_events
+
+    loop = asyncio.selector_events.BaseSelectorEventLoop
+    real = loop.sock_connect
+    seen: list[str] = []
+
+    async def connect(self: Any, sock: socket.socket, address: Any) -> None:
+        seen.append(address[0])
+        if address[0] == ELSEWHERE:
+            raise ConnectionRefusedError
+        await real(self, sock, address)
+
+    monkeypatch.setattr(loop, "sock_connect", connect)
+    return seen
+
+
+def read(url: str, page: str) -> bytes:
+    """Read what a page names, as ``validate URL``, ``releases`` and ``census`` do."""
+    settings = Settings(timeout=5, trust_env=False, plain_http=True)
+    with BlockingClient(lambda: Client(settings)) as client:
+        return client.read(url, page=page)
+
+
+@pytest.fixture
+def inner() -> Iterator[RangeServer]:
+    """Return a server that only this machine can reach."""
+    with serve_answers({"/secret": Answer(body=b"secret")}) as server:
+        yield server
+
+
+def test_the_address_that_was_looked_at_is_connected_to(
+    inner: RangeServer, resolver: Resolver, connected: list[str]
+) -> None:
+    url = inner.url.replace("127.0.0.1", "files.example")
+    with pytest.raises(UpstreamError):
+        read(f"{url}/secret", page=f"https://{FAR}/simple/torch/")
+    assert inner.requests == []
+    assert set(connected) == {ELSEWHERE}
+    assert resolver.asked == ["files.example"]
+
+
+def test_a_name_that_moves_nearer_is_not_connected_to(
+    inner: RangeServer,
+    resolver: Resolver,
+    connected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Names are resolved again after a while, since `serve` may run for weeks."""
+    monkeypatch.setattr(urls, "_RESOLVED", -1.0)
+    url = inner.url.replace("127.0.0.1", "files.example")
+    for _ in range(2):
+        with pytest.raises(UpstreamError):
+            read(f"{url}/secret", page=f"https://{FAR}/simple/torch/")
+    assert inner.requests == []
+    assert connected == []
+    assert len(resolver.asked) > 2
+
+
+def test_a_redirect_is_looked_at_as_well(
+    inner: RangeServer, resolver: Resolver, connected: list[str]
+) -> None:
+    url = inner.url.replace("127.0.0.1", "files.example")
+    moved = Answer(status=302, headers={"Location": f"{url}/secret"})
+    with serve_answers({"/moved": moved}) as server:
+        start = server.url.replace("127.0.0.1", "localhost")
+        with pytest.raises(UpstreamError):
+            read(f"{start}/moved", page=f"{start}/")
+    assert inner.requests == []
+    assert ELSEWHERE in connected
+    assert resolver.asked == ["files.example"]
+
+
+def test_an_index_of_this_machine_has_a_name(
+    inner: RangeServer, resolver: Resolver
+) -> None:
+    """The user named it, or a page of this machine did."""
+    resolver.answers["here.example"] = ["127.0.0.1"]
+    url = inner.url.replace("127.0.0.1", "here.example")
+    for page in (f"{url}/", inner.url):
+        assert read(f"{url}/secret", page=page) == b"secret"
+    assert resolver.asked == ["here.example"] * 2

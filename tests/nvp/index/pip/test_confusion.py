@@ -1,0 +1,248 @@
+"""Where an index fails, an installer behind this program does what it does alone.
+
+An attacker can publish a file of any name and version on a public index. What passes
+over the index of a company then installs that file.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import uv
+from support.authority import Authority
+from support.grids import some_of
+from support.index_server import serve
+from support.processes import PIPS, Environment, installed_labels
+from support.range_server import Answer, serve_answers
+from support.serving import serving
+from support.wheels import stub_wheel
+
+JSON = "application/vnd.pypi.simple.v1+json"
+MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
+PAGE = "/simple/kern/"
+# The version of the company is the newer one, so that it shows whether it was seen.
+INNER, OUTER = "10.0", "9.9"
+METADATA = "Metadata-Version: 2.1\nName: kern\nVersion: {}\n"
+
+
+def json_page(version: str, api_version: str = "1.0") -> bytes:
+    name = f"kern-{version}-py3-none-any.whl"
+    file = {"filename": name, "url": name, "hashes": {}, "core-metadata": True}
+    meta = {"api-version": api_version}
+    return json.dumps({"meta": meta, "name": "kern", "files": [file]}).encode()
+
+
+def html_page(version: str) -> bytes:
+    link = (
+        f'<a data-core-metadata="true" href="kern-{version}-py3-none-any.whl">kern</a>'
+    )
+    return f"<!DOCTYPE html><html><body>{link}<!--{'x' * 400}--></body></html>".encode()
+
+
+def moved(where: str) -> Answer:
+    return Answer(status=302, headers={"Location": where})
+
+
+FAULTS: dict[str, Answer | None] = {
+    "none": Answer(body=html_page(INNER), kind="text/html"),
+    **{str(code): Answer(status=code) for code in (400, 401, 403, 404, 407, 410, 418)},
+    **{str(code): Answer(status=code) for code in (429, 451, 500, 502, 503, 504, 520)},
+    "203": Answer(status=203, body=json_page(INNER), kind=JSON),
+    "304": Answer(status=304),
+    "garbage JSON": Answer(body=b"\0{garbage", kind=JSON),
+    "empty JSON": Answer(kind=JSON),
+    "JSON without files": Answer(body=b"{}", kind=JSON),
+    "a login page": Answer(body=b"please <b>log in", kind="text/html"),
+    "bytes": Answer(body=b"\xff\xfe\xfa", kind="text/html"),
+    "an image": Answer(body=json_page(INNER), kind="image/png"),
+    "another type": Answer(body=json_page(INNER), kind="application/json"),
+    "no type": Answer(body=html_page(INNER), kind=""),
+    "cut JSON": Answer(body=json_page(INNER), kind=JSON, fault="cut"),
+    "cut HTML": Answer(body=html_page(INNER), kind="text/html", fault="cut"),
+    "not compressed": Answer(
+        body=json_page(INNER), kind=JSON, headers={"Content-Encoding": "gzip"}
+    ),
+    "unknown coding": Answer(
+        body=json_page(INNER), kind=JSON, headers={"Content-Encoding": "br"}
+    ),
+    "a loop": moved(PAGE),
+    "another scheme": moved("ftp://index.example/"),
+    "no URL": moved("http://[bad/"),
+    "moved to nothing": moved("/nowhere/"),
+    **dict.fromkeys(("nobody listens", "no such name", "broken TLS")),
+}
+
+
+def answers(version: str, page: Answer, wheel: Path) -> dict[str, Answer]:
+    text = METADATA.format(version).encode()
+    return {
+        PAGE: page,
+        f"{PAGE}{wheel.name}": Answer(body=wheel.read_bytes()),
+        f"{PAGE}{wheel.name}.metadata": Answer(body=text),
+    }
+
+
+@contextmanager
+def broken(fault: str, folder: Path) -> Iterator[str]:
+    """Yield the URL of an index with a fault."""
+    answer = FAULTS[fault]
+    if answer is not None:
+        wheel = stub_wheel(folder, "kern", INNER)
+        with serve_answers(answers(INNER, answer, wheel)) as server:
+            yield f"{server.url}/simple/"
+    elif fault == "nobody listens":
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            yield f"http://127.0.0.1:{unused.getsockname()[1]}/simple/"
+    elif fault == "no such name":
+        yield "https://nobody.invalid/simple/"
+    else:
+        with serve(folder, tls=Authority(folder).context) as url:
+            yield url
+
+
+class Result(NamedTuple):
+    """Whether an installer failed, and the version that it installed."""
+
+    fails: bool
+    installed: str | None
+
+
+class Case:
+    """The two indexes of a case, and installers that use them."""
+
+    def __init__(
+        self, urls: Sequence[str], environ: Mapping[str, str], folder: Path
+    ) -> None:
+        self.urls = urls
+        self._folder = folder
+        self._environ = {
+            **environ,
+            # New attempts only take time here.
+            "PIP_RETRIES": "0",
+            "PIP_NO_CACHE_DIR": "1",
+            "UV_HTTP_RETRIES": "0",
+            "UV_NO_CACHE": "1",
+            "UV_PYTHON": sys.executable,
+        }
+
+    def run(self, *command: object, target: str) -> Result:
+        """Run an installer that nobody sits in front of."""
+        folder = self._folder / target
+        done = subprocess.run(
+            [*map(str, command), "--target", str(folder), "kern"],
+            env=self._environ,
+            cwd=self._folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        found = installed_labels(folder) if folder.is_dir() else {}
+        version = found["kern"].split()[0] if found else None
+        return Result(done.returncode != 0, version)
+
+    @contextmanager
+    def served(self) -> Iterator[Sequence[str]]:
+        """Yield the URLs by which ``serve`` serves both indexes."""
+        words = ("--index-url", self.urls[0], "--extra-index-url", self.urls[1])
+        with serving(*words, *MACHINE, environ=self._environ) as server:
+            yield server.urls
+
+
+@pytest.fixture
+def case(
+    request: pytest.FixtureRequest, environ: dict[str, str], tmp_path: Path
+) -> Iterator[Case]:
+    """Yield the indexes with a fault in the first or the second one."""
+    fault, is_first = request.param
+    (tmp_path / "inner").mkdir()
+    wheel = stub_wheel(tmp_path, "kern", OUTER)
+    page = Answer(body=json_page(OUTER), kind=JSON)
+    with (
+        broken(fault, tmp_path / "inner") as inner,
+        serve_answers(answers(OUTER, page, wheel)) as server,
+    ):
+        outer = f"{server.url}/simple/"
+        urls = (inner, outer) if is_first else (outer, inner)
+        yield Case(urls, environ, tmp_path)
+
+
+EDGES = (PIPS[0], PIPS[-1])
+PIP_CASES = [
+    ((fault, is_first), version, words)
+    for fault in FAULTS
+    for version in EDGES
+    for is_first in (True, False)
+    for words in ((), ("--no-input",))
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "version", "words"), some_of(PIP_CASES, 21), indirect=["case"]
+)
+def test_pip(
+    case: Case, version: str, words: Sequence[str], pips: dict[str, Environment]
+) -> None:
+    python = pips[version].python
+    indexes = ("--index-url", case.urls[0], "--extra-index-url", case.urls[1])
+    install = ("install", *words, *indexes)
+    alone = case.run(python, "-m", "pip", *install, target="alone")
+    nvp = (sys.executable, "-m", "nvp", "pip", "--python", python, *MACHINE)
+    assert case.run(*nvp, *install, target="through") == alone
+
+
+@pytest.mark.parametrize(
+    ("case", "version"),
+    some_of([((f, True), v) for f in ("401", *FAULTS) for v in EDGES], 23),
+    indirect=["case"],
+)
+def test_pip_behind_serve(
+    case: Case, version: str, pips: dict[str, Environment]
+) -> None:
+    pip = (pips[version].python, "-m", "pip", "install", "--index-url")
+    first, second = case.urls
+    alone = case.run(*pip, first, "--extra-index-url", second, target="alone")
+    with case.served() as (first, second):
+        through = case.run(*pip, first, "--extra-index-url", second, target="through")
+    assert through == alone
+
+
+@pytest.mark.parametrize(
+    ("case", "version"),
+    some_of([((f, True), v) for f in ("401", *FAULTS) for v in EDGES], 19),
+    indirect=["case"],
+)
+def test_links(case: Case, version: str, pips: dict[str, Environment]) -> None:
+    """``--find-links`` names a page of links, which fails as an index does."""
+    python = pips[version].python
+    places = [word for url in case.urls for word in ("--find-links", f"{url}kern/")]
+    install = ("install", "--no-index", *places)
+    alone = case.run(python, "-m", "pip", *install, target="alone")
+    nvp = (sys.executable, "-m", "nvp", "pip", "--python", python, *MACHINE)
+    assert case.run(*nvp, *install, target="through") == alone
+
+
+# uv reads what is no text, and ends with an error here: nothing else is installed.
+UV_CASES = [((f, first),) for f in FAULTS if f != "bytes" for first in (True, False)]
+
+
+@pytest.mark.parametrize(
+    "case", some_of([(("410", True),), *UV_CASES], 17), indirect=["case"]
+)
+def test_uv(case: Case) -> None:
+    """uv asks the next index where the first one does not have the project."""
+    install = (uv.find_uv_bin(), "pip", "install", "--no-config", "--index")
+    first, second = case.urls
+    alone = case.run(*install, first, "--default-index", second, target="alone")
+    with case.served() as (first, second):
+        through = case.run(*install, first, "--default-index", second, target="through")
+    assert through == alone

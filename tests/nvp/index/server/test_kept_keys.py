@@ -1,0 +1,309 @@
+"""What a page has for newer clients passes through, in JSON and in HTML."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uv
+from hypothesis import given
+from hypothesis import strategies as st
+from support.documents import TORCH
+from support.grids import some_of
+from support.loopback import JSON, start
+from support.processes import PIPS, Pip, installed_labels
+from support.range_server import Answer, serve_answers
+from support.serving import serving
+from support.wheels import stub_wheel
+
+from nvp.index.http.pages import parse_page
+
+HTML = "text/html"
+PAGE = "/simple/torch/"
+URL = f"https://index.example{PAGE}"
+PROVENANCE = "https://index.example/integrity/torch/1.0/provenance"
+META = {"tracks": ["https://a.example/torch/", "https://b.example/torch/"]}
+OTHERS = {
+    "alternate-locations": ["https://c.example/torch/"],
+    "project-status": {"status": "quarantined", "reason": 'a "b" <c>'},
+}
+FUTURE = {"of-a-later-pep": {"a": [1, None, {"b": "c"}]}, "flag": True}
+FILE = {
+    "filename": "torch-1.0.tar.gz",
+    "url": "https://files.example/torch-1.0.tar.gz",
+    "hashes": {"sha256": "0" * 64},
+    "size": 5,
+    "upload-time": "2026-01-02T03:04:05.678901Z",
+    "provenance": PROVENANCE,
+}
+DOCUMENT = {
+    "meta": {"api-version": "1.4", **META, **FUTURE},
+    "name": "torch",
+    "files": [{**FILE, **FUTURE}],
+    "versions": ["1.0"],
+    **OTHERS,
+    **FUTURE,
+}
+PAGE_IN_HTML = f"""<!DOCTYPE html><html><head>
+<meta name="pypi:repository-version" content="1.4">
+<meta name="pypi:tracks" content="{META["tracks"][0]}">
+<meta name="pypi:tracks" content="{META["tracks"][1]}">
+<meta name="pypi:alternate-locations" content="https://c.example/torch/">
+<meta name="pypi:project-status" content="quarantined">
+<meta name="pypi:project-status-reason" content='a "b" &lt;c>'>
+<meta name="pypi:later" content="x"><meta name="viewport" content="y">
+</head><body><a href="{FILE["url"]}#sha256={"0" * 64}" data-provenance="{PROVENANCE}"
+ data-later="z" data-size="7">torch-1.0.tar.gz</a></body></html>"""
+
+
+def read(form: str, body: str | dict[str, Any], kind: str) -> str:
+    """Return the page that a client gets of an index.
+
+    :param form: what the client accepts.
+    :param kind: the type of the page of the index.
+    """
+    text = body if isinstance(body, str) else json.dumps(body)
+    answers = {PAGE: Answer(body=text.encode(), kind=kind)}
+    with (
+        serve_answers(answers) as server,
+        start(f"{server.url}/simple/") as running,
+    ):
+        reply = running.page(Accept=form)
+        assert reply.status == 200, reply.text
+        assert running.warnings == []
+        return reply.text
+
+
+def metas(text: str) -> set[tuple[str, str]]:
+    found = re.findall(r'<meta name="(pypi:[^"]*)" content="([^"]*)">', text)
+    return {(name, content) for name, content in found}
+
+
+IN_HTML = {
+    ("pypi:repository-version", "1.4"),
+    *(("pypi:tracks", url) for url in META["tracks"]),
+    ("pypi:alternate-locations", "https://c.example/torch/"),
+    ("pypi:project-status", "quarantined"),
+    ("pypi:project-status-reason", "a &quot;b&quot; &lt;c&gt;"),
+}
+
+
+def test_json_stays_json() -> None:
+    assert json.loads(read(JSON, DOCUMENT, JSON)) == DOCUMENT
+
+
+def test_json_becomes_html() -> None:
+    text = read(HTML, DOCUMENT, JSON)
+    assert metas(text) >= IN_HTML
+    assert f'data-provenance="{PROVENANCE}"' in text
+
+
+def test_html_becomes_json() -> None:
+    found = json.loads(read(JSON, PAGE_IN_HTML, HTML))
+    assert found["meta"] == {"api-version": "1.4", **META}
+    assert {key: found[key] for key in (*OTHERS, "later")} == {**OTHERS, "later": "x"}
+    (file,) = found["files"]
+    assert (file["provenance"], file["later"]) == (PROVENANCE, "z")
+    assert "size" not in file  # HTML has no form for it.
+
+
+def test_html_stays_html() -> None:
+    text = read(HTML, PAGE_IN_HTML, HTML)
+    assert metas(text) == {*IN_HTML, ("pypi:later", "x")}
+    for part in (f'data-provenance="{PROVENANCE}"', 'data-later="z"'):
+        assert part in text
+
+
+def test_the_version_of_the_index_stays_where_its_keys_need_it() -> None:
+    """PEP 700 requires sizes from 1.1 on, which some indexes do not have."""
+    file = {key: value for key, value in FILE.items() if key != "size"}
+    for others, version in ((OTHERS, "1.4"), ({}, "1.4")):
+        document = {**DOCUMENT, **others, "files": [file]}
+        assert json.loads(read(JSON, document, JSON))["meta"]["api-version"] == version
+    plain = {"meta": {"api-version": "1.4"}, "name": "torch"}
+    bare = {key: value for key, value in file.items() if key != "provenance"}
+    found = json.loads(read(JSON, {**plain, "files": [bare]}, JSON))
+    assert found["meta"] == {"api-version": "1.0"}
+    assert found["files"][0]["upload-time"] == FILE["upload-time"]
+
+
+def test_an_index_sets_no_key_of_this_program() -> None:
+    own = {
+        "_variant-label": "cu128",
+        "_nvidia_variant_provider_metadata": True,
+        "_nvidia_variant_provider_cut": {"why": "x", "has_length": False},
+        "_nvidia_variant_provider_kept": {"yanked": True},
+    }
+    document = {**DOCUMENT, **own, "files": [{**FILE, **own}]}
+    assert json.loads(read(JSON, document, JSON)) == {**DOCUMENT, "files": [FILE]}
+
+
+TEXTS = st.text(st.sampled_from("aé\"'<>&;= x"), max_size=9)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner),
+    max_leaves=5,
+)
+KEYS = st.dictionaries(
+    st.from_regex(r"[a-z][a-z-]{0,20}x", fullmatch=True), VALUES, max_size=3
+)
+
+
+@pytest.fixture(scope="module")
+def rendering() -> Any:
+    """Return what renders pages, and the forms that it has."""
+    from simple_repository.content_negotiation import Format
+
+    from nvp.index.server.rendering import respond_with
+
+    def render(body: bytes, kind: str, form: str) -> bytes:
+        page = parse_page(body, kind, URL, "torch")
+        return bytes(respond_with(page, Format(form), lambda _: None).body)
+
+    return render
+
+
+@given(meta=KEYS, page=KEYS, file=KEYS)
+def test_any_keys_pass_through(
+    rendering: Any, meta: dict[str, Any], page: dict[str, Any], file: dict[str, Any]
+) -> None:
+    document = {
+        "meta": {"api-version": "1.9", **meta},
+        "name": "torch",
+        "files": [{**FILE, **file}],
+        "versions": ["1.0"],
+        **page,
+    }
+    body = json.dumps(document).encode()
+    found = json.loads(rendering(body, JSON, JSON))
+    assert found == document
+    # What HTML has a form for is the same after another time through.
+    first = rendering(body, JSON, HTML)
+    second = rendering(first, HTML, HTML)
+    assert sorted(second.splitlines()) == sorted(first.splitlines())
+
+
+@pytest.fixture
+def variants(tmp_path: Path) -> dict[str, Answer]:
+    """Return an index with a variant that was attested."""
+    answers = {}
+    files = []
+    name = "torch-2.8.0-variants.json"
+    answers[f"{PAGE}{name}"] = Answer(body=json.dumps(TORCH).encode())
+    files.append({"filename": name, "url": name, "hashes": {}})
+    marker = 'helper; "cu126" in variant_label'
+    for label, requires in (("cu128", ()), ("cu126", (marker,)), (None, ())):
+        wheel = stub_wheel(tmp_path, "torch", "2.8.0", label, requires=requires)
+        answers[f"{PAGE}{wheel.name}"] = Answer(body=wheel.read_bytes())
+        url = wheel.name
+        file = {"filename": wheel.name, "url": url, "hashes": {}}
+        files.append({**file, "provenance": f"{PROVENANCE}/{label}"})
+    document = {"meta": {"api-version": "1.3"}, "name": "torch", "files": files}
+    answers[PAGE] = Answer(body=json.dumps(document).encode(), kind=JSON)
+    return answers
+
+
+def test_a_renamed_wheel_keeps_its_attestations(variants: dict[str, Answer]) -> None:
+    """One that is rewritten has other bytes than those that were attested."""
+    with serve_answers(variants) as server, start(f"{server.url}/simple/") as running:
+        files = json.loads(running.page().body)["files"]
+    found = {f.get("_variant-label", "-"): f.get("provenance") for f in files}
+    assert found["cu128"] == f"{PROVENANCE}/cu128"
+    assert found["cu126"] is None
+    assert found[None] == f"{PROVENANCE}/None"
+
+
+def test_each_index_has_its_own_page() -> None:
+    bare = {"meta": {"api-version": "1.0"}, "name": "torch", "files": [FILE]}
+    pages = [Answer(body=json.dumps(x).encode(), kind=JSON) for x in (DOCUMENT, bare)]
+    with (
+        serve_answers({PAGE: pages[0]}) as first,
+        serve_answers({PAGE: pages[1]}) as second,
+        start(f"{first.url}/simple/", f"{second.url}/simple/") as running,
+    ):
+        found = [json.loads(running.page(number=n).body) for n in (0, 1)]
+    assert ["project-status" in page for page in found] == [True, False]
+    assert ["tracks" in page["meta"] for page in found] == [True, False]
+
+
+STATUSES = ("active", "archived", "quarantined", "deprecated")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "installer"),
+    some_of(itertools.product(STATUSES, (JSON, HTML), ("uv", *PIPS[::3])), 5),
+)
+def test_installers_see_the_status_of_a_project(
+    status: str,
+    kind: str,
+    installer: str,
+    pip_of: Callable[[str], Pip],
+    tmp_path: Path,
+) -> None:
+    pip = pip_of(PIPS[-1] if installer == "uv" else installer)
+    environ = pip.environ
+    wheel = stub_wheel(tmp_path, "torch", "1.0")
+    if kind == JSON:
+        file = {**FILE, "filename": wheel.name, "url": wheel.name, "hashes": {}}
+        body = json.dumps(
+            {
+                **DOCUMENT,
+                "files": [{**file, "core-metadata": True}],
+                "project-status": {"status": status, "reason": "because"},
+            }
+        )
+    else:
+        link = f'<a data-core-metadata="true" href="{wheel.name}">torch</a>'
+        body = f'<meta name="pypi:project-status" content="{status}">{link}'
+    answers = {
+        PAGE: Answer(body=body.encode(), kind=kind),
+        f"{PAGE}{wheel.name}": Answer(body=wheel.read_bytes()),
+        f"{PAGE}{wheel.name}.metadata": Answer(
+            body=b"Metadata-Version: 2.1\nName: torch\nVersion: 1.0\n"
+        ),
+    }
+    command: list[object] = [uv.find_uv_bin(), "pip", "install", "--no-config"]
+    if installer != "uv":
+        command = [pip.python, "-m", "pip", "install"]
+    environ |= {"UV_NO_CACHE": "1", "UV_PYTHON": sys.executable}
+
+    def install(url: str, name: str) -> tuple[int, dict[str, str], list[str]]:
+        target = tmp_path / name
+        done = subprocess.run(
+            [*map(str, command), "--index-url", url, "--target", str(target), "torch"],
+            env=environ,
+            cwd=tmp_path,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=120,
+            check=False,
+        )
+        lines = [x for x in done.stderr.splitlines() if "status" in x or "quarant" in x]
+        found = installed_labels(target) if target.is_dir() else {}
+        return done.returncode, found, lines
+
+    with serve_answers(answers) as server:
+        url = f"{server.url}/simple/"
+        words = ("-i", url, "--cuda-driver", "12.9", "--sm-arch", "9.0")
+        with serving(*words, environ=environ) as running:
+            through = install(running.urls[0], "through")
+        assert through == install(url, "alone")
+
+
+def test_a_hostile_page_adds_nothing_to_html() -> None:
+    evil = '"><script>x</script>'
+    document = {
+        **DOCUMENT,
+        "project-status": {evil: evil, "status": evil},
+        evil: evil,
+        "files": [{**FILE, "provenance": evil, evil: evil}],
+    }
+    text = read(HTML, document, JSON)
+    assert "<script" not in text
