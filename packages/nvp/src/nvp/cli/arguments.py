@@ -190,29 +190,32 @@ def _download(url: str, environ: Mapping[str, str]) -> tuple[bytes, str]:
     return body, redacted(url).partition("#")[0].partition("?")[0]
 
 
-def names_project(text: str, options: argparse.Namespace) -> bool:
-    """Return whether an argument is a project on an index, and not a file."""
-    return options.index_url is not None or ("==" in text and not os.path.exists(text))
+def read_releases(
+    options: argparse.Namespace, environ: Mapping[str, str], *files: str
+) -> list[VariantsMetadata]:
+    """Read the metadata of releases; none where these are projects on an index.
 
-
-def refuse_for_projects(options: argparse.Namespace) -> None:
-    """Refuse options that mean nothing for a project on an index.
-
-    :raises UsageError: one of them was given.
+    :raises InputError: see `read_release`.
+    :raises UsageError: see there; or only some are projects, or ``--assume`` would
+        change nothing.
     """
-    if options.assume:
-        message = "ordinary wheels name no hardware of other makers"
-        raise UsageError(message, path="--assume", hint="leave it out")
-
-
-def check_assumed(options: argparse.Namespace, *releases: VariantsMetadata) -> None:
-    """Refuse a namespace of ``--assume`` that no release has.
-
-    :raises UsageError: it would change nothing.
-    """
+    projects = [
+        options.index_url is not None or ("==" in file and not os.path.exists(file))
+        for file in files
+    ]
+    if any(projects):
+        if not all(projects):
+            hint = "give two files or two projects"
+            raise UsageError("one of OLD and NEW is a project", hint=hint)
+        if options.assume:
+            message = "ordinary wheels name no hardware of other makers"
+            raise UsageError(message, path="--assume", hint="leave it out")
+        return []
+    releases = [read_release(file, environ) for file in files]
     known = {name for metadata in releases for name in metadata.namespaces}
     for name in options.assume:
         if name not in known:
             message = f"no label uses the namespace {shown(name)}"
             hint = f"there are {', '.join(sorted(known))}" if known else "leave it out"
             raise UsageError(message, path="--assume", hint=hint)
+    return releases

@@ -18,11 +18,8 @@ from nvidia_variant_provider.strict_json import (
 
 from .arguments import (
     add_options,
-    check_assumed,
     choice,
-    names_project,
-    read_release,
-    refuse_for_projects,
+    read_releases,
 )
 from .parsers import add_examples
 from .render import Result, terminal_width
@@ -111,20 +108,15 @@ def _compare(
         "minor_version_compatibility": options.minor_version_compatibility or None,
         "environ": environ,
     }
-    projects = [names_project(file, options) for file in files]
-    if any(projects):
+    releases = read_releases(options, environ, *files)
+    if not releases:
         from ..api import diff_of_projects
 
-        if not all(projects):
-            hint = "give two files or two projects"
-            raise UsageError("one of OLD and NEW is a project", hint=hint)
-        refuse_for_projects(options)
         differences = diff_of_projects(*files, index_url=options.index_url, **given)
         return differences, {differences.old.split()[0], differences.new.split()[0]}
     from ..api import diff
 
-    old, new = (read_release(file, environ) for file in files)
-    check_assumed(options, old, new)
+    old, new = releases
     return diff(old, new, assume=options.assume, **given), {old.name, new.name}
 
 

@@ -10,11 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from .arguments import (
     add_options,
-    check_assumed,
     choice,
-    names_project,
-    read_release,
-    refuse_for_projects,
+    read_releases,
 )
 from .parsers import add_examples
 from .render import Result, Table, render, terminal_width, wrap_line
@@ -74,15 +71,10 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 def _find_matrix(options: argparse.Namespace, environ: Mapping[str, str]) -> Matrix:
     from ..api import matrix
 
-    release = None
-    if names_project(options.file, options):
-        refuse_for_projects(options)
-    else:
-        release = read_release(options.file, environ)
-        check_assumed(options, release)
+    releases = read_releases(options, environ, options.file)
     return matrix(
-        release,
-        project=options.file if release is None else None,
+        *releases,
+        project=None if releases else options.file,
         index_url=options.index_url,
         assume=options.assume,
         all_lanes=options.all_lanes,

@@ -122,7 +122,11 @@ def _say_rows(
     if not everything and not Version(table.newest or "0").is_prerelease:
         final = [r for r in shown if not Version(r.version).is_prerelease]
         shown = final or shown
-    said = [(Version(r.version), _rows(r, briefly=not everything)) for r in shown]
+    # Releases next to each other are in one row as far as they have it in common.
+    said = [
+        (Version(r.version), tuple(_row(b, briefly=not everything) for b in r.builds))
+        for r in shown
+    ]
     groups: _Groups = fold(said)
     if everything:
         groups = [((version,), rows) for version, rows in said]
@@ -279,14 +283,6 @@ def _facts(environment: Environment, platforms: Sequence[str]) -> str:
     if capabilities:
         facts.append(f"compute capability {', '.join(capabilities)}")
     return " and ".join(facts) + where
-
-
-def _rows(release: ListedRelease, *, briefly: bool = False) -> tuple[_Row, ...]:
-    """Return what the table says of each build of a release.
-
-    :param briefly: as far as releases next to each other have it in common.
-    """
-    return tuple(_row(build, briefly=briefly) for build in release.builds)
 
 
 def _row(build: ListedBuild, *, briefly: bool) -> _Row:

@@ -47,18 +47,20 @@ def inspect_path(
 
     :raises InputError: there is no such file, or it cannot be read at all.
     """
-    if not isinstance(source, str):
+    if isinstance(source, str):
+        name = name or source
+        listing, kind = _list_path(source, name)
+    else:
         name = name or "archive"
-        return inspect_listing(
-            list_wheel(source, name), name, jobs=jobs, progress=progress
-        )
-    name = name or source
+        listing, kind = list_wheel(source, name), "wheel"
+    return inspect_listing(listing, name, kind, jobs=jobs, progress=progress)
+
+
+def _list_path(source: str, name: str) -> tuple[Listing, str]:
     try:
         status = os.stat(source)
         if stat.S_ISDIR(status.st_mode):
-            return inspect_listing(
-                list_folder(source), name, "folder", jobs=jobs, progress=progress
-            )
+            return list_folder(source), "folder"
         if not stat.S_ISREG(status.st_mode):
             message = "neither a file nor a folder"
             raise InputError(message, path=name, hint="name a wheel or a library")
@@ -73,10 +75,10 @@ def inspect_path(
     listing = Listing(size=status.st_size)
     if zipped or source.lower().endswith(ARCHIVES):
         listing.add_archive(source, os.path.basename(source), requires=True)
-        return inspect_listing(listing, name, "wheel", jobs=jobs, progress=progress)
+        return listing, "wheel"
     listing.members = 1
     listing.add_local(source, os.path.basename(source), status.st_size)
-    return inspect_listing(listing, name, "file", jobs=jobs, progress=progress)
+    return listing, "file"
 
 
 def list_wheel(
