@@ -37,6 +37,9 @@ _T = TypeVar("_T")
 
 _REQUIRES = re.compile(r"it requires ([A-Za-z0-9._-]*[A-Za-z0-9])[^,]*, and none of ")
 
+REQUIRED = re.compile(r"it requires a (\S+) that does not run here")
+"""How `common_reason` says that."""
+
 _LACKS = re.compile(r"\S+ (has no code for compute capability [0-9.]+)")
 
 _LABELS = re.compile(r"\+[^,]*")

@@ -18,6 +18,7 @@ from nvidia_variant_provider.errors import InputError
 from ...builds.needs import Backend, needs_of_name, parse_backend
 from ...builds.page import Build, Visibility
 from ...builds.stepping_back import (
+    REQUIRED,
     PassedOver,
     find_passed_over,
     nearest_refusal,
@@ -121,6 +122,7 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
     A wheel of which nothing is known, of a project without such releases, is left out.
     """
     requirements = _requirements(run)
+    steps = _find_steps(run)
     refused: set[str] = set()
     explained: list[InstalledBuild] = []
     for item in run.installed:
@@ -133,9 +135,8 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
         visibility = [page.visibility for page in pages]
         runs_elsewhere = any(each.newest is not None for each in visibility)
         notes = [] if runs_elsewhere else [each.note for each in visibility]
-        passed_over = find_passed_over(
-            listed, build, allows=_allows([r for _, r in own])
-        )
+        others = [r for who, r in own if item.project not in steps.get(who, ())]
+        passed_over = find_passed_over(listed, build, allows=_allows(others))
         is_known = item.project in PROJECTS or needs_of_name(item.project) is not None
         if build.judgement.is_silent and not (passed_over or is_known):
             continue
@@ -171,6 +172,21 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
         else item
         for item in explained
     )
+
+
+def _find_steps(run: PipRun) -> Mapping[str, set[str]]:
+    """Find who has requirements on what, and is old because that does not run.
+
+    Such requirements are not why an older release of the other project was taken.
+    """
+    steps: dict[str, set[str]] = {}
+    for item in run.installed:
+        listed = _listed_builds(run.pages(item.project))
+        build = next((build for build, _ in listed if build.file == item.file), None)
+        groups = find_passed_over(listed, build) if build else ()
+        found = (REQUIRED.match(group.reason) for group in groups)
+        steps[f"{item.project} {item.version} requires "] = {m[1] for m in found if m}
+    return steps
 
 
 def _listed_builds(pages: Iterable[PageVerdicts]) -> list[tuple[Build, Visibility]]:
