@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 import pytest
 import uv
-from support.authority import Authority
+from support.authority import HOST, Authority
 from support.grids import some_of
 from support.index_server import serve
 from support.processes import PIPS, Environment, installed_labels
+from support.proxy import serve_proxy
 from support.range_server import Answer, serve_answers
 from support.serving import serving
 from support.wheels import stub_wheel
@@ -246,3 +247,30 @@ def test_uv(case: Case) -> None:
     with case.served() as (first, second):
         through = case.run(*install, first, "--default-index", second, target="through")
     assert through == alone
+
+
+@pytest.mark.parametrize(
+    ("host", "installed"),
+    [("download.pytorch.org", OUTER), pytest.param(HOST, None, marks=pytest.mark.slow)],
+)
+def test_uv_and_an_index_that_forbids_what_it_does_not_have(
+    host: str, installed: str | None, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """uv knows the index of PyTorch by its host, which it cannot see behind `serve`."""
+    wheel = stub_wheel(tmp_path, "kern", OUTER)
+    page = Answer(body=json_page(OUTER), kind=JSON)
+    install = (uv.find_uv_bin(), "pip", "install", "--no-config", "--index")
+    with (
+        serve_answers({PAGE: Answer(status=403)}) as inner,
+        serve_proxy(inner.url) as proxy,
+        serve_answers(answers(OUTER, page, wheel)) as outer,
+    ):
+        urls = (f"http://{host}/simple/", f"{outer.url}/simple/")
+        environ |= {"http_proxy": proxy.url, "PIP_TRUSTED_HOST": host}
+        case = Case(urls, environ, tmp_path)
+        first, second = urls
+        alone = case.run(*install, first, "--default-index", second, target="alone")
+        with case.served() as (first, second):
+            words = (first, "--default-index", second)
+            through = case.run(*install, *words, target="through")
+    assert through == alone == Result(installed is None, installed)

@@ -141,7 +141,8 @@ def test_an_index_sets_no_key_of_this_program() -> None:
         "_nvidia_variant_provider_cut": {"why": "x", "has_length": False},
         "_nvidia_variant_provider_kept": {"yanked": True},
     }
-    document = {**DOCUMENT, **own, "files": [{**FILE, **own}]}
+    file = {**FILE, **own, "data-dist-info-metadata": True}
+    document = {**DOCUMENT, **own, "files": [file]}
     assert json.loads(read(JSON, document, JSON)) == {**DOCUMENT, "files": [FILE]}
 
 

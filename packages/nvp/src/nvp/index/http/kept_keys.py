@@ -35,12 +35,16 @@ OF_FILES = frozenset(
     (
         *("filename", "url", "hashes", "size", "upload-time", "requires-python"),
         *("core-metadata", "dist-info-metadata", "gpg-sig", "yanked"),
+        "data-dist-info-metadata",  # a mistake of some indexes (PEP 714)
     )
 )
 OF_PAGES = frozenset(("meta", "name", "files", "versions"))
 _STATUS = "project-status"
 
 _NOTHING = model.PrivateMetadataMapping()
+_NOT_ATTESTED = {"provenance": None}
+_WITHOUT = model.PrivateMetadataMapping.from_any_mapping({KEPT_KEY: _NOT_ATTESTED})
+_JSON: Any = type(_WITHOUT[KEPT_KEY])
 
 
 def private_keys(
@@ -60,6 +64,11 @@ def private_keys(
             kept[key] = value
     if "provenance" in kept and url is not None:
         kept["provenance"] = absolute_url(kept["provenance"], url)
+    if not private and kept.keys() == _NOT_ATTESTED.keys():
+        # Most pages have nothing else, and some of them many files.
+        if kept == _NOT_ATTESTED:
+            return _WITHOUT
+        return model.PrivateMetadataMapping({KEPT_KEY: _JSON(kept)})
     if kept:
         private[KEPT_KEY] = kept
     if not private:

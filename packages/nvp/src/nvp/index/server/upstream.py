@@ -41,6 +41,10 @@ logger = logging.getLogger(__name__)
 CUT_KEY = "_nvidia_variant_provider_cut"
 """The key of a page that breaks off: why, and whether its length was announced."""
 
+_FORBIDDING = "pytorch.org"
+"""The hosts whose 403 uv takes for a project that they do not have, and asks the next
+index (``IndexStatusCodeStrategy`` in its sources). It cannot see them from here."""
+
 _PAGES = 128
 """Pages whose files are remembered: installers ask for them right after the page."""
 
@@ -180,11 +184,13 @@ class HttpUpstream(Upstream):
         try:
             page = await self._fetch(self._client, url, ACCEPT, project)
         except UpstreamError as error:
-            if error.status in (404, 410) and error.reply is not None:
-                known = (
-                    GoneError if error.status == 410 else errors.PackageNotFoundError
-                )
-                raise known(project) from None
+            status = error.reply.status if error.reply is not None else 0
+            if status == 403 and (urlsplit(url).hostname or "").endswith(_FORBIDDING):
+                status = 404
+            if status == 404:
+                raise errors.PackageNotFoundError(project) from None
+            if status == 410:
+                raise GoneError(project) from None
             raise
         return await _without_near_files(page, self.url, self._client)
 
