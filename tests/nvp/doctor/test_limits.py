@@ -15,7 +15,15 @@ from support.containers import library, linked
 from support.gpu_wheels import binary
 from support.stacks import Installed, machine, make_environment, make_stack
 
-from nvp.doctor import abi, distributions, limits, loader, loading, software, system
+from nvp.doctor import (
+    abi,
+    distributions,
+    installation,
+    loader,
+    loading,
+    software,
+    system,
+)
 from nvp.doctor.abi import abi_of
 from nvp.doctor.distributions import Distribution
 from nvp.doctor.loading import load_jax, load_torch
@@ -40,7 +48,7 @@ def change(stack: Stack, name: str, text: str) -> None:
 
 def lower(monkeypatch: pytest.MonkeyPatch, **most: int) -> None:
     for name, value in most.items():
-        monkeypatch.setitem(limits.MOST, getattr(limits, name), value)
+        monkeypatch.setitem(installation.MOST, getattr(installation, name), value)
 
 
 class Counter:
@@ -81,7 +89,9 @@ def test_of_long_metadata_the_headers_are_read(where: str, tmp_path: Path) -> No
         assert (demo.metadata, found) == (f"Name: demo\n{line}\n".encode(), "")
     else:
         assert found == "demo: its METADATA is not read: more than 1,024 KiB"
-    spent = limits.MOST[limits.BYTES] - stack.limits._left[limits.BYTES]
+    spent = (
+        installation.MOST[installation.BYTES] - stack.limits._left[installation.BYTES]
+    )
     assert spent < 1 << 20
 
 
@@ -108,7 +118,7 @@ def test_files_are_bounded(
     rows = [f"demo/{'./' * number}plain.so,,\n" for number in range(1000)]
     change(stack, "RECORD", "".join(rows))
     diagnosis = diagnose(stack)
-    assert f"only 10 {getattr(limits, kind)} are looked at" in notes_of(diagnosis)
+    assert f"only 10 {getattr(installation, kind)} are looked at" in notes_of(diagnosis)
 
 
 def test_many_lines_of_one_record(
@@ -313,7 +323,7 @@ def test_sources_of_torch_and_jax_are_read_in_proportion(
 
 def test_symbols_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def rows(distribution: Distribution, _: str) -> Iterator[Symbol]:
-        while distribution.limits.take(limits.SYMBOLS, 5, of=distribution.name):
+        while distribution.limits.take(installation.SYMBOLS, 5, of=distribution.name):
             yield Symbol(b"_ZN3c104nameEv", True)
         raise ValueError("its symbols are not read: there are too many")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nvp.doctor.mending import commands_of
-from nvp.doctor.model import Finding
+from nvp.doctor.model import Finding, commands_of
 from nvp.findings import Severity
 
 PIP = "nvp pip --python /env"

@@ -196,7 +196,7 @@ def _summary(diagnosis: Diagnosis) -> str:
 
 def _commands(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield the commands that mend all of several findings."""
-    from ..doctor.mending import commands_of
+    from ..doctor.model import commands_of
 
     commands = commands_of(diagnosis.findings)
     if commands and len(diagnosis.findings) > 1:

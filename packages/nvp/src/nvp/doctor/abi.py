@@ -24,7 +24,7 @@ from nvidia_variant_provider.strict_json import open_regular
 from ..builds.needs import Abi
 from ..gpu_code.dynamic import Symbol, read_symbols
 from .distributions import Distribution
-from .limits import SYMBOLS
+from .installation import SYMBOLS
 from .software import Software, kept_path, read_kept, write_kept
 
 OF_TORCH = re.compile(

@@ -63,7 +63,7 @@ _HINTS = (
 )
 """A line that begins a record has one of these texts."""
 
-_MARKS = tuple(hint.encode() for hint in _HINTS)
+_MARKS = tuple(map(str.encode, _HINTS))
 
 Entry: TypeAlias = dict[str, Any]
 

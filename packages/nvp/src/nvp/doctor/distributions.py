@@ -19,8 +19,15 @@ from ..gpu_code.files import MAX_RECORDED, recorded_rows
 from ..knowledge.builds import PROJECTS
 from ..metadata.requirements import parse_requirement
 from ..wheels.archive import parse_requires
-from .installation import Installation
-from .limits import BYTES, DISTRIBUTIONS, FILES, MARKERS, REQUIREMENTS, Limits
+from .installation import (
+    BYTES,
+    DISTRIBUTIONS,
+    FILES,
+    MARKERS,
+    REQUIREMENTS,
+    Installation,
+    Limits,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,11 @@
-"""The Python environment to look at, found without running any code of it."""
+"""The Python environment to look at, and how much of it is looked at.
+
+It is found without running any code of it. Anybody can publish a distribution whose
+files take hours to read: METADATA of many megabytes, RECORDs with millions of lines,
+libraries that are linked with hundreds of others and name thousands of folders. All
+checks of one diagnosis share one allowance of each kind. What is left out then is named
+in a note, and never reported as a finding.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +13,13 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from nvidia_variant_provider.errors import UsageError, shown
 from nvidia_variant_provider.strict_json import open_regular
 
-from ..findings import Reported
+from ..findings import Reported, listed
 from .programs import find_program
 
 _VERSION = re.compile(r"python(3\.[0-9]+)(t?)")
@@ -227,3 +234,63 @@ def read_head(path: str) -> str:
             return file.read(1024 * 1024).decode("utf-8", "replace")
     except (OSError, ValueError):
         return ""
+
+
+DISTRIBUTIONS = "distributions"
+BYTES = "bytes of METADATA, RECORD and the like"
+FILES = "lines of RECORD"
+CODE = "files with data, in the search for GPU code"
+REQUIREMENTS = "requirements that lead to GPU code"
+MARKERS = "comparisons of requirements with this Python"
+SEARCHES = "steps of the search for libraries"
+OPENED = "bytes of libraries that are searched for names or hashed"
+SYMBOLS = "symbols of libraries (or as much work)"
+
+MOST = {
+    DISTRIBUTIONS: 10_000,
+    BYTES: 64 << 20,
+    FILES: 400_000,
+    CODE: 20_000,
+    REQUIREMENTS: 20_000,
+    MARKERS: 50_000,
+    SEARCHES: 4_000_000,
+    OPENED: 1 << 30,
+    SYMBOLS: 4_000_000,
+}
+"""An environment of 104 distributions with 43,000 files takes a sixth of any of these
+at most. The libraries of torch 2.15 have 120,000 symbols that count."""
+
+_NAMED = 5
+"""How many distributions one note names."""
+
+
+class Limits:
+    """What may still be spent of each kind in `MOST`."""
+
+    def __init__(self) -> None:
+        self._left = dict(MOST)
+        self._without: dict[str, dict[str, None]] = {}
+
+    def take(self, kind: str, amount: int = 1, *, of: str) -> bool:
+        """Return whether so much of a kind is left, and take it.
+
+        :param of: what is left out otherwise, such as the name of a distribution.
+        """
+        if amount <= self._left[kind]:
+            self._left[kind] -= amount
+            return True
+        self._left[kind] = 0
+        self._without.setdefault(kind, {})[of] = None
+        return False
+
+    def is_used_up(self, kind: str) -> bool:
+        """Return whether anything of a kind has been left out."""
+        return kind in self._without
+
+    def notes(self) -> Iterator[str]:
+        """Yield a sentence for each kind of which something has been left out."""
+        for kind, names in self._without.items():
+            yield (
+                f"only {MOST[kind]:,} {kind} are looked at, and not all of "
+                f"{listed(list(names), _NAMED)}"
+            )

@@ -14,7 +14,7 @@ from nvidia_variant_provider.errors import printable, redacted
 from .. import __version__
 from ..findings import listed
 from ..knowledge.builds import PROJECTS
-from .mending import commands_of
+from .model import commands_of
 from .runner import Diagnosis
 
 LONGEST_SHARED = 60

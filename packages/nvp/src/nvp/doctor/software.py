@@ -30,8 +30,7 @@ from ..gpu_code.inspection import Progress, inspect_recorded
 from ..gpu_code.report import WheelReport
 from ..knowledge.builds import Needs
 from .distributions import Distribution, Need, RecordedFile, find_needs
-from .installation import Installation
-from .limits import CODE, Limits
+from .installation import CODE, Installation, Limits
 
 logger = logging.getLogger(__name__)
 

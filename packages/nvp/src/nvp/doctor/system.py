@@ -17,8 +17,7 @@ from nvidia_variant_provider.strict_json import open_regular
 
 from ..gpu_code.dynamic import Dynamic, read_dynamic
 from ..gpu_code.ranges import read_seekable
-from .installation import read_head
-from .limits import SEARCHES, Limits
+from .installation import SEARCHES, Limits, read_head
 from .programs import find_program
 
 _TRIPLETS = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}

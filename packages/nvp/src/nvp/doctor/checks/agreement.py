@@ -16,7 +16,7 @@ from nvidia_variant_provider.strict_json import open_regular
 from ...builds.needs import needs_of_name
 from ...knowledge.builds import PROJECTS
 from ..distributions import BUILT_FOR, TRITON, Distribution, Need, RecordedFile
-from ..limits import OPENED
+from ..installation import OPENED
 from ..model import Finding, Stack, check
 
 _LIBRARIES = (".so", ".pyd", ".dll", ".dylib")

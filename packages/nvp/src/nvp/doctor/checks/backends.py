@@ -21,8 +21,7 @@ from nvidia_variant_provider.strict_json import open_regular
 
 from ...files import read_resource
 from ..distributions import Distribution, allows, holds, parse_requirements
-from ..installation import read_head
-from ..limits import OPENED
+from ..installation import OPENED, read_head
 from ..loader import LIBRARY_PATH, split_library_path
 from ..model import Finding, Stack, check
 from .libraries import find_installed, project_for, purpose_of
